@@ -1,0 +1,166 @@
+"""Interpolated sigmoid and tanh: the table's design, its integers and its golden result.
+
+The input's magnitude selects a segment by its high bits; inside a segment the function is a
+straight line, ``(base + slope * low_bits) >> extra``. tanh uses the magnitude alone and leaves
+the sign to whoever multiplies by it; sigmoid has segments of its own for negative inputs.
+The design is the smallest table that passes the exhaustive check of :func:`design_table`.
+"""
+
+from functools import lru_cache
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.record import Record
+
+__all__ = ["ActivationTable", "Function", "correctly_rounded", "design_table"]
+
+Function = Literal["sigmoid", "tanh"]
+
+_EXTRA_MAX = 24
+
+
+def _evaluate(function: Function, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    # sigmoid(x) = (1 + tanh(x / 2)) / 2 loses nothing for x < 0 only in this exponential form.
+    return np.tanh(x) if function == "tanh" else 1.0 / (1.0 + np.exp(-x))
+
+
+def correctly_rounded(function: Function, x: NDArray[np.float64], output: Format) -> IntArray:
+    """Return ``function(x)`` rounded half up to ``output`` and saturated, as integers."""
+    return output.to_integers(_evaluate(function, x))
+
+
+class ActivationTable(Record):
+    """A piecewise linear table, exact integers.
+
+    ``compute`` gives, for an input integer ``n`` of format ``input``, the function's value in
+    format ``output``. In hardware: one table read, one product, one sum.
+    """
+
+    function: Function
+    input: Format
+    output: Format
+    segment_bits: Annotated[int, Field(ge=0)]
+    extra: Annotated[int, Field(ge=0, le=_EXTRA_MAX)]
+    base: tuple[int, ...]
+    slope: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not len(self.base) == len(self.slope) == self.halves << self.segment_bits:
+            raise ValueError(
+                f"a {self.function} table with {self.segment_bits} segment bits needs "
+                f"{self.halves << self.segment_bits} bases and slopes, not "
+                f"{len(self.base)} and {len(self.slope)}"
+            )
+        if self.segment_bits > self.magnitude_bits:
+            raise ValueError(f"segment_bits must be at most {self.magnitude_bits}")
+        return self
+
+    @property
+    def halves(self) -> int:
+        """1 if negative inputs use the segments of positive ones, else 2."""
+        return 1 if self.function == "tanh" else 2
+
+    @property
+    def magnitude_bits(self) -> int:
+        """Bits of the input's magnitude."""
+        return self.input.bits - 1
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of the position inside a segment."""
+        return self.magnitude_bits - self.segment_bits
+
+    def magnitude(self, negative: NDArray[np.bool_], magnitude: IntArray) -> IntArray:
+        """Return what the hardware's table pipeline gives: sigmoid's value, tanh's magnitude."""
+        base = np.asarray(self.base, dtype=np.int64)
+        slope = np.asarray(self.slope, dtype=np.int64)
+        index = magnitude >> self.low_bits
+        if self.halves == 2:
+            index = index + (negative.astype(np.int64) << self.segment_bits)
+        low = magnitude & ((1 << self.low_bits) - 1)
+        return (base[index] + slope[index] * low) >> self.extra
+
+    def compute(self, integers: IntArray) -> IntArray:
+        """Return the function's value, in units of ``output``, for integers of ``input``.
+
+        Inputs must be within ``+-input.maximum`` (saturation is symmetric).
+        """
+        integers = np.asarray(integers, dtype=np.int64)
+        negative = integers < 0
+        value = self.magnitude(negative, np.abs(integers))
+        return np.where(negative, -value, value) if self.function == "tanh" else value
+
+
+@lru_cache(maxsize=64)
+def design_table(function: Function, input: Format, output: Format) -> ActivationTable:
+    """Find the smallest table within 1 unit in the last place, checked over every input.
+
+    The lines are the best (minimax) ones of each segment, from the chord's slope. ``output``
+    must have ``bits - 1`` fraction bits.
+
+    Raises
+    ------
+    ConfigurationError
+        If the formats are outside 4 to 20 input bits, 6 to 18 output bits.
+    """
+    if not 4 <= input.bits <= 20 or not 6 <= output.bits <= 18:
+        raise ConfigurationError(
+            "an activation table takes 4 to 20 input bits and gives 6 to 18 output bits, "
+            f"not {input.bits} and {output.bits}"
+        )
+    if output.fraction != output.bits - 1:
+        raise ConfigurationError(
+            f"an activation's output must have {output.bits - 1} fraction bits, not {output.fraction}"
+        )
+    x = np.ldexp(np.arange(1 << (input.bits - 1), dtype=np.float64), -input.fraction)
+    signed = np.stack([x, -x]) if function == "sigmoid" else x[None]
+    correct = correctly_rounded(function, signed, output)
+    exact = np.minimum(np.ldexp(_evaluate(function, signed), output.fraction), output.maximum)
+    for segment_bits in range(input.bits):
+        table = _fit(function, input, output, segment_bits, exact, correct)
+        if table is not None:
+            return table
+    raise AssertionError("a table with one entry per input is always exact")  # pragma: no cover
+
+
+def _fit(
+    function: Function,
+    input: Format,
+    output: Format,
+    segment_bits: int,
+    exact: NDArray[np.float64],
+    correct: IntArray,
+) -> ActivationTable | None:
+    low_bits = input.bits - 1 - segment_bits
+    low = np.arange(1 << low_bits)
+    points = exact.reshape(-1, 1 << low_bits)
+    slope = (points[:, -1] - points[:, 0]) / max(1, low[-1])
+    deviation = points - slope[:, None] * low
+    offset = (deviation.max(axis=1) + deviation.min(axis=1)) / 2
+    goal = correct.reshape(points.shape)
+
+    def integers(extra: int) -> tuple[IntArray, IntArray] | None:
+        base = np.floor(np.ldexp(offset + 0.5, extra) + 0.5).astype(np.int64)
+        rise = np.floor(np.ldexp(slope, extra) + 0.5).astype(np.int64)
+        value = (base[:, None] + rise[:, None] * low) >> extra
+        good = np.abs(value - goal).max() <= 1 and value.min() >= 0 and value.max() <= output.maximum
+        return (base, rise) if good else None
+
+    if integers(_EXTRA_MAX) is None:
+        return None
+    extra, found = next((e, f) for e in range(_EXTRA_MAX + 1) if (f := integers(e)) is not None)
+    return ActivationTable(
+        function=function,
+        input=input,
+        output=output,
+        segment_bits=segment_bits,
+        extra=extra,
+        base=tuple(found[0].tolist()),
+        slope=tuple(found[1].tolist()),
+    )

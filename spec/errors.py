@@ -1,0 +1,49 @@
+"""The errors that rtlstm raises on purpose.
+
+Every message says what must hold, what was given, and what to do about it. The command line
+prints the message alone and exits with 2; a Python caller catches :class:`RtlstmError` or one
+of its kinds.
+"""
+
+__all__ = [
+    "BuildError",
+    "ConfigurationError",
+    "DeviceError",
+    "ImageError",
+    "InputError",
+    "ModelError",
+    "RtlstmError",
+    "ToolError",
+]
+
+
+class RtlstmError(Exception):
+    """Base of every error that rtlstm raises on purpose."""
+
+
+class ConfigurationError(RtlstmError, ValueError):
+    """A parameter (lanes, bits, streams, ...) is outside what the hardware can be built for."""
+
+
+class ModelError(RtlstmError, ValueError):
+    """A model file, module or network cannot be read or is not supported."""
+
+
+class BuildError(RtlstmError, ValueError):
+    """A build folder or its manifest is missing, damaged or of another version."""
+
+
+class ImageError(RtlstmError, ValueError):
+    """A weight image is damaged or belongs to another build."""
+
+
+class InputError(RtlstmError, ValueError):
+    """Data handed to a run has the wrong shape, type or values."""
+
+
+class DeviceError(RtlstmError, RuntimeError):
+    """A device or simulator did not answer, or answered with something impossible."""
+
+
+class ToolError(RtlstmError, RuntimeError):
+    """A needed external tool or optional package is missing or failed."""

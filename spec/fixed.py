@@ -1,0 +1,87 @@
+"""Fixed-point formats and the integer arithmetic that golden model and RTL share.
+
+All rounding is half up, ``floor(x + 1/2)``; all saturation is symmetric, to
+``+-(2**(bits-1) - 1)``, so that a magnitude always fits in ``bits - 1`` bits.
+"""
+
+import math
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+
+from rtlstm.spec.record import Record
+
+__all__ = ["Format", "IntArray", "round_shift", "saturate"]
+
+IntArray = NDArray[np.int64]
+
+
+def round_shift(value: ArrayLike, shift: ArrayLike) -> IntArray:
+    """Divide integers by ``2**shift`` (``shift`` >= 0, element-wise), rounding half up.
+
+    Computes ``floor(value / 2**shift + 1/2)`` exactly.
+    """
+    value = np.asarray(value, dtype=np.int64)
+    shift = np.asarray(shift, dtype=np.int64)
+    guard = (value >> np.maximum(shift - 1, 0)) & 1
+    return (value >> shift) + np.where(shift > 0, guard, 0)
+
+
+def saturate(value: ArrayLike, bits: int) -> IntArray:
+    """Limit integers to ``+-(2**(bits-1) - 1)``."""
+    limit = (1 << (bits - 1)) - 1
+    return np.clip(np.asarray(value, dtype=np.int64), -limit, limit)
+
+
+class Format(Record):
+    """A signed fixed-point format: the integer ``n`` stands for ``n * 2**-fraction``.
+
+    ``fraction`` may exceed ``bits`` (small values) or be negative (large ones).
+    """
+
+    bits: Annotated[int, Field(ge=2, le=48)]
+    fraction: Annotated[int, Field(ge=-32, le=64)]
+
+    def __str__(self) -> str:
+        return f"s{self.bits}.{self.fraction}"
+
+    @classmethod
+    def covering(cls, bits: int, magnitude: float) -> "Format":
+        """Return the finest format of ``bits`` bits that holds ``+-magnitude`` unsaturated."""
+        if not magnitude > 0.0:
+            return cls(bits=bits, fraction=bits - 1)
+        fraction = bits - 1 - math.ceil(math.log2(magnitude))
+        while round(math.ldexp(magnitude, fraction)) > (1 << (bits - 1)) - 1:
+            fraction -= 1
+        return cls(bits=bits, fraction=max(-32, min(fraction, 64)))
+
+    @property
+    def maximum(self) -> int:
+        """Largest integer; the smallest after saturation is its negative."""
+        return (1 << (self.bits - 1)) - 1
+
+    @property
+    def lowest(self) -> int:
+        """Most negative integer that the word can hold (a caller may give it as input)."""
+        return -(1 << (self.bits - 1))
+
+    @property
+    def step(self) -> float:
+        """Weight of one unit in the last place."""
+        return math.ldexp(1.0, -self.fraction)
+
+    def to_integers(self, values: ArrayLike) -> IntArray:
+        """Round half up to integers of this format, saturating. Values must be finite."""
+        scaled = np.floor(np.ldexp(np.asarray(values, dtype=np.float64), self.fraction) + 0.5)
+        return np.clip(scaled, -self.maximum, self.maximum).astype(np.int64)
+
+    def saturated(self, values: ArrayLike) -> int:
+        """Count the values that :meth:`to_integers` would limit."""
+        scaled = np.floor(np.ldexp(np.asarray(values, dtype=np.float64), self.fraction) + 0.5)
+        return int(np.count_nonzero(np.abs(scaled) > self.maximum))
+
+    def to_floats(self, integers: ArrayLike) -> NDArray[np.float64]:
+        """Return the real values of integers of this format."""
+        return np.ldexp(np.asarray(integers, dtype=np.float64), -self.fraction)

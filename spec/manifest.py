@@ -1,0 +1,169 @@
+"""The manifest of a build: everything that host, simulation and documentation need."""
+
+import hashlib
+import json
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError
+
+from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program import Program, compile_program
+from rtlstm.spec.record import Record, describe_validation
+from rtlstm.spec.registers import Region
+from rtlstm.spec.schedule import Cycles, count_cycles
+
+__all__ = ["MANIFEST_SCHEMA", "Manifest", "RegionLayout"]
+
+MANIFEST_SCHEMA = 1
+
+
+def _version() -> str:
+    try:
+        return version("rtlstm")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class RegionLayout(Record):
+    """One memory behind the window: ``banks`` memories of ``rows`` words of ``width`` bits.
+
+    ``image_rows`` of each bank come from the weight image; the rest is working memory.
+    """
+
+    region: Region
+    banks: int
+    rows: int
+    image_rows: int
+    width: int
+
+    @property
+    def words(self) -> int:
+        """32-bit words per row."""
+        return -(-self.width // 32)
+
+
+class Manifest(Record):
+    """The contract between a build and whoever uses it. ``manifest.json`` in a build folder."""
+
+    schema_version: Literal[1] = MANIFEST_SCHEMA
+    name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
+    rtlstm_version: str
+    build_hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """SHA-256 of everything that shapes the hardware (not the weights)."""
+    layers: tuple[LayerShape, ...]
+    parameters: Parameters
+    numerics: Numerics
+    program: Program
+    cycles: Cycles
+
+    @classmethod
+    def create(
+        cls, name: str, layers: tuple[LayerShape, ...], parameters: Parameters, numerics: Numerics
+    ) -> Self:
+        """Compile the program, count its cycles and hash the result."""
+        program = compile_program(layers, parameters)
+        shaped = {
+            "name": name,
+            "layers": [layer.model_dump(mode="json") for layer in layers],
+            "parameters": parameters.model_dump(mode="json"),
+            "numerics": numerics.model_dump(mode="json"),
+            "program": program.model_dump(mode="json"),
+        }
+        text = json.dumps(shaped, sort_keys=True, separators=(",", ":"))
+        return cls(
+            name=name,
+            rtlstm_version=_version(),
+            build_hash=hashlib.sha256(text.encode()).hexdigest(),
+            layers=layers,
+            parameters=parameters,
+            numerics=numerics,
+            program=program,
+            cycles=count_cycles(layers, program, parameters),
+        )
+
+    @property
+    def build_number(self) -> int:
+        """What the BUILD register reads: the first 32 bits of the hash."""
+        return int(self.build_hash[:8], 16)
+
+    @property
+    def regions(self) -> dict[Region, RegionLayout]:
+        """Memories behind the window."""
+        program, parameters, numerics = self.program, self.parameters, self.numerics
+        streams = parameters.streams
+        sizes = {
+            Region.WEIGHTS: (
+                parameters.lanes,
+                program.weight_rows,
+                program.weight_rows,
+                parameters.macs * numerics.weight_bits,
+            ),
+            Region.SUMS: (
+                parameters.lanes,
+                program.bias_rows + streams * program.park_context,
+                program.bias_rows,
+                numerics.accumulator.bits,
+            ),
+            Region.SHIFTS: (1, program.shift_rows, program.shift_rows, 4 * numerics.shift_bits),
+            Region.VECTORS: (
+                1,
+                streams * program.vector_context,
+                0,
+                parameters.macs * numerics.data_bits,
+            ),
+            Region.CELLS: (1, streams * program.cell_context, 0, numerics.cell.bits),
+        }
+        return {
+            region: RegionLayout(
+                region=region, banks=banks, rows=rows, image_rows=image_rows, width=width
+            )
+            for region, (banks, rows, image_rows, width) in sizes.items()
+        }
+
+    def to_json(self) -> str:
+        """Return the text of ``manifest.json``."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read ``manifest.json`` of a build folder.
+
+        Raises
+        ------
+        BuildError
+            If it is missing, is not JSON, has another schema version or does not validate.
+        """
+        path = Path(folder) / "manifest.json"
+        try:
+            fields = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise BuildError(
+                f"{folder} is not a build folder: it has no manifest.json; "
+                "make one with 'rtlstm generate MODEL -o DIR'"
+            ) from None
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise BuildError(f"{path} cannot be read as JSON: {error}") from None
+        found = fields.get("schema_version") if isinstance(fields, dict) else None
+        if found != MANIFEST_SCHEMA:
+            raise BuildError(
+                f"{path} has schema version {found!r}, but this rtlstm reads version "
+                f"{MANIFEST_SCHEMA}; generate the build again"
+            )
+        try:
+            manifest = cls.model_validate(fields)
+        except (ConfigurationError, ValidationError) as error:
+            reason = describe_validation(error) if isinstance(error, ValidationError) else error
+            raise BuildError(f"{path} does not validate: {reason}") from None
+        expected = cls.create(
+            manifest.name, manifest.layers, manifest.parameters, manifest.numerics
+        )
+        if expected.build_hash != manifest.build_hash:
+            raise BuildError(
+                f"{path} was changed after it was generated, or comes from another version of "
+                f"rtlstm ({manifest.rtlstm_version}); generate the build again"
+            )
+        return manifest

@@ -1,0 +1,181 @@
+"""Exact cycle counts of a program, before any synthesis.
+
+The sequencer issues one word of the array per cycle, in program order, and waits only where
+this module waits; the RTL is tested to agree with it on every cycle. Cycle 0 is the cycle that
+accepts a step's last input beat; a step ends in the cycle that offers its last output beat.
+Nobody stalls: input is offered whenever it is accepted, output is taken at once.
+"""
+
+from dataclasses import dataclass
+
+from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program import Op, Program
+from rtlstm.spec.record import Record
+
+__all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "sequence_cycles"]
+
+COLD_JUMP = 2
+"""Cycles from the first step of a stream being ready to its recurrent part being issued."""
+
+
+class LayerCycles(Record):
+    """Cycles of one layer on the way from input to output."""
+
+    name: str
+    array_cycles: int
+    """Words issued on the input path."""
+    overhead_cycles: int
+    """Latency the layer adds, minus ``array_cycles``."""
+    recurrent_cycles: int
+    """Words issued for the recurrent part, off the input path."""
+
+
+class Cycles(Record):
+    """Cycle counts of one step; see the module's own text for what is timed."""
+
+    step_latency_cycles: int
+    """Of a step whose recurrent part is ready."""
+    array_cycles: int
+    overhead_cycles: int
+    recurrent_cycles: int
+    cold_latency_cycles: int
+    """Of the first step after a reset or a state load."""
+    step_interval_cycles: int
+    """Between steps of one stream, back to back."""
+    layers: tuple[LayerCycles, ...]
+
+    @property
+    def use(self) -> float:
+        """Share of cycles in which the array works, back to back."""
+        return (self.array_cycles + self.recurrent_cycles) / self.step_interval_cycles
+
+
+@dataclass
+class Timeline:
+    """Walks a program and keeps the cycle in which each thing can happen next."""
+
+    program: Program
+    parameters: Parameters
+    free: int = 1
+    """Next issue cycle of the sequencer."""
+    drain_free: int = 0
+    """First cycle that may issue a draining group's last word."""
+    results: int = 0
+    """First cycle in which every drained result has been written."""
+
+    def run(self, op: Op) -> int:
+        """Issue one operation; return the cycle in which its results can be read."""
+        parameters = self.parameters
+        pipeline = parameters.pipeline
+        now = max(self.free, self.results) if op.fence else self.free
+        for group in range(op.groups):
+            last = now + op.columns - 1
+            if op.drains:
+                last = max(last, self.drain_free)
+                items = op.last_items if group == op.groups - 1 else op.items
+                self.drain_free = last + items
+            now = last + 1
+        self.free = now
+        if op.drains:
+            stage = (
+                pipeline.hidden_result(parameters.macs)
+                if op.kind == "input"
+                else pipeline.dense_result(parameters.macs)
+            )
+            self.results = self.drain_free - 1 + stage + 1
+        return self.results
+
+    def prepare(self) -> None:
+        """Issue the recurrent operations and settle."""
+        for op in self.program.ops[: self.program.body]:
+            self.run(op)
+        self.free += self.program.settle
+
+    def step(self, ready: int, cold: bool) -> tuple[int, int]:
+        """Run a step whose last beat is accepted in cycle ``ready``.
+
+        Returns the cycle after which the input buffer is free again and the cycle that offers
+        the last output beat. Afterwards the next step's recurrent part has been issued.
+        """
+        self.free = max(self.free, ready + 1)
+        if cold:
+            self.free += COLD_JUMP
+            self.prepare()
+        body = self.program.ops[self.program.body :]
+        self.run(body[0])
+        released = self.free - 1
+        for op in body[1:]:
+            self.run(op)
+        offered = self.results
+        self.prepare()
+        return released, offered
+
+
+def _accepts(program: Program, parameters: Parameters, steps: int, cold: bool) -> list[int]:
+    """Offer cycles of ``steps`` steps whose input is always there, from first beat in cycle 0."""
+    beats = -(-program.inputs // parameters.beat_in)
+    timeline = Timeline(program, parameters)
+    if not cold:
+        timeline.free = timeline.drain_free = timeline.results = -(1 << 30)
+    released: list[int] = []
+    offered: list[int] = []
+    accepted = -1
+    for index in range(steps):
+        begins = accepted + 1
+        if index >= 2:
+            begins = max(begins, released[index - 2] + 1)
+        accepted = begins + beats - 1
+        free, done = timeline.step(accepted, cold and index == 0)
+        released.append(free)
+        offered.append(done)
+    return offered
+
+
+def sequence_cycles(
+    program: Program, parameters: Parameters, steps: int, cold: bool = True
+) -> int:
+    """Cycles of a sequence of one stream, from its first input beat to its last output beat.
+
+    ``cold`` says that the stream's state was reset or loaded just before.
+    """
+    return _accepts(program, parameters, steps, cold)[-1]
+
+
+def count_cycles(
+    shapes: tuple[LayerShape, ...], program: Program, parameters: Parameters
+) -> Cycles:
+    """Count the cycles of one step."""
+    warm = Timeline(program, parameters, free=0)
+    layers = []
+    body = program.ops[program.body :]
+    warm.free = 1
+    before = 0
+    for op, shape in zip(body, shapes, strict=True):
+        done = warm.run(op)
+        array = op.groups * op.columns
+        recurrent = 0
+        if op.kind == "input":
+            parked = program.ops[op.layer]
+            recurrent = parked.groups * parked.columns
+        layers.append(
+            LayerCycles(
+                name=shape.name,
+                array_cycles=array,
+                overhead_cycles=done - before - array,
+                recurrent_cycles=recurrent,
+            )
+        )
+        before = done
+    array_cycles = sum(layer.array_cycles for layer in layers)
+    _, cold = Timeline(program, parameters).step(0, cold=True)
+    offered = _accepts(program, parameters, 8, cold=False)
+    return Cycles(
+        step_latency_cycles=before,
+        array_cycles=array_cycles,
+        overhead_cycles=before - array_cycles,
+        recurrent_cycles=sum(layer.recurrent_cycles for layer in layers),
+        cold_latency_cycles=cold,
+        step_interval_cycles=offered[-1] - offered[-2],
+        layers=tuple(layers),
+    )
