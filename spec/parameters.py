@@ -1,7 +1,7 @@
 """What a user may choose about the hardware, and the pipeline that follows from it."""
 
 from math import ceil
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -29,17 +29,17 @@ class Pipeline(Record):
     tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
     """Adder levels between two registers of the tree that sums a lane's products."""
 
-    OPERANDS = 2
+    OPERANDS: ClassVar[int] = 2
     """Memory read, then the operand register."""
-    QUAD = 2
+    QUAD: ClassVar[int] = 2
     """From a lane's full sum: accumulator register, then the drained quad's register."""
-    PREACTIVATION = QUAD + 2
+    PREACTIVATION: ClassVar[int] = QUAD + 2
     """... shifted, then rounded and saturated."""
-    ACTIVATION = 3
+    ACTIVATION: ClassVar[int] = 3
     """Table read, product, sum."""
-    CELL = 3
+    CELL: ClassVar[int] = 3
     """Products, sum, rounding."""
-    HIDDEN = 2
+    HIDDEN: ClassVar[int] = 2
     """Product, rounding."""
 
     def tree(self, macs: int) -> int:
