@@ -102,11 +102,11 @@ class Manifest(Record):
                 program.weight_rows,
                 parameters.macs * numerics.weight_bits,
             ),
-            Region.SUMS: (
-                parameters.lanes,
+            Region.PARTIALS: (
+                1,
                 program.bias_rows + streams * program.park_context,
                 program.bias_rows,
-                numerics.accumulator.bits,
+                4 * numerics.accumulator.partial_bits,
             ),
             Region.SHIFTS: (1, program.shift_rows, program.shift_rows, 4 * numerics.shift_bits),
             Region.VECTORS: (

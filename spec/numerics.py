@@ -1,5 +1,6 @@
 """Formats of every quantity in the datapath, and the quantised network in those formats."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Self
 
@@ -12,6 +13,7 @@ from rtlstm.spec.network import Activation
 from rtlstm.spec.record import Record
 
 __all__ = [
+    "GUARD_BITS",
     "Accumulator",
     "LayerShape",
     "Numerics",
@@ -19,6 +21,7 @@ __all__ = [
     "QuantizedLayer",
     "QuantizedLstm",
     "QuantizedNetwork",
+    "bound_sums",
 ]
 
 
@@ -42,14 +45,27 @@ class LayerShape(Record):
 
 
 class Accumulator(Record):
-    """Width of the lanes' accumulators, from the bound of every row of this network."""
+    """Widths of the sums, from the bound of every row of this network.
 
-    bits: Annotated[int, Field(ge=4, le=62)]
-    """Signed width that no row can overflow, whatever its inputs."""
+    A lane sums one part of a row (input, recurrent or dense) in ``bits``. Shifted left by
+    ``align`` and right by the row's own shift (rounding down), the sum has ``GUARD_BITS`` more
+    fraction bits than what is read next; there the parts and the bias meet in ``partial_bits``.
+    """
+
+    bits: Annotated[int, Field(ge=4, le=48)]
+    """Signed width that no lane can overflow, whatever the inputs."""
     bound: Annotated[int, Field(ge=0)]
-    """Largest magnitude that any partial sum of any row can reach."""
+    """Largest magnitude that any lane's sum can reach."""
     align: Annotated[int, Field(ge=0, le=32)]
-    """Left shift before the row's right shift (for rows coarser than the pre-activation)."""
+    """Left shift before the row's right shift (for rows coarser than what is read next)."""
+    partial_bits: Annotated[int, Field(ge=4, le=50)]
+    """Signed width that no row's shifted parts and bias can overflow."""
+    partial_bound: Annotated[int, Field(ge=0)]
+    """Largest magnitude that they can reach."""
+
+
+GUARD_BITS = 4
+"""Fraction bits that a row's parts keep until they are added and rounded."""
 
 
 class Numerics(Record):
@@ -90,6 +106,11 @@ class Numerics(Record):
             raise ValueError(
                 "the cell state needs 0 or more fraction bits, and at least as many as its tanh reads"
             )
+        if self.cell.bits - self.cell.fraction + self.cell_sum_fraction > 52:
+            raise ValueError(
+                f"cell state {self.cell} with gates {self.gate} needs sums of more than 52 bits; "
+                "choose fewer cell bits or a narrower cell range"
+            )
         for name, table, read in (
             ("sigmoid", self.sigmoid, self.preactivation),
             ("tanh", self.tanh, self.preactivation),
@@ -106,7 +127,7 @@ class Numerics(Record):
 
     @property
     def hidden(self) -> Format:
-        """Format of h, within (-1, 1)."""
+        """Format of h, and of dense results behind sigmoid or tanh: within (-1, 1)."""
         return Format(bits=self.data_bits, fraction=self.data_bits - 1)
 
     @property
@@ -119,23 +140,25 @@ class Numerics(Record):
 class QuantizedLstm:
     """Integers of an LSTM layer, rows in gate order i, f, g, o.
 
-    ``w_ih`` (4H, I) and ``w_hh`` (4H, H) within ``weight_bits``; ``bias`` (4H,) in units of the
-    row's accumulator; ``shift`` (4H,), the right shift from the aligned accumulator to the
-    pre-activation format.
+    ``w_ih`` (4H, I) and ``w_hh`` (4H, H) within ``weight_bits``; ``shift_ih`` and ``shift_hh``
+    (4H,), the right shifts that bring each part from the aligned accumulator to the
+    pre-activation format with ``GUARD_BITS`` more fraction bits; ``bias`` (4H,) in that format,
+    with half a unit of the pre-activation format already added for rounding.
     """
 
     w_ih: IntArray
     w_hh: IntArray
     bias: IntArray
-    shift: IntArray
+    shift_ih: IntArray
+    shift_hh: IntArray
 
 
 @dataclass(frozen=True)
 class QuantizedDense:
     """Integers of a dense layer: ``weight`` (O, I), ``bias`` (O,), ``shift`` (O,).
 
-    The shift leads to the pre-activation format for sigmoid and tanh, and to the layer's output
-    format for identity and ReLU.
+    As in :class:`QuantizedLstm`; the format read next is the pre-activation format for sigmoid
+    and tanh, and the layer's output format for identity and ReLU.
     """
 
     weight: IntArray
@@ -164,19 +187,31 @@ class QuantizedNetwork:
         """Width of one step's output."""
         return self.shapes[-1].outputs
 
-    def bound(self) -> int:
-        """Largest magnitude that any partial sum of any row reaches, over all inputs.
 
-        ``sum(|w|) * 2**(data_bits-1) + |bias|``, the L1 bound with inputs at their most negative.
-        """
-        largest = -self.numerics.input.lowest
-        bounds = [0]
-        for layer in self.layers:
-            parts = (
-                (layer.w_ih, layer.w_hh) if isinstance(layer, QuantizedLstm) else (layer.weight,)
-            )
-            total = np.abs(layer.bias)
-            for part in parts:
-                total = total + np.abs(part).sum(axis=1) * largest
-            bounds.append(int(total.max()))
-        return max(bounds)
+def _parts(layer: QuantizedLayer) -> tuple[tuple[IntArray, IntArray], ...]:
+    if isinstance(layer, QuantizedLstm):
+        return (layer.w_ih, layer.shift_ih), (layer.w_hh, layer.shift_hh)
+    return ((layer.weight, layer.shift),)
+
+
+def bound_sums(layers: Iterable[QuantizedLayer], data: Format, align: int) -> Accumulator:
+    """Bound every sum of every row over all inputs, and choose the widths that hold them.
+
+    A lane's sum is at most ``sum(|w|) * 2**(bits-1)``: the L1 bound, with inputs at their most
+    negative. Rounding down can add one unit to a shifted part's magnitude.
+    """
+    bound = partial_bound = 0
+    for layer in layers:
+        total = np.abs(layer.bias)
+        for weights, shift in _parts(layer):
+            most = np.abs(weights).sum(axis=1) * -data.lowest
+            bound = max(bound, int(most.max()))
+            total = total + ((most << align) >> shift) + 1
+        partial_bound = max(partial_bound, int(total.max()))
+    return Accumulator(
+        bits=max(4, bound.bit_length() + 1),
+        bound=bound,
+        align=align,
+        partial_bits=max(4, partial_bound.bit_length() + 1),
+        partial_bound=partial_bound,
+    )

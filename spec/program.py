@@ -10,7 +10,7 @@ from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
-__all__ = ["Op", "Program", "compile_program"]
+__all__ = ["PARK_TO_ADD", "Op", "Program", "compile_program", "group_ends"]
 
 OpKind = Literal["recurrent", "input", "dense"]
 
@@ -18,8 +18,9 @@ OpKind = Literal["recurrent", "input", "dense"]
 class Op(Record):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
-    ``recurrent`` starts from the biases and parks its sums; ``input`` starts from the parked
-    sums and drains into the gate unit; ``dense`` starts from the biases and drains.
+    Every group drains its items one per cycle: units of an LSTM layer, rows of a dense one.
+    ``recurrent`` adds the biases and parks the partial sums; ``input`` adds the parked sums and
+    goes on to the gate unit; ``dense`` adds the biases and goes on to its activation.
     Addresses marked *context* are relative to the stream's own part of that memory.
     """
 
@@ -37,16 +38,16 @@ class Op(Record):
     """Wait until every drained result has been written."""
     weights: int
     """First row of the weight banks."""
-    start: int
-    """First row of the sum banks that accumulation starts from (context for ``input``)."""
-    park: int
-    """First row of the sum banks that sums are parked in (context; ``recurrent`` only)."""
     shifts: int
-    """First entry of the shift memory (draining operations)."""
+    """First row of the shift memory."""
+    addends: int
+    """First row of the partial-sum memory that items add (context for ``input``)."""
+    park: int
+    """First row of the partial-sum memory that items are parked in (context; ``recurrent``)."""
     items: int
-    """Results drained from a full group: units of an LSTM layer, rows of a dense one."""
+    """Items of a full group."""
     last_items: int
-    """Results drained from the last group."""
+    """Items of the last group."""
     cell: int
     """First word of the cell memory (context; ``input`` only)."""
     destination: int | None
@@ -55,8 +56,8 @@ class Op(Record):
     """Send the results to the output port."""
 
     @property
-    def drains(self) -> bool:
-        """Whether results leave the array."""
+    def yields(self) -> bool:
+        """Whether the items become results: new h and c, or a dense layer's outputs."""
         return self.kind != "recurrent"
 
 
@@ -75,7 +76,7 @@ class Program(Record):
     input_words: int
     weight_rows: int
     bias_rows: int
-    """Rows of the sum banks that hold biases; parked sums follow, stream by stream."""
+    """Rows of the partial-sum memory that hold biases; parked sums follow, stream by stream."""
     park_context: int
     shift_rows: int
     vector_context: int
@@ -88,117 +89,126 @@ class Program(Record):
     """Idle cycles between the recurrent operations and the next step's first operation."""
 
 
-def _groups(rows: int, parameters: Parameters) -> int:
-    return -(-rows // parameters.lanes)
+class _Layout:
+    """Hands out memory rows while operations are appended."""
 
+    def __init__(self, shapes: tuple[LayerShape, ...], parameters: Parameters) -> None:
+        self.shapes = shapes
+        self.parameters = parameters
+        self.ops: list[Op] = []
+        self.weights = self.shifts = self.biases = self.parked = self.cells = self.vectors = 0
+        self.outputs_at: list[int] = []
+        for index, layer in enumerate(shapes):
+            self.outputs_at.append(self.vectors)
+            if layer.kind == "lstm" or index < len(shapes) - 1:
+                self.vectors += parameters.words(layer.outputs)
 
-def _last(count: int, per_group: int) -> int:
-    return (count - 1) % per_group + 1
+    def append(self, kind: OpKind, index: int, **special: object) -> None:
+        """Append an operation of layer ``index``; ``special`` are the fields of its kind."""
+        layer, parameters = self.shapes[index], self.parameters
+        groups = -(-layer.rows // parameters.lanes)
+        columns = parameters.words(layer.outputs if kind == "recurrent" else layer.inputs)
+        per_group = parameters.lanes if kind == "dense" else parameters.units
+        common = {"relu": False, "from_input": False, "cell": 0, "destination": None}
+        common |= {"emit": False, "park": 0}
+        op = Op(
+            kind=kind,
+            layer=index,
+            columns=columns,
+            groups=groups,
+            weights=self.weights,
+            shifts=self.shifts,
+            items=per_group,
+            last_items=(layer.outputs - 1) % per_group + 1,
+            **(common | special),
+        )
+        self.ops.append(op)
+        self.weights += groups * columns
+        self.shifts += layer.outputs
 
 
 def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> Program:
     """Lay out the memories and order the operations of one step."""
-    lstm = [layer for layer in shapes if layer.kind == "lstm"]
+    layout = _Layout(shapes, parameters)
     last_layer = len(shapes) - 1
-    weights = biases = shifts = parked = cells = vectors = 0
-    outputs_at: list[int | None] = []
-    for index, layer in enumerate(shapes):
-        needed = layer.kind == "lstm" or index < last_layer
-        outputs_at.append(vectors if needed else None)
-        vectors += parameters.words(layer.outputs) if needed else 0
-
-    ops: list[Op] = []
-    park_at: list[int] = []
-    for index, layer in enumerate(lstm):
-        groups, columns = _groups(layer.rows, parameters), parameters.words(layer.outputs)
-        park_at.append(parked)
-        ops.append(
-            Op(
-                kind="recurrent",
-                layer=index,
-                columns=columns,
-                groups=groups,
-                source=outputs_at[index] or 0,
-                from_input=False,
-                relu=False,
-                fence=index == last_layer,
-                weights=weights,
-                start=biases,
-                park=parked,
-                shifts=0,
-                items=0,
-                last_items=0,
-                cell=0,
-                destination=None,
-                emit=False,
-            )
+    lstm = [index for index, layer in enumerate(shapes) if layer.kind == "lstm"]
+    hidden, cells, parked_at = [], [], []
+    for index in lstm:
+        units = shapes[index].outputs
+        layout.append(
+            "recurrent",
+            index,
+            source=layout.outputs_at[index],
+            fence=index == last_layer,
+            addends=layout.biases,
+            park=layout.parked,
         )
-        weights += groups * columns
-        biases += groups
-        parked += groups
-    hidden, cell_at = [], []
+        parked_at.append(layout.parked)
+        hidden.append((layout.outputs_at[index], units))
+        layout.biases += units
+        layout.parked += units
     for index, layer in enumerate(shapes):
-        groups, columns = _groups(layer.rows, parameters), parameters.words(layer.inputs)
         recurrent = layer.kind == "lstm"
-        per_group = parameters.units if recurrent else parameters.lanes
-        ops.append(
-            Op(
-                kind="input" if recurrent else "dense",
-                layer=index,
-                columns=columns,
-                groups=groups,
-                source=0 if index == 0 else outputs_at[index - 1] or 0,
-                from_input=index == 0,
-                relu=layer.input_relu,
-                fence=index > 0,
-                weights=weights,
-                start=park_at[index] if recurrent else biases,
-                park=0,
-                shifts=shifts,
-                items=per_group,
-                last_items=_last(layer.outputs, per_group),
-                cell=cells,
-                destination=outputs_at[index],
-                emit=index == last_layer,
-            )
+        layout.append(
+            "input" if recurrent else "dense",
+            index,
+            source=layout.outputs_at[index - 1] if index else 0,
+            from_input=index == 0,
+            relu=layer.input_relu,
+            fence=index > 0,
+            addends=parked_at[index] if recurrent else layout.biases,
+            cell=layout.cells if recurrent else 0,
+            destination=layout.outputs_at[index] if recurrent or index < last_layer else None,
+            emit=index == last_layer,
         )
-        weights += groups * columns
-        shifts += layer.outputs
         if recurrent:
-            hidden.append((outputs_at[index] or 0, layer.outputs))
-            cell_at.append((cells, layer.outputs))
-            cells += layer.outputs
+            cells.append((layout.cells, layer.outputs))
+            layout.cells += layer.outputs
         else:
-            biases += groups
+            layout.biases += layer.outputs
     return Program(
-        ops=tuple(ops),
+        ops=tuple(layout.ops),
         body=len(lstm),
         inputs=shapes[0].inputs,
         outputs=shapes[-1].outputs,
         input_words=parameters.words(shapes[0].inputs),
-        weight_rows=weights,
-        bias_rows=biases,
-        park_context=parked,
-        shift_rows=shifts,
-        vector_context=vectors,
-        cell_context=cells,
+        weight_rows=layout.weights,
+        bias_rows=layout.biases,
+        park_context=layout.parked,
+        shift_rows=layout.shifts,
+        vector_context=layout.vectors,
+        cell_context=layout.cells,
         hidden=tuple(hidden),
-        cells=tuple(cell_at),
-        settle=_settle(ops, len(lstm)),
+        cells=tuple(cells),
+        settle=_settle(layout.ops, len(lstm)),
     )
 
 
-PARK_TO_START = 4
-"""Issue cycles from a group's last recurrent word to the first word that may start from it."""
+def group_ends(op: Op, start: int, drain_free: int) -> tuple[list[int], int]:
+    """Issue cycles of each group's last word, if the first word may issue in cycle ``start``.
+
+    ``drain_free`` is the first cycle in which a group may end; the one after this operation's
+    last item is returned with the list.
+    """
+    ends = []
+    for group in range(op.groups):
+        end = max(start + op.columns - 1, drain_free)
+        drain_free = end + (op.last_items if group == op.groups - 1 else op.items)
+        ends.append(end)
+        start = end + 1
+    return ends, drain_free
+
+
+PARK_TO_ADD = 4
+"""Least issue cycles from the end of a recurrent group to the end of the group that adds it."""
 
 
 def _settle(ops: list[Op], body: int) -> int:
     """Cycles by which a parked sum would be late for the next step if nothing waited."""
-    parked, after = ops[0], ops[body]
-    later = sum(op.groups * op.columns for op in ops[1:body])
-    late = 0
-    for group in range(parked.groups):
-        ends = (group + 1) * parked.columns - 1
-        starts = parked.groups * parked.columns + later + group * after.columns
-        late = max(late, ends + PARK_TO_START - starts)
-    return late
+    parked, drain_free = group_ends(ops[0], 0, 0)
+    last = parked[-1]
+    for op in ops[1:body]:
+        ends, drain_free = group_ends(op, last + 1, drain_free)
+        last = ends[-1]
+    added, _ = group_ends(ops[body], last + 1, drain_free)
+    return max(0, *(end + PARK_TO_ADD - at for end, at in zip(parked, added, strict=True)))

@@ -61,7 +61,7 @@ class Region(IntEnum):
     """Memories behind the window."""
 
     WEIGHTS = 0
-    SUMS = 1
+    PARTIALS = 1
     SHIFTS = 2
     VECTORS = 3
     CELLS = 4

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program import Op, Program
+from rtlstm.spec.program import Op, Program, group_ends
 from rtlstm.spec.record import Record
 
 __all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "sequence_cycles"]
@@ -66,24 +66,13 @@ class Timeline:
 
     def run(self, op: Op) -> int:
         """Issue one operation; return the cycle in which its results can be read."""
-        parameters = self.parameters
-        pipeline = parameters.pipeline
         now = max(self.free, self.results) if op.fence else self.free
-        for group in range(op.groups):
-            last = now + op.columns - 1
-            if op.drains:
-                last = max(last, self.drain_free)
-                items = op.last_items if group == op.groups - 1 else op.items
-                self.drain_free = last + items
-            now = last + 1
-        self.free = now
-        if op.drains:
-            stage = (
-                pipeline.hidden_result(parameters.macs)
-                if op.kind == "input"
-                else pipeline.dense_result(parameters.macs)
-            )
-            self.results = self.drain_free - 1 + stage + 1
+        ends, self.drain_free = group_ends(op, now, self.drain_free)
+        self.free = ends[-1] + 1
+        if op.yields:
+            pipeline, macs = self.parameters.pipeline, self.parameters.macs
+            hidden, dense = pipeline.hidden_result(macs), pipeline.dense_result(macs)
+            self.results = self.drain_free + (hidden if op.kind == "input" else dense)
         return self.results
 
     def prepare(self) -> None:

@@ -1,0 +1,57 @@
+"""Checks that every weight passes on its way into a network, and optional packages."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.errors import ModelError, ToolError
+
+__all__ = ["FLOAT_TYPES", "expect_shape", "import_extra", "listed", "to_float64"]
+
+FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def to_float64(array: Any, what: str) -> NDArray[np.float64]:
+    """Convert a floating-point array to float64; refuse other types, NaN and infinity.
+
+    ``what`` names the tensor and its node in messages.
+    """
+    if array.dtype.name not in FLOAT_TYPES:
+        raise ModelError(
+            f"{what} must be one of {', '.join(FLOAT_TYPES)}, not {array.dtype.name}; "
+            "give the model with floating-point weights (rtlstm quantises by itself)"
+        )
+    result: NDArray[np.float64] = np.asarray(array).astype(np.float64)
+    bad = int(np.count_nonzero(~np.isfinite(result)))
+    if bad:
+        raise ModelError(
+            f"{what} must hold finite numbers, but {bad} of {result.size} are NaN or infinite; "
+            "train or export the model again"
+        )
+    return result
+
+
+def expect_shape(array: NDArray[np.float64], shape: tuple[int, ...], what: str) -> None:
+    """Refuse an array of another shape."""
+    if array.shape != shape:
+        raise ModelError(f"{what} must have shape {shape}, not {array.shape}; the model is damaged")
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import an optional package, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ToolError(
+            f"reading this model needs the package {module!r} ({error}); "
+            f"install it with: pip install 'rtlstm[{extra}]'"
+        ) from None
+
+
+def listed(names: Any, limit: int = 20) -> str:
+    """Join names for a message, in order and without repeats, cut at ``limit``."""
+    unique = list(dict.fromkeys(str(name) for name in names))
+    text = ", ".join(unique[:limit])
+    return text + (f" and {len(unique) - limit} more" if len(unique) > limit else "")

@@ -1,0 +1,154 @@
+"""Follows the axes of a tensor through operators that only move them.
+
+A dense layer or a second LSTM reads the right numbers only if its features and steps are where
+it expects them. Each axis has a letter: T steps, N sequences, F features, D a direction or layer
+axis of size 1, L several layers (of a final state), 1 any other axis of size 1, M merged rows.
+When an operator mixes features with anything else the axes are lost: what follows may be
+elementwise, but not a layer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["Axes"]
+
+_SINGLE = ("D", "1")
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The axes of one tensor; ``lost`` names the operator that mixed them."""
+
+    tags: tuple[str, ...]
+    features: int
+    lost: str = ""
+    last_step: bool = False
+
+    def _lose(self, where: str) -> "Axes":
+        return replace(self, tags=(), lost=where)
+
+    def _index(self, axis: int, where: str, rank: int | None = None) -> int:
+        rank = len(self.tags) if rank is None else rank
+        if not -rank <= axis < rank:
+            raise ModelError(f"{where} names axis {axis} of a tensor with {rank} axes; the model is damaged")
+        return axis % rank
+
+    def expect(self, where: str) -> None:
+        """Refuse a layer behind lost axes."""
+        if self.lost:
+            raise ModelError(
+                f"{where} must read whole feature vectors, but {self.lost} before it mixed the "
+                "features with other axes (or its shape is not known)"
+            )
+
+    def expect_features_at(self, axis: int, where: str) -> None:
+        """Refuse unless the features lie on ``axis``."""
+        self.expect(where)
+        rank = len(self.tags)
+        if not -rank <= axis < rank or self.tags[axis] != "F":
+            raise ModelError(
+                f"{where} works along axis {axis}, but its input has axes ({', '.join(self.tags)}) "
+                "with the features on F; only layers along the features are supported"
+            )
+
+    def with_features(self, features: int) -> "Axes":
+        """The same axes with another number of features."""
+        return replace(self, features=features)
+
+    def transpose(self, perm: Sequence[int], where: str) -> "Axes":
+        """Permute the axes."""
+        if self.lost:
+            return self
+        order = [self._index(axis, where) for axis in perm]
+        if sorted(order) != list(range(len(self.tags))):
+            raise ModelError(f"{where} must permute {len(self.tags)} axes, not {list(perm)}")
+        return replace(self, tags=tuple(self.tags[axis] for axis in order))
+
+    def unsqueeze(self, axes: Sequence[int], where: str) -> "Axes":
+        """Insert axes of size 1."""
+        if self.lost:
+            return self
+        rank = len(self.tags) + len(axes)
+        places = {self._index(axis, where, rank) for axis in axes}
+        old = iter(self.tags)
+        return replace(self, tags=tuple("1" if at in places else next(old) for at in range(rank)))
+
+    def squeeze(self, axes: Sequence[int] | None, where: str, *, strict: bool = True) -> "Axes":
+        """Remove axes of size 1; ``strict`` if the operator fails on another size."""
+        if self.lost:
+            return self
+        if axes is None:
+            if all(tag in (*_SINGLE, "F") for tag in self.tags) and self.features > 1:
+                return replace(self, tags=("F",))
+            return self._lose(where)
+        drop = set()
+        for at in (self._index(axis, where) for axis in axes):
+            tag = self.tags[at]
+            if tag == "F" and self.features == 1:
+                return self._lose(where)
+            if tag in ("F", "L"):
+                if strict:
+                    raise ModelError(f"{where} removes axis {at} ({tag}), which is not of size 1")
+                continue
+            if tag not in _SINGLE and not strict:
+                return self._lose(where)
+            drop.add(at)
+        return replace(self, tags=tuple(tag for at, tag in enumerate(self.tags) if at not in drop))
+
+    def flatten(self, start: int, end: int, where: str) -> "Axes":
+        """Merge the axes from ``start`` to ``end`` (included)."""
+        if self.lost:
+            return self
+        first, last = self._index(start, where), self._index(end, where)
+        merged = self.tags[first : last + 1]
+        if "F" in merged and any(tag not in (*_SINGLE, "F") for tag in merged):
+            return self._lose(where)
+        tag = "F" if "F" in merged else merged[0] if len(merged) == 1 else "M"
+        return replace(self, tags=(*self.tags[:first], tag, *self.tags[last + 1 :]))
+
+    def reshape(self, shape: Sequence[int | None] | None, where: str, *, zero_copies: bool = True) -> "Axes":
+        """Change the shape; None stands for a number that is not known before the run."""
+        if self.lost or shape is None or not shape:
+            return self._lose(where) if not self.lost else self
+        copied = 0
+        while zero_copies and copied < min(len(shape), len(self.tags)) and shape[copied] == 0:
+            copied += 1
+        kept, rest, target = self.tags[:copied], self.tags[copied:], tuple(shape[copied:])
+        if not target and not rest:
+            return self
+        if target == (-1,) and "F" in rest and all(tag in (*_SINGLE, "F") for tag in rest):
+            return replace(self, tags=(*kept, "F"))
+        if rest and rest[-1] == "F" and target and target[-1] == self.features and 0 not in target:
+            return replace(self, tags=(*kept, *("M" for _ in target[:-1]), "F"))
+        return self._lose(where)
+
+    def select(self, axis: int, index: int, where: str, *, keep: bool = False) -> "Axes":
+        """Take one element of an axis: the last step, or the only element of a single axis.
+
+        ``keep`` leaves an axis of size 1 in place, as a slice does.
+        """
+        self.expect(where)
+        at = self._index(axis, where)
+        tag = self.tags[at]
+        last = tag == "T" and index == -1
+        if not last and not (tag in _SINGLE and index in (0, -1)) and not (tag == "L" and index == -1):
+            raise ModelError(
+                f"{where} takes element {index} of axis {at}, which is {_MEANING[tag]}; of the steps "
+                "(and of the layers of a final state) only the last, -1, can be taken"
+            )
+        middle = ("1",) if keep else ()
+        tags = (*self.tags[:at], *middle, *self.tags[at + 1 :])
+        return replace(self, tags=tags, last_step=self.last_step or last)
+
+
+_MEANING = {
+    "T": "the steps",
+    "N": "the sequences of the batch",
+    "F": "the features",
+    "D": "a direction",
+    "L": "the layers",
+    "1": "an axis of size 1",
+    "M": "merged rows",
+}

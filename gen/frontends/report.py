@@ -1,0 +1,118 @@
+"""What a front end was asked for, and what it says about the model it read."""
+
+from typing import Literal
+
+from rtlstm.spec.network import Network
+from rtlstm.spec.record import Record
+
+__all__ = [
+    "ModelReport",
+    "NodeReport",
+    "ReadOptions",
+    "ReadResult",
+    "ReportBuilder",
+    "Role",
+]
+
+Role = Literal["core", "shape", "state", "outside", "refused"]
+"""How a node is treated: computed by the core, only moving axes, only about state, left outside
+of the core (its work stays with the caller), or refused."""
+
+
+class ReadOptions(Record):
+    """Which part of a model to take.
+
+    ``lstm`` names the LSTM to begin with: a node (ONNX), a module (PyTorch) or the prefix of its
+    tensors (state dicts; several prefixes joined by commas are stacked layers). ``output`` names
+    the tensor (ONNX) or the node or module (PyTorch) at which to end. ``dense`` lists the dense
+    layers of a state dict in order, each ``NAME``, ``NAME:ACTIVATION`` or
+    ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list takes none.
+    """
+
+    lstm: str | None = None
+    output: str | None = None
+    dense: tuple[str, ...] | None = None
+
+
+class NodeReport(Record):
+    """One node, module or tensor group of the model and what becomes of it."""
+
+    name: str
+    kind: str
+    role: Role
+    why: str = ""
+
+    @property
+    def supported(self) -> bool:
+        """Whether nothing stands against this node."""
+        return self.role != "refused"
+
+
+class ModelReport(Record):
+    """What ``inspect`` prints about a model.
+
+    ``input`` and ``output`` are the tensors at which the core's network was cut out of the
+    model; ``refusal`` is why the model cannot be read, or empty.
+    """
+
+    source: str
+    format: str
+    name: str = ""
+    model_inputs: tuple[str, ...] = ()
+    model_outputs: tuple[str, ...] = ()
+    input: str = ""
+    output: str = ""
+    nodes: tuple[NodeReport, ...] = ()
+    notes: tuple[str, ...] = ()
+    refusal: str = ""
+
+    @property
+    def outside(self) -> tuple[NodeReport, ...]:
+        """The nodes whose work stays with the caller."""
+        return tuple(node for node in self.nodes if node.role == "outside")
+
+
+class ReadResult(Record):
+    """A network and the report on the model that it was read from."""
+
+    network: Network
+    report: ModelReport
+
+
+class ReportBuilder:
+    """Collects a report while a front end reads, so that a refusal still leaves one."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.format = "unknown"
+        self.name = ""
+        self.model_inputs: tuple[str, ...] = ()
+        self.model_outputs: tuple[str, ...] = ()
+        self.input = ""
+        self.output = ""
+        self.nodes: list[NodeReport] = []
+        self.notes: list[str] = []
+
+    def node(self, name: str, kind: str, role: Role, why: str = "") -> None:
+        """Record one node."""
+        self.nodes.append(NodeReport(name=name, kind=kind, role=role, why=why))
+
+    def note(self, text: str) -> None:
+        """Record something that the user should know, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def build(self, refusal: str = "") -> ModelReport:
+        """Return the report as collected so far."""
+        return ModelReport(
+            source=self.source,
+            format=self.format,
+            name=self.name,
+            model_inputs=self.model_inputs,
+            model_outputs=self.model_outputs,
+            input=self.input,
+            output=self.output,
+            nodes=tuple(self.nodes),
+            notes=tuple(self.notes),
+            refusal=refusal,
+        )

@@ -1,0 +1,298 @@
+"""Quantisation: from a float network to integers with power-of-two scales.
+
+Every row (one gate of one unit, or one dense output) has the finest accumulator scale at which
+its own weights fit. Ranges of input, pre-activation and cell state come from calibration data
+when there are any, and from bounds or stated assumptions otherwise.
+"""
+
+import math
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import FloatResult, run_float
+from rtlstm.spec.activation import design_table
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.numerics import (
+    GUARD_BITS,
+    LayerShape,
+    Numerics,
+    QuantizedDense,
+    QuantizedLayer,
+    QuantizedLstm,
+    QuantizedNetwork,
+    bound_sums,
+)
+from rtlstm.spec.record import Record
+
+__all__ = ["QuantizationSettings", "check_calibration", "quantise"]
+
+Floats = NDArray[np.float64]
+
+_CALIBRATION_STEPS = 2048
+"""Steps of the calibration data that the search for the cell range runs."""
+_SEARCH_BITS = 16
+"""Least widths in that search, so that it sees the cell's rounding and not the weights'."""
+
+
+class QuantizationSettings(Record):
+    """Widths, and ranges to use where calibration data do not tell."""
+
+    weight_bits: Annotated[int, Field(ge=2, le=18)] = 16
+    data_bits: Annotated[int, Field(ge=4, le=18)] = 16
+    """Of inputs, h and dense outputs."""
+    gate_bits: Annotated[int, Field(ge=6, le=18)] | None = None
+    """Of sigmoid and tanh results; max(6, data_bits) if None."""
+    cell_bits: Annotated[int, Field(ge=8, le=32)] = 16
+    input_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Largest input magnitude; calibration data decide if None, and 8 without them."""
+    cell_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Where the cell state saturates; calibration data decide if None, and 16 without them."""
+
+
+DEFAULT_INPUT_RANGE = 8.0
+DEFAULT_CELL_RANGE = 16.0
+
+
+def check_calibration(network: Network, calibration: NDArray[np.generic]) -> Floats:
+    """Return calibration inputs as ``(T, N, inputs)`` float64.
+
+    Raises
+    ------
+    InputError
+        If they are not finite numbers of shape ``(T, inputs)`` or ``(T, N, inputs)``.
+    """
+    values = np.asarray(calibration)
+    if not np.issubdtype(values.dtype, np.number) or np.iscomplexobj(values):
+        raise InputError(f"calibration data must be real numbers, not {values.dtype}")
+    if values.ndim == 2:
+        values = values[:, None, :]
+    if values.ndim != 3 or values.shape[2] != network.inputs or 0 in values.shape:
+        raise InputError(
+            f"calibration data must be (T, {network.inputs}) or (T, N, {network.inputs}) and not "
+            f"empty, not {np.asarray(calibration).shape}"
+        )
+    values = values.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise InputError("calibration data must be finite, but hold NaN or infinity")
+    return values
+
+
+def _power_of_two(magnitude: float) -> float:
+    return 2.0 ** math.ceil(math.log2(magnitude)) if magnitude > 0 else 1.0
+
+
+def _saturation_range(gate: Format) -> float:
+    """Where sigmoid is within half a unit in the last place of 1, rounded up to a power of two."""
+    return _power_of_two(math.log(2.0) * (gate.fraction + 1))
+
+
+class _Quantiser:
+    """Formats fixed so far, and the integers that follow from them."""
+
+    def __init__(self, network: Network, settings: QuantizationSettings, input_range: float) -> None:
+        self.network = network
+        self.settings = settings
+        bits = settings.data_bits
+        gate_bits = settings.gate_bits or max(6, bits)
+        self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
+        self.hidden = Format(bits=bits, fraction=bits - 1)
+        self.input = Format.covering(bits, input_range)
+        self.argument_bits = min(gate_bits + 2, 20)
+
+    def preactivation(self, magnitude: float) -> Format:
+        """Return the format that covers ``magnitude``, or less where sigmoid is flat anyway."""
+        reach = min(_power_of_two(magnitude), _saturation_range(self.gate))
+        return Format(
+            bits=self.argument_bits, fraction=self.argument_bits - 1 - int(math.log2(reach))
+        )
+
+    def cell(self, reach: float) -> tuple[Format, Format]:
+        """Return the cell state's format for a range, and the format its tanh reads."""
+        reach = _power_of_two(reach)
+        cell = Format(
+            bits=self.settings.cell_bits,
+            fraction=self.settings.cell_bits - 1 - int(math.log2(reach)),
+        )
+        reads = min(reach, _saturation_range(self.gate))
+        fraction = min(self.argument_bits - 1 - int(math.log2(reads)), cell.fraction)
+        bits = fraction + 1 + int(math.log2(reads))
+        return cell, Format(bits=max(bits, 4), fraction=fraction)
+
+    def shapes(self, ranges: tuple[float, ...]) -> tuple[LayerShape, ...]:
+        """Return the layers without weights; ``ranges`` are those of their outputs."""
+        shapes = []
+        for layer, reach in zip(self.network.layers, ranges, strict=True):
+            linear = isinstance(layer, Dense) and layer.activation in ("identity", "relu")
+            output = Format.covering(self.settings.data_bits, reach) if linear else self.hidden
+            shapes.append(
+                LayerShape(
+                    kind=layer.kind,
+                    name=layer.name,
+                    inputs=layer.inputs,
+                    outputs=layer.outputs,
+                    activation=layer.activation if isinstance(layer, Dense) else "identity",
+                    input_relu=layer.input_relu,
+                    output=output,
+                )
+            )
+        return tuple(shapes)
+
+    def _row_scales(self, weights: Floats, fraction: int, target: int) -> IntArray:
+        """Return each row's accumulator fraction bits: the finest at which its weights fit."""
+        limit = (1 << (self.settings.weight_bits - 1)) - 1
+        most = np.abs(weights).max(axis=1)
+        safe = np.where(most > 0, most, 1.0)
+        scale = self.settings.weight_bits - 1 - np.ceil(np.log2(safe)).astype(np.int64)
+        scale -= np.floor(np.ldexp(safe, scale) + 0.5) > limit
+        # Finer than this changes nothing that is read next, but would cost shifter bits.
+        finest = target + self.settings.data_bits + 10
+        return np.where(most > 0, np.minimum(scale + fraction, finest), target)
+
+    def integers(
+        self, shapes: tuple[LayerShape, ...], preactivation: Format
+    ) -> tuple[list[QuantizedLayer], int]:
+        """Return the layers in integers and the common left shift before their right shifts."""
+        source = self.input
+        plans = []
+        for layer, shape in zip(self.network.layers, shapes, strict=True):
+            linear = isinstance(layer, Dense) and layer.activation in ("identity", "relu")
+            target = (shape.output if linear else preactivation).fraction + GUARD_BITS
+            if isinstance(layer, Lstm):
+                parts = [(layer.w_ih, source.fraction), (layer.w_hh, self.hidden.fraction)]
+            else:
+                parts = [(layer.weight, source.fraction)]
+            scales = [self._row_scales(weights, fraction, target) for weights, fraction in parts]
+            plans.append((layer, parts, target, scales))
+            source = shape.output
+        align = max(0, *(int((target - s).max()) for _, _, target, scales in plans for s in scales))
+        layers: list[QuantizedLayer] = []
+        for layer, parts, target, scales in plans:
+            matrices = [
+                _round(weights, (scale - fraction)[:, None])
+                for (weights, fraction), scale in zip(parts, scales, strict=True)
+            ]
+            bias = _round(layer.bias, target) + (1 << (GUARD_BITS - 1))
+            shifts = [scale + align - target for scale in scales]
+            kind = QuantizedLstm if isinstance(layer, Lstm) else QuantizedDense
+            layers.append(kind(*matrices, bias, *shifts))
+        return layers, align
+
+    def build(
+        self, ranges: tuple[float, ...], preactivation: float, cell: float
+    ) -> QuantizedNetwork:
+        """Quantise with these ranges."""
+        shapes = self.shapes(ranges)
+        reads = self.preactivation(preactivation)
+        layers, align = self.integers(shapes, reads)
+        stored, argument = self.cell(cell)
+        numerics = Numerics(
+            weight_bits=self.settings.weight_bits,
+            input=self.input,
+            gate=self.gate,
+            preactivation=reads,
+            cell=stored,
+            cell_argument=argument,
+            accumulator=bound_sums(layers, self.input, align),
+            shift_bits=max(1, _largest_shift(layers).bit_length()),
+            sigmoid=design_table("sigmoid", reads, self.gate),
+            tanh=design_table("tanh", reads, self.gate),
+            cell_tanh=design_table("tanh", argument, self.gate),
+        )
+        return QuantizedNetwork(shapes, numerics, tuple(layers))
+
+
+def _largest_shift(layers: list[QuantizedLayer]) -> int:
+    shifts: list[IntArray] = []
+    for layer in layers:
+        lstm = isinstance(layer, QuantizedLstm)
+        shifts += [layer.shift_ih, layer.shift_hh] if lstm else [layer.shift]
+    return max(int(shift.max()) for shift in shifts)
+
+
+def _round(values: Floats, fraction: IntArray) -> IntArray:
+    return np.floor(np.ldexp(values, fraction) + 0.5).astype(np.int64)
+
+
+def _bounds(network: Network, input_range: float) -> tuple[float, tuple[float, ...]]:
+    """Bound the pre-activations and each layer's output from the weights alone."""
+    reach, preactivation, layers = input_range, 0.0, []
+    for layer in network.layers:
+        if isinstance(layer, Lstm):
+            total = np.abs(layer.w_ih).sum(axis=1) * reach + np.abs(layer.w_hh).sum(axis=1)
+            preactivation = max(preactivation, float((total + np.abs(layer.bias)).max()))
+            reach = 1.0
+        else:
+            total = np.abs(layer.weight).sum(axis=1) * reach + np.abs(layer.bias)
+            if layer.activation in ("sigmoid", "tanh"):
+                preactivation, reach = max(preactivation, float(total.max())), 1.0
+            else:
+                reach = float(total.max())
+        layers.append(reach)
+    return preactivation, tuple(layers)
+
+
+def quantise(
+    network: Network,
+    settings: QuantizationSettings | None = None,
+    calibration: NDArray[np.generic] | None = None,
+) -> QuantizedNetwork:
+    """Quantise a network.
+
+    Parameters
+    ----------
+    calibration
+        Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``. They set the input range, the
+        ranges of linear dense layers (with a quarter more as margin), and the cell state's range:
+        the power of two at which the quantised outputs come closest to the float ones.
+
+    Raises
+    ------
+    InputError
+        If the calibration data do not fit the network.
+    ConfigurationError
+        If the formats asked for cannot be built.
+    """
+    settings = settings or QuantizationSettings()
+    if calibration is None:
+        input_range = settings.input_range or DEFAULT_INPUT_RANGE
+        preactivation, ranges = _bounds(network, input_range)
+        quantiser = _Quantiser(network, settings, input_range)
+        return quantiser.build(ranges, preactivation, settings.cell_range or DEFAULT_CELL_RANGE)
+    x = check_calibration(network, calibration)
+    reference = run_float(network, x)
+    largest = float(np.abs(x).max()) or 1.0
+    quantiser = _Quantiser(network, settings, settings.input_range or largest)
+    ranges = tuple(1.25 * reach for reach in reference.layers)
+    if settings.cell_range is not None:
+        return quantiser.build(ranges, reference.preactivation * 1.25, settings.cell_range)
+    reach = _search_cell_range(network, settings, x, reference)
+    return quantiser.build(ranges, reference.preactivation * 1.25, reach)
+
+
+def _search_cell_range(
+    network: Network, settings: QuantizationSettings, x: Floats, reference: FloatResult
+) -> float:
+    """Try the powers of two up to the cell's largest magnitude; keep the most accurate."""
+    steps = min(len(x), max(1, _CALIBRATION_STEPS // x.shape[1]))
+    fine = settings.replace(
+        weight_bits=max(settings.weight_bits, _SEARCH_BITS),
+        data_bits=max(settings.data_bits, _SEARCH_BITS),
+        gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
+    )
+    quantiser = _Quantiser(network, fine, float(np.abs(x).max()) or 1.0)
+    ranges = tuple(1.25 * reach for reach in reference.layers)
+    integers = quantiser.input.to_integers(x[:steps])
+    errors: dict[float, float] = {}
+    reach = min(_power_of_two(max(reference.cell, 1.0)), 2.0 ** (settings.cell_bits - 1))
+    while reach >= 1.0 and (not errors or errors[2 * reach] <= 4 * min(errors.values())):
+        trial = quantiser.build(ranges, reference.preactivation * 1.25, reach)
+        y = trial.shapes[-1].output.to_floats(Golden(trial).run(integers).y)
+        errors[reach] = float(np.abs(y - reference.y[:steps]).max())
+        reach /= 2
+    return min(errors, key=lambda reach: errors[reach])
