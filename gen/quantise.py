@@ -47,7 +47,7 @@ class QuantizationSettings(Record):
     data_bits: Annotated[int, Field(ge=4, le=18)] = 16
     """Of inputs, h and dense outputs."""
     gate_bits: Annotated[int, Field(ge=6, le=18)] | None = None
-    """Of sigmoid and tanh results; max(6, data_bits) if None."""
+    """Of sigmoid and tanh results; max(12, data_bits) if None."""
     cell_bits: Annotated[int, Field(ge=8, le=32)] = 16
     input_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Largest input magnitude; calibration data decide if None, and 8 without them."""
@@ -99,7 +99,7 @@ class _Quantiser:
         self.network = network
         self.settings = settings
         bits = settings.data_bits
-        gate_bits = settings.gate_bits or max(6, bits)
+        gate_bits = settings.gate_bits or max(12, bits)
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
         self.hidden = Format(bits=bits, fraction=bits - 1)
         self.input = Format.covering(bits, input_range)

@@ -57,6 +57,8 @@ class ActivationTable(Record):
                 f"{self.halves << self.segment_bits} bases and slopes, not "
                 f"{len(self.base)} and {len(self.slope)}"
             )
+        if min(self.base) < 0:
+            raise ValueError("bases must not be negative")
         if self.segment_bits > self.magnitude_bits:
             raise ValueError(f"segment_bits must be at most {self.magnitude_bits}")
         return self
@@ -75,6 +77,21 @@ class ActivationTable(Record):
     def low_bits(self) -> int:
         """Bits of the position inside a segment."""
         return self.magnitude_bits - self.segment_bits
+
+    @property
+    def rows(self) -> int:
+        """Entries of the table."""
+        return len(self.base)
+
+    @property
+    def base_bits(self) -> int:
+        """Width of a base, unsigned."""
+        return max(1, max(self.base).bit_length())
+
+    @property
+    def slope_bits(self) -> int:
+        """Width of a slope, signed."""
+        return 1 + max((~value if value < 0 else value).bit_length() for value in self.slope)
 
     def magnitude(self, negative: NDArray[np.bool_], magnitude: IntArray) -> IntArray:
         """Return what the hardware's table pipeline gives: sigmoid's value, tanh's magnitude."""

@@ -117,6 +117,12 @@ class Manifest(Record):
             ),
             Region.CELLS: (1, streams * program.cell_context, 0, numerics.cell.bits),
         }
+        for region, table in (
+            (Region.SIGMOID, numerics.sigmoid),
+            (Region.TANH, numerics.tanh),
+            (Region.CELL_TANH, numerics.cell_tanh),
+        ):
+            sizes[region] = (1, table.rows, table.rows, table.base_bits + table.slope_bits)
         return {
             region: RegionLayout(
                 region=region, banks=banks, rows=rows, image_rows=image_rows, width=width

@@ -199,7 +199,7 @@ def group_ends(op: Op, start: int, drain_free: int) -> tuple[list[int], int]:
     return ends, drain_free
 
 
-PARK_TO_ADD = 4
+PARK_TO_ADD = 5
 """Least issue cycles from the end of a recurrent group to the end of the group that adds it."""
 
 

@@ -65,3 +65,6 @@ class Region(IntEnum):
     SHIFTS = 2
     VECTORS = 3
     CELLS = 4
+    SIGMOID = 5
+    TANH = 6
+    CELL_TANH = 7

@@ -78,9 +78,7 @@ class Chain:
         unique, count = name, 2
         while unique in taken:
             unique, count = f"{name}_{count}", count + 1
-        self._layers.append(
-            _Layer(unique, where, inputs, outputs, self._relu is not None, weights)
-        )
+        self._layers.append(_Layer(unique, where, inputs, outputs, self._relu is not None, weights))
         self._relu = None
 
     def add_bias(self, bias: NDArray[np.float64], where: str) -> None:
@@ -126,9 +124,7 @@ class Chain:
             if isinstance(layer.weights, LstmWeights):
                 w = layer.weights
                 layers.append(
-                    Lstm(
-                        name=layer.name, w_ih=w.w_ih, w_hh=w.w_hh, bias=w.bias, input_relu=layer.input_relu
-                    )
+                    Lstm(name=layer.name, w_ih=w.w_ih, w_hh=w.w_hh, bias=w.bias, input_relu=layer.input_relu)
                 )
             else:
                 weight, bias = layer.weights

@@ -1,0 +1,115 @@
+"""Front ends: read a trained model into rtlstm's network.
+
+>>> result = read_model("model.onnx")
+>>> result.network.layers
+>>> result.report.notes
+
+ONNX files, safetensors files, PyTorch state dicts and ``torch.nn.Module`` objects are read. Every
+attribute of an LSTM is honoured or refused by name. :func:`inspect_model` gives the same report
+without raising for a model that is refused.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from rtlstm.gen.frontends.detect import detect
+from rtlstm.gen.frontends.report import ModelReport, NodeReport, ReadOptions, ReadResult, ReportBuilder
+from rtlstm.spec.errors import ConfigurationError, ModelError
+from rtlstm.spec.network import Network
+
+__all__ = [
+    "ModelReport",
+    "NodeReport",
+    "ReadOptions",
+    "ReadResult",
+    "inspect_model",
+    "read_model",
+]
+
+
+def read_model(source: Any, options: ReadOptions | None = None, *, name: str | None = None) -> ReadResult:
+    """Read a model's LSTM layers and the dense layers after them.
+
+    Parameters
+    ----------
+    source:
+        Path of an ONNX file, a safetensors file or a PyTorch state dict, or a ``torch.nn.Module``.
+    options:
+        Which part of the model to take; by default all that follows from its only LSTM.
+    name:
+        Name of the network; by default from the file's or the class's name.
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be read or is not supported; the message names what stands against it.
+    ToolError
+        If reading it needs a package that is not installed.
+    """
+    report = _builder(source, name)
+    return _read(source, options or ReadOptions(), report)
+
+
+def inspect_model(source: Any, options: ReadOptions | None = None, *, name: str | None = None) -> ModelReport:
+    """Report on a model, with :attr:`ModelReport.refusal` set where :func:`read_model` would raise.
+
+    Raises
+    ------
+    ToolError
+        If reading it needs a package that is not installed.
+    """
+    report = _builder(source, name)
+    try:
+        return _read(source, options or ReadOptions(), report).report
+    except ModelError as error:
+        return report.build(str(error))
+
+
+def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResult:
+    try:
+        network = _dispatch(source, options, report)
+        return ReadResult(network=network, report=report.build())
+    except (ModelError, ConfigurationError) as error:
+        raise ModelError(f"{report.source}: {error}") from None
+
+
+def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
+    # Each reader imports its own optional packages, so none is needed for the others.
+    if _is_module(source):
+        from rtlstm.gen.frontends.torch_module import read_module
+
+        return read_module(source, options, report)
+    path = Path(source)
+    kind = detect(path)
+    if kind == "onnx":
+        from rtlstm.gen.frontends.onnx_model import read_onnx
+
+        return read_onnx(path, options, report)
+    from rtlstm.gen.frontends.tensors import read_tensors
+
+    return read_tensors(path, kind, options, report)
+
+
+def _is_module(source: Any) -> bool:
+    torch = sys.modules.get("torch")  # whoever has a module has imported torch
+    return torch is not None and isinstance(source, torch.nn.Module)
+
+
+def _builder(source: Any, name: str | None) -> ReportBuilder:
+    if _is_module(source):
+        label = type(source).__name__
+        stem = label
+    elif isinstance(source, str | Path):
+        label, stem = str(source), Path(source).name.split(".")[0]
+    else:
+        raise ModelError(f"a model must be a path or a torch.nn.Module, not {type(source).__name__}")
+    builder = ReportBuilder(label if _is_module(source) else Path(source).name or label)
+    builder.name = name or _identifier(stem)
+    return builder
+
+
+def _identifier(text: str) -> str:
+    clean = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()
+    return clean if clean and clean[0].isalpha() else f"network_{clean}".rstrip("_")

@@ -1,0 +1,69 @@
+"""Tells what kind of model a file holds, by its content."""
+
+import zipfile
+from pathlib import Path
+from typing import Literal
+
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["FileKind", "detect"]
+
+FileKind = Literal["onnx", "safetensors", "torch"]
+
+_SUPPORTED = "give an ONNX file, a safetensors file or a PyTorch state dict"
+
+
+def detect(path: Path) -> FileKind:
+    """Return the kind of a model file.
+
+    Raises
+    ------
+    ModelError
+        If there is no such file, or it is of a kind that is not supported.
+    """
+    try:
+        if path.is_dir():
+            raise ModelError(f"a model must be a file, but this is a directory; {_SUPPORTED}")
+        if not path.exists():
+            raise ModelError(f"there is no such file; {_SUPPORTED}")
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror or error}") from None
+    if not head:
+        raise ModelError(f"the file is empty; {_SUPPORTED}")
+    if head.startswith(b"PK\x03\x04"):
+        return _detect_zip(path)
+    if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
+        return "torch"
+    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+        raise ModelError(f"Keras (HDF5) models are not supported yet; export it to ONNX, or {_SUPPORTED}")
+    if _is_safetensors(head, size):
+        return "safetensors"
+    if head.lstrip()[:1] in (b"{", b"[", b"<") or path.suffix in (".py", ".txt", ".json", ".md"):
+        raise ModelError(f"the file is text, not a model; {_SUPPORTED}")
+    return "onnx"
+
+
+def _is_safetensors(head: bytes, size: int) -> bool:
+    length = int.from_bytes(head[:8], "little")
+    return len(head) > 8 and head[8:9] == b"{" and 2 <= length <= size - 8
+
+
+def _detect_zip(path: Path) -> FileKind:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if "model.weights.h5" in names:
+                raise ModelError(f"Keras models are not supported yet; export it to ONNX, or {_SUPPORTED}")
+            if any(name.endswith("/constants.pkl") or "/code/" in name for name in names):
+                raise ModelError(
+                    "TorchScript archives are not supported; export the model with torch.onnx.export, or "
+                    "save its state_dict()"
+                )
+            if any(name.endswith("data.pkl") for name in names):
+                return "torch"
+    except (zipfile.BadZipFile, OSError, UnicodeDecodeError, NotImplementedError) as error:
+        raise ModelError(f"the file is a damaged archive ({error}); save the model again") from None
+    raise ModelError(f"the archive holds no model; {_SUPPORTED}")

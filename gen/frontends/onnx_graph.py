@@ -1,0 +1,200 @@
+"""An ONNX file as a graph: loading, constants, producers and consumers."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import import_extra, listed
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["OnnxGraph", "load_onnx", "subgraphs"]
+
+_RANDOM = ("Random", "Multinomial", "Bernoulli")
+_MAX_FOLDED = 1000
+_MIN_OPSET = 7
+
+
+def load_onnx(path: Path) -> Any:
+    """Load and check an ONNX file, external weights included, functions inlined."""
+    onnx = import_extra("onnx", "onnx")
+    unreadable = "must be an ONNX model, but it is not one (or is damaged)"
+    try:
+        model = onnx.load_model(str(path), load_external_data=False)
+    except Exception as error:  # protobuf's own classes differ between its versions
+        raise ModelError(f"{unreadable}: {_line(error)}") from None
+    if not model.graph.node and not model.graph.output:
+        raise ModelError(f"{unreadable}: it holds no graph")
+    try:
+        onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
+    except Exception as error:
+        raise ModelError(
+            f"keeps its weights in another file that cannot be read; put that file beside it: {_line(error)}"
+        ) from None
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.SetInParent()  # the checker wants shapes, runtimes and we do not
+    try:
+        onnx.checker.check_model(model)
+    except Exception as error:  # ValidationError, or what Python makes of names that are not UTF-8
+        raise ModelError(f"must be a valid ONNX model, but onnx's checker says: {_line(error)}") from None
+    opset = {item.domain: item.version for item in model.opset_import}.get("", 0)
+    if opset and opset < _MIN_OPSET:
+        raise ModelError(
+            f"must use ONNX opset {_MIN_OPSET} or newer, not {opset}; convert it with "
+            "onnx.version_converter.convert_version"
+        )
+    return model
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300].replace(str(Path.cwd()), ".")
+
+
+def subgraphs(node: Any) -> Iterator[Any]:
+    """The graphs inside a control-flow node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _captured(node: Any) -> Iterator[str]:
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            yield from inner.input
+            yield from _captured(inner)
+        yield from (output.name for output in graph.output)
+
+
+class OnnxGraph:
+    """The top-level graph of a model."""
+
+    def __init__(self, model: Any) -> None:
+        self._onnx = import_extra("onnx", "onnx")
+        self._model = model
+        graph = model.graph
+        self.nodes: list[Any] = list(graph.node)
+        self.opset: int = {item.domain: item.version for item in model.opset_import}.get("", 1)
+        self._initializers = {item.name: item for item in graph.initializer}
+        sparse = {item.values.name for item in graph.sparse_initializer}
+        if sparse:
+            raise ModelError(f"sparse initializers are not supported: {listed(sparse)}; store them densely")
+        self.inputs = [item.name for item in graph.input if item.name not in self._initializers]
+        self.outputs = [item.name for item in graph.output]
+        self._producer: dict[str, int] = {}
+        self._consumers: dict[str, list[int]] = {}
+        self._constants: dict[str, Any] = {}
+        for index, node in enumerate(self.nodes):
+            for name in filter(None, node.output):
+                self._producer[name] = index
+            for name in dict.fromkeys(filter(None, (*node.input, *_captured(node)))):
+                self._consumers.setdefault(name, []).append(index)
+
+    def producer(self, tensor: str) -> Any | None:
+        """The node that gives a tensor, or None for an input or initializer."""
+        index = self._producer.get(tensor)
+        return None if index is None else self.nodes[index]
+
+    def consumers(self, tensor: str) -> list[int]:
+        """Indices of the nodes that read a tensor."""
+        return self._consumers.get(tensor, [])
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether the graph has a tensor of this name."""
+        return name in self._producer or name in self.inputs or name in self._initializers
+
+    def ancestors(self, tensors: Iterable[str]) -> set[int]:
+        """Indices of all nodes that the tensors depend on."""
+        found: set[int] = set()
+        open_tensors = list(tensors)
+        while open_tensors:
+            index = self._producer.get(open_tensors.pop())
+            if index is not None and index not in found:
+                found.add(index)
+                node = self.nodes[index]
+                open_tensors.extend(name for name in (*node.input, *_captured(node)) if name)
+        return found
+
+    def attributes(self, node: Any) -> dict[str, Any]:
+        """A node's attributes as Python values, byte strings decoded."""
+        values = {}
+        for item in node.attribute:
+            value = self._onnx.helper.get_attribute_value(item)
+            if isinstance(value, bytes):
+                value = value.decode(errors="replace")
+            elif isinstance(value, list | tuple) and value and isinstance(value[0], bytes):
+                value = [part.decode(errors="replace") for part in value]
+            values[item.name] = value
+        return values
+
+    def array(self, proto: Any) -> Any:
+        """A tensor message as an array."""
+        try:
+            return self._onnx.numpy_helper.to_array(proto)
+        except Exception as error:  # a type or size that is none
+            raise ModelError(f"tensor {proto.name!r} is damaged: {_line(error)}") from None
+
+    def constant(self, tensor: str) -> Any | None:
+        """The value of a tensor that does not depend on the model's inputs, or None."""
+        if tensor not in self._constants:
+            self._constants[tensor] = self._fold(tensor)
+        return self._constants[tensor]
+
+    def _fold(self, tensor: str) -> Any | None:
+        if tensor in self._initializers:
+            return self.array(self._initializers[tensor])
+        indices = sorted(self.ancestors([tensor]))
+        if not indices or len(indices) > _MAX_FOLDED:
+            return None
+        nodes = [self.nodes[index] for index in indices]
+        if any(node.op_type.startswith(_RANDOM) or any(subgraphs(node)) for node in nodes):
+            return None
+        leaves = {name for node in nodes for name in node.input if name and name not in self._producer}
+        if not leaves <= self._initializers.keys():
+            return None
+        if len(nodes) == 1 and nodes[0].op_type == "Constant":
+            value = self.attributes(nodes[0]).get("value")
+            if value is not None:
+                return self.array(value)
+        return self._evaluate(tensor, nodes, sorted(leaves))
+
+    def _evaluate(self, tensor: str, nodes: list[Any], leaves: list[str]) -> Any | None:
+        onnx = self._onnx
+        reference = import_extra("onnx.reference", "onnx")
+        graph = onnx.helper.make_graph(
+            nodes,
+            "constant",
+            [],
+            [onnx.helper.make_empty_tensor_value_info(tensor)],
+            [self._initializers[name] for name in leaves],
+        )
+        model = onnx.helper.make_model(graph, opset_imports=list(self._model.opset_import))
+        model.ir_version = self._model.ir_version
+        try:
+            value = reference.ReferenceEvaluator(model).run([tensor], {})[0]
+        except Exception as error:  # the evaluator raises what each operator raises
+            names = listed(node.op_type for node in nodes)
+            raise ModelError(
+                f"tensor {tensor!r} is computed from constants by {names}, which failed: {_line(error)}; "
+                "fold the model's constants first (for example with onnxsim)"
+            ) from None
+        return np.asarray(value)
+
+    def integers(self, tensor: str) -> list[int] | None:
+        """The value of a constant integer tensor as a flat list, or None."""
+        value = self.constant(tensor)
+        return None if value is None else [int(item) for item in np.asarray(value).reshape(-1)]
+
+    @staticmethod
+    def label(node: Any) -> str:
+        """A node's name, or the name of its first output where it has none."""
+        return node.name or next(filter(None, node.output), "?")
+
+    @classmethod
+    def where(cls, node: Any) -> str:
+        """A node as messages name it."""
+        return f"{node.op_type} node {cls.label(node)!r}"

@@ -1,0 +1,72 @@
+"""Interpolated sigmoid or tanh in hardware."""
+
+from amaranth.hdl import Cat, Const, Module, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.pipeline import delay, storage
+from rtlstm.spec.activation import ActivationTable
+
+__all__ = ["Activation"]
+
+
+class Activation(wiring.Component):
+    """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
+
+    Latency 3 cycles (table read, product, sum), one result per cycle. Within 1 unit in the last
+    place of the correctly rounded function. tanh gives the magnitude; its sign is the input's.
+
+    Members
+    -------
+    negative : In(1)
+        Sign of the input.
+    magnitude : In(input.bits - 1)
+        Magnitude of the input. While the memory window is open, its row.
+    value : Out(output.bits - 1)
+        Never negative.
+    entry : Out
+        The table's word one cycle after its row was in ``negative`` and ``magnitude``.
+    write : In(1)
+        Store ``write_data`` in row ``write_row``.
+    """
+
+    def __init__(self, table: ActivationTable) -> None:
+        self._table = table
+        self._width = table.base_bits + table.slope_bits
+        super().__init__(
+            {
+                "negative": In(1),
+                "magnitude": In(table.magnitude_bits),
+                "value": Out(table.output.bits - 1),
+                "entry": Out(self._width),
+                "write": In(1),
+                "write_row": In(range(table.rows)),
+                "write_data": In(self._width),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        table = self._table
+        read, write = storage(m, "table", self._width, table.rows)
+        segment = self.magnitude[table.low_bits :]
+        m.d.comb += [
+            read.en.eq(1),
+            read.addr.eq(Cat(segment, self.negative) if table.halves == 2 else segment),
+            write.addr.eq(self.write_row),
+            write.data.eq(self.write_data),
+            write.en.eq(self.write),
+            self.entry.eq(read.data),
+        ]
+        base = read.data[: table.base_bits]
+        slope = read.data[table.base_bits :].as_signed()
+        low = delay(m, self.magnitude[: table.low_bits], 1) if table.low_bits else Const(0, 1)
+        product = Signal(signed(table.slope_bits + table.low_bits + 1), reset_less=True)
+        base_late = Signal(table.base_bits, reset_less=True)
+        total = Signal(signed(max(table.base_bits, len(product)) + 2))
+        m.d.sync += [product.eq(slope * low), base_late.eq(base)]
+        m.d.comb += total.eq(base_late + product)
+        value = Signal(len(self.value), reset_less=True)
+        m.d.sync += value.eq(total >> table.extra)
+        m.d.comb += self.value.eq(value)
+        return m

@@ -1,0 +1,223 @@
+"""The gate unit: from four pre-activations to new c and h; and the dense layers' activation."""
+
+from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.data import View
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.activation import Activation
+from rtlstm.hdl.layouts import DelayLine, item_layout, result_layout
+from rtlstm.hdl.pipeline import delay, storage
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Region
+
+__all__ = ["GateUnit"]
+
+GATES = ("input", "forget", "candidate", "output")
+
+
+class GateUnit(wiring.Component):
+    """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
+
+    Latency: 11 cycles from pre-activations to h, 4 to a dense result. Throughput: one item per
+    cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product
+    before; saturation is symmetric.
+
+    Members
+    -------
+    item, negative, magnitudes : In
+        From the drain.
+    result : Out
+        A new h or dense output.
+    saturated : Out(1)
+        A cell state was limited in this cycle.
+    window, window_row : In
+        While the memory window is open, the row that the tables' read ports look at (the cell
+        memory's comes with the item).
+    write : In(8)
+        One bit per region: store ``write_data`` in row ``window_row``.
+    entries : Out
+        Words of the cell memory, the sigmoid, tanh and cell tanh tables, for read-back.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        numerics = manifest.numerics
+        self._widths = {
+            region: manifest.regions[region].width
+            for region in (Region.CELLS, Region.SIGMOID, Region.TANH, Region.CELL_TANH)
+        }
+        super().__init__(
+            {
+                "item": In(item_layout(manifest)),
+                "negative": In(4),
+                "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
+                "result": Out(result_layout(manifest)),
+                "saturated": Out(1),
+                "window": In(1),
+                "window_row": In(32),
+                "write": In(len(Region)),
+                "write_data": In(max(self._widths.values())),
+                "entries": Out(wiring.Signature({r.name.lower(): Out(w) for r, w in self._widths.items()})),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        # Stage k of ``items`` is k cycles after the drain's output.
+        items = DelayLine(m, item_layout(self._manifest), self.item, "item", 11)
+        negative = self.negative
+        gates = self._gates(m)
+        old = self._read_cell(m, items)
+        total = self._cell_sum(m, gates, old, negative[2])
+        argument_negative, argument = self._write_cell(m, total, items.at(6))
+        hidden = self._hidden(m, gates[3], argument_negative, argument)
+        dense = self._dense(m, gates, items.at(3))
+        self._select(m, items, hidden, dense)
+        return m
+
+    def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
+        """Add a table; while the window is open it looks at the window's row."""
+        numerics = self._manifest.numerics
+        table = {
+            Region.SIGMOID: numerics.sigmoid,
+            Region.TANH: numerics.tanh,
+            Region.CELL_TANH: numerics.cell_tanh,
+        }[region]
+        m.submodules[name] = unit = Activation(table)
+        row = self.window_row[: table.segment_bits + table.halves - 1]
+        m.d.comb += [
+            unit.negative.eq(Mux(self.window, row[table.segment_bits :], negative)),
+            unit.magnitude.eq(Mux(self.window, row[: table.segment_bits] << table.low_bits, magnitude)),
+            unit.write.eq(self.write.bit_select(int(region), 1)),
+            unit.write_row.eq(self.window_row),
+            unit.write_data.eq(self.write_data),
+            getattr(self.entries, region.name.lower()).eq(unit.entry),
+        ]
+        return unit.value
+
+    def _gates(self, m: Module) -> list[Value]:
+        bits = self._manifest.numerics.preactivation.bits - 1
+        values = []
+        for gate, name in enumerate(GATES):
+            region = Region.TANH if name == "candidate" else Region.SIGMOID
+            magnitude = self.magnitudes.word_select(gate, bits)
+            values.append(self._table(m, region, f"{name}_gate", self.negative[gate], magnitude))
+        return values
+
+    def _read_cell(self, m: Module, items: DelayLine) -> Signal:
+        read, write = storage(
+            m, "cells", self._widths[Region.CELLS], self._manifest.regions[Region.CELLS].rows
+        )
+        self._cell_write = write
+        old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
+        m.d.comb += [
+            read.en.eq(1),
+            read.addr.eq(items.at(1).cell_row),
+            self.entries.cells.eq(read.data),
+        ]
+        m.d.sync += old.eq(Mux(items.at(2).fresh, 0, read.data.as_signed()))
+        return old
+
+    def _cell_sum(self, m: Module, gates: list[Value], old: Signal, g_negative: Value) -> Signal:
+        """Return the exact ``f * c + i * g``, in two stages."""
+        numerics = self._manifest.numerics
+        fraction = numerics.cell_sum_fraction
+        kept = Signal(signed(numerics.gate.bits + numerics.cell.bits), reset_less=True)
+        added = Signal(2 * (numerics.gate.bits - 1), reset_less=True)
+        total = Signal(signed(_sum_bits(self._manifest)), reset_less=True)
+        kept_wide = kept << (fraction - numerics.gate.fraction - numerics.cell.fraction)
+        added_wide = added << (fraction - 2 * numerics.gate.fraction)
+        m.d.sync += [
+            kept.eq(gates[1] * old),
+            added.eq(gates[0] * gates[2]),
+            total.eq(kept_wide + Mux(delay(m, g_negative, 4), -added_wide, added_wide)),
+        ]
+        return total
+
+    def _write_cell(self, m: Module, total: Signal, item: View) -> tuple[Signal, Signal]:
+        """Round the sum to the stored cell and, apart, to what tanh reads."""
+        numerics = self._manifest.numerics
+        rounded = _round(total, numerics.cell_sum_fraction - numerics.cell.fraction)
+        limit = numerics.cell.maximum
+        cell = Signal(signed(numerics.cell.bits), reset_less=True)
+        limited = Signal(reset_less=True)
+        m.d.sync += [
+            cell.eq(_limit(rounded, limit)),
+            limited.eq((rounded > limit) | (rounded < -limit)),
+        ]
+        write = self._cell_write
+        writes = item.valid & item.lstm
+        m.d.comb += [
+            write.en.eq(writes | self.write[Region.CELLS]),
+            write.addr.eq(Mux(writes, item.cell_row, self.window_row)),
+            write.data.eq(Mux(writes, cell, self.write_data)),
+            self.saturated.eq(writes & limited),
+        ]
+        drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
+        negative, magnitude = Signal(reset_less=True), Signal(
+            numerics.cell_argument.bits - 1, reset_less=True
+        )
+        upward = _round(total, drop)
+        size = Mux(upward < 0, (~total + (1 << (drop - 1))) >> drop, upward)
+        m.d.sync += [
+            negative.eq(upward < 0),
+            magnitude.eq(Mux(size[len(magnitude) :].any(), -1, size)),
+        ]
+        return negative, magnitude
+
+    def _hidden(self, m: Module, output_gate: Value, negative: Signal, magnitude: Signal) -> Signal:
+        numerics = self._manifest.numerics
+        squashed = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
+        product = Signal(2 * (numerics.gate.bits - 1), reset_less=True)
+        m.d.sync += product.eq(delay(m, output_gate, 6) * squashed)
+        hidden = Signal(signed(numerics.data_bits), reset_less=True)
+        signed_product = Mux(delay(m, negative, 4), -product, product)
+        drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
+        m.d.sync += hidden.eq(_limit(_round(signed_product, drop), numerics.hidden.maximum))
+        return hidden
+
+    def _dense(self, m: Module, gates: list[Value], item: View) -> Signal:
+        """Return a dense layer's result: sigmoid of gate 0, tanh of gate 2, or the sum itself."""
+        numerics = self._manifest.numerics
+        bits = numerics.preactivation.bits - 1
+        limit = Format(bits=numerics.data_bits, fraction=0).maximum
+        linear = delay(m, self.magnitudes[:bits], 3)
+        negative = delay(m, self.negative[0], 3)
+        drop = numerics.gate.fraction - numerics.hidden.fraction
+        squashed = Mux(item.sigmoid, gates[0], Mux(negative, -gates[2], gates[2]))
+        unlimited = Mux(negative, Mux(item.relu, 0, -linear), linear)
+        result = Signal(signed(numerics.data_bits), reset_less=True)
+        m.d.sync += result.eq(
+            _limit(Mux(item.sigmoid | item.tanh, _round(squashed, drop), unlimited), limit)
+        )
+        return result
+
+    def _select(self, m: Module, items: DelayLine, hidden: Signal, dense: Signal) -> None:
+        late, early = items.at(11), items.at(4)
+        for item, value, wanted in ((early, dense, early.dense), (late, hidden, late.lstm)):
+            with m.If(item.valid & wanted):
+                m.d.comb += [
+                    self.result[field].eq(item[field])
+                    for field in ("valid", "last", "emit", "store", "stream", "row", "slot")
+                ]
+                m.d.comb += self.result.value.eq(value)
+
+
+def _sum_bits(manifest: Manifest) -> int:
+    numerics = manifest.numerics
+    fraction = numerics.cell_sum_fraction
+    kept = numerics.gate.bits + numerics.cell.bits - 1
+    kept += fraction - numerics.gate.fraction - numerics.cell.fraction
+    added = 2 * (numerics.gate.bits - 1) + fraction - 2 * numerics.gate.fraction + 1
+    return max(kept, added) + 1
+
+
+def _round(value: Value, drop: int) -> Value:
+    """Drop low bits, rounding half up."""
+    return value if drop == 0 else (value + Const(1 << (drop - 1))) >> drop
+
+
+def _limit(value: Value, limit: int) -> Value:
+    return Mux(value > limit, limit, Mux(value < -limit, -limit, value))

@@ -1,0 +1,98 @@
+"""What travels down the pipeline beside the data."""
+
+from amaranth.hdl import Module, Signal, Value, signed
+from amaranth.lib.data import StructLayout, View
+
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import ceil_log2
+
+__all__ = ["DelayLine", "item_layout", "result_layout", "row_bits", "stream_bits", "token_layout"]
+
+
+def stream_bits(manifest: Manifest) -> int:
+    """Width of a stream number."""
+    return max(1, ceil_log2(manifest.parameters.streams))
+
+
+def row_bits(rows: int) -> int:
+    """Width of an address of ``rows`` rows."""
+    return max(1, ceil_log2(rows))
+
+
+def token_layout(manifest: Manifest) -> StructLayout:
+    """One issued word of the array."""
+    return StructLayout(
+        {
+            "valid": 1,
+            "first": 1,  # of its row group
+            "last": 1,
+            "group_first": 1,  # of its operation
+            "group_last": 1,
+            "op": row_bits(len(manifest.program.ops)),
+            "stream": stream_bits(manifest),
+            "fresh": 1,  # the stream's state is zero, whatever the memories hold
+        }
+    )
+
+
+def item_layout(manifest: Manifest) -> StructLayout:
+    """One item drained from the array: a unit of an LSTM layer or a row of a dense one."""
+    program, streams = manifest.program, manifest.parameters.streams
+    return StructLayout(
+        {
+            "valid": 1,
+            "last": 1,  # of its operation
+            "park": 1,
+            "lstm": 1,
+            "dense": 1,
+            "relu": 1,
+            "sigmoid": 1,
+            "tanh": 1,
+            "emit": 1,
+            "store": 1,
+            "fresh": 1,
+            "stream": stream_bits(manifest),
+            "park_row": row_bits(program.bias_rows + streams * program.park_context),
+            "cell_row": row_bits(streams * program.cell_context),
+            "row": row_bits(streams * program.vector_context),
+            "slot": row_bits(manifest.parameters.macs),
+        }
+    )
+
+
+def result_layout(manifest: Manifest) -> StructLayout:
+    """One new value: an h or a dense output, with where it goes."""
+    return StructLayout(
+        {
+            "valid": 1,
+            "last": 1,
+            "emit": 1,
+            "store": 1,
+            "stream": stream_bits(manifest),
+            "row": row_bits(manifest.parameters.streams * manifest.program.vector_context),
+            "slot": row_bits(manifest.parameters.macs),
+            "value": signed(manifest.numerics.data_bits),
+        }
+    )
+
+
+class DelayLine:
+    """A structure and its past: ``line.at(k)`` is what it was ``k`` cycles ago.
+
+    Only ``valid`` is reset; the other fields mean nothing without it.
+    """
+
+    def __init__(self, m: Module, layout: StructLayout, value: Value, name: str, depth: int) -> None:
+        stages: list[View] = [View(layout, value)]
+        for stage in range(1, depth + 1):
+            rest = Signal(layout, reset_less=True, name=f"{name}{stage}")
+            valid = Signal(name=f"{name}{stage}_valid")
+            m.d.sync += [rest.eq(stages[-1]), valid.eq(stages[-1].valid)]
+            seen = Signal(layout, name=f"{name}{stage}_q")
+            m.d.comb += [seen.eq(rest), seen.valid.eq(valid)]
+            stages.append(seen)
+        self._stages = stages
+
+    def at(self, stage: int) -> View:
+        """Return the structure as it was ``stage`` cycles ago."""
+        return self._stages[stage]

@@ -1,0 +1,171 @@
+"""The data ports: input beats to the array's words, results to output beats."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import fifo, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.layouts import result_layout, row_bits, stream_bits
+from rtlstm.hdl.pipeline import storage
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["InputBuffer", "OutputQueue"]
+
+
+class InputBuffer(wiring.Component):
+    """Holds two steps' inputs, so that one can arrive while the other is read.
+
+    Latency: a step whose last beat is accepted in cycle ``n`` has ``full`` set, and can be read,
+    in cycle ``n + 1``. Positions past the input's end read as zero.
+
+    Members
+    -------
+    x_data, x_stream, x_valid, x_ready
+        The port; see ``docs/ports.md``.
+    row : In, word : Out
+        Clocked read: the word of ``row`` one cycle later.
+    full, stream, bank, since : Out
+        A whole input waits; its stream, half of the buffer, and the cycle of its last beat.
+    taken : In(1)
+        It has been read.
+    now : In(32)
+        The cycle counter.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        data = manifest.numerics.data_bits
+        streams = stream_bits(manifest)
+        super().__init__(
+            {
+                "x_data": In(manifest.parameters.beat_in * data),
+                "x_stream": In(streams),
+                "x_valid": In(1),
+                "x_ready": Out(1),
+                "row": In(row_bits(2 * manifest.program.input_words)),
+                "word": Out(manifest.parameters.macs * data),
+                "full": Out(1),
+                "stream": Out(streams),
+                "bank": Out(1),
+                "since": Out(32),
+                "taken": In(1),
+                "now": In(32),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        words = self._manifest.program.input_words
+        beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
+        beats = -(-self._manifest.program.inputs // beat)
+        width = self._manifest.numerics.data_bits * beat
+        read, write = storage(m, "memory", len(self.word), 2 * words, granularity=width)
+        full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
+        since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
+        bank_in, bank_out = Signal(), Signal()
+        left, row, slot = Signal(range(beats), init=beats - 1), Signal(range(words)), Signal(range(macs // beat))
+        accepted = self.x_valid & self.x_ready
+        ends_word = slot == macs // beat - 1
+        data = Signal(width)
+        rest = (self._manifest.program.inputs - 1) % beat + 1
+        keep = Mux(left == 0, (1 << width // beat * rest) - 1, -1)
+        m.d.comb += [
+            self.x_ready.eq(~full.bit_select(bank_in, 1)),
+            data.eq(self.x_data & keep),
+            write.addr.eq(row + Mux(bank_in, words, 0)),
+            # A word's first beat clears the rest of it, so that no position stays undefined.
+            write.data.eq(Cat(Mux(slot == i, data, 0) for i in range(macs // beat))),
+            write.en.eq(Cat(accepted & ((slot == 0) | (slot == i)) for i in range(macs // beat))),
+            read.addr.eq(self.row),
+            read.en.eq(1),
+            self.word.eq(read.data),
+            self.full.eq(full.bit_select(bank_out, 1)),
+            self.stream.eq(streams[bank_out]),
+            self.since.eq(since[bank_out]),
+            self.bank.eq(bank_out),
+        ]
+        with m.If(self.taken):
+            m.d.sync += [full.bit_select(bank_out, 1).eq(0), bank_out.eq(~bank_out)]
+        with m.If(accepted):
+            m.d.sync += [
+                left.eq(left - 1),
+                slot.eq(Mux(ends_word, 0, slot + 1)),
+                row.eq(row + ends_word),
+                streams[bank_in].eq(self.x_stream),
+            ]
+            with m.If(left == 0):
+                m.d.sync += [
+                    full.bit_select(bank_in, 1).eq(1),
+                    since[bank_in].eq(self.now),
+                    bank_in.eq(~bank_in),
+                    left.eq(beats - 1),
+                    slot.eq(0),
+                    row.eq(0),
+                ]
+        return m
+
+
+class OutputQueue(wiring.Component):
+    """Packs emitted results into beats and queues two steps of them.
+
+    Latency: a beat whose last result is written in cycle ``n`` is offered in cycle ``n + 1`` if
+    the queue is empty. The sequencer reserves a step's beats before it starts the operation that
+    emits them, so results never find the queue full.
+
+    Members
+    -------
+    result : In
+        The result being written.
+    y_data, y_stream, y_last, y_valid, y_ready
+        The port; see ``docs/ports.md``.
+    emits : In(1), room : Out(1)
+        Reserve a step's beats; whether there is room for them.
+    pushed_last : Out(1)
+        A step's last beat enters the queue.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._beats = -(-manifest.program.outputs // manifest.parameters.beat_out)
+        super().__init__(
+            {
+                "result": In(result_layout(manifest)),
+                "y_data": Out(manifest.parameters.beat_out * manifest.numerics.data_bits),
+                "y_stream": Out(stream_bits(manifest)),
+                "y_last": Out(1),
+                "y_valid": Out(1),
+                "y_ready": In(1),
+                "emits": In(1),
+                "room": Out(1),
+                "pushed_last": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        width, beat = self._manifest.numerics.data_bits, self._manifest.parameters.beat_out
+        depth = 2 * self._beats
+        m.submodules.queue = queue = fifo.SyncFIFO(
+            width=len(self.y_data) + len(self.y_stream) + 1, depth=depth
+        )
+        slot, packed = Signal(range(beat)), Signal(len(self.y_data))
+        value = Signal(width)
+        full = Signal(len(self.y_data))
+        emitted = self.result.valid & self.result.emit
+        ends = (slot == beat - 1) | self.result.last
+        m.d.comb += [
+            value.eq(self.result.value),
+            full.eq(packed | Cat(Mux(slot == i, value, 0) for i in range(beat))),
+            queue.w_en.eq(emitted & ends),
+            queue.w_data.eq(Cat(full, self.result.stream, self.result.last)),
+            self.pushed_last.eq(emitted & self.result.last),
+            Cat(self.y_data, self.y_stream, self.y_last).eq(queue.r_data),
+            self.y_valid.eq(queue.r_rdy),
+            queue.r_en.eq(self.y_valid & self.y_ready),
+        ]
+        with m.If(emitted):
+            m.d.sync += [slot.eq(Mux(ends, 0, slot + 1)), packed.eq(Mux(ends, 0, full))]
+        credits = Signal(range(depth + 1), init=depth)
+        taken = self.y_valid & self.y_ready
+        m.d.sync += credits.eq(credits + taken - Mux(self.emits, self._beats, 0))
+        m.d.comb += self.room.eq(credits >= self._beats)
+        return m

@@ -1,0 +1,195 @@
+"""Registers, and the window through which the host reaches the core's memories."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.layouts import stream_bits
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import IDENTITY, Command, Region, Register
+
+__all__ = ["READ_WAIT", "Window"]
+
+READ_WAIT = 12
+"""Cycles from opening the window to its row's data standing at every read port."""
+
+
+class Window(wiring.Component):
+    """The register bus: :mod:`rtlstm.spec.registers` in hardware.
+
+    DATA and COMMAND are accepted when the core is idle; while one of them waits, no step begins.
+
+    Members
+    -------
+    bus_* :
+        The port; see ``docs/ports.md``.
+    idle : In(1)
+        Nothing is under way in the core.
+    active : Out(1), row : Out(32), bank : Out(16)
+        The window is wanted or open: address registers follow ``row``.
+    write : Out(8)
+        One bit per region: store ``write_data_<region>`` in ``row`` of ``bank``.
+    write_data, read_data : Out, In
+        A row of the widest region; narrower ones use its low bits.
+    region : Out(4)
+        Region being read.
+    stream, reset_stream, state_written, weights_written : Out
+        COMMAND, for the sequencer.
+    flags, step_done, saturated, since, now
+        What the counters count.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._width = 32 * max(layout.words for layout in manifest.regions.values())
+        super().__init__(
+            {
+                "bus_address": In(4),
+                "bus_write": In(1),
+                "bus_data": In(32),
+                "bus_valid": In(1),
+                "bus_ready": Out(1),
+                "bus_read_data": Out(32),
+                "bus_read_valid": Out(1),
+                "idle": In(1),
+                "active": Out(1),
+                "row": Out(32),
+                "bank": Out(16),
+                "region": Out(4),
+                "write": Out(len(Region)),
+                "write_data": Out(self._width),
+                "read_data": In(self._width),
+                "stream": Out(stream_bits(manifest)),
+                "reset_stream": Out(1),
+                "state_written": Out(1),
+                "weights_written": Out(1),
+                "flags": In(2),
+                "step_done": In(1),
+                "saturated": In(1),
+                "since": In(32),
+                "now": Out(32),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        counters = self._counters(m)
+        region, row, bank, word = Signal(4), Signal(32), Signal(16), Signal(16)
+        staging = Signal(self._width, reset_less=True)
+        words = Signal(16)
+        with m.Switch(region):
+            for number, layout in self._manifest.regions.items():
+                with m.Case(int(number)):
+                    m.d.comb += words.eq(layout.words - 1)
+        m.d.comb += [self.region.eq(region), self.row.eq(row), self.bank.eq(bank)]
+        address = self.bus_address
+        to_window = (address == Register.DATA) | (address == Register.COMMAND) & self.bus_write
+        reading, wait = Signal(), Signal(range(READ_WAIT + 1))
+        m.d.comb += [
+            self.active.eq(reading | (self.bus_valid & to_window)),
+            self.bus_ready.eq(~reading & (~to_window | self.idle)),
+        ]
+        accepted = self.bus_valid & self.bus_ready
+        last_word = word == words
+        m.d.sync += [self.write.eq(0), self.bus_read_valid.eq(0)]
+        # A write reaches its memory in the cycle after it was accepted; only then the row moves.
+        with m.If(self.write.any()):
+            m.d.sync += row.eq(row + 1)
+        with m.If(accepted & self.bus_write):
+            self._write_register(m, region, bank, row, word)
+            with m.If(address == Register.DATA):
+                m.d.sync += [
+                    staging.eq(Cat(staging[32:], self.bus_data)),
+                    word.eq(Mux(last_word, 0, word + 1)),
+                ]
+                with m.If(last_word):
+                    m.d.sync += self.write.eq(Const(1, len(Region)) << region)
+        with m.If(accepted & ~self.bus_write):
+            m.d.sync += [
+                self.bus_read_valid.eq(address != Register.DATA),
+                self.bus_read_data.eq(self._read_register(m, address, region, bank, row, counters)),
+            ]
+            with m.If(address == Register.DATA):
+                m.d.sync += [reading.eq(1), wait.eq(Mux(word == 0, READ_WAIT, 0))]
+        with m.If(reading & (wait != 0)):
+            m.d.sync += wait.eq(wait - 1)
+            with m.If(wait == 1):
+                m.d.sync += staging.eq(self.read_data)
+        with m.If(reading & (wait == 0)):
+            m.d.sync += [
+                reading.eq(0),
+                self.bus_read_valid.eq(1),
+                self.bus_read_data.eq(staging[:32]),
+                staging.eq(staging >> 32),
+                word.eq(Mux(last_word, 0, word + 1)),
+                row.eq(row + last_word),
+            ]
+        self._align(m, staging, region)
+        m.d.comb += self.weights_written.eq(self.write.any())
+        return m
+
+    def _align(self, m: Module, staging: Signal, region: Signal) -> None:
+        """A written row stands at the staging register's top: bring it down."""
+        with m.Switch(region):
+            for number, layout in self._manifest.regions.items():
+                with m.Case(int(number)):
+                    m.d.comb += self.write_data.eq(staging[self._width - 32 * layout.words :])
+
+    def _write_register(
+        self, m: Module, region: Signal, bank: Signal, row: Signal, word: Signal
+    ) -> None:
+        command = Cat(self.reset_stream, self.state_written)
+        with m.Switch(self.bus_address):
+            with m.Case(Register.STREAM):
+                m.d.sync += self.stream.eq(self.bus_data)
+            with m.Case(Register.COMMAND):
+                m.d.comb += command.eq(
+                    Cat(self.bus_data == Command.RESET, self.bus_data == Command.STATE_WRITTEN)
+                )
+            with m.Case(Register.SELECT):
+                m.d.sync += [region.eq(self.bus_data[28:]), bank.eq(self.bus_data[:16]), word.eq(0)]
+            with m.Case(Register.ROW):
+                m.d.sync += [row.eq(self.bus_data), word.eq(0)]
+
+    def _counters(self, m: Module) -> dict[Register, Signal]:
+        steps, latency, saturations = Signal(32), Signal(32), Signal(32)
+        m.d.sync += [
+            self.now.eq(self.now + 1),
+            steps.eq(steps + self.step_done),
+            saturations.eq(saturations + self.saturated),
+        ]
+        with m.If(self.step_done):
+            # The beat is offered one cycle after it enters the queue.
+            m.d.sync += latency.eq(self.now + 1 - self.since)
+        return {
+            Register.STEPS: steps,
+            Register.LATENCY: latency,
+            Register.CELL_SATURATIONS: saturations,
+            Register.CYCLES: self.now,
+        }
+
+    def _read_register(
+        self,
+        m: Module,
+        address: Signal,
+        region: Signal,
+        bank: Signal,
+        row: Signal,
+        counters: dict[Register, Signal],
+    ) -> Signal:
+        value = Signal(32)
+        contents = {
+            Register.ID: Const(IDENTITY, 32),
+            Register.BUILD: Const(self._manifest.build_number, 32),
+            Register.STATUS: ~self.idle,
+            Register.STREAM: self.stream,
+            Register.FLAGS: self.flags,
+            Register.SELECT: Cat(bank, Const(0, 12), region),
+            Register.ROW: row,
+            **counters,
+        }
+        with m.Switch(address):
+            for register, content in contents.items():
+                with m.Case(register):
+                    m.d.comb += value.eq(content)
+        return value

@@ -1,0 +1,377 @@
+"""The driver: open a build on a device, run batches of sequences, hold streams."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.host.device import Device
+from rtlstm.host.image import WeightImage
+from rtlstm.host.state import LayerArrays, State
+from rtlstm.host.stream import Stream
+from rtlstm.host.transport import Progress, Transport, open_transport
+from rtlstm.host.values import as_numbers, is_raw, quantise, warn_saturated
+from rtlstm.spec.errors import DeviceError, InputError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Register
+
+__all__ = ["Accelerator"]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The checked arguments of a run."""
+
+    x: IntArray
+    """``(T, N, inputs)``; zero past a sequence's length."""
+    lengths: IntArray
+    h: LayerArrays | None
+    c: LayerArrays | None
+
+
+class Accelerator:
+    """A core that holds one build, on any backend. Not safe for several threads at once.
+
+    Parameters
+    ----------
+    transport
+        Connection to the device; most callers use :meth:`open` instead.
+    manifest
+        The build that the device must hold.
+    progress
+        Called as ``progress(what, done, total)`` during long work.
+
+    Raises
+    ------
+    DeviceError
+        If the device is not an rtlstm core of this build.
+    """
+
+    def __init__(
+        self, transport: Transport, manifest: Manifest, progress: Progress | None = None
+    ) -> None:
+        self.manifest = manifest
+        self.device = Device(transport, manifest)
+        """The register-level view; for tools."""
+        self.saturated_inputs = 0
+        """Input values limited to the input format since the accelerator was opened."""
+        self._progress = progress
+        self._free = set(range(manifest.parameters.streams))
+        self.device.identify()
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        backend: str = "golden",
+        verify: bool = True,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Open a build folder on a backend and load its weights.
+
+        Parameters
+        ----------
+        folder
+            What ``rtlstm generate`` wrote.
+        backend
+            ``golden``, ``verilator``, ``icarus``, ``serial:PORT``, or another installed one.
+        verify
+            Read the weights back and compare every word.
+        progress
+            Called as ``progress(what, done, total)`` during long work.
+
+        Raises
+        ------
+        BuildError, ImageError
+            If the folder's manifest or weights cannot be used.
+        ConfigurationError
+            If there is no such backend.
+        DeviceError
+            If the device holds another build, or its memories do not read back.
+        """
+        folder = Path(folder)
+        manifest = Manifest.load(folder)
+        image = WeightImage.load(folder / "weights.bin", manifest)
+        transport = open_transport(backend, folder, manifest, progress)
+        try:
+            accelerator = cls(transport, manifest, progress)
+            accelerator.load_weights(image, verify)
+        except BaseException:
+            transport.close()
+            raise
+        return accelerator
+
+    def load_weights(self, weights: str | Path | WeightImage, verify: bool = True) -> None:
+        """Load an image, or the file of one, and reset every stream, open ones too.
+
+        Raises
+        ------
+        ImageError
+            If the image is damaged or of another build.
+        DeviceError
+            If ``verify`` is set and a word does not read back.
+        """
+        image = weights if isinstance(weights, WeightImage) else WeightImage.load(weights, self.manifest)
+        image.check(self.manifest)
+        self.device.load(image, verify, self._progress)
+
+    def run(
+        self,
+        x: ArrayLike,
+        lengths: ArrayLike | None = None,
+        state: Any = None,
+        batch_first: bool = False,
+    ) -> tuple[NDArray[Any], State]:
+        """Run whole sequences, with PyTorch's shapes.
+
+        Sequences share the streams that nobody holds, in waves; steps past a sequence's length
+        are not sent to the device.
+
+        Parameters
+        ----------
+        x
+            ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)`` for one sequence.
+            Floats are quantised and saturate (with a :class:`SaturationWarning`); integers are
+            taken as integers of the input format.
+        lengths
+            Valid steps of each sequence, ``(N,)`` integers 1 to T in any order; all T if None.
+        state
+            ``(h_0, c_0)`` in the structure returned, floats if ``x`` is, else integers; zeros
+            if None.
+        batch_first
+            Whether ``x`` and ``y`` have the batch first. The state never has.
+
+        Returns
+        -------
+        y
+            ``(T, N, O)`` as ``x`` is laid out; zero past a sequence's length.
+        (h_n, c_n)
+            State after each sequence's last valid step: ``(num_layers, N, H)`` each, without N
+            if ``x`` was unbatched; tuples of ``(N, H_l)``, one per LSTM layer, if the layers
+            differ in size. Floats, or integers if ``x`` holds integers.
+
+        Raises
+        ------
+        InputError
+            If shapes, types or values are wrong, or a sequence is longer than the build allows.
+        DeviceError
+            If no stream is free, the accelerator is closed or the device fails.
+        """
+        array = as_numbers("x", x)
+        batched = array.ndim != 2
+        if batched and batch_first and array.ndim == 3:
+            array = array.swapaxes(0, 1)
+        raw = is_raw(array)
+        batch = self._check_run(array if batched else array[:, np.newaxis], lengths, state, batched)
+        y, h, c = self._run_waves(batch)
+        values: NDArray[Any] = y if raw else self.manifest.layers[-1].output.to_floats(y)
+        if not batched:
+            values = values[:, 0]
+        elif batch_first:
+            values = values.swapaxes(0, 1)
+        return values, self.device.layout.present(h, c, raw, batched)
+
+    def _check_run(
+        self, array: NDArray[Any], lengths: ArrayLike | None, state: Any, batched: bool
+    ) -> _Batch:
+        """Check a run's arguments, ``array`` as ``(T, N, I)``, and quantise them."""
+        inputs, limit = self.manifest.program.inputs, self.manifest.parameters.max_steps
+        if array.ndim != 3 or array.shape[2] != inputs:
+            given = array.shape if batched else (array.shape[0], array.shape[2])
+            raise InputError(
+                f"x must be (T, N, {inputs}), (N, T, {inputs}) with batch_first, or (T, {inputs}), "
+                f"not {given}; this build reads {inputs} values per step"
+            )
+        steps, count, _ = array.shape
+        if not steps:
+            raise InputError("x must have at least one step, but T is 0; leave empty sequences out")
+        if limit is not None and steps > limit:
+            raise InputError(
+                f"this build takes sequences of at most {limit} steps, not {steps}; split them "
+                "and pass the state on, or generate with a larger --max-steps"
+            )
+        valid = self._check_lengths(lengths, steps, count)
+        if lengths is not None:
+            # Padding may hold anything, even NaN: it is never sent.
+            array = np.where((np.arange(steps)[:, None] < valid)[..., None], array, array.dtype.type(0))
+        raw = is_raw(array)
+        h = c = None
+        if state is not None:
+            h, c, saturated = self.device.layout.parse(state, count if batched else None, raw)
+            layout = self.device.layout
+            units = count * sum(layout.sizes)
+            for name, limited, format in zip(
+                ("h_0", "c_0"), saturated, (layout.hidden, layout.cell), strict=True
+            ):
+                warn_saturated(name, limited, units, format, stacklevel=3)
+        x = self._quantise_input(array, int(valid.sum()) * inputs, stacklevel=3)
+        return _Batch(x, valid, h, c)
+
+    @staticmethod
+    def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
+        if lengths is None:
+            return np.full(count, steps, dtype=np.int64)
+        array = np.atleast_1d(as_numbers("lengths", lengths))
+        if not is_raw(array) or array.shape != (count,):
+            raise InputError(
+                f"lengths must be {count} integers, one per sequence, not {array.dtype} of shape "
+                f"{array.shape}"
+            )
+        if count and (array.min() < 1 or array.max() > steps):
+            raise InputError(
+                f"lengths must be within 1 to T = {steps}, but they reach {array.min()} to "
+                f"{array.max()}; leave empty sequences out of the batch"
+            )
+        return array.astype(np.int64)
+
+    def _quantise_input(self, array: NDArray[Any], total: int, stacklevel: int) -> IntArray:
+        format = self.manifest.numerics.input
+        x, saturated = quantise("x", array, format, lowest=format.lowest)
+        self.saturated_inputs += saturated
+        warn_saturated("x", saturated, total, format, stacklevel=stacklevel + 1)
+        return x
+
+    def _run_waves(self, batch: _Batch) -> tuple[IntArray, LayerArrays, LayerArrays]:
+        streams = np.array(sorted(self._free), dtype=np.int64)
+        if not len(streams):
+            raise DeviceError(self._busy("a run needs at least one free stream"))
+        steps, count, _ = batch.x.shape
+        y = np.zeros((steps, count, self.manifest.program.outputs), dtype=np.int64)
+        h, c = self.device.layout.zeros(count), self.device.layout.zeros(count)
+        # Sequences of like lengths share a wave, so that streams end together.
+        order = np.argsort(-batch.lengths, kind="stable")
+        for begin in range(0, count, len(streams)):
+            members = order[begin : begin + len(streams)]
+            self._run_wave(batch, members, streams[: len(members)], y, h, c)
+            if self._progress:
+                self._progress("run", begin + len(members), count)
+        return y, h, c
+
+    def _run_wave(
+        self,
+        batch: _Batch,
+        members: IntArray,
+        streams: IntArray,
+        y: IntArray,
+        h: LayerArrays,
+        c: LayerArrays,
+    ) -> None:
+        """Run sequences ``members`` on ``streams``; fill their columns of y, rows of h and c."""
+        device = self.device
+        for member, stream in zip(members.tolist(), streams.tolist(), strict=True):
+            if batch.h is None or batch.c is None:
+                device.reset([stream])
+            else:
+                device.write_state(
+                    stream, [part[member] for part in batch.h], [part[member] for part in batch.c]
+                )
+        lengths = batch.lengths[members]
+        # Step by step, one of each stream: one stream's work fills another's wait.
+        step, column = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
+        chosen = (step, members[column])
+        y[chosen] = device.exchange(streams[column], batch.x[chosen])
+        for member, stream in zip(members.tolist(), streams.tolist(), strict=True):
+            found_h, found_c = device.read_state(stream)
+            for part, found in zip((*h, *c), (*found_h, *found_c), strict=True):
+                part[member] = found
+
+    def stream(self) -> Stream:
+        """Reserve a stream of zero state; close it, or use it in a ``with`` statement.
+
+        Raises
+        ------
+        DeviceError
+            If every stream is held, or the accelerator is closed.
+        """
+        if not self._free:
+            raise DeviceError(self._busy("no stream is free"))
+        number = min(self._free)
+        self.device.reset([number])
+        self._free.remove(number)
+        return Stream(self, number)
+
+    def step_many(self, streams: Sequence[Stream], x: ArrayLike) -> NDArray[Any]:
+        """Compute one step of each of several streams, in one exchange.
+
+        Parameters
+        ----------
+        streams
+            ``K`` open streams of this accelerator; one that is named twice takes two steps.
+        x
+            ``(K, inputs)``, as for :meth:`Stream.step`.
+
+        Returns
+        -------
+        ``(K, outputs)``; floats, or integers if ``x`` holds integers.
+
+        Raises
+        ------
+        InputError
+            If ``x`` is wrong or a stream belongs to another accelerator.
+        DeviceError
+            If a stream or the accelerator is closed, or the device fails.
+        """
+        for index, stream in enumerate(streams):
+            if stream.accelerator is not self:
+                raise InputError(
+                    f"streams must all be of this accelerator, but number {index} is of another; "
+                    "call that accelerator's step_many for it"
+                )
+        return self._stream_steps(streams, x, len(streams), stacklevel=2)
+
+    def _stream_steps(
+        self, streams: Sequence[Stream], x: ArrayLike, steps: int | None, stacklevel: int
+    ) -> NDArray[Any]:
+        """Run x on streams: ``(steps, I)``, or ``(T, I)`` on a single one; returns ``(K, O)``."""
+        array, inputs = as_numbers("x", x), self.manifest.program.inputs
+        if array.ndim != 2 or array.shape[1] != inputs or steps not in (None, len(array)):
+            raise InputError(
+                f"x must be ({'T' if steps is None else steps}, {inputs}), not {array.shape}; "
+                f"this build reads {inputs} values per step"
+            )
+        numbers = np.array([stream.number for stream in streams], dtype=np.int64)
+        if steps is None:
+            numbers = np.repeat(numbers, len(array))
+        integers = self._quantise_input(array, array.size, stacklevel + 1)
+        y = self.device.exchange(numbers, integers)
+        return y if is_raw(array) else self.manifest.layers[-1].output.to_floats(y)
+
+    def _release(self, number: int) -> None:
+        self._free.add(number)
+
+    def _busy(self, what: str) -> str:
+        total = self.manifest.parameters.streams
+        return (
+            f"{what}, but all {total} of this build are held by open streams; close one, or "
+            f"generate with --streams {total + 1}"
+        )
+
+    @property
+    def measured_latency_cycles(self) -> int:
+        """Cycles of the last step, from its last input beat to its last output beat."""
+        return self.device.register(Register.LATENCY)
+
+    @property
+    def cell_saturations(self) -> int:
+        """Cell states limited since the device was reset, modulo 2**32."""
+        return self.device.register(Register.CELL_SATURATIONS)
+
+    def close(self) -> None:
+        """Release the device; further use raises DeviceError. Harmless if closed already."""
+        self.device.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,177 @@
+"""A core behind a transport: its registers, memories and streams, in integers."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rtlstm.host.image import WeightImage
+from rtlstm.host.state import LayerArrays, StateLayout
+from rtlstm.host.transport import Progress, Transport
+from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import IDENTITY, Command, Region, Register
+
+__all__ = ["Device"]
+
+_STATE_IS_ZERO = 1
+
+
+class Device:
+    """Speaks the register map of one build.
+
+    Parameters
+    ----------
+    transport
+        Connection to the core; the device closes it.
+    manifest
+        The build that the core must be of.
+    """
+
+    def __init__(self, transport: Transport, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.layout = StateLayout(manifest)
+        self._transport: Transport | None = transport
+
+    @property
+    def transport(self) -> Transport:
+        """The connection; DeviceError once closed."""
+        if self._transport is None:
+            raise DeviceError("the accelerator is closed; open it again with Accelerator.open")
+        return self._transport
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._transport is None
+
+    def close(self) -> None:
+        """Close the transport; harmless if closed already."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
+    def register(self, register: Register) -> int:
+        """Read a register."""
+        return int(self.transport.read(register)[0])
+
+    def identify(self) -> None:
+        """Check that the core is one of ours and of this build.
+
+        Raises
+        ------
+        DeviceError
+            If it is not.
+        """
+        found = self.register(Register.ID)
+        if found != IDENTITY:
+            raise DeviceError(
+                f"the device's ID register must read {IDENTITY:#010x}, but it reads {found:#010x}; "
+                "check the connection and that an rtlstm bitstream is loaded"
+            )
+        build = self.register(Register.BUILD)
+        if build != self.manifest.build_number:
+            raise DeviceError(
+                f"the device must hold build {self.manifest.build_number:08x} "
+                f"({self.manifest.name}), but it holds build {build:08x}; load this build's "
+                "bitstream, or open the build folder that the device was made from"
+            )
+
+    def load(self, image: WeightImage, verify: bool, progress: Progress | None = None) -> None:
+        """Write a checked image, read it back if ``verify``, and reset every stream.
+
+        Raises
+        ------
+        DeviceError
+            If a word reads back differently.
+        """
+        total = sum(words.shape[0] for words in image.regions.values()) * (2 if verify else 1)
+        done = 0
+        for check in (False, True) if verify else (False,):
+            for region, banks in image.regions.items():
+                for bank, words in enumerate(banks.astype(np.int64)):
+                    if check:
+                        self._compare(region, bank, words)
+                    else:
+                        self.write_rows(region, bank, 0, words.reshape(-1))
+                    done += 1
+                    if progress:
+                        progress("check weights" if check else "load weights", done, total)
+        self.reset(range(self.manifest.parameters.streams))
+
+    def _compare(self, region: Region, bank: int, words: IntArray) -> None:
+        found = self.read_rows(region, bank, 0, words.size).reshape(words.shape)
+        if np.array_equal(found, words):
+            return
+        row, word = (int(axis[0]) for axis in np.nonzero(found != words))
+        raise DeviceError(
+            f"memory must read back as written, but {region.name} bank {bank} row {row} word {word} "
+            f"reads {found[row, word]:#010x} instead of {words[row, word]:#010x}; load the "
+            "weights again, and check connection, clock and power if it stays"
+        )
+
+    def write_rows(self, region: Region, bank: int, row: int, words: IntArray) -> None:
+        """Write words from the start of a row on."""
+        self._point(region, bank, row)
+        self.transport.write(Register.DATA, words)
+
+    def read_rows(self, region: Region, bank: int, row: int, count: int) -> IntArray:
+        """Read ``count`` words from the start of a row on."""
+        self._point(region, bank, row)
+        return self.transport.read(Register.DATA, count)
+
+    def _point(self, region: Region, bank: int, row: int) -> None:
+        self.transport.write(Register.SELECT, [region << 28 | bank])
+        self.transport.write(Register.ROW, [row])
+
+    def _command(self, stream: int, command: Command) -> None:
+        self.transport.write(Register.STREAM, [stream])
+        self.transport.write(Register.COMMAND, [command])
+
+    def reset(self, streams: Iterable[int]) -> None:
+        """Set the state of streams to zero."""
+        for stream in streams:
+            self._command(stream, Command.RESET)
+
+    def write_state(self, stream: int, h: Sequence[IntArray], c: Sequence[IntArray]) -> None:
+        """Give a stream its state, arrays ``(H_l,)`` per LSTM layer."""
+        vectors, cells = self.layout.encode(h, c)
+        self.write_rows(Region.VECTORS, 0, self._vector_row(stream), vectors)
+        self.write_rows(Region.CELLS, 0, self._cell_row(stream), cells)
+        self._command(stream, Command.STATE_WRITTEN)
+
+    def read_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
+        """Return a stream's h and c, arrays ``(H_l,)`` per LSTM layer."""
+        self.transport.write(Register.STREAM, [stream])
+        if self.register(Register.FLAGS) & _STATE_IS_ZERO:
+            # The memories still hold what was there before the reset.
+            zeros = tuple(array[0] for array in self.layout.zeros(1))
+            return zeros, zeros
+        regions, layout = self.manifest.regions, self.layout
+        vectors = self.read_rows(
+            Region.VECTORS,
+            0,
+            self._vector_row(stream),
+            layout.vector_span[1] * regions[Region.VECTORS].words,
+        )
+        cells = self.read_rows(
+            Region.CELLS, 0, self._cell_row(stream), layout.cell_span[1] * regions[Region.CELLS].words
+        )
+        return layout.decode(vectors, cells)
+
+    def _vector_row(self, stream: int) -> int:
+        return stream * self.manifest.program.vector_context + self.layout.vector_span[0]
+
+    def _cell_row(self, stream: int) -> int:
+        return stream * self.manifest.program.cell_context + self.layout.cell_span[0]
+
+    def exchange(self, streams: IntArray, x: IntArray) -> IntArray:
+        """Run steps in order: streams ``(K,)``, x ``(K, inputs)``, result ``(K, outputs)``."""
+        y = np.asarray(self.transport.exchange(streams, x), dtype=np.int64)
+        expected = (len(streams), self.manifest.program.outputs)
+        if y.shape != expected:
+            raise DeviceError(
+                f"the device must answer {len(streams)} steps with an array {expected}, not "
+                f"{y.shape}; reset it and open it again"
+            )
+        return y

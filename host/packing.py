@@ -1,0 +1,316 @@
+"""Quantised weights to memory words and back, in the layout of :mod:`rtlstm.spec.program`."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.host.image import WeightImage, WordArray
+from rtlstm.spec.activation import ActivationTable
+from rtlstm.spec.errors import ConfigurationError, ImageError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import (
+    LayerShape,
+    Numerics,
+    QuantizedDense,
+    QuantizedLayer,
+    QuantizedLstm,
+    QuantizedNetwork,
+    bound_sums,
+)
+from rtlstm.spec.program import Op
+from rtlstm.spec.registers import Region
+
+__all__ = [
+    "WeightImage",
+    "WordArray",
+    "pack",
+    "pack_fields",
+    "pack_vector",
+    "unpack",
+    "unpack_fields",
+    "unpack_vector",
+]
+
+_GATES = 4
+
+
+def pack_fields(values: ArrayLike, bits: int, signed: bool = True) -> WordArray:
+    """Pack integers side by side, the first in the least significant bits.
+
+    Parameters
+    ----------
+    values
+        Integers of shape ``(..., n)`` that fit in ``bits`` bits.
+    bits
+        Width of a field, at most 62.
+    signed
+        Two's complement fields instead of unsigned ones.
+
+    Returns
+    -------
+    Words of shape ``(..., ceil(n * bits / 32))``; bits past the last field are 0.
+
+    Raises
+    ------
+    ImageError
+        If a value does not fit.
+    """
+    values = np.asarray(values, dtype=np.int64)
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    if values.size and (values.min() < low or values.max() > high):
+        raise ImageError(
+            f"values must be within {low} to {high} to fit in {bits} bits, but they reach "
+            f"{values.min()} to {values.max()}; quantise them for this build"
+        )
+    return _to_words(_to_bits(values, bits).reshape(*values.shape[:-1], -1))
+
+
+def unpack_fields(words: ArrayLike, bits: int, count: int, signed: bool = True) -> IntArray:
+    """Return ``count`` integers from words of shape ``(..., words)``; see :func:`pack_fields`."""
+    octets = np.ascontiguousarray(words, dtype="<u4").view(np.uint8)
+    field_bits = np.unpackbits(octets, axis=-1, count=count * bits, bitorder="little")
+    field_bits = field_bits.reshape(*octets.shape[:-1], count, bits)
+    fields = np.zeros((*field_bits.shape[:-1], 8), dtype=np.uint8)
+    fields[..., : -(-bits // 8)] = np.packbits(field_bits, axis=-1, bitorder="little")
+    values = fields.view("<i8")[..., 0].astype(np.int64, copy=False)
+    if signed:
+        values = (values ^ (1 << (bits - 1))) - (1 << (bits - 1))
+    return values
+
+
+def _to_bits(values: IntArray, bits: int) -> NDArray[np.uint8]:
+    """The low ``bits`` bits of each value, least significant first, on a new last axis."""
+    octets = np.ascontiguousarray(values, dtype="<i8")[..., None].view(np.uint8)
+    return np.unpackbits(octets, axis=-1, count=bits, bitorder="little")
+
+
+def _to_words(bits: NDArray[np.uint8]) -> WordArray:
+    """Bits on the last axis, least significant first, to 32-bit words padded with zeros."""
+    octets = np.packbits(bits, axis=-1, bitorder="little")
+    whole = np.zeros((*octets.shape[:-1], -(-octets.shape[-1] // 4) * 4), dtype=np.uint8)
+    whole[..., : octets.shape[-1]] = octets
+    return whole.view("<u4").astype(np.uint32, copy=False)
+
+
+def pack_vector(values: ArrayLike, macs: int, bits: int) -> WordArray:
+    """Pack a vector as the array reads it: ``macs`` values of ``bits`` bits per row.
+
+    ``values`` is ``(..., n)``; returns ``(..., ceil(n / macs), words)``, padded with zeros.
+    """
+    values = np.asarray(values, dtype=np.int64)
+    count = values.shape[-1]
+    rows = -(-count // macs)
+    padded = np.zeros((*values.shape[:-1], rows * macs), dtype=np.int64)
+    padded[..., :count] = values
+    return pack_fields(padded.reshape(*values.shape[:-1], rows, macs), bits)
+
+
+def unpack_vector(words: ArrayLike, macs: int, bits: int, count: int) -> IntArray:
+    """Return the ``(..., count)`` values of rows ``(..., rows, words)``; see :func:`pack_vector`."""
+    values = unpack_fields(words, bits, macs)
+    return values.reshape(*values.shape[:-2], -1)[..., :count]
+
+
+def _interleave(rows: IntArray) -> IntArray:
+    """Rows in gate order i, f, g, o to rows ``4 * unit + gate``."""
+    return rows.reshape(_GATES, -1, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
+
+
+def _separate(rows: IntArray) -> IntArray:
+    """Inverse of :func:`_interleave`."""
+    return rows.reshape(-1, _GATES, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
+
+
+def _ops(manifest: Manifest, layer: int) -> tuple[Op | None, Op]:
+    """The layer's recurrent operation, if it has one, and the one that drains."""
+    program = manifest.program
+    return (program.ops[layer] if layer < program.body else None), program.ops[program.body + layer]
+
+
+def _pack_table(table: ActivationTable) -> WordArray:
+    """Rows of a base in the low bits and a slope above it, ``(1, rows, words)``."""
+    base = _to_bits(np.asarray(table.base, dtype=np.int64), table.base_bits)
+    slope = _to_bits(np.asarray(table.slope, dtype=np.int64), table.slope_bits)
+    return _to_words(np.concatenate([base, slope], axis=-1))[np.newaxis]
+
+
+def _tables(numerics: Numerics) -> dict[Region, WordArray]:
+    tables = {
+        Region.SIGMOID: numerics.sigmoid,
+        Region.TANH: numerics.tanh,
+        Region.CELL_TANH: numerics.cell_tanh,
+    }
+    return {region: _pack_table(table) for region, table in tables.items()}
+
+
+def _bank_matrix(matrix: IntArray, op: Op, lanes: int, macs: int) -> IntArray:
+    """Rows in array order to ``(lanes, groups * columns, macs)``, padded with zeros."""
+    rows, columns = matrix.shape
+    padded = np.zeros((op.groups * lanes, op.columns * macs), dtype=np.int64)
+    padded[:rows, :columns] = matrix
+    banks = padded.reshape(op.groups, lanes, op.columns, macs).transpose(1, 0, 2, 3)
+    return banks.reshape(lanes, op.groups * op.columns, macs)
+
+
+def _unbank_matrix(banks: IntArray, op: Op, shape: tuple[int, int]) -> IntArray:
+    """Inverse of :func:`_bank_matrix`, for a matrix of ``shape``."""
+    lanes, _, macs = banks.shape
+    split = banks.reshape(lanes, op.groups, op.columns, macs).transpose(1, 0, 2, 3)
+    whole = split.reshape(op.groups * lanes, op.columns * macs)
+    return np.ascontiguousarray(whole[: shape[0], : shape[1]])
+
+
+def _within(name: str, values: IntArray, low: int, high: int, shape: tuple[int, ...]) -> None:
+    if values.shape != shape:
+        raise ImageError(f"{name} must have shape {shape}, not {values.shape}")
+    if values.size and (values.min() < low or values.max() > high):
+        raise ImageError(
+            f"{name} must be within {low} to {high}, but it reaches {values.min()} to "
+            f"{values.max()}; quantise the network with this build's numerics"
+        )
+
+
+def _check_layer(layer: QuantizedLayer, shape: LayerShape, manifest: Manifest) -> None:
+    numerics = manifest.numerics
+    if isinstance(layer, QuantizedLstm) != (shape.kind == "lstm"):
+        raise ImageError(f"layer {shape.name!r} must be of kind {shape.kind}, not {type(layer).__name__}")
+    if isinstance(layer, QuantizedLstm):
+        matrices = {"w_ih": (layer.w_ih, shape.inputs), "w_hh": (layer.w_hh, shape.outputs)}
+        shifts = {"shift_ih": layer.shift_ih, "shift_hh": layer.shift_hh}
+    else:
+        matrices = {"weight": (layer.weight, shape.inputs)}
+        shifts = {"shift": layer.shift}
+    weight = 1 << (numerics.weight_bits - 1)
+    for name, (values, columns) in matrices.items():
+        _within(f"{shape.name}.{name}", values, -weight, weight - 1, (shape.rows, columns))
+    total = 1 << (numerics.accumulator.partial_bits - 1)
+    _within(f"{shape.name}.bias", layer.bias, -total, total - 1, (shape.rows,))
+    for name, values in shifts.items():
+        _within(f"{shape.name}.{name}", values, 0, (1 << numerics.shift_bits) - 1, (shape.rows,))
+
+
+def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
+    if network.shapes != manifest.layers:
+        raise ConfigurationError(
+            f"the network must have the layers that build {manifest.name!r} was generated for; "
+            "generate a build for this network"
+        )
+    if network.numerics != manifest.numerics:
+        differing = [
+            name
+            for name in type(manifest.numerics).model_fields
+            if getattr(network.numerics, name) != getattr(manifest.numerics, name)
+        ]
+        raise ConfigurationError(
+            f"the network must be quantised with the numerics of build {manifest.name!r}, but "
+            f"{', '.join(differing)} differ; quantise it again or generate a build for it"
+        )
+    for layer, shape in zip(network.layers, network.shapes, strict=True):
+        _check_layer(layer, shape, manifest)
+    widths = manifest.numerics.accumulator
+    needed = bound_sums(network.layers, manifest.numerics.input, widths.align)
+    if needed.bits > widths.bits or needed.partial_bits > widths.partial_bits:
+        raise ImageError(
+            f"sums must fit in this build's accumulators of {widths.bits} and {widths.partial_bits} "
+            f"bits, but this network's need {needed.bits} and {needed.partial_bits}; generate a "
+            "build for it"
+        )
+
+
+def _quads(values: IntArray, recurrent: bool) -> IntArray:
+    """Values of a layer's rows as ``(items, 4)``: a unit's gates, or four times a dense row's."""
+    return _interleave(values).reshape(-1, _GATES) if recurrent else np.repeat(values[:, None], _GATES, 1)
+
+
+def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
+    """Lay a network out in the memories of a build.
+
+    Raises
+    ------
+    ConfigurationError
+        If the network has other layers or numerics than the build.
+    ImageError
+        If a value does not fit in its memory, or a sum could overflow the accumulators.
+    """
+    _check_network(network, manifest)
+    regions, numerics = manifest.regions, manifest.numerics
+    lanes, macs = manifest.parameters.lanes, manifest.parameters.macs
+    weights = np.zeros((lanes, regions[Region.WEIGHTS].image_rows, macs), dtype=np.int64)
+    biases = np.zeros((1, regions[Region.PARTIALS].image_rows, _GATES), dtype=np.int64)
+    shifts = np.zeros((1, regions[Region.SHIFTS].image_rows, _GATES), dtype=np.int64)
+    for index, layer in enumerate(network.layers):
+        recurrent, drain = _ops(manifest, index)
+        if isinstance(layer, QuantizedLstm):
+            assert recurrent is not None
+            parts = [
+                (recurrent, _interleave(layer.w_hh), layer.shift_hh),
+                (drain, _interleave(layer.w_ih), layer.shift_ih),
+            ]
+        else:
+            parts = [(drain, layer.weight, layer.shift)]
+        for op, matrix, shift in parts:
+            rows = slice(op.weights, op.weights + op.groups * op.columns)
+            weights[:, rows] = _bank_matrix(matrix, op, lanes, macs)
+            quads = _quads(shift, recurrent is not None)
+            shifts[0, op.shifts : op.shifts + len(quads)] = quads
+        first = parts[0][0].addends
+        quads = _quads(layer.bias, recurrent is not None)
+        biases[0, first : first + len(quads)] = quads
+    return WeightImage(
+        build_hash=manifest.build_hash,
+        regions={
+            Region.WEIGHTS: pack_fields(weights, numerics.weight_bits),
+            Region.PARTIALS: pack_fields(biases, numerics.accumulator.partial_bits),
+            Region.SHIFTS: pack_fields(shifts, numerics.shift_bits, signed=False),
+            **_tables(numerics),
+        },
+    )
+
+
+def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
+    """Return the network that an image holds; the exact inverse of :func:`pack`.
+
+    Raises
+    ------
+    ImageError
+        If the image is of another build, or its activation tables are not the build's.
+    """
+    image.check(manifest)
+    numerics, macs = manifest.numerics, manifest.parameters.macs
+    for region, table in _tables(numerics).items():
+        if not np.array_equal(image.regions[region], table):
+            raise ImageError(
+                f"the image's {region.name} table must be the one of build {manifest.name!r}, but "
+                "it differs; load the build's weights.bin"
+            )
+    weights = unpack_fields(image.regions[Region.WEIGHTS], numerics.weight_bits, macs)
+    partial_bits = numerics.accumulator.partial_bits
+    biases = unpack_fields(image.regions[Region.PARTIALS], partial_bits, _GATES)[0]
+    shifts = unpack_fields(image.regions[Region.SHIFTS], numerics.shift_bits, _GATES, signed=False)[0]
+    layers: list[QuantizedLayer] = []
+    for index, shape in enumerate(manifest.layers):
+        recurrent, drain = _ops(manifest, index)
+        bias = biases[(recurrent or drain).addends :][: shape.outputs]
+        shift = shifts[drain.shifts :][: shape.outputs]
+        matrix = _read_matrix(weights, drain, (shape.rows, shape.inputs))
+        if recurrent is None:
+            layers.append(
+                QuantizedDense(weight=matrix, bias=bias[:, 0].copy(), shift=shift[:, 0].copy())
+            )
+            continue
+        shift_hh = shifts[recurrent.shifts :][: shape.outputs]
+        layers.append(
+            QuantizedLstm(
+                w_ih=_separate(matrix),
+                w_hh=_separate(_read_matrix(weights, recurrent, (shape.rows, shape.outputs))),
+                bias=_separate(bias.reshape(-1)),
+                shift_ih=_separate(shift.reshape(-1)),
+                shift_hh=_separate(shift_hh.reshape(-1)),
+            )
+        )
+    return QuantizedNetwork(shapes=manifest.layers, numerics=numerics, layers=tuple(layers))
+
+
+def _read_matrix(weights: NDArray[np.int64], op: Op, shape: tuple[int, int]) -> IntArray:
+    rows = weights[:, op.weights : op.weights + op.groups * op.columns]
+    return _unbank_matrix(rows, op, shape)

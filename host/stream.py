@@ -1,0 +1,123 @@
+"""One sequence whose state stays on the device between calls."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.host.state import State
+from rtlstm.host.values import as_numbers, warn_saturated
+from rtlstm.spec.errors import DeviceError, InputError
+
+if TYPE_CHECKING:
+    from rtlstm.host.accelerator import Accelerator
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """A sequence in progress. Made by :meth:`Accelerator.stream`; a context manager.
+
+    Floats in give floats out; integers of the build's formats in give integers out. A stream
+    may be as long as it likes: the build's ``max_steps`` limits :meth:`Accelerator.run` alone.
+    Loading weights resets it.
+    """
+
+    def __init__(self, accelerator: Accelerator, number: int) -> None:
+        self._accelerator: Accelerator | None = accelerator
+        self._number = number
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The accelerator that computes it; DeviceError once closed."""
+        if self._accelerator is None:
+            raise DeviceError("the stream is closed; open another with Accelerator.stream")
+        return self._accelerator
+
+    @property
+    def number(self) -> int:
+        """Its number on the device."""
+        return self._number
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._accelerator is None
+
+    def step(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute one step: ``(inputs,)`` to ``(outputs,)``.
+
+        Raises
+        ------
+        InputError
+            If ``x`` has another shape, or values that the input format cannot take.
+        DeviceError
+            If the stream or the accelerator is closed, or the device fails.
+        """
+        accelerator, array = self.accelerator, as_numbers("x", x)
+        inputs = accelerator.manifest.program.inputs
+        if array.shape != (inputs,):
+            raise InputError(
+                f"x must be ({inputs},), not {array.shape}; use steps for several steps at once"
+            )
+        return accelerator._stream_steps([self], array[np.newaxis], 1, stacklevel=2).reshape(-1)
+
+    def steps(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute ``T`` steps: ``(T, inputs)`` to ``(T, outputs)``; errors as :meth:`step`."""
+        return self.accelerator._stream_steps([self], x, None, stacklevel=2)
+
+    @property
+    def state(self) -> State:
+        """``(h, c)`` as floats, in the structure that an unbatched ``run`` returns.
+
+        ``h`` and ``c`` are ``(num_layers, H)``, or tuples of ``(H_l,)`` if the layers differ in
+        size. Setting it accepts floats or integers; a state that was read comes back exactly.
+        """
+        return self._read_state(raw=False)
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        device = self.accelerator.device
+        h, c, saturated = device.layout.parse(value, None)
+        units = sum(device.layout.sizes)
+        for name, count, format in zip(
+            ("h", "c"), saturated, (device.layout.hidden, device.layout.cell), strict=True
+        ):
+            warn_saturated(name, count, units, format, stacklevel=2)
+        device.write_state(self._number, [part[0] for part in h], [part[0] for part in c])
+
+    @property
+    def state_integers(self) -> State:
+        """:attr:`state` as the device's own integers."""
+        return self._read_state(raw=True)
+
+    def _read_state(self, raw: bool) -> State:
+        device = self.accelerator.device
+        h, c = device.read_state(self._number)
+        return device.layout.present(
+            [part[np.newaxis] for part in h], [part[np.newaxis] for part in c], raw, batched=False
+        )
+
+    def reset(self) -> None:
+        """Set the state to zero: the next step begins a new sequence."""
+        self.accelerator.device.reset([self._number])
+
+    def close(self) -> None:
+        """Give the stream back; harmless if closed already."""
+        accelerator, self._accelerator = self._accelerator, None
+        if accelerator is not None:
+            accelerator._release(self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

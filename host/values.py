@@ -1,0 +1,105 @@
+"""What a caller hands over, checked and turned into integers, and results turned back."""
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import Format, IntArray
+
+__all__ = ["SaturationWarning", "as_numbers", "is_raw", "quantise", "warn_saturated"]
+
+
+class SaturationWarning(UserWarning):
+    """Values outside their fixed-point format were limited to its range."""
+
+
+def as_numbers(name: str, values: ArrayLike) -> NDArray[np.generic]:
+    """Return ``values`` as an array of real numbers, integers or floats.
+
+    Raises
+    ------
+    InputError
+        If they are not numbers or do not form an array.
+    """
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name} must be an array of numbers, but it is not ({error}); "
+            "give a NumPy array, or a detached tensor on the CPU"
+        ) from None
+    if array.dtype.kind not in "iuf":
+        raise InputError(
+            f"{name} must hold floats, or integers of the build's format, not {array.dtype}; "
+            f"convert it, for example with {name}.astype(numpy.float32)"
+        )
+    return array
+
+
+def is_raw(array: NDArray[np.generic]) -> bool:
+    """Whether the numbers are integers in a fixed-point format already."""
+    return array.dtype.kind in "iu"
+
+
+def _where(array: NDArray[np.generic], bad: NDArray[np.bool_]) -> str:
+    first = tuple(int(axis[0]) for axis in np.nonzero(bad))
+    others = int(np.count_nonzero(bad)) - 1
+    rest = f" and {others} more" if others else ""
+    return f"[{', '.join(map(str, first))}] is {array[first]}{rest}"
+
+
+def quantise(
+    name: str, array: NDArray[np.generic], format: Format, lowest: int | None = None
+) -> tuple[IntArray, int]:
+    """Turn floats into integers of ``format``, or check integers that are so already.
+
+    Parameters
+    ----------
+    name
+        For messages.
+    array
+        From :func:`as_numbers`, of any shape.
+    format
+        Format of the result; floats are rounded half up and saturate.
+    lowest
+        Smallest integer accepted as such; ``-format.maximum`` by default.
+
+    Returns
+    -------
+    The integers, and how many floats were saturated.
+
+    Raises
+    ------
+    InputError
+        If a float is not finite or an integer is out of range.
+    """
+    if is_raw(array):
+        least = -format.maximum if lowest is None else lowest
+        bad = (array < least) | (array > format.maximum)  # type: ignore[operator]
+        if bad.any():
+            raise InputError(
+                f"{name} of integers must be within {least} to {format.maximum} ({format}), but "
+                f"{name}{_where(array, bad)}; give floats to have them quantised"
+            )
+        return array.astype(np.int64), 0
+    finite = np.isfinite(array)
+    if not finite.all():
+        raise InputError(
+            f"{name} must be finite, but {name}{_where(array, ~finite)}; "
+            "replace it, for example with numpy.nan_to_num"
+        )
+    return format.to_integers(array), format.saturated(array)
+
+
+def warn_saturated(name: str, count: int, total: int, format: Format, stacklevel: int) -> None:
+    """Warn that ``count`` of ``total`` values were saturated, if any were."""
+    if count:
+        limit = format.to_floats(format.maximum)
+        warnings.warn(
+            f"{count} of {total} values of {name} were outside +-{limit:.6g} and were limited to "
+            "it; scale them, or generate with calibration data that covers them",
+            SaturationWarning,
+            stacklevel=stacklevel + 1,
+        )

@@ -1,0 +1,341 @@
+"""The verification bench: plays a scenario on a build's Verilog under cocotb and checks all of it.
+
+A scenario loads the core through its bus, streams steps through it, reads memories back and
+compares every word, every handshake and, if nothing stalls, every cycle. The simulators' own
+programs are built once and cached. cocotb makes every signal visible, which costs Verilator its
+speed: use :mod:`rtlstm.sim.native` for depth and this bench for protocol and independence.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.sim.cache import Report, cached, digest
+from rtlstm.sim.devices import rtl_path
+from rtlstm.sim.ports import PortShape, StepCycles
+from rtlstm.sim.toolchain import icarus, package_version, verilator, verilator_environment
+from rtlstm.spec.errors import InputError, ToolError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["BenchResult", "BusRead", "BusWrite", "Scenario", "Simulator", "play", "run_bench"]
+
+Simulator = Literal["icarus", "verilator"]
+
+_VERILATOR = ("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint")
+
+
+@dataclass(frozen=True)
+class BusWrite:
+    """Write words to a register, one after the other."""
+
+    register: int
+    words: ArrayLike
+
+
+@dataclass(frozen=True)
+class BusRead:
+    """Read a register as often as there are words, which it must give."""
+
+    register: int
+    words: ArrayLike
+    what: str = ""
+    """What is read, for the message of a failing check."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """What the bench plays and expects. All numbers are the core's integers."""
+
+    streams: IntArray
+    """Stream of each step, shape (steps,)."""
+    x: IntArray
+    """Inputs, shape (steps, inputs)."""
+    y: IntArray
+    """Expected outputs, shape (steps, outputs)."""
+    before: Sequence[BusWrite | BusRead] = ()
+    """Bus requests that load weights and state."""
+    after: Sequence[BusWrite | BusRead] = ()
+    """Bus requests that check the state after the last step."""
+    latency: IntArray | None = None
+    """Expected cycles of each step from its last input beat to its last output beat."""
+    offered: IntArray | None = None
+    """Expected cycle of each step's last output beat, counted from the first input beat of all."""
+    p_in: float = 0.0
+    """Probability, per cycle, that an input beat waits. Any stall switches the cycle checks off."""
+    p_out: float = 0.0
+    """Probability, per cycle, that an output beat waits."""
+    seed: int = 1
+    """Of the stalls, of the words that the core must ignore and of Verilator's initial contents."""
+
+    def save(self, path: Path, shape: PortShape) -> None:
+        """Write the file that the bench inside the simulator reads."""
+        empty = np.empty(0, dtype=np.int64)
+        fields: dict[str, ArrayLike] = {
+            "shape": json.dumps(asdict(shape)),
+            "streams": np.asarray(self.streams, dtype=np.int64),
+            "x": np.asarray(self.x, dtype=np.int64),
+            "y": np.asarray(self.y, dtype=np.int64),
+            "latency": empty if self.latency is None else self.latency,
+            "offered": empty if self.offered is None else self.offered,
+            "p_in": self.p_in,
+            "p_out": self.p_out,
+            "seed": self.seed,
+        }
+        for when, actions in (("before", self.before), ("after", self.after)):
+            fields |= _flatten(when, actions)
+        arrays = {name: np.asarray(field) for name, field in fields.items()}
+        np.savez(path, allow_pickle=False, **arrays)
+
+    def check(self, shape: PortShape) -> None:
+        """Check the arrays' shapes.
+
+        Raises
+        ------
+        InputError
+            If they do not fit each other or the core, or a probability is not in [0, 1).
+        """
+        steps = len(self.streams)
+        for name, array, expected in (
+            ("x", self.x, (steps, shape.inputs)),
+            ("y", self.y, (steps, shape.outputs)),
+            ("latency", self.latency, (steps,)),
+            ("offered", self.offered, (steps,)),
+        ):
+            if array is not None and np.shape(array) != expected:
+                raise InputError(f"{name} must have shape {expected}, not {np.shape(array)}")
+        if not (0.0 <= self.p_in < 1.0 and 0.0 <= self.p_out < 1.0):
+            raise InputError(
+                f"stall probabilities must be at least 0 and below 1, not {self.p_in} and {self.p_out}"
+            )
+
+
+def _flatten(when: str, actions: Sequence[BusWrite | BusRead]) -> dict[str, ArrayLike]:
+    words = [np.atleast_1d(np.asarray(action.words, dtype=np.int64)) for action in actions]
+    counts = [len(part) for part in words]
+    labels = [
+        action.what or f"register {int(action.register)}" if isinstance(action, BusRead) else ""
+        for action in actions
+    ]
+    numbered = [
+        f"{label} (word {index})" if label else ""
+        for label, count in zip(labels, counts, strict=True)
+        for index in range(count)
+    ]
+    return {
+        f"{when}_read": np.repeat([isinstance(action, BusRead) for action in actions], counts),
+        f"{when}_register": np.repeat([int(action.register) for action in actions], counts),
+        f"{when}_word": np.concatenate([np.empty(0, dtype=np.int64), *words]),
+        f"{when}_label": np.array(numbered, dtype=np.str_),
+    }
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What a bench run found."""
+
+    simulator: Simulator
+    words: int
+    """Words compared, of outputs and bus reads."""
+    different: int
+    """Words that were not as expected."""
+    cycles: int
+    """Clock cycles simulated."""
+    seconds: float
+    """Time of the run, without the build."""
+    step_cycles: StepCycles
+    """When each step was accepted and offered; -1 where the run ended before."""
+    failures: tuple[str, ...]
+    """What did not hold, in words; empty if everything did."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check held."""
+        return not self.failures
+
+
+def run_bench(
+    folder: Path,
+    manifest: Manifest,
+    simulator: Simulator,
+    scenario: Scenario,
+    run_folder: Path | None = None,
+    waves: bool = False,
+    progress: Report | None = None,
+) -> BenchResult:
+    """Play a scenario on a build.
+
+    Parameters
+    ----------
+    folder
+        The build folder.
+    run_folder
+        Where logs and waves are kept; by default a folder that goes with the run.
+    waves
+        Record all signals into ``run_folder``.
+
+    Raises
+    ------
+    ToolError
+        If cocotb or the simulator is missing or crashes. A failed check does not raise: it is in
+        the result.
+    """
+    shape = PortShape.from_manifest(manifest)
+    verilog = rtl_path(folder, manifest.name)
+    return play(verilog, shape, simulator, scenario, run_folder, waves, progress)
+
+
+def play(
+    verilog: Path,
+    shape: PortShape,
+    simulator: Simulator,
+    scenario: Scenario,
+    run_folder: Path | None = None,
+    waves: bool = False,
+    progress: Report | None = None,
+) -> BenchResult:
+    """Play a scenario on a Verilog file; see :func:`run_bench`."""
+    scenario.check(shape)
+    program = _build(verilog, shape, simulator, waves, progress)
+    if run_folder is not None:
+        run_folder.mkdir(parents=True, exist_ok=True)
+        return _run(program, shape, simulator, scenario, run_folder.absolute(), waves)
+    with tempfile.TemporaryDirectory(prefix="rtlstm-") as temporary:
+        return _run(program, shape, simulator, scenario, Path(temporary), waves)
+
+
+def _build(
+    verilog: Path, shape: PortShape, simulator: Simulator, waves: bool, progress: Report | None
+) -> Path:
+    version = package_version("cocotb", "sim", "the verification bench")
+    verilator_build = simulator == "verilator"
+    tool = verilator().version if verilator_build else icarus().version
+    options = [*(_VERILATOR if verilator_build else ()), "waves" if waves else "plain"]
+    # The program finds cocotb's libraries where this interpreter has them.
+    key = digest(verilog.read_bytes(), shape.name, version, tool, sys.prefix, *options)
+
+    def build(folder: Path) -> None:
+        from cocotb_tools.runner import get_runner
+
+        what = f"compiling {shape.name} for the {simulator} bench"
+        if progress:
+            progress(what, 0, 1)
+        log = folder / "build.log"
+        try:
+            with _environment(simulator):
+                get_runner(simulator).build(
+                    sources=[verilog.absolute()],
+                    hdl_toplevel=shape.name,
+                    build_dir=folder,
+                    build_args=list(_VERILATOR) if verilator_build else [],
+                    timescale=("1ns", "1ns"),
+                    waves=waves,
+                    log_file=log,
+                )
+        except (RuntimeError, SystemExit) as error:
+            raise ToolError(f"{what} failed ({error}):\n{_tail(log)}") from None
+        for path in folder.iterdir():
+            # Objects and precompiled headers are a hundred times the program's size.
+            if path.suffix in (".o", ".gch", ".a", ".cpp", ".h", ".d"):
+                path.unlink()
+        if progress:
+            progress(what, 1, 1)
+
+    return cached(f"bench-{simulator}", key, build, progress)
+
+
+def _run(
+    program: Path,
+    shape: PortShape,
+    simulator: Simulator,
+    scenario: Scenario,
+    folder: Path,
+    waves: bool,
+) -> BenchResult:
+    from cocotb_tools.runner import get_runner
+
+    from rtlstm.sim import cocotb_bench as names
+
+    log, outcome = folder / "run.log", folder / "result.json"
+    outcome.unlink(missing_ok=True)
+    scenario.save(folder / "scenario.npz", shape)
+    seed = 1 + scenario.seed % 0x7FFFFFFE
+    plusargs = ["+verilator+rand+reset+2", f"+verilator+seed+{seed}"]
+    if simulator == "icarus" and waves:
+        plusargs = [f"+dumpfile_path={folder / 'waves.fst'}"]
+    variables = {
+        names.SCENARIO_VARIABLE: str(folder / "scenario.npz"),
+        names.RESULT_VARIABLE: str(outcome),
+    }
+    started = time.perf_counter()
+    try:
+        with _environment(simulator, variables):
+            get_runner(simulator).test(
+                test_module="rtlstm.sim.cocotb_bench",
+                hdl_toplevel=shape.name,
+                hdl_toplevel_lang="verilog",
+                build_dir=program,
+                test_dir=folder,
+                results_xml=str(folder / "results.xml"),
+                plusargs=plusargs if simulator == "verilator" or waves else [],
+                seed=scenario.seed,
+                waves=waves,
+                log_file=log,
+            )
+    except (RuntimeError, SystemExit) as error:
+        if not outcome.is_file():
+            raise ToolError(f"the {simulator} bench failed ({error}):\n{_tail(log)}") from None
+    if not outcome.is_file():
+        raise ToolError(f"the {simulator} bench ended without a result:\n{_tail(log)}")
+    found = json.loads(outcome.read_text())
+    return BenchResult(
+        simulator=simulator,
+        words=found["words"],
+        different=found["different"],
+        cycles=found["cycles"],
+        seconds=time.perf_counter() - started,
+        step_cycles=StepCycles(*(_cycles(found[name]) for name in StepCycles._fields)),
+        failures=tuple(found["failures"]),
+    )
+
+
+def _cycles(numbers: list[int]) -> NDArray[np.int64]:
+    return np.array(numbers, dtype=np.int64)
+
+
+def _tail(log: Path) -> str:
+    if not log.is_file():
+        return "(no log)"
+    return "\n".join(log.read_text(errors="replace").strip().splitlines()[-20:])
+
+
+@contextmanager
+def _environment(
+    simulator: Simulator, variables: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Set the process's environment for cocotb's runner, which knows no other; then restore it.
+
+    Not for use from several threads at once.
+    """
+    before = dict(os.environ)
+    chosen = verilator_environment(before) if simulator == "verilator" else dict(before)
+    # Under pytest the runner would end the process on a failure; we report it ourselves.
+    for name in ("PYTEST_CURRENT_TEST", "WAVES", "GUI", "COCOTB_TEST_FILTER"):
+        chosen.pop(name, None)
+    try:
+        os.environ.clear()
+        os.environ.update(chosen | dict(variables or {}))
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,177 @@
+"""The driver's simulated devices: a build's Verilog in a simulator, and the golden model.
+
+Entry points of the group ``rtlstm.backends`` name the classes of this module.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.host.transport import Progress
+from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.icarus import IcarusModel, build_icarus
+from rtlstm.sim.native import NativeModel, build_native
+from rtlstm.sim.ports import Model, PortShape, StepCycles
+from rtlstm.spec.errors import BuildError, ConfigurationError, DeviceError, InputError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Register
+
+__all__ = ["GoldenDevice", "IcarusDevice", "SimulatedDevice", "VerilatorDevice", "rtl_path"]
+
+
+def rtl_path(folder: Path, name: str) -> Path:
+    """Return the Verilog file of a build.
+
+    Raises
+    ------
+    BuildError
+        If it is missing.
+    """
+    path = Path(folder) / "rtl" / f"{name}.v"
+    if not path.is_file():
+        raise BuildError(
+            f"{folder} has no rtl/{name}.v; generate the build again with 'rtlstm generate'"
+        )
+    return path
+
+
+class SimulatedDevice:
+    """A core in a simulator, as a :class:`~rtlstm.host.transport.Transport`.
+
+    After a :class:`~rtlstm.spec.errors.DeviceError` the core's state is unknown: the device
+    refuses all further calls but ``close``.
+    """
+
+    def __init__(self, model: Model, shape: PortShape) -> None:
+        self._model: Model | None = model
+        self._shape = shape
+        self._fault = ""
+        empty = np.empty(0, dtype=np.int64)
+        self.last_cycles = StepCycles(empty, empty, empty)
+        """Cycles of each step of the last exchange."""
+
+    @property
+    def cycle(self) -> int:
+        """Cycles since reset."""
+        return self._use().cycle
+
+    def stalls(self, seed: int, p_in: float, p_out: float) -> None:
+        """Stall at random from now on: each input beat and bus request waits with probability
+        ``p_in`` in each cycle, each output beat with ``p_out``. Zeros end it.
+
+        Raises
+        ------
+        ConfigurationError
+            If a probability is not in [0, 1).
+        """
+        if not (0.0 <= p_in < 1.0 and 0.0 <= p_out < 1.0):
+            raise ConfigurationError(
+                f"stall probabilities must be at least 0 and below 1, not {p_in} and {p_out}"
+            )
+        self._use().stalls(seed, p_in, p_out)
+
+    def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
+        """Write 32-bit words to a register, one after the other."""
+        values = np.asarray(words, dtype=np.int64)
+        if values.size and (values.min() < 0 or values.max() > 0xFFFFFFFF):
+            raise InputError("words written to a register must be within 0 to 2**32 - 1")
+        model = self._use()
+        try:
+            model.write(int(register), values.astype(np.uint32))
+        except DeviceError as error:
+            raise self._failed(error) from None
+
+    def read(self, register: Register, count: int = 1) -> IntArray:
+        """Read a register ``count`` times; 32-bit words as non-negative int64."""
+        model = self._use()
+        try:
+            return model.read(int(register), count).astype(np.int64)
+        except DeviceError as error:
+            raise self._failed(error) from None
+
+    def exchange(self, streams: IntArray, x: IntArray) -> IntArray:
+        """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
+        checked_streams, checked_x = self._check(np.asarray(streams), np.asarray(x))
+        model = self._use()
+        if not len(checked_streams):
+            return np.empty((0, self._shape.outputs), dtype=np.int64)
+        try:
+            y, self.last_cycles = model.exchange(checked_streams, checked_x)
+        except DeviceError as error:
+            raise self._failed(error) from None
+        except BaseException:
+            # An interrupt leaves steps under way in the core.
+            self._fault = "it was interrupted"
+            raise
+        return y.astype(np.int64)
+
+    def close(self) -> None:
+        """End the simulation. May be called again."""
+        if self._model is not None:
+            self._model.close()
+            self._model = None
+
+    def _use(self) -> Model:
+        if self._model is None:
+            raise DeviceError(f"{self._shape.name}: the device is closed; open it again")
+        if self._fault:
+            raise DeviceError(
+                f"{self._shape.name}: the device cannot be used any more, because of an earlier "
+                f"failure ({self._fault}); open it again"
+            )
+        return self._model
+
+    def _failed(self, error: DeviceError) -> DeviceError:
+        self._fault = str(error)
+        return error
+
+    def _check(self, streams: IntArray, x: IntArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        shape = self._shape
+        if streams.ndim != 1 or x.shape != (len(streams), shape.inputs):
+            raise InputError(
+                f"streams must have shape (steps,) and x (steps, {shape.inputs}), "
+                f"not {streams.shape} and {x.shape}"
+            )
+        half = 1 << (shape.data_bits - 1)
+        if x.size and (x.min() < -half or x.max() >= half):
+            raise InputError(
+                f"x must be within {-half} to {half - 1} ({shape.data_bits} bits), "
+                f"not {x.min()} to {x.max()}"
+            )
+        if streams.size and (streams.min() < 0 or streams.max() >= shape.streams):
+            raise InputError(
+                f"streams must be within 0 to {shape.streams - 1}, "
+                f"not {streams.min()} to {streams.max()}"
+            )
+        return streams.astype(np.int32), x.astype(np.int32)
+
+
+class VerilatorDevice(SimulatedDevice):
+    """A natively compiled model. ``argument`` is the seed of the random initial contents."""
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, argument: str = "", progress: Progress | None = None
+    ) -> None:
+        if argument and not argument.isdecimal():
+            raise ConfigurationError(
+                f"what follows 'verilator:' must be a seed, a whole number, not {argument!r}"
+            )
+        shape = PortShape.from_manifest(manifest)
+        library = build_native(rtl_path(folder, shape.name), shape, progress)
+        super().__init__(NativeModel(library, shape, int(argument or 1), progress), shape)
+
+
+class IcarusDevice(SimulatedDevice):
+    """A four-state model: slow, but reports every unset bit. Takes no ``argument``."""
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, argument: str = "", progress: Progress | None = None
+    ) -> None:
+        if argument:
+            raise ConfigurationError(f"the icarus backend takes no argument, not {argument!r}")
+        shape = PortShape.from_manifest(manifest)
+        program = build_icarus(rtl_path(folder, shape.name), shape, progress)
+        super().__init__(IcarusModel(program, shape, progress), shape)

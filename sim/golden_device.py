@@ -1,0 +1,280 @@
+"""The golden model as a device: registers and memories of a core, without any hardware."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rtlstm.host.image import WeightImage, WordArray, image_shapes
+from rtlstm.host.packing import unpack
+from rtlstm.host.state import LayerArrays, StateLayout
+from rtlstm.host.transport import Progress
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.errors import ConfigurationError, DeviceError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest, RegionLayout
+from rtlstm.spec.registers import IDENTITY, Command, Region, Register
+
+__all__ = ["GoldenDevice"]
+
+_WORD = 0xFFFFFFFF
+_SELECT = 0xF000FFFF
+"""Bits of SELECT that mean something."""
+
+
+@dataclass
+class _Window:
+    """The memories and the position in them that SELECT, ROW and DATA work on."""
+
+    layouts: dict[Region, RegionLayout]
+
+    def __post_init__(self) -> None:
+        self.memories: dict[Region, WordArray] = {
+            region: np.zeros((layout.banks, layout.rows, layout.words), dtype=np.uint32)
+            for region, layout in self.layouts.items()
+        }
+        self.select = self.row = self._word = 0
+        self._staged: list[int] = []
+
+    def point(self, select: int | None = None, row: int | None = None) -> None:
+        """Write SELECT or ROW; either starts a row anew."""
+        self.select = self.select if select is None else select & _SELECT
+        self.row = self.row if row is None else row
+        self._word, self._staged = 0, []
+
+    @property
+    def region(self) -> Region:
+        number = self.select >> 28
+        if number not in set(Region):
+            raise DeviceError(
+                f"SELECT must name a region 0 to {max(Region)}, not {number}; write it before DATA"
+            )
+        return Region(number)
+
+    def _bank(self) -> tuple[RegionLayout, WordArray]:
+        layout = self.layouts[self.region]
+        bank = self.select & 0xFFFF
+        if bank >= layout.banks:
+            raise DeviceError(
+                f"{layout.region.name} has banks 0 to {layout.banks - 1}, but SELECT names bank {bank}"
+            )
+        return layout, self.memories[self.region][bank]
+
+    def _limit(self, layout: RegionLayout, end: int) -> None:
+        if end > layout.rows:
+            raise DeviceError(
+                f"{layout.region.name} has rows 0 to {layout.rows - 1}, but row {end - 1} was asked "
+                "for; write ROW before DATA"
+            )
+
+    def write(self, words: IntArray) -> int:
+        """Write to DATA; return the rows completed. A row reaches the memory with its last word."""
+        layout, bank = self._bank()
+        pending = np.concatenate([np.asarray(self._staged, dtype=np.int64), words])
+        rows = len(pending) // layout.words
+        self._limit(layout, self.row + -(-len(pending) // layout.words))
+        whole = pending[: rows * layout.words].reshape(rows, layout.words).astype(np.uint32)
+        # The memory is no wider than it needs to be: surplus bits of the last word get lost.
+        whole[:, -1] &= np.uint32((1 << (layout.width - 32 * (layout.words - 1))) - 1)
+        bank[self.row : self.row + rows] = whole
+        self.row += rows
+        self._staged = pending[rows * layout.words :].tolist()
+        self._word = len(self._staged)
+        return rows
+
+    def read(self, count: int) -> IntArray:
+        """Read DATA ``count`` times."""
+        layout, bank = self._bank()
+        end = self._word + count
+        self._limit(layout, self.row + -(-end // layout.words))
+        words = bank[self.row :].reshape(-1)[self._word : end].astype(np.int64)
+        self.row += end // layout.words
+        self._word = end % layout.words
+        return words
+
+
+class GoldenDevice:
+    """A :class:`~rtlstm.host.transport.Transport` that computes with the golden model.
+
+    Parameters
+    ----------
+    folder
+        The build folder; unused, because the manifest says everything.
+    manifest
+        The build.
+    argument
+        Must be empty.
+    progress
+        Unused.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``argument`` is not empty.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        argument: str = "",
+        progress: Progress | None = None,
+    ) -> None:
+        if argument:
+            raise ConfigurationError(f"the golden backend takes no argument, not {argument!r}; try 'golden'")
+        self._manifest = manifest
+        self._layout = StateLayout(manifest)
+        self._window = _Window(manifest.regions)
+        streams = manifest.parameters.streams
+        self._fresh = np.ones(streams, dtype=bool)
+        self._stale = np.ones(streams, dtype=bool)
+        self._stream = 0
+        self._golden: Golden | None = None
+        self._closed = False
+        self._counters = dict.fromkeys(
+            (Register.STEPS, Register.LATENCY, Register.CELL_SATURATIONS, Register.CYCLES), 0
+        )
+
+    def close(self) -> None:
+        """Refuse everything from now on."""
+        self._closed = True
+
+    def _open(self) -> None:
+        if self._closed:
+            raise DeviceError("the golden device is closed; open it again")
+
+    def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
+        """Write 32-bit words to a register, one after the other."""
+        self._open()
+        values = np.asarray(words, dtype=np.int64).reshape(-1) & _WORD
+        if register == Register.DATA:
+            if self._window.write(values):
+                # As in the hardware: a write may touch what parked sums were made from.
+                self._stale[:] = True
+                if self._window.region in image_shapes(self._manifest):
+                    self._golden = None
+            return
+        for value in values.tolist():
+            self._write(register, value)
+
+    def _write(self, register: Register, value: int) -> None:
+        if register == Register.STREAM:
+            self._stream = value
+        elif register == Register.SELECT:
+            self._window.point(select=value)
+        elif register == Register.ROW:
+            self._window.point(row=value)
+        elif register == Register.COMMAND and value in set(Command):
+            stream = self._checked(self._stream)
+            self._fresh[stream] = value == Command.RESET
+            self._stale[stream] = True
+        # Anything else is read-only or means nothing: ignored, as by the hardware.
+
+    def _checked(self, stream: int) -> int:
+        if not 0 <= stream < len(self._fresh):
+            raise DeviceError(
+                f"this build has streams 0 to {len(self._fresh) - 1}, but stream {stream} was named"
+            )
+        return stream
+
+    def read(self, register: Register, count: int = 1) -> IntArray:
+        """Read a register ``count`` times; 32-bit words as non-negative int64."""
+        self._open()
+        if register == Register.DATA:
+            return self._window.read(count)
+        return np.full(count, self._read(register) & _WORD, dtype=np.int64)
+
+    def _read(self, register: Register) -> int:
+        if register == Register.FLAGS:
+            stream = self._checked(self._stream)
+            return int(self._fresh[stream]) | int(self._stale[stream]) << 1
+        fixed = {
+            Register.ID: IDENTITY,
+            Register.BUILD: self._manifest.build_number,
+            Register.STREAM: self._stream,
+            Register.SELECT: self._window.select,
+            Register.ROW: self._window.row,
+        }
+        return (fixed | self._counters).get(register, 0)
+
+    def exchange(self, streams: IntArray, x: IntArray) -> IntArray:
+        """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
+        self._open()
+        streams = np.asarray(streams, dtype=np.int64)
+        x = np.asarray(x, dtype=np.int64)
+        y = np.zeros((len(streams), self._manifest.program.outputs), dtype=np.int64)
+        if not len(streams):
+            return y
+        self._checked(int(streams.min()))
+        self._checked(int(streams.max()))
+        self._count(streams)
+        order = np.argsort(streams, kind="stable")
+        ids, first, counts = np.unique(streams[order], return_index=True, return_counts=True)
+        # Streams do not depend on each other: those with as many steps are computed as a batch.
+        for steps in np.unique(counts):
+            chosen = counts == steps
+            index = order[first[chosen] + np.arange(steps)[:, None]]
+            y[index] = self._run(ids[chosen], x[index])
+        return y
+
+    def _run(self, streams: IntArray, x: IntArray) -> IntArray:
+        """Run x ``(T, N, inputs)`` on N streams; returns ``(T, N, outputs)``."""
+        states = [self._load_state(stream) for stream in streams.tolist()]
+        h = tuple(np.stack(parts) for parts in zip(*(state[0] for state in states), strict=True))
+        c = tuple(np.stack(parts) for parts in zip(*(state[1] for state in states), strict=True))
+        result = self._model().run(x, state=(h, c))
+        for index, stream in enumerate(streams.tolist()):
+            self._store_state(
+                stream, [part[index] for part in result.h], [part[index] for part in result.c]
+            )
+        self._counters[Register.CELL_SATURATIONS] += result.cell_saturations
+        return result.y
+
+    def _model(self) -> Golden:
+        """The golden model of the weights that the memories hold."""
+        if self._golden is None:
+            memories = self._window.memories
+            image = WeightImage(
+                build_hash=self._manifest.build_hash,
+                regions={
+                    region: memories[region][:, :rows]
+                    for region, (_, rows, _) in image_shapes(self._manifest).items()
+                },
+            )
+            self._golden = Golden(unpack(image, self._manifest))
+        return self._golden
+
+    def _context(self, stream: int) -> tuple[WordArray, WordArray]:
+        """The parts of the vector and cell memories that hold a stream's state."""
+        program, layout, memories = self._manifest.program, self._layout, self._window.memories
+        row = stream * program.vector_context + layout.vector_span[0]
+        cell = stream * program.cell_context + layout.cell_span[0]
+        return (
+            memories[Region.VECTORS][0, row : row + layout.vector_span[1]],
+            memories[Region.CELLS][0, cell : cell + layout.cell_span[1]],
+        )
+
+    def _load_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
+        if self._fresh[stream]:
+            zeros = tuple(array[0] for array in self._layout.zeros(1))
+            return zeros, zeros
+        vectors, cells = self._context(stream)
+        return self._layout.decode(vectors.astype(np.int64), cells.astype(np.int64))
+
+    def _store_state(self, stream: int, h: Sequence[IntArray], c: Sequence[IntArray]) -> None:
+        vectors, cells = self._context(stream)
+        words, cell_words = self._layout.encode(h, c)
+        vectors[...] = words.reshape(vectors.shape)
+        cells[...] = cell_words.reshape(cells.shape)
+        self._fresh[stream] = self._stale[stream] = False
+
+    def _count(self, streams: IntArray) -> None:
+        """Count steps, and the cycles that the manifest predicts for them."""
+        cycles, last = self._manifest.cycles, int(streams[-1])
+        cold = self._stale[last] and np.count_nonzero(streams == last) == 1
+        self._counters[Register.LATENCY] = (
+            cycles.cold_latency_cycles if cold else cycles.step_latency_cycles
+        )
+        self._counters[Register.STEPS] += len(streams)
+        self._counters[Register.CYCLES] += len(streams) * cycles.step_interval_cycles

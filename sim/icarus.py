@@ -1,0 +1,196 @@
+"""A core under Icarus Verilog: slow, but with four states, so that nothing unset goes unseen.
+
+``harness.v`` runs in one ``vvp`` process for the device's whole life; commands and results are
+lines of text through its standard input and output.
+"""
+
+import subprocess
+import threading
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.sim.cache import Report, cached, digest
+from rtlstm.sim.ports import Fault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
+from rtlstm.sim.toolchain import icarus, run_tool
+from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.fixed import IntArray
+
+__all__ = ["IcarusModel", "build_icarus"]
+
+_PROGRAM = "core.vvp"
+
+
+def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) -> Path:
+    """Compile a core and return the program for ``vvp``, from the cache if it is there.
+
+    Raises
+    ------
+    ToolError
+        If Icarus Verilog is missing or fails.
+    """
+    tool = icarus()
+    harness = files("rtlstm.sim").joinpath("harness.v").read_text()
+    sizes = {
+        "TOP": shape.name,
+        "X_BITS": shape.beat_in * shape.data_bits,
+        "Y_BITS": shape.beat_out * shape.data_bits,
+        "STREAM_BITS": shape.stream_bits,
+        "BEATS_IN": shape.beats_in,
+        "BEATS_OUT": shape.beats_out,
+    }
+    defines = [f"-DRTLSTM_{name}={size}" for name, size in sizes.items()]
+    source = verilog.read_bytes()
+
+    def build(folder: Path) -> None:
+        what = f"compiling {shape.name} for simulation"
+        if report:
+            report(what, 0, 1)
+        path = folder / "harness.v"
+        path.write_text(harness)
+        command: list[str | Path] = [tool.iverilog, "-g2012", *defines, "-s", "rtlstm_harness"]
+        run_tool([*command, "-o", folder / _PROGRAM, verilog.absolute(), path], what, folder)
+        if report:
+            report(what, 1, 1)
+
+    return cached("icarus", digest(source, harness, tool.version, *defines), build, report) / _PROGRAM
+
+
+class IcarusModel:
+    """A core in a program of :func:`build_icarus`.
+
+    Implements :class:`rtlstm.sim.ports.Model`.
+    """
+
+    def __init__(self, program: Path, shape: PortShape, report: Report | None = None) -> None:
+        self._shape = shape
+        self._report = report
+        self._junk = np.random.default_rng(1)
+        self._process = subprocess.Popen(
+            # -n: $stop or an interrupt ends the program instead of asking the user.
+            [str(icarus().vvp), "-n", str(program), f"+patience={shape.patience}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # Not the terminal's: an interrupt is for this process, which then closes the model.
+            start_new_session=True,
+        )
+        self._other: list[str] = []
+        self._cycle = 0
+        self._await_done()
+
+    @property
+    def cycle(self) -> int:
+        """Cycles since reset."""
+        return self._cycle
+
+    def stalls(self, seed: int, p_in: float, p_out: float) -> None:
+        """Hold back each request and input beat with probability ``p_in`` per cycle, each
+        acceptance of an output with ``p_out``."""
+        scale = (1 << 31) - 1
+        self._junk = np.random.default_rng(seed)
+        self._send([f"s {seed & 0xFFFFFFFF:x} {int(p_in * scale):x} {int(p_out * scale):x}"])
+        self._await_done()
+
+    def write(self, register: int, words: NDArray[np.uint32]) -> None:
+        """Write words to a register."""
+        self._send([f"w {register:x} {len(words):x}", *(f"{word:x}" for word in words.tolist())])
+        self._await_done()
+
+    def read(self, register: int, count: int) -> NDArray[np.uint32]:
+        """Read a register ``count`` times."""
+        self._send([f"r {register:x} {count:x}"])
+        lines = self._await_done()
+        return np.array([int(line[2:], 16) for line in lines], dtype=np.uint32)
+
+    def exchange(
+        self, streams: NDArray[np.int32], x: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], StepCycles]:
+        """Run steps; return the outputs and the cycles of each step."""
+        shape, steps = self._shape, len(streams)
+        # Results fill their pipe while the inputs still fill theirs: two ends, two threads.
+        sender = threading.Thread(target=self._send, args=(self._commands(streams, x),), daemon=True)
+        sender.start()
+        taken: list[list[str]] = []
+        given: list[list[str]] = []
+        for line in self._replies(steps):
+            (taken if line[0] == "a" else given).append(line.split())
+        sender.join()
+        begun, accepted = _hexadecimal([row[1:] for row in taken]).reshape(steps, 2).T
+        offered = _hexadecimal([[row[1]] for row in given]).reshape(steps, shape.beats_out)[:, -1]
+        words = unpack_beats([row[2] for row in given], shape.beat_out, shape.data_bits)
+        words = words.reshape(steps, shape.beats_out * shape.beat_out)
+        wrong = np.flatnonzero(words[:, shape.outputs :].any(axis=1))
+        if wrong.size:
+            raise Fault(8, int(wrong[0])).error(shape)
+        y = sign_extend(words[:, : shape.outputs], shape.data_bits)
+        return y, StepCycles(begun, accepted, offered)
+
+    def close(self) -> None:
+        """End the simulation."""
+        process = self._process
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe:
+                try:
+                    pipe.close()
+                except OSError:
+                    # What was still to be sent has nobody to go to.
+                    continue
+
+    def _commands(self, streams: NDArray[np.int32], x: NDArray[np.int32]) -> list[str]:
+        shape, steps = self._shape, len(streams)
+        limit = 1 << shape.data_bits
+        # The words past the last input must not matter: they are random.
+        words = self._junk.integers(0, limit, (steps, shape.beats_in * shape.beat_in))
+        words[:, : shape.inputs] = x & (limit - 1)
+        beats = pack_beats(words.reshape(steps * shape.beats_in, shape.beat_in), shape.data_bits)
+        lines = [f"x {steps:x}"]
+        for step, stream in enumerate(streams.tolist()):
+            first = step * shape.beats_in
+            lines += [f"{stream:x}", *beats[first : first + shape.beats_in]]
+        return lines
+
+    def _send(self, lines: list[str]) -> None:
+        stream = self._process.stdin
+        assert stream is not None
+        try:
+            stream.write("\n".join(lines) + "\n")
+            stream.flush()
+        except (BrokenPipeError, ValueError):
+            # The simulator has ended; whoever reads its replies learns why.
+            return
+
+    def _await_done(self) -> list[str]:
+        return self._replies(0)
+
+    def _replies(self, steps: int) -> list[str]:
+        """Collect the lines of one command's reply."""
+        stream = self._process.stdout
+        assert stream is not None
+        lines: list[str] = []
+        for line in stream:
+            kind = line[:2]
+            if kind in ("y ", "a ", "v "):
+                lines.append(line)
+                if self._report and steps and kind == "a " and not len(lines) % 256:
+                    self._report("simulating", len(lines) // (1 + self._shape.beats_out), steps)
+            elif kind == "k ":
+                self._cycle = int(line[2:], 16)
+                return lines
+            elif kind == "e ":
+                code, step = line[2:].split()
+                raise Fault(int(code, 16), int(step)).error(self._shape)
+            else:
+                self._other.append(line.rstrip())
+        said = "; it said: " + " / ".join(self._other[-5:]) if self._other else ""
+        raise DeviceError(f"{self._shape.name}: the simulator ended without an answer{said}")
+
+
+def _hexadecimal(rows: list[list[str]]) -> IntArray:
+    return np.array([[int(number, 16) for number in row] for row in rows], dtype=np.int64)

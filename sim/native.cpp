@@ -1,0 +1,356 @@
+// A core, translated by Verilator, behind a thin C interface. The port contract is in the
+// project's documentation; the sizes of the ports come as macros from rtlstm.sim.native.
+//
+// One cycle is: set inputs, settle, look at the handshakes, rising edge. Cycle numbers count
+// rising edges since reset was released.
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "Vcore.h"
+#include "verilated.h"
+
+namespace {
+
+constexpr int kInputs = RTLSTM_INPUTS;
+constexpr int kOutputs = RTLSTM_OUTPUTS;
+constexpr int kBeatIn = RTLSTM_BEAT_IN;
+constexpr int kBeatOut = RTLSTM_BEAT_OUT;
+constexpr int kBits = RTLSTM_DATA_BITS;
+constexpr int kBeatsIn = (kInputs + kBeatIn - 1) / kBeatIn;
+constexpr int kBeatsOut = (kOutputs + kBeatOut - 1) / kBeatOut;
+constexpr uint32_t kMask = (1u << kBits) - 1;
+
+// Codes shared with rtlstm.sim.ports.Fault.
+enum Status {
+    kMore = -1,
+    kDone = 0,
+    kNoTransfer = 1,
+    kBusRequest = 2,
+    kBusAnswer = 3,
+    kStream = 4,
+    kLast = 5,
+    kUnstable = 6,
+    kUndue = 7,
+    kPadding = 8,
+};
+
+// Verilator makes ports of up to 64 bits integers and wider ones arrays of 32-bit words.
+template <typename Port>
+void putWord(Port& port, int index, uint32_t value) {
+    const int low = index * kBits;
+    port = static_cast<Port>(port | static_cast<Port>(static_cast<uint64_t>(value) << low));
+}
+
+template <typename Port>
+uint32_t getWord(const Port& port, int index) {
+    return static_cast<uint32_t>(static_cast<uint64_t>(port) >> (index * kBits)) & kMask;
+}
+
+template <typename Port>
+void clearPort(Port& port) {
+    port = 0;
+}
+
+template <std::size_t Size>
+void putWord(VlWide<Size>& port, int index, uint32_t value) {
+    const int low = index * kBits, word = low >> 5, shift = low & 31;
+    const uint64_t moved = static_cast<uint64_t>(value) << shift;
+    port[word] |= static_cast<uint32_t>(moved);
+    if (shift + kBits > 32) port[word + 1] |= static_cast<uint32_t>(moved >> 32);
+}
+
+template <std::size_t Size>
+uint32_t getWord(const VlWide<Size>& port, int index) {
+    const int low = index * kBits, word = low >> 5, shift = low & 31;
+    uint64_t value = port[word];
+    if (shift + kBits > 32) value |= static_cast<uint64_t>(port[word + 1]) << 32;
+    return static_cast<uint32_t>(value >> shift) & kMask;
+}
+
+template <std::size_t Size>
+void clearPort(VlWide<Size>& port) {
+    std::memset(&port[0], 0, Size * sizeof(EData));
+}
+
+// xorshift64*: stalls and the words that the core must ignore.
+class Random {
+public:
+    void seed(uint64_t value) { state_ = value * 0x9E3779B97F4A7C15ull | 1; }
+    uint32_t next() {
+        state_ ^= state_ >> 12;
+        state_ ^= state_ << 25;
+        state_ ^= state_ >> 27;
+        return static_cast<uint32_t>((state_ * 0x2545F4914F6CDD1Dull) >> 32);
+    }
+    bool happens(uint64_t threshold) { return threshold && next() < threshold; }
+
+private:
+    uint64_t state_ = 1;
+};
+
+struct Job {
+    int64_t steps = 0;
+    const int32_t* streams = nullptr;
+    const int32_t* x = nullptr;
+    int32_t* y = nullptr;
+    int64_t* begun = nullptr;
+    int64_t* accepted = nullptr;
+    int64_t* offered = nullptr;
+    int64_t sent = 0;       // steps whose last beat has been accepted
+    int64_t delivered = 0;  // steps whose last beat has been taken
+    int beatIn = 0;
+    int beatOut = 0;
+    bool holding = false;   // x offers a beat
+    bool offering = false;  // y offered a beat that was not taken
+    int64_t moved = 0;      // cycle of the last transfer
+};
+
+class Core {
+public:
+    explicit Core(uint64_t seed) {
+        context_.randReset(2);
+        context_.randSeed(static_cast<int>(seed));
+        core_ = std::make_unique<Vcore>(&context_, "core");
+        random_.seed(seed);
+        core_->x_valid = 0;
+        core_->y_ready = 0;
+        core_->bus_valid = 0;
+        core_->rst = 1;
+        for (int i = 0; i < 8; ++i) tick();
+        core_->rst = 0;
+        cycle_ = 0;
+    }
+    ~Core() { core_->final(); }
+
+    int write(uint32_t address, const uint32_t* words, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) {
+            if (const int fault = request(address, true, words[i])) return fault;
+            edge();
+            core_->bus_valid = 0;
+        }
+        return kDone;
+    }
+
+    int read(uint32_t address, uint32_t* words, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) {
+            if (const int fault = request(address, false, random_.next())) return fault;
+            // The answer may come in the cycle of the request or in a later one.
+            const int64_t limit = cycle_ + patience;
+            while (!core_->bus_read_valid) {
+                edge();
+                core_->bus_valid = 0;
+                settle();
+                if (cycle_ > limit) return kBusAnswer;
+            }
+            words[i] = core_->bus_read_data;
+            edge();
+            core_->bus_valid = 0;
+        }
+        return kDone;
+    }
+
+    void begin(const Job& job) {
+        job_ = job;
+        job_.moved = cycle_;
+    }
+
+    int run(int64_t cycles) {
+        int status = kMore;
+        for (int64_t i = 0; i < cycles && status == kMore; ++i) status = exchangeCycle();
+        return status;
+    }
+
+    int64_t cycle() const { return cycle_; }
+    int64_t delivered() const { return job_.delivered; }
+
+    void stalls(uint64_t seed, double in, double out) {
+        random_.seed(seed);
+        stallIn_ = static_cast<uint64_t>(in * 4294967296.0);
+        stallOut_ = static_cast<uint64_t>(out * 4294967296.0);
+    }
+
+    int64_t patience = 0;
+
+private:
+    void settle() {
+        core_->clk = 0;
+        core_->eval();
+    }
+    void edge() {
+        core_->clk = 1;
+        core_->eval();
+        ++cycle_;
+    }
+    void tick() {
+        settle();
+        edge();
+    }
+
+    // Offers a request; returns settled in the cycle that accepts it, before the edge.
+    int request(uint32_t address, bool write, uint32_t data) {
+        while (random_.happens(stallIn_)) tick();
+        core_->bus_address = address;
+        core_->bus_write = write;
+        core_->bus_data = data;
+        core_->bus_valid = 1;
+        const int64_t limit = cycle_ + patience;
+        for (settle(); !core_->bus_ready; settle()) {
+            edge();
+            if (cycle_ > limit) return kBusRequest;
+        }
+        return kDone;
+    }
+
+    void offerBeat() {
+        const int32_t* words = job_.x + job_.sent * kInputs + job_.beatIn * kBeatIn;
+        const int left = kInputs - job_.beatIn * kBeatIn;
+        clearPort(core_->x_data);
+        for (int i = 0; i < kBeatIn; ++i) {
+            const uint32_t word = i < left ? static_cast<uint32_t>(words[i]) : random_.next();
+            putWord(core_->x_data, i, word & kMask);
+        }
+        core_->x_stream = job_.streams[job_.sent];
+        core_->x_valid = 1;
+        job_.holding = true;
+    }
+
+    void pauseInput() {
+        core_->x_valid = 0;
+        if (!stallIn_) return;
+        // What x carries while it is not valid must not matter.
+        clearPort(core_->x_data);
+        for (int i = 0; i < kBeatIn; ++i) putWord(core_->x_data, i, random_.next() & kMask);
+    }
+
+    int exchangeCycle() {
+        Job& job = job_;
+        if (job.delivered == job.steps) return kDone;
+        if (!job.holding) {
+            if (job.sent < job.steps && !random_.happens(stallIn_)) {
+                offerBeat();
+            } else {
+                pauseInput();
+            }
+        }
+        core_->y_ready = !random_.happens(stallOut_);
+        settle();
+        // Before this cycle's input counts: a result is due only for what came earlier.
+        if (const int fault = output()) return fault;
+        if (job.holding && core_->x_ready) inputTaken();
+        edge();
+        if (job.delivered == job.steps) {
+            core_->x_valid = 0;
+            core_->y_ready = 0;
+            return kDone;
+        }
+        return cycle_ - job.moved > patience ? kNoTransfer : kMore;
+    }
+
+    void inputTaken() {
+        Job& job = job_;
+        job.moved = cycle_;
+        job.holding = false;
+        if (job.beatIn == 0) job.begun[job.sent] = cycle_;
+        if (++job.beatIn == kBeatsIn) {
+            job.accepted[job.sent++] = cycle_;
+            job.beatIn = 0;
+        }
+    }
+
+    int output() {
+        Job& job = job_;
+        if (!core_->y_valid) return job.offering ? kUnstable : kDone;
+        if (job.delivered >= job.sent) return kUndue;
+        const bool last = job.beatOut == kBeatsOut - 1;
+        if (job.offering) {
+            for (int i = 0; i < kBeatOut; ++i) {
+                if (getWord(core_->y_data, i) != seen_[i]) return kUnstable;
+            }
+        } else {
+            job.offering = true;
+            for (int i = 0; i < kBeatOut; ++i) seen_[i] = getWord(core_->y_data, i);
+            if (last) job.offered[job.delivered] = cycle_;
+        }
+        if (static_cast<int32_t>(core_->y_stream) != job.streams[job.delivered]) return kStream;
+        if (static_cast<bool>(core_->y_last) != last) return kLast;
+        if (!core_->y_ready) return kDone;
+        return outputTaken(last);
+    }
+
+    int outputTaken(bool last) {
+        Job& job = job_;
+        job.moved = cycle_;
+        job.offering = false;
+        int32_t* words = job.y + job.delivered * kOutputs + job.beatOut * kBeatOut;
+        const int left = kOutputs - job.beatOut * kBeatOut;
+        constexpr uint32_t kSign = 1u << (kBits - 1);
+        for (int i = 0; i < kBeatOut; ++i) {
+            if (i < left) {
+                words[i] = static_cast<int32_t>((seen_[i] ^ kSign) - kSign);
+            } else if (seen_[i]) {
+                return kPadding;
+            }
+        }
+        job.beatOut = last ? 0 : job.beatOut + 1;
+        job.delivered += last;
+        return kDone;
+    }
+
+    VerilatedContext context_;
+    std::unique_ptr<Vcore> core_;
+    Random random_;
+    Job job_;
+    uint32_t seen_[kBeatOut] = {};
+    int64_t cycle_ = 0;
+    uint64_t stallIn_ = 0;
+    uint64_t stallOut_ = 0;
+};
+
+}  // namespace
+
+#define RTLSTM_API extern "C" __attribute__((visibility("default")))
+
+RTLSTM_API void* rtlstm_create(uint64_t seed, int64_t patience) {
+    Core* core = new Core(seed);
+    core->patience = patience;
+    return core;
+}
+
+RTLSTM_API void rtlstm_destroy(void* core) { delete static_cast<Core*>(core); }
+
+RTLSTM_API int rtlstm_write(void* core, uint32_t address, const uint32_t* words, int64_t count) {
+    return static_cast<Core*>(core)->write(address, words, count);
+}
+
+RTLSTM_API int rtlstm_read(void* core, uint32_t address, uint32_t* words, int64_t count) {
+    return static_cast<Core*>(core)->read(address, words, count);
+}
+
+RTLSTM_API void rtlstm_stalls(void* core, uint64_t seed, double in, double out) {
+    static_cast<Core*>(core)->stalls(seed, in, out);
+}
+
+// The arrays must live until rtlstm_run returns something other than kMore.
+RTLSTM_API void rtlstm_begin(void* core, int64_t steps, const int32_t* streams, const int32_t* x,
+                             int32_t* y, int64_t* begun, int64_t* accepted, int64_t* offered) {
+    Job job;
+    job.steps = steps;
+    job.streams = streams;
+    job.x = x;
+    job.y = y;
+    job.begun = begun;
+    job.accepted = accepted;
+    job.offered = offered;
+    static_cast<Core*>(core)->begin(job);
+}
+
+RTLSTM_API int rtlstm_run(void* core, int64_t cycles) {
+    return static_cast<Core*>(core)->run(cycles);
+}
+
+RTLSTM_API int64_t rtlstm_cycle(void* core) { return static_cast<Core*>(core)->cycle(); }
+
+RTLSTM_API int64_t rtlstm_delivered(void* core) { return static_cast<Core*>(core)->delivered(); }

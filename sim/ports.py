@@ -1,0 +1,167 @@
+"""What a simulator must know of a core's ports, and what it records about a run's steps."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import ceil_log2
+
+__all__ = [
+    "Fault",
+    "Model",
+    "PortShape",
+    "StepCycles",
+    "pack_beats",
+    "sign_extend",
+    "unpack_beats",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortShape:
+    """Sizes of a core's ports; see the port contract in the documentation."""
+
+    name: str
+    inputs: int
+    outputs: int
+    data_bits: int
+    beat_in: int = 1
+    beat_out: int = 1
+    streams: int = 1
+    patience: int = 20_000
+    """Cycles without any transfer after which a simulator gives up."""
+
+    @classmethod
+    def from_manifest(cls, manifest: Manifest) -> Self:
+        """Take the sizes from a build's manifest."""
+        cycles = manifest.cycles
+        return cls(
+            name=manifest.name,
+            inputs=manifest.program.inputs,
+            outputs=manifest.program.outputs,
+            data_bits=manifest.numerics.data_bits,
+            beat_in=manifest.parameters.beat_in,
+            beat_out=manifest.parameters.beat_out,
+            streams=manifest.parameters.streams,
+            patience=10_000 + 4 * (cycles.cold_latency_cycles + cycles.step_interval_cycles),
+        )
+
+    @property
+    def beats_in(self) -> int:
+        """Transfers of one step's input."""
+        return -(-self.inputs // self.beat_in)
+
+    @property
+    def beats_out(self) -> int:
+        """Transfers of one step's output."""
+        return -(-self.outputs // self.beat_out)
+
+    @property
+    def stream_bits(self) -> int:
+        """Width of the ports that name a stream."""
+        return max(1, ceil_log2(self.streams))
+
+
+class StepCycles(NamedTuple):
+    """Cycle numbers of each step of one exchange; cycle 0 is the first after reset."""
+
+    begun: NDArray[np.int64]
+    """Cycle that accepts the first input beat."""
+    accepted: NDArray[np.int64]
+    """Cycle that accepts the last input beat."""
+    offered: NDArray[np.int64]
+    """First cycle that offers the last output beat."""
+
+    @property
+    def latency(self) -> NDArray[np.int64]:
+        """Cycles from the last input beat to the last output beat."""
+        return self.offered - self.accepted
+
+
+class Fault(NamedTuple):
+    """A number that a harness gives for something that must not happen."""
+
+    code: int
+    step: int
+
+    def error(self, shape: PortShape) -> DeviceError:
+        """Return the exception that says so."""
+        text = _FAULTS.get(self.code, f"the simulator reported the unknown fault {self.code}")
+        where = "" if self.step < 0 else f" (step {self.step} of this exchange)"
+        return DeviceError(f"{shape.name}: {text.format(patience=shape.patience)}{where}")
+
+
+_FAULTS = {
+    1: "no transfer on x or y for {patience} cycles; was the weight image loaded?",
+    2: "the bus did not accept a request within {patience} cycles",
+    3: "the bus did not answer a read within {patience} cycles",
+    4: "y_stream is not the stream of the step whose result is due",
+    5: "y_last must be 1 in the last beat of a step and 0 in the others",
+    6: "y changed or was withdrawn before it was taken",
+    7: "y offers a result that no step is due for",
+    8: "words of y past the last output must be 0",
+    9: "x_ready or y_valid is X or Z",
+    10: "y_data, y_stream or y_last has X or Z bits",
+    11: "bus_ready or bus_read_valid is X or Z",
+    12: "the bus read gives X or Z bits (memory that was never written, or a fault)",
+}
+
+
+class Model(Protocol):
+    """A core in a simulator: what the devices are made from. Calls are not checked."""
+
+    @property
+    def cycle(self) -> int:
+        """Cycles since reset."""
+
+    def write(self, register: int, words: NDArray[np.uint32]) -> None:
+        """Write words to a register."""
+
+    def read(self, register: int, count: int) -> NDArray[np.uint32]:
+        """Read a register ``count`` times."""
+
+    def exchange(
+        self, streams: NDArray[np.int32], x: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], StepCycles]:
+        """Run steps; return the outputs and when each step was accepted and offered."""
+
+    def stalls(self, seed: int, p_in: float, p_out: float) -> None:
+        """Stall each side at random from now on."""
+
+    def close(self) -> None:
+        """End the simulation."""
+
+
+def sign_extend(words: IntArray, bits: int) -> NDArray[np.int32]:
+    """Read unsigned words as two's complement numbers of ``bits`` bits."""
+    half = 1 << (bits - 1)
+    return (((words & ((1 << bits) - 1)) ^ half) - half).astype(np.int32)
+
+
+def pack_beats(words: IntArray, bits: int) -> list[str]:
+    """Pack each row of words into one hexadecimal number, the first word lowest."""
+    rows, count = words.shape
+    positions = np.arange(bits)
+    lines = (words[:, :, None] >> positions) & 1
+    flat = lines.reshape(rows, count * bits).astype(np.uint8)
+    width = -(-count * bits // 8) * 8
+    padded = np.zeros((rows, width), dtype=np.uint8)
+    padded[:, : count * bits] = flat
+    octets = np.packbits(padded[:, ::-1], axis=1)
+    return [row.tobytes().hex() for row in octets]
+
+
+def unpack_beats(numbers: list[str], count: int, bits: int) -> IntArray:
+    """Undo :func:`pack_beats`: ``count`` unsigned words from each number."""
+    digits = -(-count * bits // 8) * 2
+    octets = np.frombuffer(
+        bytes.fromhex("".join(number.zfill(digits) for number in numbers)), dtype=np.uint8
+    )
+    lines = np.unpackbits(octets.reshape(len(numbers), digits // 2), axis=1)[:, ::-1]
+    fields = lines[:, : count * bits].reshape(len(numbers), count, bits).astype(np.int64)
+    return fields @ (np.int64(1) << np.arange(bits, dtype=np.int64))

@@ -1,0 +1,173 @@
+"""safetensors files: names by PyTorch's convention, and what must be said by options."""
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from test_frontends_reference import close, forward
+
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Dense, Lstm, Network
+
+I, H, O = 5, 6, 3  # noqa: E741
+RNG = np.random.default_rng(2)
+
+
+def rand(*shape):
+    return RNG.normal(size=shape, scale=0.5).astype(np.float32)
+
+
+def lstm(prefix="lstm.", layers=1, suffix="_l{}", bias=True, gates=4, inputs=I):
+    tensors = {}
+    for k in range(layers):
+        end = suffix.format(k)
+        tensors[f"{prefix}weight_ih{end}"] = rand(gates * H, inputs if k == 0 else H)
+        tensors[f"{prefix}weight_hh{end}"] = rand(gates * H, H)
+        if bias:
+            tensors[f"{prefix}bias_ih{end}"] = rand(gates * H)
+            tensors[f"{prefix}bias_hh{end}"] = rand(gates * H)
+    return tensors
+
+
+def linear(name="linear", outputs=O, inputs=H):
+    return {f"{name}.weight": rand(outputs, inputs), f"{name}.bias": rand(outputs)}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def call(tensors, **options):
+        path = tmp_path / "net.safetensors"
+        safetensors.numpy.save_file(tensors, path)
+        return read_model(path, ReadOptions(**options))
+
+    return call
+
+
+def expected(tensors, prefix="lstm.", end="_l0", dense=()):
+    t = {key: value.astype(float) for key, value in tensors.items()}
+    layer = Lstm(
+        w_ih=t[f"{prefix}weight_ih{end}"],
+        w_hh=t[f"{prefix}weight_hh{end}"],
+        bias=t[f"{prefix}bias_ih{end}"] + t[f"{prefix}bias_hh{end}"],
+    )
+    return Network(layers=(layer, *dense))
+
+
+@pytest.mark.parametrize("prefix", ["lstm.", "", "deep.inside."])
+def test_one_layer_and_one_dense(read, prefix):
+    tensors = lstm(prefix) | linear()
+    result, x = read(tensors), rand(4, 2, I)
+    dense = Dense(weight=tensors["linear.weight"], bias=tensors["linear.bias"])
+    close(forward(result.network, x), forward(expected(tensors, prefix, dense=[dense]), x), 1e-12)
+    assert any("names no activations" in note and "linear:sigmoid" in note for note in result.report.notes)
+
+
+def test_cell_with_conv_head_as_in_silero(read):
+    tensors = lstm("lstm_cell.", suffix="") | {"conv1.weight": rand(4, I, 3), "conv1.bias": rand(4)}
+    tensors |= {"final.weight": rand(1, H, 1), "final.bias": rand(1)}
+    with pytest.raises(ModelError, match=r"conv1.weight.*name the dense layers in order as dense"):
+        read(tensors)
+    result, x = read(tensors, lstm="lstm_cell", dense=("relu:final:sigmoid",)), rand(4, 1, I)
+    head = Dense(
+        weight=tensors["final.weight"][:, :, 0],
+        bias=tensors["final.bias"],
+        activation="sigmoid",
+        input_relu=True,
+    )
+    close(forward(result.network, x), forward(expected(tensors, "lstm_cell.", "", [head]), x), 1e-12)
+    assert sorted(entry.name for entry in result.report.outside) == ["conv1.bias", "conv1.weight"]
+
+
+def test_stacked_layers_without_bias(read):
+    result = read(lstm(layers=11, bias=False))
+    assert [layer.name for layer in result.network.layers] == [f"lstm_l{k}" for k in range(11)]
+    assert not np.any(result.network.layers[0].bias)
+
+
+def test_several_modules_are_stacked_on_request(read):
+    tensors = lstm("a.") | lstm("b.", inputs=H)
+    with pytest.raises(ModelError, match="must hold one LSTM, but has 2: a, b; choose with lstm"):
+        read(tensors)
+    assert [layer.name for layer in read(tensors, lstm="a,b", dense=()).network.layers] == ["a", "b"]
+    assert read(tensors, lstm="b", dense=()).network.inputs == H
+
+
+def test_dense_in_the_given_order(read):
+    tensors = lstm() | linear("z", 4) | linear("a", O, 4)
+    with pytest.raises(ModelError, match="tensors beside the LSTM"):
+        read(tensors)
+    layers = read(tensors, dense=("z.weight:tanh", "a")).network.layers
+    assert [(layer.name, layer.kind) for layer in layers] == [
+        ("lstm", "lstm"),
+        ("z", "dense"),
+        ("a", "dense"),
+    ]
+    assert layers[1].activation == "tanh"
+    with pytest.raises(
+        ModelError, match="dense layer 'a' reads 4 values, but LSTM layer 'lstm' before it gives 6"
+    ):
+        read(tensors, dense=("a", "z"))
+
+
+def test_bfloat16(tmp_path):
+    # Bits of 1.5 as bfloat16, written by hand: numpy has no such type.
+    import json
+
+    shapes = {"weight_ih_l0": [4, 1], "weight_hh_l0": [4, 1]}
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 8]}
+        at += 8
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + np.full(8, 0x3FC0, "<u2").tobytes()
+    (tmp_path / "net.bin").write_bytes(data)
+    assert (read_model(tmp_path / "net.bin").network.layers[0].w_ih == 1.5).all()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "options", "words"),
+    [
+        (lstm(gates=3), {}, "LSTM layer 'lstm' is a GRU by its shape .18 rows for 6 units"),
+        (lstm(gates=1), {}, "is a plain RNN by its shape"),
+        (
+            lstm() | {"lstm.weight_ih_l0_reverse": rand(24, I)}, {},
+            "LSTM 'lstm' is bidirectional.*lstm.weight_ih_l0_reverse",
+        ),
+        (lstm() | {"lstm.weight_hr_l0": rand(2, H)}, {}, "is projected .proj_size.*lstm.weight_hr_l0"),
+        ({"fc.weight": rand(2, 2)}, {}, "must hold an LSTM.*none among fc.weight"),
+        (
+            {key: value for key, value in lstm(layers=3).items() if "l1" not in key}, {},
+            "must have layers l0, l1, ... without gaps.*lstm.weight_ih_l2",
+        ),
+        (
+            {key: value for key, value in lstm().items() if "bias_hh" not in key}, {},
+            "both biases or none, but has only 'lstm.bias_ih_l0'",
+        ),
+        (
+            {key: value for key, value in lstm().items() if "weight_hh" not in key}, {},
+            "LSTM layer 'lstm' must have weight_hh, but it is missing",
+        ),
+        (lstm() | {"lstm.bias_ih_l0": rand(5)}, {}, r"'lstm.bias_ih_l0' must have shape \(24,\)"),
+        (lstm() | {"lstm.weight_hh_l0": rand(24, 5)}, {}, "'lstm.weight_ih_l0' must have shape"),
+        (lstm() | {"lstm.bias_ih_l0": np.full(24, np.nan)}, {}, "'lstm.bias_ih_l0' must hold finite"),
+        (
+            lstm() | {"lstm.bias_ih_l0": np.ones(24, np.int32)}, {},
+            "'lstm.bias_ih_l0' must be one of float16.*I32",
+        ),
+        (lstm() | linear(), {"dense": ("linear:gelu",)}, "dense must be NAME.*not 'linear:gelu'"),
+        (lstm() | linear(), {"dense": ("liner",)}, "must have a tensor 'liner.weight'; there are linear"),
+        (lstm(), {"lstm": "gru"}, "there is no 'gru'; it has lstm"),
+        (lstm(), {"output": "y"}, "the option output is for models with a graph"),
+    ],
+)  # fmt: skip
+def test_refused_by_name(read, tensors, options, words):
+    with pytest.raises(ModelError, match=f"net.safetensors: .*{words}"):
+        read(tensors, **options)
+
+
+def test_damaged_file(tmp_path):
+    path = tmp_path / "net.safetensors"
+    safetensors.numpy.save_file(lstm(), path)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ModelError, match="must be a safetensors file, but is damaged"):
+        read_model(path)

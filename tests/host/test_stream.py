@@ -1,0 +1,153 @@
+"""Streams: state that stays on the device."""
+
+import numpy as np
+import pytest
+
+from rtlstm.host import SaturationWarning
+from rtlstm.spec.errors import DeviceError, InputError
+
+
+def test_steps_equal_a_run(small):
+    accelerator, x = small.open(), small.inputs(7)
+    expected, state = accelerator.run(x)
+    with accelerator.stream() as stream:
+        one_by_one = [stream.step(x_t) for x_t in x]
+        np.testing.assert_array_equal(np.stack(one_by_one), expected)
+        np.testing.assert_array_equal(stream.state_integers, state)
+        stream.reset()
+        np.testing.assert_array_equal(stream.steps(x), expected)
+        assert stream.steps(x[:0]).shape == (0, 3)
+
+
+def test_streams_do_not_disturb_each_other(small):
+    accelerator, x = small.open(), small.inputs(6, 3)
+    expected, (h, _) = accelerator.run(x)
+    streams = [accelerator.stream() for _ in range(3)]
+    rng = np.random.default_rng(1)
+    done, outputs = [0, 0, 0], np.zeros_like(expected)
+    for turn in rng.permutation(np.repeat(np.arange(3), 6)):
+        outputs[done[turn], turn] = streams[turn].step(x[done[turn], turn])
+        done[turn] += 1
+    np.testing.assert_array_equal(outputs, expected)
+    for index, stream in enumerate(streams):
+        np.testing.assert_array_equal(stream.state_integers[0], h[:, index])
+
+
+def test_step_many(small):
+    accelerator, x = small.open(), small.inputs(6, 3)
+    expected = accelerator.run(x)[0]
+    streams = [accelerator.stream() for _ in range(3)]
+    for x_t, y_t in zip(x, expected, strict=True):
+        np.testing.assert_array_equal(accelerator.step_many(streams, x_t), y_t)
+    streams[0].reset()
+    twice = accelerator.step_many([streams[0], streams[0]], x[:2, 0])
+    np.testing.assert_array_equal(twice, expected[:2, 0])
+    with pytest.raises(InputError, match=r"x must be \(3, 5\), not \(2, 5\)"):
+        accelerator.step_many(streams, x[0, :2])
+    with pytest.raises(InputError, match="of another"):
+        small.open().step_many(streams, x[0])
+
+
+def test_state_is_zero_after_reset(small):
+    accelerator = small.open()
+    stream = accelerator.stream()
+    assert not np.any(stream.state)
+    stream.steps(small.inputs(3))
+    assert np.any(stream.state)
+    stream.reset()
+    assert not np.any(stream.state)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("name", ["small", "uneven"])
+def test_state_round_trip(request, name, raw):
+    build = request.getfixturevalue(name)
+    accelerator, x = build.open(), build.inputs(8)
+    with accelerator.stream() as stream:
+        stream.steps(x[:3])
+        saved = stream.state_integers if raw else stream.state
+        expected = stream.steps(x[3:])
+        stream.reset()
+        stream.state = saved
+        for before, after in zip(saved, stream.state_integers if raw else stream.state, strict=True):
+            for one, other in zip(before, after, strict=True):
+                np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(stream.steps(x[3:]), expected)
+    with accelerator.stream(), accelerator.stream() as other:
+        other.state = saved
+        np.testing.assert_array_equal(other.steps(x[3:]), expected)
+
+
+def test_floats(small):
+    x = np.maximum(small.inputs(3), -127)
+    stream = small.open().stream()
+    y = stream.steps(x)
+    stream.reset()
+    floats = stream.steps(small.network.numerics.input.to_floats(x))
+    np.testing.assert_array_equal(floats, small.manifest.layers[-1].output.to_floats(y))
+
+
+def test_wrong_arguments(small):
+    stream = small.open().stream()
+    with pytest.raises(InputError, match=r"x must be \(5,\), not \(4,\)"):
+        stream.step(np.zeros(4))
+    with pytest.raises(InputError, match=r"x must be \(5,\), not \(1, 5\)"):
+        stream.step(np.zeros((1, 5)))
+    with pytest.raises(InputError, match=r"x must be \(T, 5\), not \(5,\)"):
+        stream.steps(np.zeros(5))
+    with pytest.raises(InputError, match=r"x must be finite"):
+        stream.step(np.full(5, np.inf))
+    with pytest.raises(InputError, match=r"h_0 must be an array \(2, 6\)"):
+        stream.state = (np.zeros((2, 1, 6)), np.zeros((2, 1, 6)))
+
+
+def test_saturation_warnings_point_at_the_caller(small):
+    accelerator = small.open()
+    stream, loud = accelerator.stream(), np.full(5, 1e9)
+    for call in (
+        lambda: stream.step(loud),
+        lambda: stream.steps(loud[None]),
+        lambda: accelerator.step_many([stream], loud[None]),
+        lambda: setattr(stream, "state", (np.zeros((2, 6)), np.full((2, 6), 1e9))),
+    ):
+        with pytest.warns(SaturationWarning) as caught:
+            call()
+        assert [item.filename for item in caught] == [__file__]
+    assert accelerator.saturated_inputs == 15
+
+
+def test_streams_run_out_and_come_back(small):
+    accelerator = small.open()
+    streams = [accelerator.stream() for _ in range(3)]
+    assert [stream.number for stream in streams] == [0, 1, 2]
+    with pytest.raises(DeviceError, match=r"no stream is free, but all 3.* --streams 4"):
+        accelerator.stream()
+    streams[1].steps(small.inputs(3))
+    streams[1].close()
+    streams[1].close()
+    with accelerator.stream() as again:
+        assert again.number == 1 and not np.any(again.state)
+    with pytest.raises(DeviceError, match="the stream is closed"):
+        again.step(small.inputs())
+
+
+def test_max_steps_does_not_limit_streams(make_build):
+    build = make_build(max_steps=2)
+    build.open().stream().steps(build.inputs(5))
+
+
+def test_closed_accelerator(small):
+    accelerator = small.open()
+    stream = accelerator.stream()
+    accelerator.close()
+    accelerator.close()
+    for call in (
+        lambda: stream.step(small.inputs()),
+        lambda: stream.state,
+        lambda: accelerator.run(small.inputs(2)),
+        lambda: accelerator.stream(),
+        lambda: accelerator.measured_latency_cycles,
+    ):
+        with pytest.raises(DeviceError, match="the accelerator is closed"):
+            call()
+    stream.close()

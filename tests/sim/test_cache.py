@@ -1,0 +1,94 @@
+"""The build cache: once, whole, and safe between processes."""
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from rtlstm.sim import cache
+from rtlstm.spec.errors import ToolError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_folder_follows_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache.cache_folder() == folder
+    monkeypatch.delenv(cache.CACHE_VARIABLE)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert cache.cache_folder() == Path("/x/rtlstm")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache.cache_folder() == Path.home() / ".cache" / "rtlstm"
+
+
+def test_digest_separates_its_parts() -> None:
+    assert cache.digest("ab", "c") != cache.digest("a", "bc")
+    assert cache.digest("ab", b"c") == cache.digest(b"ab", "c")
+
+
+def test_builds_once() -> None:
+    calls: list[Path] = []
+
+    def build(work: Path) -> None:
+        calls.append(work)
+        (work / "result").write_text("done")
+
+    first = cache.cached("kind", "key", build)
+    assert cache.cached("kind", "key", build) == first
+    assert (first / "result").read_text() == "done"
+    assert len(calls) == 1
+    assert cache.cached("kind", "other", build) != first
+
+
+def test_failed_build_leaves_nothing(folder: Path) -> None:
+    def build(work: Path) -> None:
+        (work / "half").write_text("")
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        cache.cached("kind", "key", build)
+    assert [path.name for path in folder.iterdir()] == [".kind-key.lock"]
+
+
+def test_unwritable_cache_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
+    with pytest.raises(ToolError, match=f"set {cache.CACHE_VARIABLE} to a folder"):
+        cache.cached("kind", "key", lambda work: None)
+
+
+def _slow(log: str) -> None:
+    def build(work: Path) -> None:
+        with open(log, "a") as file:
+            file.write("built\n")
+        time.sleep(0.3)
+        (work / "result").write_text("done")
+
+    assert (cache.cached("kind", "key", build) / "result").read_text() == "done"
+
+
+def test_processes_share_one_build(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_slow, args=(str(log),)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(20)
+        assert process.exitcode == 0
+    assert log.read_text() == "built\n"
+
+
+def test_old_builds_go(folder: Path) -> None:
+    old = cache.cached("kind", "old", lambda work: None)
+    recent = cache.cached("kind", "recent", lambda work: None)
+    os.utime(old, (0, 0))
+    cache.cached("kind", "new", lambda work: None)
+    assert not old.exists()
+    assert recent.exists()
