@@ -51,7 +51,6 @@ class Activation(wiring.Component):
         read, write = storage(m, "table", self._width, table.rows)
         segment = self.magnitude[table.low_bits :]
         m.d.comb += [
-            read.en.eq(1),
             read.addr.eq(Cat(segment, self.negative) if table.halves == 2 else segment),
             write.addr.eq(self.write_row),
             write.data.eq(self.write_data),

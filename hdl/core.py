@@ -112,7 +112,6 @@ class Core(wiring.Component):
         m.d.comb += [
             self._input.row.eq(sequencer.vector_row),
             read.addr.eq(sequencer.vector_row),
-            read.en.eq(1),
             value.eq(result.value),
             write.addr.eq(Mux(loads, window.row, result.row)),
             # A word's first value clears the rest of it, so that no position stays undefined.

@@ -6,7 +6,7 @@ from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import DelayLine, item_layout, row_bits, token_layout
-from rtlstm.hdl.pipeline import lookup, read_twice, storage
+from rtlstm.hdl.pipeline import WritePort, lookup, read_twice, storage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS
 from rtlstm.spec.program import Op
@@ -188,7 +188,7 @@ class Drain(wiring.Component):
 
     def _memories(
         self, m: Module, shift_row: Signal, addend_row: Signal
-    ) -> tuple[Signal, Signal, wiring.PureInterface]:
+    ) -> tuple[Signal, Signal, WritePort]:
         shift_read, shift_write = storage(
             m, "shift_memory", self._shift_layout.width, self._shift_layout.rows
         )
@@ -214,7 +214,7 @@ class Drain(wiring.Component):
         shifts: Signal,
         addends: Signal,
         items: DelayLine,
-        write: wiring.PureInterface,
+        write: WritePort,
     ) -> None:
         """Shift, add, and round to sign and magnitude in two stages."""
         numerics = self._manifest.numerics

@@ -113,7 +113,6 @@ class GateUnit(wiring.Component):
         self._cell_write = write
         old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
         m.d.comb += [
-            read.en.eq(1),
             read.addr.eq(items.at(1).cell_row),
             self.entries.cells.eq(read.data),
         ]

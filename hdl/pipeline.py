@@ -1,11 +1,13 @@
 """Small helpers of the datapath: delays, constant tables, memories without initial contents."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib.memory import Memory, ReadPort, WritePort
+from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value
 
-__all__ = ["delay", "lookup", "read_twice", "storage"]
+from rtlstm.spec.parameters import ceil_log2
+
+__all__ = ["ReadPort", "WritePort", "delay", "lookup", "read_twice", "storage"]
 
 
 def delay(m: Module, value: Value, cycles: int, *, reset: bool = False) -> Value:
@@ -35,27 +37,59 @@ def lookup(m: Module, index: Value, values: Sequence[int], name: str) -> Value:
     return result
 
 
+@dataclass(frozen=True)
+class ReadPort:
+    """Clocked: ``data`` is the word that ``addr`` pointed at one cycle before."""
+
+    addr: Signal
+    data: Signal
+
+
+@dataclass(frozen=True)
+class WritePort:
+    """Clocked: stores ``data`` (or those granules whose ``en`` bit is 1) at ``addr``."""
+
+    addr: Signal
+    data: Signal
+    en: Signal
+
+
 def storage(
     m: Module, name: str, width: int, depth: int, granularity: int | None = None
 ) -> tuple[ReadPort, WritePort]:
     """Add a memory with one clocked read port and one write port.
 
     A read gives what was written up to the clock edge before. Contents are undefined until
-    written: nothing in the core relies on initial values.
+    written: nothing in the core relies on initial values. The memory is the module of
+    ``memory.v``, whose text :mod:`rtlstm.hdl.verilog` adds to the output: Amaranth's own
+    memories would spell out initial contents bit by bit, megabytes of them.
     """
-    memory = Memory(shape=width, depth=max(1, depth), init=[])
-    m.submodules[name] = memory
-    return memory.read_port(), memory.write_port(granularity=granularity)
+    depth = max(2, depth)
+    address_bits = ceil_log2(depth)
+    read = ReadPort(Signal(address_bits, name=f"{name}_raddr"), Signal(width, name=f"{name}_rdata"))
+    write = WritePort(
+        Signal(address_bits, name=f"{name}_waddr"),
+        Signal(width, name=f"{name}_wdata"),
+        Signal(width // (granularity or width), name=f"{name}_wen"),
+    )
+    m.submodules[name] = Instance(
+        "rtlstm_memory",
+        p_WIDTH=width,
+        p_DEPTH=depth,
+        p_ABITS=address_bits,
+        p_GRANULES=len(write.en),
+        i_clk=ClockSignal(),
+        i_read_address=read.addr,
+        o_read_data=read.data,
+        i_write_address=write.addr,
+        i_write_data=write.data,
+        i_write_enable=write.en,
+    )
+    return read, write
 
 
 def read_twice(m: Module, port: ReadPort, name: str) -> Signal:
     """Return the port's data behind one more register (the block RAM's own, where it has one)."""
     data = Signal(len(port.data), reset_less=True, name=name)
-    m.d.comb += port.en.eq(1)
     m.d.sync += data.eq(port.data)
     return data
-
-
-def mux_or_zero(select: Value, value: Value) -> Value:
-    """Return ``value`` where ``select`` is 1, else 0."""
-    return Mux(select, value, 0)

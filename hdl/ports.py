@@ -76,7 +76,6 @@ class InputBuffer(wiring.Component):
             write.data.eq(Cat(Mux(slot == i, data, 0) for i in range(macs // beat))),
             write.en.eq(Cat(accepted & ((slot == 0) | (slot == i)) for i in range(macs // beat))),
             read.addr.eq(self.row),
-            read.en.eq(1),
             self.word.eq(read.data),
             self.full.eq(full.bit_select(bank_out, 1)),
             self.stream.eq(streams[bank_out]),

@@ -103,9 +103,13 @@ module rtlstm_harness;
     endtask
 
     // Offers a request; returns settled in the cycle that accepts it, before the edge.
-    task request(input [31:0] address, input write);
+    task request(input [31:0] address, input write, input [31:0] word);
         begin
-            while (happens(stall_in)) begin #1 edge_; end
+            while (happens(stall_in)) begin
+                idle_bus;
+                #1 edge_;
+            end
+            bus_data = word;
             bus_address = address;
             bus_write = write;
             bus_valid = 1;
@@ -137,11 +141,10 @@ module rtlstm_harness;
             got = $fscanf(STDIN, "%h %h", address, count);
             for (index = 0; index < count; index = index + 1) begin
                 got = $fscanf(STDIN, "%h", word);
-                bus_data = word;
-                request(address, 1);
+                request(address, 1, word);
                 edge_;
-                idle_bus;
             end
+            idle_bus;
             done;
         end
     endtask
@@ -152,7 +155,7 @@ module rtlstm_harness;
         begin
             got = $fscanf(STDIN, "%h %h", address, count);
             for (index = 0; index < count; index = index + 1) begin
-                request(address, 0);
+                request(address, 0, 32'bx);
                 while (bus_read_valid !== 1) begin
                     if (bus_read_valid !== 0) fault(11, -1);
                     edge_;

@@ -88,8 +88,8 @@ def _build(
     def compile_unit(unit: tuple[str, str]) -> Path:
         name, level = unit
         result = objects / f"{name}.o"
-        command: list[str | Path] = [cxx.path, level, *_FLAGS, *defines, *include, "-c", objects / f"{name}.cpp"]
-        run_tool([*command, "-o", result], what, objects)
+        command: list[str | Path] = [cxx.path, level, *_FLAGS, *defines, *include, "-o", result]
+        run_tool([*command, "-c", objects / f"{name}.cpp"], what, objects)
         return result
 
     runtime = _runtime(tool, cxx, report)

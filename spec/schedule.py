@@ -6,6 +6,7 @@ accepts a step's last input beat; a step ends in the cycle that offers its last 
 Nobody stalls: input is offered whenever it is accepted, output is taken at once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rtlstm.spec.numerics import LayerShape
@@ -13,7 +14,7 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program import Op, Program, group_ends
 from rtlstm.spec.record import Record
 
-__all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "sequence_cycles"]
+__all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "offer_cycles"]
 
 COLD_JUMP = 2
 """Cycles from the first step of a stream being ready to its recurrent part being issued."""
@@ -101,44 +102,45 @@ class Timeline:
         return released, offered
 
 
-def _accepts(program: Program, parameters: Parameters, steps: int, cold: bool) -> list[int]:
-    """Offer cycles of ``steps`` steps whose input is always there, from first beat in cycle 0."""
+def offer_cycles(
+    program: Program,
+    parameters: Parameters,
+    steps: int,
+    cold: bool = True,
+    streams: Sequence[int] | None = None,
+) -> list[int]:
+    """Cycle in which each of ``steps`` steps offers its last output beat.
+
+    Cycle 0 accepts the first input beat. ``streams`` is the stream of each step (one stream if
+    None); ``cold`` says that their states were reset or written just before.
+    """
+    stream_of = [0] * steps if streams is None else list(streams)
+    warm: set[int] = set() if cold else set(stream_of)
     beats = -(-program.inputs // parameters.beat_in)
     timeline = Timeline(program, parameters)
-    if not cold:
-        timeline.free = timeline.drain_free = timeline.results = -(1 << 30)
     released: list[int] = []
     offered: list[int] = []
     accepted = -1
     for index in range(steps):
         begins = accepted + 1
         if index >= 2:
+            # The input buffer holds two steps: the next goes where the last but one was read.
             begins = max(begins, released[index - 2] + 1)
         accepted = begins + beats - 1
-        free, done = timeline.step(accepted, cold and index == 0)
+        free, done = timeline.step(accepted, stream_of[index] not in warm)
+        warm.add(stream_of[index])
         released.append(free)
         offered.append(done)
     return offered
-
-
-def sequence_cycles(
-    program: Program, parameters: Parameters, steps: int, cold: bool = True
-) -> int:
-    """Cycles of a sequence of one stream, from its first input beat to its last output beat.
-
-    ``cold`` says that the stream's state was reset or loaded just before.
-    """
-    return _accepts(program, parameters, steps, cold)[-1]
 
 
 def count_cycles(
     shapes: tuple[LayerShape, ...], program: Program, parameters: Parameters
 ) -> Cycles:
     """Count the cycles of one step."""
-    warm = Timeline(program, parameters, free=0)
+    warm = Timeline(program, parameters)
     layers = []
     body = program.ops[program.body :]
-    warm.free = 1
     before = 0
     for op, shape in zip(body, shapes, strict=True):
         done = warm.run(op)
@@ -158,7 +160,7 @@ def count_cycles(
         before = done
     array_cycles = sum(layer.array_cycles for layer in layers)
     _, cold = Timeline(program, parameters).step(0, cold=True)
-    offered = _accepts(program, parameters, 8, cold=False)
+    offered = offer_cycles(program, parameters, 8, cold=False)
     return Cycles(
         step_latency_cycles=before,
         array_cycles=array_cycles,

@@ -39,7 +39,7 @@ def manifest() -> Manifest:
     )
     layer = LayerShape(kind="lstm", name="lstm", inputs=6, outputs=5, output=data)
     parameters = Parameters(lanes=4, macs=4, beat_in=4, beat_out=2, streams=3)
-    return Manifest.create("small", (layer,), parameters, numerics)
+    return Manifest.create("little", (layer,), parameters, numerics)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_failed_device_refuses_until_reopened(core, device) -> None:
     device.write(Register.FLAGS, [1])
     with pytest.raises(DeviceError, match="no transfer on x or y"):
         device.exchange(*core.stimulus(2))
-    with pytest.raises(DeviceError, match="cannot be used any more.*open it again"):
+    with pytest.raises(DeviceError, match=r"cannot be used any more.*open it again"):
         device.read(Register.ID)
 
 
@@ -116,5 +116,5 @@ def test_arguments(core, manifest) -> None:
 
 
 def test_build_without_verilog(tmp_path, manifest) -> None:
-    with pytest.raises(BuildError, match="has no rtl/small.v; generate the build again"):
+    with pytest.raises(BuildError, match=r"has no rtl/little\.v; generate the build again"):
         IcarusDevice(tmp_path, manifest)

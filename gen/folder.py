@@ -1,0 +1,101 @@
+"""Writing a build folder: whole or not at all."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rtlstm.spec.errors import BuildError
+
+__all__ = ["check_target", "new_folder", "write_files"]
+
+_OURS = {"manifest.json", "rtl", "weights.bin", "report.json", "report.html", "sim", "impl"}
+
+
+def check_target(folder: Path) -> Path:
+    """Return the real path of a folder that a build may be written to.
+
+    Raises
+    ------
+    BuildError
+        If it holds anything but a build, is not a folder or is the current one.
+    """
+    folder = Path(folder).resolve()
+    if not folder.exists():
+        return folder
+    if not folder.is_dir():
+        raise BuildError(f"the build must go to a folder, but {folder} is a file; choose another place")
+    if folder == Path.cwd():
+        raise BuildError(
+            f"the build must not replace the current folder {folder}; name another, or run from elsewhere"
+        )
+    found = sorted(path.name for path in folder.iterdir())
+    if not found:
+        return folder
+    if not _is_build(folder):
+        raise BuildError(
+            f"{folder} must be new, empty or an rtlstm build, but it is none of these "
+            f"(it holds {found[0]!r}); choose another folder"
+        )
+    foreign = [name for name in found if name not in _OURS]
+    if foreign:
+        raise BuildError(
+            f"{folder} is a build that would be replaced, but it also holds {foreign[0]!r}; "
+            "move that away or choose another folder"
+        )
+    return folder
+
+
+def _is_build(folder: Path) -> bool:
+    try:
+        fields = json.loads((folder / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(fields, dict) and "build_hash" in fields
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write files, named relative to ``folder``, text as UTF-8 with plain line ends."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Give a new folder that takes ``target``'s place when the block ends without an error.
+
+    After an error, or an interrupt, ``target`` is as it was and the new folder is gone.
+    ``target`` must have passed :func:`check_target`.
+    """
+    made = [path for path in target.parents if not path.exists()]
+    work = target.parent / f".{target.name}.{os.getpid()}.new"
+    try:
+        work.mkdir(parents=True)
+        yield work
+        _swap(work, target)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
+def _swap(work: Path, target: Path) -> None:
+    old = target.parent / f".{target.name}.{os.getpid()}.old"
+    replaces = target.exists()
+    if replaces:
+        target.rename(old)
+    try:
+        work.rename(target)
+    except BaseException:
+        if replaces:
+            old.rename(target)
+        raise
+    if replaces:
+        # The new build stands; what is left of the old one can do no harm.
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,355 @@
+"""The report of a build: sizes, formats, cycles, accuracy and what was assumed."""
+
+import json
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.accuracy import Accuracy, measure_accuracy
+from rtlstm.gen.frontends.report import ModelReport
+from rtlstm.gen.quantise import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANGE, QuantizationSettings
+from rtlstm.spec.activation import ActivationTable, correctly_rounded
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.record import Record
+from rtlstm.spec.registers import Region
+
+__all__ = [
+    "CLOCKS_MHZ",
+    "BuildReport",
+    "FormatReport",
+    "LayerReport",
+    "MemoryReport",
+    "TableReport",
+    "TimeReport",
+    "create_report",
+    "format_reports",
+    "layer_reports",
+    "memory_reports",
+    "table_error",
+    "time_reports",
+]
+
+CLOCKS_MHZ = (50, 100, 200)
+"""Clocks at which latencies are stated. None of them was placed and routed."""
+
+_NAMES = {
+    Region.WEIGHTS: "weights",
+    Region.PARTIALS: "biases and partial sums",
+    Region.SHIFTS: "row shifts",
+    Region.VECTORS: "vectors (h)",
+    Region.CELLS: "cell states (c)",
+    Region.SIGMOID: "sigmoid table",
+    Region.TANH: "tanh table",
+    Region.CELL_TANH: "cell tanh table",
+}
+
+
+class FormatReport(Record):
+    """A fixed-point format and the numbers it holds, ``+-limit`` in steps of ``step``."""
+
+    use: str
+    bits: int
+    fraction: int
+    limit: float
+    step: float
+
+
+class LayerReport(Record):
+    """A layer: its size, and its cycles on the way from input to output."""
+
+    name: str
+    kind: str
+    inputs: int
+    outputs: int
+    activation: str
+    input_relu: bool
+    parameters: int
+    """Weights and biases (one bias per row)."""
+    output_format: str
+    array_cycles: int
+    overhead_cycles: int
+    recurrent_cycles: int
+
+
+class MemoryReport(Record):
+    """A memory: ``banks`` of ``rows`` words of ``width`` bits."""
+
+    name: str
+    banks: int
+    rows: int
+    width: int
+    bits: int
+
+
+class TableReport(Record):
+    """An activation table and its largest error, over every input, against exact rounding."""
+
+    name: str
+    input_format: str
+    output_format: str
+    rows: int
+    bits: int
+    max_error_ulp: int
+
+
+class TimeReport(Record):
+    """Times at an assumed clock, not placed and routed."""
+
+    assumed_clock_mhz: int
+    step_latency_us: float
+    step_interval_us: float
+    steps_per_second: float
+
+
+class CycleReport(Record):
+    """Cycle counts of one step; exact, see the schedule."""
+
+    step_latency_cycles: int
+    cold_latency_cycles: int
+    step_interval_cycles: int
+    array_cycles: int
+    overhead_cycles: int
+    recurrent_cycles: int
+    array_use: float
+
+
+class BuildReport(Record):
+    """What ``report.json`` holds."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    rtlstm_version: str
+    build_hash: str
+    source: str
+    """The model file's name; empty if the network did not come from a file."""
+    source_format: str
+    inputs: int
+    outputs: int
+    parameters: int
+    """Weights and biases of all layers."""
+    family: str
+    lanes: int
+    macs: int
+    multiplies_per_cycle: int
+    beat_in: int
+    beat_out: int
+    streams: int
+    max_steps: int | None
+    accumulator_bits: int
+    partial_bits: int
+    layers: tuple[LayerReport, ...]
+    formats: tuple[FormatReport, ...]
+    memories: tuple[MemoryReport, ...]
+    memory_bits: int
+    tables: tuple[TableReport, ...]
+    cycles: CycleReport
+    times: tuple[TimeReport, ...]
+    accuracy: Accuracy
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What the front end remarks about the model, and what of it stays with the caller."""
+
+    def to_json(self) -> str:
+        """Return the text of ``report.json``."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+
+
+def layer_reports(manifest: Manifest) -> tuple[LayerReport, ...]:
+    """Describe the layers."""
+    return tuple(
+        LayerReport(
+            name=shape.name,
+            kind=shape.kind,
+            inputs=shape.inputs,
+            outputs=shape.outputs,
+            activation=shape.activation,
+            input_relu=shape.input_relu,
+            parameters=shape.rows
+            * (shape.inputs + 1 + (shape.outputs if shape.kind == "lstm" else 0)),
+            output_format=str(shape.output),
+            array_cycles=cycles.array_cycles,
+            overhead_cycles=cycles.overhead_cycles,
+            recurrent_cycles=cycles.recurrent_cycles,
+        )
+        for shape, cycles in zip(manifest.layers, manifest.cycles.layers, strict=True)
+    )
+
+
+def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
+    """Describe the formats; a weight's scale is its row's own."""
+    numerics = manifest.numerics
+    uses: list[tuple[str, Format]] = [
+        ("input x", numerics.input),
+        ("hidden state h", numerics.hidden),
+        ("cell state c", numerics.cell),
+        ("pre-activation", numerics.preactivation),
+        ("gate", numerics.gate),
+        ("cell state at its tanh", numerics.cell_argument),
+        ("output y", manifest.layers[-1].output),
+    ]
+    return tuple(
+        FormatReport(
+            use=use,
+            bits=form.bits,
+            fraction=form.fraction,
+            limit=form.maximum * form.step,
+            step=form.step,
+        )
+        for use, form in uses
+    )
+
+
+def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
+    """Describe the memories behind the window, and the input buffer."""
+    memories = [
+        MemoryReport(
+            name=_NAMES[region],
+            banks=layout.banks,
+            rows=layout.rows,
+            width=layout.width,
+            bits=layout.banks * layout.rows * layout.width,
+        )
+        for region, layout in manifest.regions.items()
+    ]
+    rows = 2 * manifest.program.input_words
+    width = manifest.parameters.macs * manifest.numerics.data_bits
+    buffer = MemoryReport(name="input buffer", banks=1, rows=rows, width=width, bits=rows * width)
+    return (*memories, buffer)
+
+
+def table_error(table: ActivationTable) -> int:
+    """Return a table's largest error over every input, in units of its output's last place."""
+    negative = np.arange(-table.input.maximum, 0) if table.halves == 2 else np.arange(0)
+    # tanh computes magnitudes; its sign costs nothing.
+    integers = np.concatenate([negative, np.arange(table.input.maximum + 1)])
+    exact = correctly_rounded(table.function, table.input.to_floats(integers), table.output)
+    return int(np.abs(table.compute(integers) - exact).max())
+
+
+def _table_reports(manifest: Manifest) -> tuple[TableReport, ...]:
+    numerics = manifest.numerics
+    tables = {
+        Region.SIGMOID: numerics.sigmoid,
+        Region.TANH: numerics.tanh,
+        Region.CELL_TANH: numerics.cell_tanh,
+    }
+    return tuple(
+        TableReport(
+            name=_NAMES[region],
+            input_format=str(table.input),
+            output_format=str(table.output),
+            rows=table.rows,
+            bits=table.rows * (table.base_bits + table.slope_bits),
+            max_error_ulp=table_error(table),
+        )
+        for region, table in tables.items()
+    )
+
+
+def time_reports(manifest: Manifest) -> tuple[TimeReport, ...]:
+    """Return step latency and rate at the stated clocks."""
+    cycles = manifest.cycles
+    return tuple(
+        TimeReport(
+            assumed_clock_mhz=clock,
+            step_latency_us=round(cycles.step_latency_cycles / clock, 4),
+            step_interval_us=round(cycles.step_interval_cycles / clock, 4),
+            steps_per_second=round(clock * 1e6 / cycles.step_interval_cycles, 1),
+        )
+        for clock in CLOCKS_MHZ
+    )
+
+
+def _cycle_report(manifest: Manifest) -> CycleReport:
+    cycles = manifest.cycles
+    return CycleReport(
+        step_latency_cycles=cycles.step_latency_cycles,
+        cold_latency_cycles=cycles.cold_latency_cycles,
+        step_interval_cycles=cycles.step_interval_cycles,
+        array_cycles=cycles.array_cycles,
+        overhead_cycles=cycles.overhead_cycles,
+        recurrent_cycles=cycles.recurrent_cycles,
+        array_use=round(cycles.use, 4),
+    )
+
+
+def _assumptions(
+    network: Network, settings: QuantizationSettings, calibrated: bool, manifest: Manifest
+) -> tuple[str, ...]:
+    if calibrated:
+        return (
+            "the calibration data are typical: ranges of the pre-activations and linear outputs are "
+            "the largest values met, and a quarter more",
+        )
+    found = []
+    if settings.input_range is None:
+        found.append(f"input range +-{DEFAULT_INPUT_RANGE:g} assumed: no calibration data")
+    if settings.cell_range is None:
+        found.append(
+            f"cell state limited to +-{DEFAULT_CELL_RANGE:g}, assumed to suffice: no calibration data"
+        )
+    reach = manifest.numerics.preactivation
+    found.append(
+        f"pre-activations limited to +-{reach.maximum * reach.step:.4g}, from the weights' bounds or "
+        "where sigmoid is flat: no calibration data"
+    )
+    if any(isinstance(layer, Dense) and layer.activation in ("identity", "relu") for layer in network.layers):
+        found.append("linear outputs have the range that the weights bound: no calibration data")
+    return tuple(found)
+
+
+def _notes(source: ModelReport | None) -> tuple[str, ...]:
+    if source is None:
+        return ()
+    outside = tuple(
+        f"{node.kind} {node.name} stays with the caller" + (f": {node.why}" if node.why else "")
+        for node in source.outside
+    )
+    return source.notes + outside
+
+
+def create_report(
+    network: Network,
+    quantised: QuantizedNetwork,
+    manifest: Manifest,
+    settings: QuantizationSettings,
+    calibration: NDArray[np.float64] | None = None,
+    source: ModelReport | None = None,
+) -> BuildReport:
+    """Make a build's report; runs golden model and float reference for the accuracy."""
+    parameters, numerics = manifest.parameters, manifest.numerics
+    memories = memory_reports(manifest)
+    return BuildReport(
+        name=manifest.name,
+        rtlstm_version=manifest.rtlstm_version,
+        build_hash=manifest.build_hash,
+        source="" if source is None else source.source,
+        source_format="" if source is None else source.format,
+        inputs=network.inputs,
+        outputs=network.outputs,
+        parameters=network.weight_count,
+        family=parameters.family,
+        lanes=parameters.lanes,
+        macs=parameters.macs,
+        multiplies_per_cycle=parameters.multiplies_per_cycle,
+        beat_in=parameters.beat_in,
+        beat_out=parameters.beat_out,
+        streams=parameters.streams,
+        max_steps=parameters.max_steps,
+        accumulator_bits=numerics.accumulator.bits,
+        partial_bits=numerics.accumulator.partial_bits,
+        layers=layer_reports(manifest),
+        formats=format_reports(manifest),
+        memories=memories,
+        memory_bits=sum(memory.bits for memory in memories),
+        tables=_table_reports(manifest),
+        cycles=_cycle_report(manifest),
+        times=time_reports(manifest),
+        accuracy=measure_accuracy(network, quantised, calibration),
+        assumptions=_assumptions(network, settings, calibration is not None, manifest),
+        notes=_notes(source),
+    )

@@ -1,0 +1,142 @@
+"""Seeded random networks, hardware parameters and data: what the bit-exactness tests draw from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.host.packing import pack
+from rtlstm.sim.golden import Golden, GoldenResult
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.parameters import Parameters, Pipeline
+
+SIZES = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 32, 37, 41, 43, 47, 53, 59, 61, 64, 67, 70)
+ACTIVATIONS = ("identity", "relu", "sigmoid", "tanh")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with its hardware, and sequences for each of its streams."""
+
+    seed: int
+    network: QuantizedNetwork
+    manifest: Manifest
+    streams: IntArray
+    """Stream of each step, ``(steps,)``: every stream has at least one."""
+    x: IntArray
+    """Inputs, ``(steps, inputs)``."""
+    state: tuple[list[IntArray], list[IntArray]]
+    """Initial h and c of each LSTM layer, ``(streams, units)``."""
+    stalls: tuple[float, float]
+
+    def write(self, folder: Path) -> Path:
+        """Write the build folder."""
+        (folder / "rtl").mkdir(parents=True, exist_ok=True)
+        (folder / "manifest.json").write_text(self.manifest.to_json())
+        (folder / "weights.bin").write_bytes(pack(self.network, self.manifest).to_bytes())
+        (folder / "rtl" / f"{self.manifest.name}.v").write_text(core_to_verilog(self.manifest))
+        return folder
+
+    def golden(self) -> tuple[IntArray, list[GoldenResult]]:
+        """Return y in the order of the steps, and each stream's result."""
+        model = Golden(self.network)
+        y = np.empty((len(self.x), self.network.outputs), dtype=np.int64)
+        results = []
+        for stream in range(self.manifest.parameters.streams):
+            mine = self.streams == stream
+            h, c = ([part[stream : stream + 1] for part in parts] for parts in self.state)
+            result = model.run(self.x[mine][:, None], (h, c))
+            y[mine] = result.y[:, 0]
+            results.append(result)
+        return y, results
+
+
+def random_network(rng: Generator, sizes: tuple[int, ...] = SIZES) -> Network:
+    """Draw 1 to 3 LSTM layers and 0 to 2 dense layers."""
+    width = int(rng.choice(sizes))
+    layers: list[Lstm | Dense] = []
+    scale = float(rng.choice([0.3, 1.0, 3.0]))
+    for index in range(rng.integers(1, 4)):
+        units = int(rng.choice(sizes))
+        layers.append(
+            Lstm(
+                name=f"lstm{index}",
+                w_ih=rng.normal(size=(4 * units, width)) * scale / np.sqrt(width),
+                w_hh=rng.normal(size=(4 * units, units)) * scale / np.sqrt(units),
+                bias=rng.normal(size=4 * units) * scale,
+                input_relu=bool(rng.random() < 0.2),
+            )
+        )
+        width = units
+    for index in range(rng.integers(0, 3)):
+        outputs = int(rng.choice(sizes))
+        layers.append(
+            Dense(
+                name=f"dense{index}",
+                weight=rng.normal(size=(outputs, width)) * scale / np.sqrt(width),
+                bias=rng.normal(size=outputs) * scale,
+                activation=str(rng.choice(ACTIVATIONS)),
+                input_relu=bool(rng.random() < 0.3),
+            )
+        )
+        width = outputs
+    return Network(layers=tuple(layers))
+
+
+def _settings(rng: Generator) -> QuantizationSettings:
+    data = int(rng.integers(4, 19))
+    return QuantizationSettings(
+        weight_bits=int(rng.integers(2, 19)),
+        data_bits=data,
+        gate_bits=int(rng.integers(max(6, data), 19)),
+        cell_bits=int(rng.integers(8, 33)),
+        input_range=float(rng.choice([0.5, 1.0, 4.0, 10.0])),
+        cell_range=float(rng.choice([1.0, 2.0, 8.0, 64.0])),
+    )
+
+
+def _parameters(rng: Generator) -> Parameters:
+    macs = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 12, 16]))
+    return Parameters(
+        lanes=int(rng.choice([4, 8, 12, 16, 20])),
+        macs=macs,
+        beat_in=int(rng.choice([beat for beat in range(1, macs + 1) if macs % beat == 0])),
+        beat_out=int(rng.integers(1, 6)),
+        streams=int(rng.integers(1, 5)),
+        pipeline=Pipeline(
+            multiplier=int(rng.integers(1, 4)), tree_levels=int(rng.integers(1, 4))
+        ),
+    )
+
+
+def random_case(seed: int, sizes: tuple[int, ...] = SIZES, steps: int = 4) -> Case:
+    """Draw a case; the same seed gives the same case."""
+    rng = np.random.default_rng(seed)
+    float_network = random_network(rng, sizes)
+    while True:
+        # Some drawn widths cannot be built together: draw those again.
+        try:
+            network = quantise(float_network, _settings(rng))
+            break
+        except ConfigurationError:
+            continue
+    manifest = Manifest.create(f"random{seed}", network.shapes, _parameters(rng), network.numerics)
+    streams = manifest.parameters.streams
+    order = np.concatenate([np.arange(streams), rng.integers(0, streams, size=steps)])
+    rng.shuffle(order)
+    low, high = network.numerics.input.lowest, network.numerics.input.maximum
+    x = rng.integers(low, high, size=(len(order), network.inputs), endpoint=True)
+    units = [shape.outputs for shape in network.shapes if shape.kind == "lstm"]
+    limits = network.numerics.hidden.maximum, network.numerics.cell.maximum
+    h, c = (
+        [rng.integers(-limit, limit, size=(streams, unit), endpoint=True) for unit in units]
+        for limit in limits
+    )
+    stalls = float(rng.choice([0.1, 0.5, 0.8])), float(rng.choice([0.1, 0.5, 0.8]))
+    return Case(seed, network, manifest, order, x, (h, c), stalls)

@@ -1,0 +1,151 @@
+"""Random configurations: golden model, Icarus and Verilator agree on every bit and every cycle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_builds import Case, random_case
+from rtlstm.host import Accelerator
+from rtlstm.host.packing import pack
+from rtlstm.host.state import StateLayout
+from rtlstm.sim.bench import BusRead, BusWrite, Scenario, run_bench
+from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.golden import GoldenResult
+from rtlstm.spec.registers import Command, Region, Register
+from rtlstm.spec.schedule import offer_cycles
+
+ALL = range(1, 65)
+ICARUS = range(1, 17)
+VERILATOR = range(1, 5)
+COCOTB = (101, 102)
+SMALL = (1, 2, 3, 5, 7, 11, 13)
+
+
+def exchange(accelerator: Accelerator, case: Case) -> np.ndarray:
+    """Set every stream's state, run the steps, compare states; return y."""
+    device = accelerator.device
+    for stream in range(case.manifest.parameters.streams):
+        h, c = ([part[stream] for part in parts] for parts in case.state)
+        device.write_state(stream, h, c)
+    return device.exchange(case.streams, case.x)
+
+
+def check_device(case: Case, folder: Path, backend: str) -> None:
+    """Play the case with stalls and without; compare words, states and cycles."""
+    case.write(folder)
+    y, results = case.golden()
+    # Weights are written once, read back and compared by the driver.
+    with Accelerator.open(folder, backend=backend) as accelerator:
+        transport = accelerator.device.transport
+        assert isinstance(transport, SimulatedDevice)
+        for stalls in (case.stalls, (0.0, 0.0)):
+            transport.stalls(case.seed, *stalls)
+            np.testing.assert_array_equal(exchange(accelerator, case), y)
+            for stream, result in enumerate(results):
+                h, c = accelerator.device.read_state(stream)
+                for got, want in zip((*h, *c), (*result.h, *result.c), strict=True):
+                    np.testing.assert_array_equal(got, want[0])
+            if stalls == (0.0, 0.0):
+                check_cycles(case, transport)
+
+
+def check_cycles(case: Case, transport: SimulatedDevice) -> None:
+    """Compare the last exchange, from cold states, with the schedule, step by step."""
+    cycles = transport.last_cycles
+    program, parameters = case.manifest.program, case.manifest.parameters
+    beats = -(-program.inputs // parameters.beat_in)
+    offered = cycles.offered - (cycles.accepted[0] - (beats - 1))
+    predicted = offer_cycles(program, parameters, len(case.x), streams=case.streams.tolist())
+    np.testing.assert_array_equal(offered, predicted)
+
+
+@pytest.mark.parametrize("seed", ICARUS)
+def test_icarus_equals_golden(seed: int, tmp_path: Path) -> None:
+    check_device(random_case(seed, sizes=(*SMALL, 17, 31)), tmp_path, "icarus")
+
+
+@pytest.mark.parametrize("seed", VERILATOR)
+def test_verilator_equals_golden(seed: int, tmp_path: Path) -> None:
+    check_device(random_case(seed, steps=20), tmp_path, "verilator")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+@pytest.mark.parametrize("seed", ALL)
+def test_both_simulators_equal_golden(seed: int, backend: str, tmp_path: Path) -> None:
+    check_device(random_case(seed), tmp_path, backend)
+
+
+def point(region: Region, row: int, bank: int = 0) -> list[BusWrite]:
+    """Bus writes that point the window at a row."""
+    return [
+        BusWrite(Register.SELECT, [int(region) << 28 | bank]),
+        BusWrite(Register.ROW, [row]),
+    ]
+
+
+def state_words(
+    case: Case, stream: int, h: list[np.ndarray], c: list[np.ndarray]
+) -> list[tuple[Region, int, np.ndarray]]:
+    """Region, first row and words of a stream's state."""
+    layout, program = StateLayout(case.manifest), case.manifest.program
+    vectors, cells = layout.encode(h, c)
+    return [
+        (Region.VECTORS, stream * program.vector_context + layout.vector_span[0], vectors),
+        (Region.CELLS, stream * program.cell_context + layout.cell_span[0], cells),
+    ]
+
+
+def load_actions(case: Case) -> list[BusWrite]:
+    """Bus writes that load the weights and every stream's state."""
+    actions = []
+    for region, banks in pack(case.network, case.manifest).regions.items():
+        for bank, words in enumerate(banks):
+            actions += [*point(region, 0, bank), BusWrite(Register.DATA, words.reshape(-1))]
+    for stream in range(case.manifest.parameters.streams):
+        h, c = ([part[stream] for part in parts] for parts in case.state)
+        for region, row, words in state_words(case, stream, h, c):
+            actions += [*point(region, row), BusWrite(Register.DATA, words)]
+        actions += [
+            BusWrite(Register.STREAM, [stream]),
+            BusWrite(Register.COMMAND, [Command.STATE_WRITTEN]),
+        ]
+    return actions
+
+
+def check_actions(case: Case, results: list[GoldenResult]) -> list[BusWrite | BusRead]:
+    """Bus reads that compare every stream's final state."""
+    actions: list[BusWrite | BusRead] = []
+    for stream, result in enumerate(results):
+        h, c = [part[0] for part in result.h], [part[0] for part in result.c]
+        for region, row, words in state_words(case, stream, h, c):
+            what = f"{region.name} of stream {stream}"
+            actions += [*point(region, row), BusRead(Register.DATA, words, what)]
+    return actions
+
+
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+@pytest.mark.parametrize("stalled", [False, True])
+@pytest.mark.parametrize("seed", COCOTB)
+def test_cocotb_bench(seed: int, stalled: bool, simulator: str, tmp_path: Path) -> None:
+    case = random_case(seed, sizes=SMALL)
+    case.write(tmp_path)
+    y, results = case.golden()
+    program, parameters = case.manifest.program, case.manifest.parameters
+    offered = offer_cycles(program, parameters, len(case.x), streams=case.streams.tolist())
+    p_in, p_out = case.stalls if stalled else (0.0, 0.0)
+    scenario = Scenario(
+        streams=case.streams,
+        x=case.x,
+        y=y,
+        before=load_actions(case),
+        after=check_actions(case, results),
+        offered=None if stalled else np.array(offered),
+        p_in=p_in,
+        p_out=p_out,
+        seed=seed,
+    )
+    result = run_bench(tmp_path, case.manifest, simulator, scenario)
+    assert result.failures == ()
+    assert result.different == 0
+    assert result.words > y.size
