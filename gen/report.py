@@ -151,7 +151,7 @@ class BuildReport(Record):
     accuracy: Accuracy
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
-    """What the front end remarks about the model, and what of it stays with the caller."""
+    """What the front end remarks about the model."""
 
     def to_json(self) -> str:
         """Return the text of ``report.json``."""
@@ -282,8 +282,8 @@ def _assumptions(
 ) -> tuple[str, ...]:
     if calibrated:
         return (
-            "the calibration data are typical: ranges of the pre-activations and linear outputs are "
-            "the largest values met, and a quarter more",
+            "the calibration data are typical: pre-activations and linear outputs have the largest "
+            "values met and a quarter more, and the cell state is limited where that was most accurate",
         )
     found = []
     if settings.input_range is None:
@@ -300,16 +300,6 @@ def _assumptions(
     if any(isinstance(layer, Dense) and layer.activation in ("identity", "relu") for layer in network.layers):
         found.append("linear outputs have the range that the weights bound: no calibration data")
     return tuple(found)
-
-
-def _notes(source: ModelReport | None) -> tuple[str, ...]:
-    if source is None:
-        return ()
-    outside = tuple(
-        f"{node.kind} {node.name} stays with the caller" + (f": {node.why}" if node.why else "")
-        for node in source.outside
-    )
-    return source.notes + outside
 
 
 def create_report(
@@ -351,5 +341,5 @@ def create_report(
         times=time_reports(manifest),
         accuracy=measure_accuracy(network, quantised, calibration),
         assumptions=_assumptions(network, settings, calibration is not None, manifest),
-        notes=_notes(source),
+        notes=() if source is None else source.notes,
     )

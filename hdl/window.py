@@ -125,7 +125,9 @@ class Window(wiring.Component):
                 row.eq(row + last_word),
             ]
         self._align(m, staging, region)
-        m.d.comb += self.weights_written.eq(self.write.any())
+        # State memories are left out: STATE_WRITTEN says which stream they concern.
+        state = 1 << Region.VECTORS | 1 << Region.CELLS
+        m.d.comb += self.weights_written.eq((self.write & ~Const(state, len(Region))).any())
         return m
 
     def _align(self, m: Module, staging: Signal, region: Signal) -> None:

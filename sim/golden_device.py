@@ -150,10 +150,11 @@ class GoldenDevice:
         values = np.asarray(words, dtype=np.int64).reshape(-1) & _WORD
         if register == Register.DATA:
             if self._window.write(values):
-                # As in the hardware: a write may touch what parked sums were made from.
-                self._stale[:] = True
                 if self._window.region in image_shapes(self._manifest):
                     self._golden = None
+                if self._window.region not in (Region.VECTORS, Region.CELLS):
+                    # As in the hardware: parked sums were made from other weights.
+                    self._stale[:] = True
             return
         for value in values.tolist():
             self._write(register, value)

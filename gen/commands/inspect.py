@@ -1,0 +1,190 @@
+"""``rtlstm inspect``: what a model or a build holds."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rtlstm.gen.commands.options import (
+    DebugOption,
+    DenseOption,
+    JsonOption,
+    LstmOption,
+    OutputTensorOption,
+)
+from rtlstm.gen.console import Session
+
+if TYPE_CHECKING:
+    from rtlstm.gen.frontends import ReadOptions
+    from rtlstm.spec.manifest import Manifest
+
+__all__ = ["inspect"]
+
+
+def inspect(
+    path: Annotated[
+        Path, typer.Argument(metavar="MODEL|DIR", help="A model file or a build folder.")
+    ],
+    lstm: LstmOption = None,
+    output_tensor: OutputTensorOption = None,
+    dense: DenseOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show a model's layers and what is supported, or a build's formats, program and cycles."""
+    with Session(as_json, debug) as session:
+        if path.is_dir():
+            _inspect_build(session, path)
+            return
+        from rtlstm.gen.frontends import ReadOptions
+
+        chosen = ReadOptions(lstm=lstm, output=output_tensor, dense=tuple(dense) if dense else None)
+        _inspect_model(session, path, chosen)
+
+
+def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None:
+    from rtlstm.gen.frontends import inspect_model, read_model
+    from rtlstm.spec.errors import ModelError
+
+    report = inspect_model(path, options)
+    session.fields = {"model": report.model_dump(mode="json"), "supported": not report.refusal}
+    if report.nodes:
+        session.table(
+            f"{report.source} ({report.format})",
+            ("node", "kind", "becomes", "why"),
+            [(node.name, node.kind, node.role, node.why) for node in report.nodes],
+        )
+    if report.refusal:
+        raise ModelError(report.refusal)
+    layers = [
+        {
+            "name": layer.name,
+            "kind": layer.kind,
+            "inputs": layer.inputs,
+            "outputs": layer.outputs,
+            "activation": layer.activation if layer.kind == "dense" else "lstm",
+            "input_relu": layer.input_relu,
+        }
+        for layer in read_model(path, options).network.layers
+    ]
+    session.fields["layers"] = layers
+    session.table(
+        f"Network, from {report.input or 'its input'} to {report.output or 'its output'}",
+        ("layer", "kind", "inputs", "outputs", "activation", "ReLU first"),
+        [tuple(layer.values()) for layer in layers],
+        right="  rr",
+    )
+    for text in report.notes:
+        session.note(text)
+    session.say("supported")
+
+
+def _inspect_build(session: Session, folder: Path) -> None:
+    from rtlstm.host.image import WeightImage
+    from rtlstm.spec.errors import ImageError
+    from rtlstm.spec.manifest import Manifest
+
+    manifest = Manifest.load(folder)
+    image_path = folder / "weights.bin"
+    damage: ImageError | None = None
+    try:
+        WeightImage.load(image_path, manifest)
+    except ImageError as error:
+        damage = error
+    _describe_build(session, manifest)
+    good = damage is None
+    session.fields["image"] = {"ok": good, "bytes": image_path.stat().st_size if good else None}
+    if damage is not None:
+        raise damage
+    size = image_path.stat().st_size
+    session.say(f"weights.bin: {size:,} bytes, of this build, CRC-32 right")
+
+
+def _describe_build(session: Session, manifest: "Manifest") -> None:
+    from rtlstm.gen.report import format_reports, layer_reports, memory_reports, time_reports
+
+    layers, formats = layer_reports(manifest), format_reports(manifest)
+    memories, times = memory_reports(manifest), time_reports(manifest)
+    ops, cycles, parameters = manifest.program.ops, manifest.cycles, manifest.parameters
+    session.fields = {
+        "name": manifest.name,
+        "rtlstm_version": manifest.rtlstm_version,
+        "build_hash": manifest.build_hash,
+        "parameters": parameters.model_dump(mode="json"),
+        "layers": [layer.model_dump() for layer in layers],
+        "formats": [form.model_dump() for form in formats],
+        "ops": [op.model_dump() for op in ops],
+        "memories": [memory.model_dump() for memory in memories],
+        "cycles": cycles.model_dump(),
+        "times": [time.model_dump() for time in times],
+    }
+    session.table(
+        f"Build {manifest.name} ({manifest.build_hash[:8]}, rtlstm {manifest.rtlstm_version})",
+        ("", ""),
+        [*((name, str(value)) for name, value in parameters.model_dump(exclude={"pipeline"}).items())],
+    )
+    session.table(
+        "Layers",
+        ("layer", "kind", "inputs", "outputs", "activation", "array", "overhead", "recurrent"),
+        [
+            (
+                layer.name,
+                layer.kind,
+                layer.inputs,
+                layer.outputs,
+                layer.activation if layer.kind == "dense" else "lstm",
+                layer.array_cycles,
+                layer.overhead_cycles,
+                layer.recurrent_cycles,
+            )
+            for layer in layers
+        ],
+        right="  rr rrr",
+    )
+    session.table(
+        "Formats",
+        ("quantity", "format", "range", "step"),
+        [(f.use, f"s{f.bits}.{f.fraction}", f"+-{f.limit:.6g}", f"{f.step:.4g}") for f in formats],
+        right="  rr",
+    )
+    session.table(
+        "Program of one step",
+        ("", "operation", "layer", "groups", "columns", "cycles", "items", "fence", "output"),
+        [
+            (
+                index,
+                op.kind,
+                manifest.layers[op.layer].name,
+                op.groups,
+                op.columns,
+                op.groups * op.columns,
+                op.items,
+                "waits" if op.fence else "",
+                "sends" if op.emit else "",
+            )
+            for index, op in enumerate(ops)
+        ],
+        right="r  rrrr",
+    )
+    session.table(
+        "Memory",
+        ("memory", "banks", "rows", "width", "bits"),
+        [(m.name, m.banks, m.rows, m.width, m.bits) for m in memories],
+        right=" rrrr",
+    )
+    counts = cycles.model_dump(exclude={"layers"})
+    session.table(
+        "Cycles of a step",
+        ("", ""),
+        [(name.replace("_", " "), value) for name, value in counts.items()],
+        right=" r",
+    )
+    session.table(
+        "Times at an assumed clock, not placed and routed",
+        ("clock", "latency", "interval"),
+        [
+            (f"{t.assumed_clock_mhz} MHz", f"{t.step_latency_us:g} us", f"{t.step_interval_us:g} us")
+            for t in times
+        ],
+        right="rrr",
+    )

@@ -1,0 +1,52 @@
+"""Options that several commands take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "BuildArgument",
+    "DebugOption",
+    "DenseOption",
+    "JsonOption",
+    "LengthsOption",
+    "LstmOption",
+    "OutputTensorOption",
+]
+
+_MODEL = "Model"
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+DebugOption = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")]
+
+BuildArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A build folder made by 'rtlstm generate'.")
+]
+
+LstmOption = Annotated[
+    str | None,
+    typer.Option(
+        help="The LSTM to begin with: node, module or tensor prefix (several, with commas: stacked).",
+        rich_help_panel=_MODEL,
+    ),
+]
+
+OutputTensorOption = Annotated[
+    str | None,
+    typer.Option(help="The tensor or node at which to end.", rich_help_panel=_MODEL),
+]
+
+DenseOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A dense layer of a state dict, in order: NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION.",
+        rich_help_panel=_MODEL,
+    ),
+]
+
+LengthsOption = Annotated[
+    str | None,
+    typer.Option(help="Valid steps of each sequence: numbers with commas, or an .npy file."),
+]

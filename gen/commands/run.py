@@ -1,0 +1,105 @@
+"""``rtlstm run``: sequences through a device or a simulator of one."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rtlstm.gen.commands.options import BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.gen.console import Session
+
+__all__ = ["run"]
+
+
+def run(
+    folder: BuildArgument,
+    backend: Annotated[
+        str, typer.Option(help="golden, verilator, icarus or another installed one; NAME or NAME:ARGUMENT.")
+    ],
+    input_file: Annotated[
+        Path, typer.Option("--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), as .npy.")
+    ],
+    lengths: LengthsOption = None,
+    state: Annotated[
+        Path | None, typer.Option(help="State to begin with: .npz with h and c.")
+    ] = None,
+    batch_first: Annotated[
+        bool, typer.Option("--batch-first", help="Inputs and outputs have the batch first.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option(help="Where to write the outputs, .npy.")] = None,
+    state_output: Annotated[
+        Path | None, typer.Option(help="Where to write the final state, .npz with h and c.")
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run sequences on a device, or on a simulated one."""
+    with Session(as_json, debug) as session:
+        from rtlstm.gen.data import (
+            check_writable,
+            load_array,
+            load_lengths,
+            load_state,
+            save_array,
+            save_state,
+        )
+        from rtlstm.host import Accelerator
+
+        check_writable(output)
+        check_writable(state_output)
+        x = load_array(input_file, "the input")
+        valid = load_lengths(lengths)
+        begin = None if state is None else load_state(state)
+        with (
+            session.progress() as progress,
+            Accelerator.open(folder, backend, progress=progress) as accelerator,
+        ):
+            started = time.perf_counter()
+            y, final = accelerator.run(x, valid, begin, batch_first)
+            seconds = time.perf_counter() - started
+            session.fields = {
+                "name": accelerator.manifest.name,
+                "backend": backend,
+                "measured_latency_cycles": accelerator.measured_latency_cycles,
+                "input_saturations": accelerator.saturated_inputs,
+                "cell_saturations": accelerator.cell_saturations,
+            }
+        if output is not None:
+            save_array(output, y)
+        if state_output is not None:
+            save_state(state_output, final)
+        _show(session, x, valid, y, batch_first, seconds)
+        session.fields |= {
+            "output": output and str(output),
+            "state_output": state_output and str(state_output),
+        }
+
+
+def _show(session: Session, x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float) -> None:
+    sequences = 1 if x.ndim == 2 else x.shape[0 if batch_first else 1]
+    longest = x.shape[1 if batch_first and x.ndim == 3 else 0]
+    steps = int(lengths.sum()) if lengths is not None else sequences * longest
+    fields = session.fields
+    fields |= {
+        "sequences": sequences,
+        "steps": steps,
+        "output_shape": list(y.shape),
+        "output_minimum": y.min().item() if y.size else None,
+        "output_maximum": y.max().item() if y.size else None,
+        "seconds": round(seconds, 6),
+        "steps_per_second": round(steps / max(seconds, 1e-9), 1),
+    }
+    session.table(
+        f"{fields['name']} on {fields['backend']}",
+        ("", ""),
+        [
+            ("sequences, steps in all", f"{sequences}, {steps}"),
+            ("outputs", f"{tuple(y.shape)}, {fields['output_minimum']} to {fields['output_maximum']}"),
+            ("cycles of the last step", fields["measured_latency_cycles"]),
+            ("inputs limited", fields["input_saturations"]),
+            ("cell states limited", fields["cell_saturations"]),
+            ("steps per second", f"{fields['steps_per_second']:,}"),
+        ],
+        right=" r",
+    )

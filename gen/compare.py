@@ -1,0 +1,183 @@
+"""RTL and golden model side by side, every word and every cycle."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.host import Accelerator
+from rtlstm.host.transport import Progress, open_transport
+from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.ports import StepCycles
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.record import Record
+from rtlstm.spec.registers import Register
+from rtlstm.spec.schedule import Timeline
+
+__all__ = ["Comparison", "Simulator", "compare", "predict_offers", "random_input"]
+
+Simulator = Literal["verilator", "icarus"]
+
+_MOST_SEQUENCES = 8
+
+
+class Comparison(Record):
+    """What a comparison found."""
+
+    simulator: str
+    sequences: int
+    steps: int
+    """Steps computed, of all sequences."""
+    output_words: int
+    output_different: int
+    state_words: int
+    """Words of the final h and c."""
+    state_different: int
+    first_difference: str
+    cycles_predicted: int
+    """From each first input beat to the last output beat, summed over the exchanges."""
+    cycles_measured: int
+    cycles_different: int
+    """Steps whose last output beat is not offered in the predicted cycle."""
+    seconds: float
+    """Of the RTL's run, without building and loading."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every word and every cycle is as predicted."""
+        return not (self.output_different or self.state_different or self.cycles_different)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Speed of the RTL's simulation."""
+        return self.steps / max(self.seconds, 1e-9)
+
+
+class _Recorder:
+    """A transport that keeps the cycles of every exchange."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self._device = device
+        self.exchanges: list[tuple[IntArray, StepCycles]] = []
+
+    def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
+        self._device.write(register, words)
+
+    def read(self, register: Register, count: int = 1) -> IntArray:
+        return self._device.read(register, count)
+
+    def exchange(self, streams: IntArray, x: IntArray) -> IntArray:
+        y = self._device.exchange(streams, x)
+        self.exchanges.append((streams, self._device.last_cycles))
+        return y
+
+    def close(self) -> None:
+        self._device.close()
+
+
+def random_input(manifest: Manifest, steps: int, seed: int) -> IntArray:
+    """Return integers over the whole input range, ``(steps, N, inputs)``; a sequence per stream."""
+    most = manifest.numerics.input.maximum
+    count = min(manifest.parameters.streams, _MOST_SEQUENCES)
+    shape = (steps, count, manifest.program.inputs)
+    return np.random.default_rng(seed).integers(-most, most, shape, endpoint=True)
+
+
+def compare(
+    folder: Path,
+    x: NDArray[Any],
+    lengths: NDArray[Any] | None = None,
+    simulator: Simulator = "verilator",
+    progress: Progress | None = None,
+) -> tuple[Comparison, NDArray[Any]]:
+    """Run ``x`` through a build's RTL and its golden model.
+
+    Returns
+    -------
+    What was found, and the RTL's outputs; ``x`` and the outputs as in ``Accelerator.run``.
+    """
+    manifest = Manifest.load(folder)
+    with Accelerator.open(folder, "golden") as golden:
+        expected_y, expected_state = golden.run(x, lengths)
+    device = cast(SimulatedDevice, open_transport(simulator, folder, manifest, progress))
+    recorder = _Recorder(device)
+    try:
+        with Accelerator(recorder, manifest, progress) as accelerator:
+            accelerator.load_weights(folder / "weights.bin")
+            started = time.perf_counter()
+            y, state = accelerator.run(x, lengths)
+            seconds = time.perf_counter() - started
+    finally:
+        recorder.close()
+    states = list(zip(_flat(expected_state), _flat(state), strict=True))
+    different = np.argwhere(y != expected_y)
+    predicted, measured, late = _compare_cycles(manifest, recorder.exchanges)
+    result = Comparison(
+        simulator=simulator,
+        sequences=1 if y.ndim == 2 else y.shape[1],
+        steps=sum(len(streams) for streams, _ in recorder.exchanges),
+        output_words=y.size,
+        output_different=len(different),
+        state_words=sum(left.size for left, _ in states),
+        state_different=sum(int(np.count_nonzero(left != right)) for left, right in states),
+        first_difference=_describe(different, y, expected_y),
+        cycles_predicted=predicted,
+        cycles_measured=measured,
+        cycles_different=late,
+        seconds=round(seconds, 6),
+    )
+    return result, y
+
+
+def _flat(state: tuple[Any, Any]) -> list[NDArray[Any]]:
+    return [array for part in state for array in (part if isinstance(part, tuple) else (part,))]
+
+
+def _describe(different: NDArray[Any], y: NDArray[Any], expected: NDArray[Any]) -> str:
+    if not len(different):
+        return ""
+    where = tuple(int(index) for index in different[0])
+    return f"y[{', '.join(map(str, where))}] is {y[where]}, but the golden model says {expected[where]}"
+
+
+def predict_offers(manifest: Manifest, streams: IntArray) -> IntArray:
+    """Return the cycle in which each step offers its last output beat.
+
+    Cycle 0 accepts the first input beat. ``streams`` names each step's stream; every stream's
+    state was reset or written just before.
+    """
+    program, parameters = manifest.program, manifest.parameters
+    beats = -(-program.inputs // parameters.beat_in)
+    timeline = Timeline(program, parameters)
+    warm: set[int] = set()
+    released: list[int] = []
+    offered: list[int] = []
+    accepted = -1
+    for index, stream in enumerate(streams.tolist()):
+        begins = accepted + 1
+        if index >= 2:
+            # The input buffer holds two steps: the next goes where the last but one was read.
+            begins = max(begins, released[index - 2] + 1)
+        accepted = begins + beats - 1
+        free, done = timeline.step(accepted, cold=stream not in warm)
+        warm.add(stream)
+        released.append(free)
+        offered.append(done)
+    return np.array(offered, dtype=np.int64)
+
+
+def _compare_cycles(
+    manifest: Manifest, exchanges: list[tuple[IntArray, StepCycles]]
+) -> tuple[int, int, int]:
+    """Return predicted and measured cycles, and how many steps were not offered as predicted."""
+    predicted = measured = late = 0
+    for streams, cycles in exchanges:
+        expected = predict_offers(manifest, streams)
+        found = cycles.offered - cycles.begun[0]
+        predicted, measured = predicted + int(expected[-1]), measured + int(found[-1])
+        late += int(np.count_nonzero(expected != found))
+    return predicted, measured, late

@@ -1,0 +1,116 @@
+"""Arrays in files: inputs, calibration data, lengths, states, results."""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.errors import InputError
+
+__all__ = ["check_writable", "load_array", "load_lengths", "load_state", "save_array", "save_state"]
+
+Array = NDArray[Any]
+
+
+def _load_file(path: Path, what: str) -> Array | dict[str, Array]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except OSError as error:
+        raise InputError(f"{what} {path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error):
+        raise InputError(
+            f"{what} {path} must be an .npy or .npz file of plain numbers, but it is not, or it is "
+            "damaged; write it with numpy.save or numpy.savez"
+        ) from None
+
+
+def load_array(path: Path, what: str, name: str = "x") -> Array:
+    """Read an ``.npy`` file, or from an ``.npz`` file the array ``name`` or the only one.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or array; ``what`` begins the message.
+    """
+    loaded = _load_file(path, what)
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    if name in loaded:
+        return loaded[name]
+    if len(loaded) == 1:
+        return next(iter(loaded.values()))
+    found = ", ".join(loaded) or "none"
+    raise InputError(f"{what} {path} must hold an array {name!r} or a single one, but its arrays are: {found}")
+
+
+def load_lengths(text: str | None) -> Array | None:
+    """Read lengths: numbers with commas between them, or the name of a file."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if all(part.isascii() and part.lstrip("-").isdecimal() and len(part) < 19 for part in parts):
+        return np.array([int(part) for part in parts], dtype=np.int64)
+    return load_array(Path(text), "lengths", "lengths")
+
+
+def load_state(path: Path) -> tuple[Any, Any]:
+    """Read a state that :func:`save_state` wrote."""
+    loaded = _load_file(path, "the state")
+    names = list(loaded) if isinstance(loaded, dict) else []
+    if isinstance(loaded, dict):
+        if set(names) == {"h", "c"}:
+            return loaded["h"], loaded["c"]
+        layers = len(names) // 2
+        if layers and set(names) == {f"{part}_{index}" for part in "hc" for index in range(layers)}:
+            h, c = (tuple(loaded[f"{part}_{index}"] for index in range(layers)) for part in "hc")
+            return h, c
+    raise InputError(
+        f"the state {path} must be an .npz file of arrays h and c (h_0, c_0, h_1, ... for layers that "
+        f"differ in size), but its arrays are: {', '.join(names) or 'none'}"
+    )
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse a result file that could not be written, before the work begins."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError(f"a result must go to a file, but {path} is a folder")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path} cannot be written, because its folder does not exist; make it first")
+
+
+def save_array(path: Path, array: Array) -> None:
+    """Write an ``.npy`` file, whole or not at all."""
+    _write(path, lambda file: np.save(file, array, allow_pickle=False))
+
+
+def save_state(path: Path, state: tuple[Any, Any]) -> None:
+    """Write h and c to an ``.npz`` file: ``h`` and ``c``, or ``h_0``, ``c_0``, ... per layer."""
+    arrays: dict[str, Array] = {}
+    for name, part in zip("hc", state, strict=True):
+        if isinstance(part, tuple):
+            arrays |= {f"{name}_{index}": array for index, array in enumerate(part)}
+        else:
+            arrays[name] = part
+    _write(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+
+
+def _write(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    work = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with work.open("wb") as file:
+            write(file)
+        work.replace(path)
+    except BaseException:
+        work.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,82 @@
+"""Activation tables: at most 1 unit in the last place off, over every input of every format."""
+
+import mpmath
+import numpy as np
+import pytest
+from rtlstm.spec.activation import ActivationTable, correctly_rounded, design_table
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format
+
+FUNCTIONS = ("sigmoid", "tanh")
+
+
+def formats(bits: int, reach: int) -> tuple[Format, Format]:
+    """Input format that reaches ``+-2**reach``, and output format of ``bits`` bits."""
+    reads = min(bits + 2, 20)
+    return Format(bits=reads, fraction=reads - 1 - reach), Format(bits=bits, fraction=bits - 1)
+
+
+def all_inputs(format: Format) -> np.ndarray:
+    return np.arange(-format.maximum, format.maximum + 1)
+
+
+@pytest.mark.parametrize("bits", range(6, 19))
+@pytest.mark.parametrize("reach", [1, 3, 4])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_within_one_unit_of_the_correctly_rounded_value(function, reach, bits):
+    reads, gives = formats(bits, reach)
+    table = design_table(function, reads, gives)
+    integers = all_inputs(reads)
+    wanted = correctly_rounded(function, reads.to_floats(integers), gives)
+    assert np.abs(table.compute(integers) - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("bits", [6, 12, 18])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_rounding_agrees_with_forty_digits(function, bits):
+    reads, gives = formats(bits, 4)
+    integers = np.random.default_rng(bits).choice(all_inputs(reads), size=300)
+    mpmath.mp.dps = 40
+    for integer in integers.tolist():
+        x = mpmath.ldexp(integer, -reads.fraction)
+        exact = mpmath.tanh(x) if function == "tanh" else 1 / (1 + mpmath.exp(-x))
+        rounded = int(mpmath.floor(mpmath.ldexp(exact, gives.fraction) + mpmath.mpf(1) / 2))
+        wanted = max(-gives.maximum, min(gives.maximum, rounded))
+        assert correctly_rounded(function, np.array([float(x)]), gives)[0] == wanted
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_symmetry(function):
+    reads, gives = formats(16, 4)
+    table = design_table(function, reads, gives)
+    integers = np.arange(1, reads.maximum + 1)
+    if function == "tanh":
+        np.testing.assert_array_equal(table.compute(-integers), -table.compute(integers))
+    else:
+        mirrored = (1 << gives.fraction) - table.compute(integers)
+        assert np.abs(table.compute(-integers) - mirrored).max() <= 2
+
+
+def test_a_damaged_table_misses_the_bound():
+    """The exhaustive check can fail: one entry moved by two units is found."""
+    reads, gives = formats(8, 3)
+    table = design_table("sigmoid", reads, gives)
+    base = list(table.base)
+    base[3] += 2 << table.extra
+    damaged = table.replace(base=tuple(base))
+    integers = all_inputs(reads)
+    wanted = correctly_rounded("sigmoid", reads.to_floats(integers), gives)
+    assert np.abs(damaged.compute(integers) - wanted).max() > 1
+
+
+@pytest.mark.parametrize(("reads", "gives"), [(3, 8), (21, 8), (8, 5), (8, 19)])
+def test_formats_out_of_range_are_refused(reads, gives):
+    with pytest.raises(ConfigurationError, match="4 to 20 input bits and gives 6 to 18"):
+        design_table("tanh", Format(bits=reads, fraction=2), Format(bits=gives, fraction=gives - 1))
+
+
+def test_table_of_the_wrong_length_is_refused():
+    reads, gives = formats(8, 3)
+    table = design_table("tanh", reads, gives)
+    with pytest.raises(ConfigurationError, match="needs 32 bases and slopes"):
+        ActivationTable(**(table.model_dump() | {"base": table.base[:-1]}))

@@ -1,0 +1,89 @@
+"""Accumulators at their bound: every weight and every input at its most negative, on RTL."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.host import Accelerator
+from rtlstm.host.packing import pack, unpack_fields
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.numerics import QuantizedDense, QuantizedLstm, QuantizedNetwork, bound_sums
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.registers import Region
+
+INPUTS, UNITS = 13, 13
+
+
+def extreme_network(weight_bits: int, data_bits: int, sign: int) -> QuantizedNetwork:
+    """All weights at the most negative word (or, for sign 1, the most positive)."""
+    rng = np.random.default_rng(3)
+    lstm = Lstm(
+        w_ih=rng.normal(size=(4 * UNITS, INPUTS)),
+        w_hh=rng.normal(size=(4 * UNITS, UNITS)),
+        bias=rng.normal(size=4 * UNITS),
+    )
+    dense = Dense(weight=rng.normal(size=(3, UNITS)), bias=rng.normal(size=3))
+    settings = QuantizationSettings(weight_bits=weight_bits, data_bits=data_bits)
+    start = quantise(Network(layers=(lstm, dense)), settings)
+    weight = -(1 << (weight_bits - 1)) if sign < 0 else (1 << (weight_bits - 1)) - 1
+    first, last = start.layers
+    assert isinstance(first, QuantizedLstm)
+    assert isinstance(last, QuantizedDense)
+    layers = (
+        QuantizedLstm(
+            w_ih=np.full_like(first.w_ih, weight),
+            w_hh=np.full_like(first.w_hh, weight),
+            bias=first.bias,
+            shift_ih=first.shift_ih,
+            shift_hh=np.zeros_like(first.shift_hh),
+        ),
+        QuantizedDense(np.full_like(last.weight, weight), last.bias, last.shift),
+    )
+    sums = bound_sums(layers, start.numerics.input, start.numerics.accumulator.align)
+    return QuantizedNetwork(start.shapes, start.numerics.replace(accumulator=sums), layers)
+
+
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+@pytest.mark.parametrize(("weight_bits", "data_bits", "sign"), [(8, 8, -1), (3, 5, -1), (16, 16, 1)])
+def test_bound_is_reached_and_held(
+    weight_bits: int, data_bits: int, sign: int, backend: str, tmp_path: Path
+) -> None:
+    network = extreme_network(weight_bits, data_bits, sign)
+    numerics = network.numerics
+    lowest = numerics.input.lowest
+    parameters = Parameters(lanes=8, macs=3)
+    manifest = Manifest.create("extreme", network.shapes, parameters, numerics)
+    (tmp_path / "rtl").mkdir()
+    (tmp_path / "manifest.json").write_text(manifest.to_json())
+    (tmp_path / "weights.bin").write_bytes(pack(network, manifest).to_bytes())
+    (tmp_path / "rtl" / "extreme.v").write_text(core_to_verilog(manifest))
+    x = np.full((3, INPUTS), lowest)
+    h, c = np.full(UNITS, lowest), np.full(UNITS, -numerics.cell.maximum)
+    lstm = network.layers[0]
+    assert isinstance(lstm, QuantizedLstm)
+    extreme = lstm.w_hh.sum(axis=1) * lowest
+    # The bound is tight: these data reach it.
+    assert np.abs(extreme).max() == numerics.accumulator.bound
+    with Accelerator.open(tmp_path, backend=backend) as accelerator:
+        accelerator.device.write_state(0, [h], [c])
+        y = accelerator.device.exchange(np.zeros(len(x), dtype=np.int64), x)
+        wanted = Golden(network).run(x[:, None], ([h[None]], [c[None]]))
+        np.testing.assert_array_equal(y, wanted.y[:, 0])
+        state = accelerator.device.read_state(0)
+        for got, result in zip(state, (wanted.h, wanted.c), strict=True):
+            np.testing.assert_array_equal(got[0], result[0][0])
+        # After one step from the extreme state, what was parked is the whole sum, unlimited.
+        accelerator.device.write_state(0, [h], [c])
+        accelerator.device.exchange(np.zeros(1, dtype=np.int64), x[:1])
+        h_1 = Golden(network).run(x[:1, None], ([h[None]], [c[None]])).h[0][0]
+        parked = accelerator.device.read_rows(
+            Region.PARTIALS, 0, manifest.program.bias_rows, UNITS
+        )
+    words = parked.reshape(UNITS, -1)
+    sums = unpack_fields(words, numerics.accumulator.partial_bits, 4).T.reshape(-1)
+    align = numerics.accumulator.align
+    np.testing.assert_array_equal(sums, ((lstm.w_hh @ h_1) << align) + lstm.bias)

@@ -1,0 +1,68 @@
+"""Step latency: array cycles and at most 24 per layer, predicted and measured on RTL."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.host import Accelerator
+from rtlstm.host.packing import pack
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.registers import Register
+
+SHAPES = {
+    "lstm128": (128, (128,), None),
+    "stac_a": (100, (100, 100), 1),
+}
+ARRAYS = [(4, 32), (8, 16)]
+"""Lanes and macs: 128 multiply-accumulates per cycle."""
+
+
+def network(inputs: int, hidden: tuple[int, ...], head: int | None) -> Network:
+    rng = np.random.default_rng(7)
+    layers: list[Lstm | Dense] = []
+    for units in hidden:
+        bound = 1 / np.sqrt(units)
+        draw = [rng.uniform(-bound, bound, s) for s in ((4 * units, inputs), (4 * units, units), 4 * units)]
+        layers.append(Lstm(name=f"lstm{len(layers)}", w_ih=draw[0], w_hh=draw[1], bias=draw[2]))
+        inputs = units
+    if head:
+        layers.append(Dense(weight=rng.uniform(-0.1, 0.1, (head, inputs)), bias=np.zeros(head)))
+    return Network(layers=tuple(layers))
+
+
+def build(folder: Path, shape: str, lanes: int, macs: int) -> Manifest:
+    quantised = quantise(network(*SHAPES[shape]), QuantizationSettings(weight_bits=8, data_bits=8))
+    parameters = Parameters(lanes=lanes, macs=macs)
+    manifest = Manifest.create(shape, quantised.shapes, parameters, quantised.numerics)
+    (folder / "rtl").mkdir()
+    (folder / "manifest.json").write_text(manifest.to_json())
+    (folder / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
+    (folder / "rtl" / f"{shape}.v").write_text(core_to_verilog(manifest))
+    x = np.random.default_rng(1).integers(-100, 100, size=(6, quantised.inputs))
+    np.savez(folder / "golden.npz", x=x, y=Golden(quantised).run(x[:, None]).y[:, 0])
+    return manifest
+
+
+@pytest.mark.parametrize(("lanes", "macs"), ARRAYS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_latency(shape: str, lanes: int, macs: int, tmp_path: Path) -> None:
+    manifest = build(tmp_path, shape, lanes, macs)
+    cycles = manifest.cycles
+    for layer in cycles.layers:
+        assert layer.overhead_cycles <= 24
+    assert cycles.step_latency_cycles == cycles.array_cycles + cycles.overhead_cycles
+    data = np.load(tmp_path / "golden.npz")
+    with Accelerator.open(tmp_path, backend="verilator") as accelerator, accelerator.stream() as stream:
+        measured = []
+        for x, y in zip(data["x"], data["y"], strict=True):
+            np.testing.assert_array_equal(stream.step(x), y)
+            measured.append(accelerator.measured_latency_cycles)
+            # Let the recurrent part of the next step finish: every read takes cycles.
+            accelerator.device.transport.read(Register.CYCLES, cycles.step_interval_cycles)
+    assert measured[0] == cycles.cold_latency_cycles
+    assert measured[1:] == [cycles.step_latency_cycles] * (len(measured) - 1)
