@@ -72,9 +72,7 @@ def generate_build(
     with new_folder(target) as work:
         begin(0)
         quantised = quantise(network, settings, values)
-        manifest = Manifest.create(
-            chosen, quantised.shapes, parameters or Parameters(), quantised.numerics
-        )
+        manifest = Manifest.create(chosen, quantised.shapes, parameters or Parameters(), quantised.numerics)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = core_to_verilog(manifest)

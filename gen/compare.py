@@ -170,9 +170,7 @@ def predict_offers(manifest: Manifest, streams: IntArray) -> IntArray:
     return np.array(offered, dtype=np.int64)
 
 
-def _compare_cycles(
-    manifest: Manifest, exchanges: list[tuple[IntArray, StepCycles]]
-) -> tuple[int, int, int]:
+def _compare_cycles(manifest: Manifest, exchanges: list[tuple[IntArray, StepCycles]]) -> tuple[int, int, int]:
     """Return predicted and measured cycles, and how many steps were not offered as predicted."""
     predicted = measured = late = 0
     for streams, cycles in exchanges:

@@ -49,7 +49,9 @@ def load_array(path: Path, what: str, name: str = "x") -> Array:
     if len(loaded) == 1:
         return next(iter(loaded.values()))
     found = ", ".join(loaded) or "none"
-    raise InputError(f"{what} {path} must hold an array {name!r} or a single one, but its arrays are: {found}")
+    raise InputError(
+        f"{what} {path} must hold an array {name!r} or a single one, but its arrays are: {found}"
+    )
 
 
 def load_lengths(text: str | None) -> Array | None:

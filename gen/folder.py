@@ -87,15 +87,15 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 def _swap(work: Path, target: Path) -> None:
     old = target.parent / f".{target.name}.{os.getpid()}.old"
-    replaces = target.exists()
-    if replaces:
-        target.rename(old)
     try:
+        if target.exists():
+            target.rename(old)
         work.rename(target)
     except BaseException:
-        if replaces:
+        if old.exists() and not target.exists():
             old.rename(target)
         raise
-    if replaces:
-        # The new build stands; what is left of the old one can do no harm.
-        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        # Where a new build stands, what is left of the old one is of no use.
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)

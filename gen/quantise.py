@@ -102,7 +102,8 @@ class _Quantiser:
         gate_bits = settings.gate_bits or max(12, bits)
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
         self.hidden = Format(bits=bits, fraction=bits - 1)
-        self.input = Format.covering(bits, input_range)
+        # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
+        self.input = Format.covering(bits, input_range * (1.0 - 2.0 ** (1 - bits)))
         self.argument_bits = min(gate_bits + 2, 20)
 
     def preactivation(self, magnitude: float) -> Format:
@@ -179,8 +180,10 @@ class _Quantiser:
             ]
             bias = _round(layer.bias, target) + (1 << (GUARD_BITS - 1))
             shifts = [scale + align - target for scale in scales]
-            kind = QuantizedLstm if isinstance(layer, Lstm) else QuantizedDense
-            layers.append(kind(*matrices, bias, *shifts))
+            if isinstance(layer, Lstm):
+                layers.append(QuantizedLstm(matrices[0], matrices[1], bias, shifts[0], shifts[1]))
+            else:
+                layers.append(QuantizedDense(matrices[0], bias, shifts[0]))
         return layers, align
 
     def build(
@@ -210,12 +213,14 @@ class _Quantiser:
 def _largest_shift(layers: list[QuantizedLayer]) -> int:
     shifts: list[IntArray] = []
     for layer in layers:
-        lstm = isinstance(layer, QuantizedLstm)
-        shifts += [layer.shift_ih, layer.shift_hh] if lstm else [layer.shift]
+        if isinstance(layer, QuantizedLstm):
+            shifts += [layer.shift_ih, layer.shift_hh]
+        else:
+            shifts.append(layer.shift)
     return max(int(shift.max()) for shift in shifts)
 
 
-def _round(values: Floats, fraction: IntArray) -> IntArray:
+def _round(values: Floats, fraction: IntArray | int) -> IntArray:
     return np.floor(np.ldexp(values, fraction) + 0.5).astype(np.int64)
 
 

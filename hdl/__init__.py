@@ -1,0 +1,1 @@
+"""The hardware: Amaranth components, described by a manifest of ``rtlstm.spec``."""

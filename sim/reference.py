@@ -68,7 +68,9 @@ def run_float(
     """
     values = np.asarray(x, dtype=np.float64)
     batch = values.shape[1]
-    finals_h, finals_c, most_layers = [], [], []
+    finals_h: list[Floats] = []
+    finals_c: list[Floats] = []
+    most_layers: list[float] = []
     most_pre = most_cell = 0.0
     for layer in network.layers:
         values = np.maximum(values, 0.0) if layer.input_relu else values

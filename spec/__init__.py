@@ -1,0 +1,1 @@
+"""The ground floor: networks, formats, programs, manifests. Needs numpy and pydantic alone."""

@@ -101,7 +101,8 @@ class ActivationTable(Record):
         if self.halves == 2:
             index = index + (negative.astype(np.int64) << self.segment_bits)
         low = magnitude & ((1 << self.low_bits) - 1)
-        return (base[index] + slope[index] * low) >> self.extra
+        value: IntArray = (base[index] + slope[index] * low) >> self.extra
+        return value
 
     def compute(self, integers: IntArray) -> IntArray:
         """Return the function's value, in units of ``output``, for integers of ``input``.

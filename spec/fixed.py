@@ -26,7 +26,8 @@ def round_shift(value: ArrayLike, shift: ArrayLike) -> IntArray:
     value = np.asarray(value, dtype=np.int64)
     shift = np.asarray(shift, dtype=np.int64)
     guard = (value >> np.maximum(shift - 1, 0)) & 1
-    return (value >> shift) + np.where(shift > 0, guard, 0)
+    rounded: IntArray = (value >> shift) + np.where(shift > 0, guard, 0)
+    return rounded
 
 
 def saturate(value: ArrayLike, bits: int) -> IntArray:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, ValidationError
 
@@ -18,7 +18,7 @@ from rtlstm.spec.schedule import Cycles, count_cycles
 
 __all__ = ["MANIFEST_SCHEMA", "Manifest", "RegionLayout"]
 
-MANIFEST_SCHEMA = 1
+MANIFEST_SCHEMA: Final = 1
 
 
 def _version() -> str:

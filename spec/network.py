@@ -2,7 +2,7 @@
 
 import base64
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from rtlstm.spec.record import Record
 
 __all__ = ["NETWORK_SCHEMA", "Activation", "Dense", "FloatArray", "Layer", "Lstm", "Network"]
 
-NETWORK_SCHEMA = 1
+NETWORK_SCHEMA: Final = 1
 
 Activation = Literal["identity", "relu", "sigmoid", "tanh"]
 

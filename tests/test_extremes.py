@@ -80,9 +80,9 @@ def test_bound_is_reached_and_held(
         accelerator.device.write_state(0, [h], [c])
         accelerator.device.exchange(np.zeros(1, dtype=np.int64), x[:1])
         h_1 = Golden(network).run(x[:1, None], ([h[None]], [c[None]])).h[0][0]
-        parked = accelerator.device.read_rows(
-            Region.PARTIALS, 0, manifest.program.bias_rows, UNITS
-        )
+        count = UNITS * manifest.regions[Region.PARTIALS].words
+        first = manifest.program.bias_rows
+        parked = accelerator.device.read_rows(Region.PARTIALS, 0, first, count)
     words = parked.reshape(UNITS, -1)
     sums = unpack_fields(words, numerics.accumulator.partial_bits, 4).T.reshape(-1)
     align = numerics.accumulator.align

@@ -1,17 +1,28 @@
 """``rtlstm generate``: a model becomes a build folder."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from rtlstm.gen.commands.options import (
-    DebugOption,
-    DenseOption,
-    JsonOption,
-    LstmOption,
-    OutputTensorOption,
+from rtlstm.gen.commands.generate_options import (
+    BeatInOption,
+    BeatOutOption,
+    CalibrateOption,
+    CellBitsOption,
+    CellRangeOption,
+    DataBitsOption,
+    FamilyOption,
+    GateBitsOption,
+    InputRangeOption,
+    LanesOption,
+    MacsOption,
+    MaxStepsOption,
+    ModelArgument,
+    NameOption,
+    OutputFolderOption,
+    StreamsOption,
+    WeightBitsOption,
 )
+from rtlstm.gen.commands.options import DebugOption, DenseOption, JsonOption, LstmOption, OutputTensorOption
 from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
@@ -19,77 +30,25 @@ if TYPE_CHECKING:
 
 __all__ = ["generate"]
 
-_HARDWARE, _NUMBERS = "Hardware", "Numbers"
-
 
 def generate(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="ONNX file, safetensors file or state dict.")
-    ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--output", metavar="DIR", help="The build folder: new, empty or a build to replace."
-        ),
-    ],
-    name: Annotated[str | None, typer.Option(help="Name of the build and its top module.")] = None,
-    family: Annotated[
-        str,
-        typer.Option(
-            help="generic, ecp5, ice40, nexus, gowin, xilinx or intel.", rich_help_panel=_HARDWARE
-        ),
-    ] = "generic",
-    lanes: Annotated[
-        int, typer.Option(help="Dot-product engines, a multiple of 4.", rich_help_panel=_HARDWARE)
-    ] = 4,
-    macs: Annotated[int, typer.Option(help="Multipliers per lane.", rich_help_panel=_HARDWARE)] = 32,
-    beat_in: Annotated[
-        int, typer.Option(help="Input words per transfer.", rich_help_panel=_HARDWARE)
-    ] = 1,
-    beat_out: Annotated[
-        int, typer.Option(help="Output words per transfer.", rich_help_panel=_HARDWARE)
-    ] = 1,
-    streams: Annotated[
-        int, typer.Option(help="Sequences whose state is kept on chip.", rich_help_panel=_HARDWARE)
-    ] = 1,
-    max_steps: Annotated[
-        int | None,
-        typer.Option(help="Longest sequence the driver accepts.", rich_help_panel=_HARDWARE),
-    ] = None,
-    weight_bits: Annotated[int, typer.Option(help="2 to 18.", rich_help_panel=_NUMBERS)] = 16,
-    data_bits: Annotated[
-        int, typer.Option(help="Of inputs, h and outputs; 4 to 18.", rich_help_panel=_NUMBERS)
-    ] = 16,
-    gate_bits: Annotated[
-        int | None,
-        typer.Option(
-            help="Of sigmoid and tanh, 6 to 18; by default those of the data, at least 12.",
-            rich_help_panel=_NUMBERS,
-        ),
-    ] = None,
-    cell_bits: Annotated[
-        int, typer.Option(help="Of the cell state, 8 to 32.", rich_help_panel=_NUMBERS)
-    ] = 16,
-    input_range: Annotated[
-        float | None,
-        typer.Option(
-            help="Largest input; by default from the calibration data, else 8.", rich_help_panel=_NUMBERS
-        ),
-    ] = None,
-    cell_range: Annotated[
-        float | None,
-        typer.Option(
-            help="Where the cell state saturates; by default from the calibration data, else 16.",
-            rich_help_panel=_NUMBERS,
-        ),
-    ] = None,
-    calibrate: Annotated[
-        Path | None,
-        typer.Option(
-            help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x.",
-            rich_help_panel=_NUMBERS,
-        ),
-    ] = None,
+    model: ModelArgument,
+    output: OutputFolderOption,
+    name: NameOption = None,
+    family: FamilyOption = "generic",
+    lanes: LanesOption = 4,
+    macs: MacsOption = 32,
+    beat_in: BeatInOption = 1,
+    beat_out: BeatOutOption = 1,
+    streams: StreamsOption = 1,
+    max_steps: MaxStepsOption = None,
+    weight_bits: WeightBitsOption = 16,
+    data_bits: DataBitsOption = 16,
+    gate_bits: GateBitsOption = None,
+    cell_bits: CellBitsOption = 16,
+    input_range: InputRangeOption = None,
+    cell_range: CellRangeOption = None,
+    calibrate: CalibrateOption = None,
     lstm: LstmOption = None,
     output_tensor: OutputTensorOption = None,
     dense: DenseOption = None,

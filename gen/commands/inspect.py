@@ -22,9 +22,7 @@ __all__ = ["inspect"]
 
 
 def inspect(
-    path: Annotated[
-        Path, typer.Argument(metavar="MODEL|DIR", help="A model file or a build folder.")
-    ],
+    path: Annotated[Path, typer.Argument(metavar="MODEL|DIR", help="A model file or a build folder.")],
     lstm: LstmOption = None,
     output_tensor: OutputTensorOption = None,
     dense: DenseOption = None,
@@ -118,54 +116,14 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
         "cycles": cycles.model_dump(),
         "times": [time.model_dump() for time in times],
     }
-    session.table(
-        f"Build {manifest.name} ({manifest.build_hash[:8]}, rtlstm {manifest.rtlstm_version})",
-        ("", ""),
-        [*((name, str(value)) for name, value in parameters.model_dump(exclude={"pipeline"}).items())],
-    )
-    session.table(
-        "Layers",
-        ("layer", "kind", "inputs", "outputs", "activation", "array", "overhead", "recurrent"),
-        [
-            (
-                layer.name,
-                layer.kind,
-                layer.inputs,
-                layer.outputs,
-                layer.activation if layer.kind == "dense" else "lstm",
-                layer.array_cycles,
-                layer.overhead_cycles,
-                layer.recurrent_cycles,
-            )
-            for layer in layers
-        ],
-        right="  rr rrr",
-    )
+    _show_network(session, manifest)
     session.table(
         "Formats",
         ("quantity", "format", "range", "step"),
         [(f.use, f"s{f.bits}.{f.fraction}", f"+-{f.limit:.6g}", f"{f.step:.4g}") for f in formats],
         right="  rr",
     )
-    session.table(
-        "Program of one step",
-        ("", "operation", "layer", "groups", "columns", "cycles", "items", "fence", "output"),
-        [
-            (
-                index,
-                op.kind,
-                manifest.layers[op.layer].name,
-                op.groups,
-                op.columns,
-                op.groups * op.columns,
-                op.items,
-                "waits" if op.fence else "",
-                "sends" if op.emit else "",
-            )
-            for index, op in enumerate(ops)
-        ],
-        right="r  rrrr",
-    )
+    _show_program(session, manifest)
     session.table(
         "Memory",
         ("memory", "banks", "rows", "width", "bits"),
@@ -187,4 +145,57 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
             for t in times
         ],
         right="rrr",
+    )
+
+
+def _show_network(session: Session, manifest: "Manifest") -> None:
+    from rtlstm.gen.report import layer_reports
+
+    session.table(
+        f"Build {manifest.name} ({manifest.build_hash[:8]}, rtlstm {manifest.rtlstm_version})",
+        ("", ""),
+        [
+            (name.replace("_", " "), "no limit" if value is None else str(value))
+            for name, value in manifest.parameters.model_dump(exclude={"pipeline"}).items()
+        ],
+    )
+    session.table(
+        "Layers",
+        ("layer", "kind", "inputs", "outputs", "activation", "array", "overhead", "recurrent"),
+        [
+            (
+                layer.name,
+                layer.kind,
+                layer.inputs,
+                layer.outputs,
+                layer.activation if layer.kind == "dense" else "lstm",
+                layer.array_cycles,
+                layer.overhead_cycles,
+                layer.recurrent_cycles,
+            )
+            for layer in layer_reports(manifest)
+        ],
+        right="  rr rrr",
+    )
+
+
+def _show_program(session: Session, manifest: "Manifest") -> None:
+    session.table(
+        "Program of one step",
+        ("", "operation", "layer", "groups", "columns", "cycles", "items", "fence", "output"),
+        [
+            (
+                index,
+                op.kind,
+                manifest.layers[op.layer].name,
+                op.groups,
+                op.columns,
+                op.groups * op.columns,
+                op.items,
+                "waits" if op.fence else "",
+                "sends" if op.emit else "",
+            )
+            for index, op in enumerate(manifest.program.ops)
+        ],
+        right="r  rrrr",
     )

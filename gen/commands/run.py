@@ -21,9 +21,7 @@ def run(
         Path, typer.Option("--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), as .npy.")
     ],
     lengths: LengthsOption = None,
-    state: Annotated[
-        Path | None, typer.Option(help="State to begin with: .npz with h and c.")
-    ] = None,
+    state: Annotated[Path | None, typer.Option(help="State to begin with: .npz with h and c.")] = None,
     batch_first: Annotated[
         bool, typer.Option("--batch-first", help="Inputs and outputs have the batch first.")
     ] = False,

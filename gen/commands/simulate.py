@@ -54,8 +54,10 @@ def simulate(
 def _simulator(text: str) -> "Simulator":
     from rtlstm.spec.errors import ConfigurationError
 
-    if text == "verilator" or text == "icarus":
-        return text
+    if text == "verilator":
+        return "verilator"
+    if text == "icarus":
+        return "icarus"
     raise ConfigurationError(f"the simulator must be verilator or icarus, not {text!r}")
 
 

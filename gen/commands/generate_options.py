@@ -1,0 +1,125 @@
+"""Options that ``rtlstm generate`` alone takes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "BeatInOption",
+    "BeatOutOption",
+    "CalibrateOption",
+    "CellBitsOption",
+    "CellRangeOption",
+    "DataBitsOption",
+    "FamilyOption",
+    "GateBitsOption",
+    "InputRangeOption",
+    "LanesOption",
+    "MacsOption",
+    "MaxStepsOption",
+    "ModelArgument",
+    "NameOption",
+    "OutputFolderOption",
+    "StreamsOption",
+    "WeightBitsOption",
+]
+
+_HARDWARE, _NUMBERS = "Hardware", "Numbers"
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An ONNX file, safetensors file or PyTorch state dict.")
+]
+
+OutputFolderOption = Annotated[
+    Path,
+    typer.Option("-o", "--output", metavar="DIR", help="The build folder: new, empty or a build to replace."),
+]
+
+BeatInOption = Annotated[
+    int,
+    typer.Option(
+        help="Input words per transfer; must divide the multipliers per lane.", rich_help_panel=_HARDWARE
+    ),
+]
+
+BeatOutOption = Annotated[
+    int,
+    typer.Option(help="Output words per transfer.", rich_help_panel=_HARDWARE),
+]
+
+CalibrateOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x.",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
+CellBitsOption = Annotated[
+    int,
+    typer.Option(help="Of the cell state, 8 to 32.", rich_help_panel=_NUMBERS),
+]
+
+CellRangeOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Where the cell state saturates; by default from the calibration data, else 16.",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
+DataBitsOption = Annotated[
+    int,
+    typer.Option(help="Of inputs, h and outputs, 4 to 18.", rich_help_panel=_NUMBERS),
+]
+
+FamilyOption = Annotated[
+    str,
+    typer.Option(help="generic, ecp5, ice40, nexus, gowin, xilinx or intel.", rich_help_panel=_HARDWARE),
+]
+
+GateBitsOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Of sigmoid and tanh, 6 to 18; by default those of the data, at least 12.",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
+InputRangeOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Largest input; by default from the calibration data, else 8.", rich_help_panel=_NUMBERS
+    ),
+]
+
+LanesOption = Annotated[
+    int,
+    typer.Option(help="Dot-product engines, a multiple of 4.", rich_help_panel=_HARDWARE),
+]
+
+MacsOption = Annotated[
+    int,
+    typer.Option(help="Multipliers per lane.", rich_help_panel=_HARDWARE),
+]
+
+MaxStepsOption = Annotated[
+    int | None,
+    typer.Option(help="Longest sequence the driver accepts.", rich_help_panel=_HARDWARE),
+]
+
+NameOption = Annotated[
+    str | None,
+    typer.Option(help="Name of the build and its top module; by default from the model file's."),
+]
+
+StreamsOption = Annotated[
+    int,
+    typer.Option(help="Sequences whose state is kept on chip.", rich_help_panel=_HARDWARE),
+]
+
+WeightBitsOption = Annotated[
+    int,
+    typer.Option(help="Of the weights, 2 to 18.", rich_help_panel=_NUMBERS),
+]

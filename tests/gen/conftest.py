@@ -1,0 +1,109 @@
+"""Small models and builds of them, and the command line in this process."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from rtlstm.gen.build import generate_build
+from rtlstm.gen.cli import main
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import Parameters
+
+INPUTS, UNITS, OUTPUTS = 3, 4, 2
+TINY = Parameters(lanes=4, macs=2, streams=2)
+
+
+def rand(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape, scale=0.5).astype(np.float32)
+
+
+def tensors(**changes: np.ndarray) -> dict[str, np.ndarray]:
+    """An LSTM and a dense layer, with PyTorch's names."""
+    return {
+        "lstm.weight_ih_l0": rand(4 * UNITS, INPUTS, seed=1),
+        "lstm.weight_hh_l0": rand(4 * UNITS, UNITS, seed=2),
+        "lstm.bias_ih_l0": rand(4 * UNITS, seed=3),
+        "lstm.bias_hh_l0": rand(4 * UNITS, seed=4),
+        "fc.weight": rand(OUTPUTS, UNITS, seed=5),
+        "fc.bias": rand(OUTPUTS, seed=6),
+        **changes,
+    }
+
+
+def network() -> Network:
+    """The same layers as :func:`tensors`, without a file."""
+    t = tensors()
+    lstm = Lstm(
+        name="lstm",
+        w_ih=t["lstm.weight_ih_l0"],
+        w_hh=t["lstm.weight_hh_l0"],
+        bias=t["lstm.bias_ih_l0"].astype(np.float64) + t["lstm.bias_hh_l0"],
+    )
+    return Network(name="tiny", layers=(lstm, Dense(name="fc", weight=t["fc.weight"], bias=t["fc.bias"])))
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, hidden ones too."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one JSON object on stdout."""
+        value = json.loads(self.out)
+        assert isinstance(value, dict)
+        return value
+
+    def refused(self, *words: str) -> None:
+        """Check that it ended with 2 and one sentence that holds these words."""
+        assert self.code == 2, self.err
+        lines = self.err.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("error: "), self.err
+        for word in words:
+            assert word in lines[0], self.err
+
+
+@pytest.fixture
+def cli(capfd):
+    """Run a command line in this process."""
+
+    def call(*arguments: object) -> Outcome:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "tiny.net.safetensors"
+    safetensors.numpy.save_file(tensors(), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory) -> Path:
+    """A build that no test may change."""
+    folder = tmp_path_factory.mktemp("builds") / "tiny"
+    generate_build(network(), folder, parameters=TINY)
+    return folder

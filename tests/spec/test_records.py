@@ -1,0 +1,126 @@
+"""Network, program and manifest: JSON round trips, validation, layout."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_builds import random_case, random_network
+from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import FAMILIES, Parameters
+
+
+def lstm(inputs: int = 3, units: int = 2, **changes: object) -> Lstm:
+    fields = {
+        "w_ih": np.ones((4 * units, inputs)),
+        "w_hh": np.ones((4 * units, units)),
+        "bias": np.ones(4 * units),
+    }
+    return Lstm(**(fields | changes))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_network_json_round_trip(seed: int) -> None:
+    network = random_network(np.random.default_rng(seed))
+    again = Network.model_validate_json(network.model_dump_json())
+    assert again.model_dump() == network.model_dump()
+    for first, second in zip(network.layers, again.layers, strict=True):
+        if isinstance(first, Lstm):
+            np.testing.assert_array_equal(first.w_ih, second.w_ih)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_manifest_round_trip(seed: int, tmp_path: Path) -> None:
+    manifest = random_case(seed).manifest
+    (tmp_path / "manifest.json").write_text(manifest.to_json())
+    assert Manifest.load(tmp_path) == manifest
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"w_ih": np.ones((7, 3))}, "w_ih must be"),
+        ({"w_hh": np.ones((8, 3))}, "w_hh must have shape"),
+        ({"bias": np.ones(7)}, "bias must have shape"),
+        ({"w_ih": np.full((8, 3), np.inf)}, "24 of 24 are NaN or infinite"),
+        ({"extra": 1}, "Extra inputs"),
+    ],
+)
+def test_bad_layers_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        lstm(**fields)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ((), "begin with an LSTM"),
+        ((Dense(weight=np.ones((2, 3)), bias=np.ones(2)),), "begin with an LSTM"),
+        ((lstm(), Dense(weight=np.ones((2, 3)), bias=np.ones(2))), "reads 3 values"),
+        (
+            (lstm(), Dense(weight=np.ones((3, 2)), bias=np.ones(3)), lstm()),
+            "all LSTM layers must come before",
+        ),
+    ],
+)
+def test_bad_networks_are_refused(layers: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Network(layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lanes": 6}, "lanes must be a multiple of 4 .* not 6; try 8"),
+        ({"lanes": 0}, "lanes"),
+        ({"macs": 0}, "macs"),
+        ({"macs": 6, "beat_in": 4}, r"beat_in \(4\) must divide macs \(6\)"),
+        ({"streams": 0}, "streams"),
+    ],
+)
+def test_bad_parameters_are_refused(fields: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Parameters(**fields)
+
+
+def test_families_choose_the_pipeline() -> None:
+    for family, pipeline in FAMILIES.items():
+        assert Parameters.for_family(family).pipeline == pipeline
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_program_layout_has_no_overlap(seed: int) -> None:
+    """Weights, shifts and parked sums of different operations occupy different rows."""
+    program = random_case(seed).manifest.program
+    weights = [(op.weights, op.groups * op.columns) for op in program.ops]
+    count = [sum(op.items for _ in range(op.groups - 1)) + op.last_items for op in program.ops]
+    shifts = [(op.shifts, items) for op, items in zip(program.ops, count, strict=True)]
+    for rows, total in ((weights, program.weight_rows), (shifts, program.shift_rows)):
+        used = sorted(rows)
+        assert used[0][0] == 0
+        for (first, size), (following, _) in zip(used, used[1:], strict=False):
+            assert first + size == following
+        assert sum(used[-1]) == total
+
+
+def _change(manifest: Manifest, **changes: object) -> str:
+    return json.dumps(json.loads(manifest.to_json()) | changes)
+
+
+def test_bad_manifests_are_refused(tmp_path: Path) -> None:
+    manifest = random_case(3).manifest
+    path = tmp_path / "manifest.json"
+    with pytest.raises(BuildError, match="has no manifest.json"):
+        Manifest.load(tmp_path)
+    for text, message in (
+        ("{", "cannot be read as JSON"),
+        ("[]", "schema version None"),
+        (_change(manifest, schema_version=2), "schema version 2, but this rtlstm reads version 1"),
+        (_change(manifest, name="1x"), "name"),
+        (_change(manifest, name="other"), "was changed after it was generated"),
+    ):
+        path.write_text(text)
+        with pytest.raises(BuildError, match=message):
+            Manifest.load(tmp_path)
