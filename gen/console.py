@@ -70,7 +70,8 @@ class Session:
     ) -> None:
         self._warnings.__exit__(kind, error, trace)
         code = 0 if self.passed else FAILED
-        if isinstance(error, typer.Exit):
+        if isinstance(error, typer.Exit | SystemExit):
+            # rich exits by itself where a table's reader has gone.
             return
         if isinstance(error, BrokenPipeError):
             # Whoever read the output has gone; Python must not complain about it at exit.

@@ -21,7 +21,7 @@ try:
     from picture import draw_picture
     from results import Results
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
     from rtlstm.gen.build import generate_build
     from rtlstm.gen.frontends import read_model
@@ -37,7 +37,8 @@ except ModuleNotFoundError as missing:
     sys.exit(2)
 
 CALIBRATION_SECONDS = 20.0
-DEFAULT_SECONDS = {"verilator": 20.0, "icarus": 2.0}
+DEFAULT_SECONDS = {"verilator": 60.0, "icarus": 1.0}
+"""Speech that goes through the RTL: all of it, unless the simulator is slow."""
 SETTINGS = QuantizationSettings()
 NARROW_SETTINGS = QuantizationSettings(weight_bits=8)
 PARAMETERS = Parameters(lanes=4, macs=32)
@@ -54,7 +55,8 @@ class Stages:
             TimeElapsedColumn(),
             console=Console(stderr=True),
         )
-        self._name = ""
+        self._stages: dict[str, TaskID] = {}
+        self._current: TaskID | None = None
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -72,15 +74,18 @@ class Stages:
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show that ``done`` of ``total`` parts of a stage are done; a new name ends the last stage."""
-        if what != self._name:
+        stage = self._stages.get(what)
+        if stage is None or stage != self._current:
             self._finish()
-            self._progress.add_task(what, total=total)
-            self._name = what
-        self._progress.update(self._progress.task_ids[-1], completed=done, total=total)
+        if stage is None:
+            stage = self._stages[what] = self._progress.add_task(what, total=total)
+        self._current = stage
+        self._progress.update(stage, completed=done, total=total)
 
     def _finish(self) -> None:
-        for task in self._progress.tasks[-1:]:
-            self._progress.update(task.id, completed=task.total)
+        for task in self._progress.tasks:
+            if task.id == self._current:
+                self._progress.update(task.id, completed=task.total)
 
 
 def measure(
@@ -139,7 +144,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds",
         type=float,
-        help="speech to run through the RTL: more than 0, up to 60; 20 by default, 2 with icarus",
+        help="speech to run through the RTL: more than 0, up to 60; 60 by default, 1 with icarus",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     chosen = parser.parse_args(arguments)

@@ -28,6 +28,7 @@ CHUNK = 512
 CONTEXT = 64
 STEPS_PER_SECOND = RATE / CHUNK
 
+_RUNTIME: Any = onnxruntime  # its names are not typed
 _STATE = (1, 1, 128)
 _PROBABILITY = "speech_probs"
 
@@ -91,13 +92,11 @@ def chunk_audio(audio: Floats) -> Floats:
     return np.concatenate([context, new], axis=1)
 
 
-def _session(model: onnx.ModelProto) -> Any:
-    options = onnxruntime.SessionOptions()
+def _session(model: Any) -> Any:
+    options = _RUNTIME.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return _RUNTIME.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def run_float_model(path: Path, audio: Floats, tap: str) -> Recording:
@@ -112,9 +111,7 @@ def run_float_model(path: Path, audio: Floats, tap: str) -> Recording:
     model.graph.output.append(onnx.helper.make_tensor_value_info(tap, onnx.TensorProto.FLOAT, None))
     zero = np.zeros(_STATE, dtype=np.float32)
     chunks = chunk_audio(audio)
-    probability, features = _session(model).run(
-        [_PROBABILITY, tap], {"input": chunks, "h": zero, "c": zero}
-    )
+    probability, features = _session(model).run([_PROBABILITY, tap], {"input": chunks, "h": zero, "c": zero})
     return Recording(
         audio=audio[: len(chunks) * CHUNK],
         features=features.reshape(len(chunks), -1),
@@ -150,7 +147,7 @@ def time_peer(path: Path, recording: Recording, tap: str, warm_up: int = 300) ->
     session = _session(cut_model(onnx.load(str(path)), tap, width))
 
     def value(*shape: int) -> Any:
-        return onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype=np.float32))
+        return _RUNTIME.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype=np.float32))
 
     x, y = value(1, 1, width), value(1)
     states = [(value(*_STATE), value(*_STATE)) for _ in range(2)]

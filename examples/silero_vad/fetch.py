@@ -97,9 +97,7 @@ def ensure_asset(asset: Asset, folder: Path) -> Path:
             part.write_bytes(data)
             os.replace(part, path)
     except OSError as error:
-        raise ToolError(
-            f"{path} must be writable ({error}); set RTLSTM_CACHE to a folder that is"
-        ) from None
+        raise ToolError(f"{path} must be writable ({error}); set RTLSTM_CACHE to a folder that is") from None
     return path
 
 

@@ -142,9 +142,7 @@ def _intervals(accelerator: Accelerator) -> set[int]:
     return set(np.diff(device.last_cycles.offered)[_SETTLE - 1 :].tolist())
 
 
-def _latencies(
-    accelerator: Accelerator, manifest: Manifest, x: NDArray[np.floating]
-) -> tuple[int, int]:
+def _latencies(accelerator: Accelerator, manifest: Manifest, x: NDArray[np.floating]) -> tuple[int, int]:
     """Return the LATENCY register after a first step, and after one whose recurrent part was ready."""
     with accelerator.stream() as stream:
         stream.step(x)

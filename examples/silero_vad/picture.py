@@ -28,7 +28,9 @@ def draw_picture(
     time = (np.arange(len(rtl)) + 0.5) * seconds
     reference, audio = reference[: len(rtl)], audio[: len(rtl) * CHUNK]
     figure = Figure(figsize=(12, 7.2), dpi=130, layout="constrained")
-    wave, probability, decision, error = figure.subplots(4, 1, sharex=True, height_ratios=[2.2, 2.6, 0.9, 1.4])
+    wave, probability, decision, error = figure.subplots(
+        4, 1, sharex=True, height_ratios=[2.2, 2.6, 0.9, 1.4]
+    )
     figure.suptitle("silero VAD: the float model and the core's RTL on real speech", fontsize=14)
 
     _draw_wave(wave, audio)
@@ -57,7 +59,9 @@ def draw_picture(
     for axes in (wave, probability, decision, error):
         axes.spines[["top", "right"]].set_visible(False)
     figure.align_ylabels()
-    figure.legend(*probability.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    figure.legend(
+        *probability.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False
+    )
     figure.savefig(path)
 
 

@@ -66,11 +66,23 @@ class Results:
         flips = max(accuracy.flips for accuracy in both)
         narrow = self.narrow_accuracy.flips / self.narrow_accuracy.steps
         return [
-            Gate("RTL = golden model, every word", f"{self.words_different} differ", not self.words_different),
-            Gate("cycles = prediction", "equal" if predicted == measured else "differ", predicted == measured),
+            Gate(
+                "RTL = golden model, every word", f"{self.words_different} differ", not self.words_different
+            ),
+            Gate(
+                "cycles = prediction", "equal" if predicted == measured else "differ", predicted == measured
+            ),
             Gate("16-bit weights: no flips", str(flips), flips == 0),
-            Gate(f"16-bit weights: |dp| <= {_MOST_DIFFERENCE}", f"{difference:.4f}", difference <= _MOST_DIFFERENCE),
-            Gate(f"8-bit weights: flips <= {_MOST_NARROW_FLIPS:.1%}", f"{narrow:.2%}", narrow <= _MOST_NARROW_FLIPS),
+            Gate(
+                f"16-bit weights: |dp| <= {_MOST_DIFFERENCE}",
+                f"{difference:.4f}",
+                difference <= _MOST_DIFFERENCE,
+            ),
+            Gate(
+                f"8-bit weights: flips <= {_MOST_NARROW_FLIPS:.1%}",
+                f"{narrow:.2%}",
+                narrow <= _MOST_NARROW_FLIPS,
+            ),
         ]
 
     @property
@@ -105,7 +117,10 @@ class Results:
         return [
             ("network", f"{', '.join(layers)}; 1 step = 32 ms of speech"),
             ("formats (sBITS.FRACTION)", formats),
-            ("calibrated on", f"first {_seconds(self.calibration_steps)} of the speech"),
+            (
+                "calibrated on",
+                f"the first {_seconds(self.calibration_steps)} of {_seconds(self.accuracy.steps)} of speech",
+            ),
             ("lanes x macs", f"{parameters.lanes} x {parameters.macs} = {macs} multipliers"),
         ]
 
@@ -113,8 +128,14 @@ class Results:
         cycles, rtl = self.manifest.cycles, self.rtl
         found = " to ".join(str(value) for value in sorted({*rtl.intervals[:1], *rtl.intervals[-1:]}))
         return [
-            ("cycles, warm step latency", f"predicted {cycles.step_latency_cycles}, measured {rtl.warm_latency}"),
-            ("cycles, first step latency", f"predicted {cycles.cold_latency_cycles}, measured {rtl.cold_latency}"),
+            (
+                "cycles, warm step latency",
+                f"predicted {cycles.step_latency_cycles}, measured {rtl.warm_latency}",
+            ),
+            (
+                "cycles, first step latency",
+                f"predicted {cycles.cold_latency_cycles}, measured {rtl.cold_latency}",
+            ),
             ("cycles, steps back to back", f"predicted {cycles.step_interval_cycles}, measured {found}"),
             (
                 f"RTL ({self.simulator}), {_seconds(len(rtl.y))}",

@@ -11,11 +11,14 @@ import safetensors.numpy
 
 from rtlstm.gen.build import generate_build
 from rtlstm.gen.cli import main
+from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
 INPUTS, UNITS, OUTPUTS = 3, 4, 2
 TINY = Parameters(lanes=4, macs=2, streams=2)
+NARROW = QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=8, cell_bits=12)
+"""Small tables: a four-state simulator loads them quickly."""
 
 
 def rand(*shape: int, seed: int = 0) -> np.ndarray:
@@ -105,5 +108,5 @@ def model(tmp_path_factory) -> Path:
 def pristine(tmp_path_factory) -> Path:
     """A build that no test may change."""
     folder = tmp_path_factory.mktemp("builds") / "tiny"
-    generate_build(network(), folder, parameters=TINY)
+    generate_build(network(), folder, parameters=TINY, settings=NARROW)
     return folder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import TINY, network, snapshot
+from conftest import NARROW, TINY, network, snapshot
 
 import rtlstm.gen.build
 from rtlstm.gen.build import generate_build
@@ -32,16 +32,16 @@ def test_a_build_holds_what_the_design_says(pristine):
 
 
 def test_same_input_same_bytes(pristine, tmp_path):
-    generate_build(network(), tmp_path / "elsewhere" / "again", parameters=TINY)
+    generate_build(network(), tmp_path / "elsewhere" / "again", parameters=TINY, settings=NARROW)
     assert snapshot(tmp_path / "elsewhere" / "again") == snapshot(pristine)
 
 
 @pytest.mark.parametrize("seed", ["1", "4242"])
 def test_same_bytes_whatever_the_hash_seed(pristine, tmp_path, seed):
     code = (
-        "import sys; from pathlib import Path; from conftest import TINY, network;"
+        "import sys; from pathlib import Path; from conftest import NARROW, TINY, network;"
         "from rtlstm.gen.build import generate_build;"
-        "generate_build(network(), Path(sys.argv[1]), parameters=TINY)"
+        "generate_build(network(), Path(sys.argv[1]), parameters=TINY, settings=NARROW)"
     )
     paths = [str(Path(__file__).parent), *(path for path in sys.path if path)]
     environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(paths)}

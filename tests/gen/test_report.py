@@ -63,8 +63,8 @@ def test_without_calibration_data_the_assumptions_are_stated():
 
 
 def test_limited_values_are_counted():
-    report, _, _ = make(CALIBRATION, input_range=0.5, cell_range=0.25)
-    assert report.accuracy.input_saturations == np.count_nonzero(np.abs(CALIBRATION) > 0.5)
+    report, quantised, _ = make(CALIBRATION, input_range=0.9, cell_range=0.25)
+    assert report.accuracy.input_saturations == quantised.numerics.input.saturated(CALIBRATION) > 0
     assert 0 < report.accuracy.cell_saturations <= report.accuracy.cell_values == 50 * 2 * 4
 
 
