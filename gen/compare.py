@@ -16,9 +16,9 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
-from rtlstm.spec.schedule import Timeline
+from rtlstm.spec.schedule import offer_cycles
 
-__all__ = ["Comparison", "Simulator", "compare", "predict_offers", "random_input"]
+__all__ = ["Comparison", "Simulator", "compare", "random_input"]
 
 Simulator = Literal["verilator", "icarus"]
 
@@ -144,37 +144,12 @@ def _describe(different: NDArray[Any], y: NDArray[Any], expected: NDArray[Any]) 
     return f"y[{', '.join(map(str, where))}] is {y[where]}, but the golden model says {expected[where]}"
 
 
-def predict_offers(manifest: Manifest, streams: IntArray) -> IntArray:
-    """Return the cycle in which each step offers its last output beat.
-
-    Cycle 0 accepts the first input beat. ``streams`` names each step's stream; every stream's
-    state was reset or written just before.
-    """
-    program, parameters = manifest.program, manifest.parameters
-    beats = -(-program.inputs // parameters.beat_in)
-    timeline = Timeline(program, parameters)
-    warm: set[int] = set()
-    released: list[int] = []
-    offered: list[int] = []
-    accepted = -1
-    for index, stream in enumerate(streams.tolist()):
-        begins = accepted + 1
-        if index >= 2:
-            # The input buffer holds two steps: the next goes where the last but one was read.
-            begins = max(begins, released[index - 2] + 1)
-        accepted = begins + beats - 1
-        free, done = timeline.step(accepted, cold=stream not in warm)
-        warm.add(stream)
-        released.append(free)
-        offered.append(done)
-    return np.array(offered, dtype=np.int64)
-
-
 def _compare_cycles(manifest: Manifest, exchanges: list[tuple[IntArray, StepCycles]]) -> tuple[int, int, int]:
     """Return predicted and measured cycles, and how many steps were not offered as predicted."""
     predicted = measured = late = 0
     for streams, cycles in exchanges:
-        expected = predict_offers(manifest, streams)
+        program, parameters = manifest.program, manifest.parameters
+        expected = np.array(offer_cycles(program, parameters, len(streams), streams=streams.tolist()))
         found = cycles.offered - cycles.begun[0]
         predicted, measured = predicted + int(expected[-1]), measured + int(found[-1])
         late += int(np.count_nonzero(expected != found))

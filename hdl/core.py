@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.drain import Drain
 from rtlstm.hdl.gate_unit import GateUnit
-from rtlstm.hdl.lane import Lane
+from rtlstm.hdl.lane import lane_instance
 from rtlstm.hdl.layouts import DelayLine, stream_bits, token_layout
 from rtlstm.hdl.pipeline import storage
 from rtlstm.hdl.ports import InputBuffer, OutputQueue
@@ -33,11 +33,6 @@ class Core(wiring.Component):
 
     Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`,
     exact. Ports: ``docs/ports.md``.
-
-    Raises
-    ------
-    ConfigurationError
-        Never here: a manifest that exists can be built.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -136,7 +131,7 @@ class Core(wiring.Component):
         window, token = self._window, tokens.at(self._summed)
         totals, entries = [], []
         for index in range(self._manifest.parameters.lanes):
-            m.submodules[f"lane{index}"] = lane = Lane(self._manifest)
+            lane = lane_instance(m, self._manifest, f"lane{index}")
             selected = window.bank == index
             m.d.comb += [
                 lane.address.eq(self._sequencer.weight_row),

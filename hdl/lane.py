@@ -1,13 +1,13 @@
 """A lane: one weight bank, ``macs`` multipliers, an adder tree and an accumulator."""
 
-from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.hdl import ClockSignal, Instance, Module, Mux, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.pipeline import delay, read_twice, storage
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Lane"]
+__all__ = ["Lane", "lane_instance", "lane_module"]
 
 
 class Lane(wiring.Component):
@@ -37,20 +37,7 @@ class Lane(wiring.Component):
         self._parameters = manifest.parameters
         self._numerics = manifest.numerics
         self._rows = manifest.program.weight_rows
-        word = self._parameters.macs * self._numerics.weight_bits
-        super().__init__(
-            {
-                "address": In(range(self._rows)),
-                "vector": In(self._parameters.macs * self._numerics.data_bits),
-                "add": In(1),
-                "first": In(1),
-                "total": Out(signed(self._numerics.accumulator.bits)),
-                "weights": Out(word),
-                "write": In(1),
-                "write_row": In(range(self._rows)),
-                "write_data": In(word),
-            }
-        )
+        super().__init__(_signature(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -95,3 +82,40 @@ def _named(m: Module, value: Value, name: str) -> Signal:
     signal = Signal(value.shape(), name=name)
     m.d.comb += signal.eq(value)
     return signal
+
+
+def lane_module(manifest: Manifest) -> str:
+    """Name of the Verilog module that all lanes of a build are instances of."""
+    return f"{manifest.name}_lane"
+
+
+def lane_instance(m: Module, manifest: Manifest, name: str) -> wiring.PureInterface:
+    """Add an instance of the build's lane module; return its ports."""
+    lane = _signature(manifest).create(path=(name,))
+    ports = {
+        f"{'i' if member.flow is In else 'o'}_{path[0]}": value
+        for path, member, value in lane.signature.flatten(lane)
+    }
+    m.submodules[name] = Instance(
+        lane_module(manifest), i_clk=ClockSignal(), i_rst=ResetSignal(), **ports
+    )
+    return lane
+
+
+def _signature(manifest: Manifest) -> wiring.Signature:
+    parameters, numerics = manifest.parameters, manifest.numerics
+    rows = manifest.program.weight_rows
+    word = parameters.macs * numerics.weight_bits
+    return wiring.Signature(
+        {
+            "address": In(range(rows)),
+            "vector": In(parameters.macs * numerics.data_bits),
+            "add": In(1),
+            "first": In(1),
+            "total": Out(signed(numerics.accumulator.bits)),
+            "weights": Out(word),
+            "write": In(1),
+            "write_row": In(range(rows)),
+            "write_data": In(word),
+        }
+    )

@@ -1,13 +1,15 @@
-"""Conversion of a component to one portable Verilog file."""
+"""Conversion of components to one portable Verilog file."""
 
+from collections.abc import Mapping
 from importlib.resources import files
 
-from amaranth import Elaboratable
 from amaranth._toolchain.yosys import YosysError, find_yosys
 from amaranth.back import rtlil
 from amaranth.hdl import Value
+from amaranth.lib import wiring
 
 from rtlstm.hdl.core import Core
+from rtlstm.hdl.lane import Lane, lane_module
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 
@@ -16,9 +18,7 @@ __all__ = ["core_to_verilog", "to_verilog"]
 # Processes become assignments and flip-flops, because Icarus leaves some combinational always
 # blocks at X.
 SCRIPT = """
-read_rtlil <<rtlil
-{rtlil}
-rtlil
+{modules}
 proc
 opt_clean
 memory_collect
@@ -26,18 +26,22 @@ write_verilog -noattr
 """
 
 
-def to_verilog(component: Elaboratable, name: str, ports: list[Value]) -> str:
-    """Convert a component; the same component gives the same text.
+def to_verilog(components: Mapping[str, wiring.Component]) -> str:
+    """Convert components to modules of these names; the same ones give the same text.
 
     Raises
     ------
     ToolError
         If Yosys is missing or refuses the design.
     """
-    text = rtlil.convert(component, name=name, ports=ports, emit_src=False)
+    modules = []
+    for name, component in components.items():
+        ports = [Value.cast(value) for _, _, value in component.signature.flatten(component)]
+        text = rtlil.convert(component, name=name, ports=ports, emit_src=False)
+        modules.append(f"read_rtlil <<rtlil\n{text}\nrtlil")
     try:
         yosys = find_yosys(lambda version: version >= (0, 40))
-        verilog = yosys.run(["-q", "-"], SCRIPT.format(rtlil=text))
+        verilog = yosys.run(["-q", "-"], SCRIPT.format(modules="\n".join(modules)))
     except YosysError as error:
         raise ToolError(f"Yosys could not write Verilog: {error}") from None
     return str(verilog) + files("rtlstm.hdl").joinpath("memory.v").read_text()
@@ -45,9 +49,8 @@ def to_verilog(component: Elaboratable, name: str, ports: list[Value]) -> str:
 
 def core_to_verilog(manifest: Manifest) -> str:
     """Generate the Verilog of a manifest's core; the top module has the manifest's name."""
-    core = Core(manifest)
-    ports = [value for _, _, value in core.signature.flatten(core)]
-    text = to_verilog(core, manifest.name, [Value.cast(port) for port in ports])
+    # All lanes are alike: one module serves them, which keeps conversion quick and the file small.
+    text = to_verilog({manifest.name: Core(manifest), lane_module(manifest): Lane(manifest)})
     head = (
         f"// {manifest.name}: LSTM core, {manifest.parameters.lanes} lanes x "
         f"{manifest.parameters.macs} multipliers.\n"

@@ -120,14 +120,14 @@ def run_rtl(
             # Limited inputs are counted and shown in the table.
             warnings.simplefilter("ignore", SaturationWarning)
             for begin in range(0, len(features), CHUNK_STEPS):
+                if report:
+                    report("stream speech through the RTL", begin, len(features))
                 start = time.perf_counter()
                 outputs.append(stream.steps(features[begin : begin + CHUNK_STEPS])[:, 0])
                 elapsed += time.perf_counter() - start
                 intervals.update(_intervals(accelerator))
                 h, c = stream.state_integers
                 states.append((np.asarray(h).reshape(-1), np.asarray(c).reshape(-1)))
-                if report:
-                    report("stream speech through the RTL", begin, len(features))
         cold, warm = _latencies(accelerator, manifest, features[0])
     if report:
         report("stream speech through the RTL", len(features), len(features))

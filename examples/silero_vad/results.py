@@ -167,7 +167,7 @@ class Results:
         return [
             (
                 f"simulation ({self.simulator})",
-                f"{speed:.0f} steps/s = {speed / STEPS_PER_SECOND:.1f} x real time",
+                f"{speed:.3g} steps/s = {speed / STEPS_PER_SECOND:.3g} x real time",
             ),
             (
                 "core, one step",

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import subprocess
-import sys
 import tarfile
 import wave
 import zipfile
@@ -11,20 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-
-pytest.importorskip("onnxruntime")
-pytest.importorskip("matplotlib")
-onnx = pytest.importorskip("onnx")
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "silero_vad"))
-
 import demo
 import features
 import fetch
 import measure
+import numpy as np
+import onnx
 import picture
+import pytest
 import results
 
 from rtlstm.gen.quantise import quantise
@@ -38,14 +31,14 @@ def asset(data: bytes, option: str = "--only-binary") -> fetch.Asset:
     return fetch.Asset("it.bin", "data/it.bin", hashlib.sha256(data).hexdigest(), option)
 
 
-def no_pip(*arguments: Any, **options: Any) -> Any:
+def no_pip(*_: Any, **__: Any) -> Any:
     raise AssertionError("pip must not be called")
 
 
 def fake_pip(archive: str, member: str, data: bytes) -> Any:
     """Stand in for pip: put an archive with one member into the folder asked for."""
 
-    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         path = Path(command[command.index("--dest") + 1]) / archive
         if archive.endswith(".whl"):
             with zipfile.ZipFile(path, "w") as wheel:
@@ -91,11 +84,11 @@ class TestFetch:
     @pytest.mark.parametrize("archive", ["silero_vad-1.whl", "silero_vad-1.tar.gz"])
     def test_missing_member(self, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(subprocess, "run", fake_pip(archive, "other", b"right"))
-        with pytest.raises(InputError, match="must hold data/it.bin"):
+        with pytest.raises(InputError, match=r"must hold data/it\.bin"):
             fetch.ensure_asset(asset(b"right"), tmp_path)
 
     def test_pip_failure(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def offline(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        def offline(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
             return subprocess.CompletedProcess(command, 1, "", "WARNING: retry\nERROR: no network\nnote\n")
 
         monkeypatch.setattr(subprocess, "run", offline)
@@ -117,7 +110,7 @@ class TestFeatures:
 
     def test_read_speech_wrong_rate(self, tmp_path: Path) -> None:
         path = write_wave(tmp_path / "a.wav", np.zeros(9), rate=8000)
-        with pytest.raises(InputError, match="must hold 16000 Hz.*not 8000 Hz"):
+        with pytest.raises(InputError, match=r"must hold 16000 Hz.*not 8000 Hz"):
             features.read_speech(path)
 
     def test_read_speech_not_a_wave_file(self, tmp_path: Path) -> None:
@@ -281,7 +274,7 @@ class TestDemo:
     def test_failed_download_is_one_sentence(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def offline(report: Any) -> Any:
+        def offline(_: Any) -> Any:
             raise ToolError("no network")
 
         monkeypatch.setattr(demo, "fetch_silero", offline)

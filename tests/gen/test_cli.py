@@ -364,8 +364,9 @@ def test_simulate(cli, pristine, x_file, tmp_path):
 
 @needs_icarus
 def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
-    predict = rtlstm.gen.compare.predict_offers
-    monkeypatch.setattr(rtlstm.gen.compare, "predict_offers", lambda *given: predict(*given) + 1)
+    predict = rtlstm.gen.compare.offer_cycles
+    late = lambda *given, **named: [cycle + 1 for cycle in predict(*given, **named)]  # noqa: E731
+    monkeypatch.setattr(rtlstm.gen.compare, "offer_cycles", late)
     result = cli("simulate", pristine, "--simulator", "icarus", "--steps", "3")
     assert result.code == 1
     assert "FAILED" in result.out
