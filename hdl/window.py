@@ -87,7 +87,12 @@ class Window(wiring.Component):
         reading, wait = Signal(), Signal(range(READ_WAIT + 1))
         m.d.comb += [
             self.active.eq(reading | (self.bus_valid & to_window)),
-            self.bus_ready.eq(~reading & (~to_window | self.idle)),
+            # After a row was written, other requests wait for the cycle in which that shows.
+            self.bus_ready.eq(
+                ~reading
+                & (~to_window | self.idle)
+                & ((address == Register.DATA) | ~self.write.any())
+            ),
         ]
         accepted = self.bus_valid & self.bus_ready
         last_word = word == words

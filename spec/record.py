@@ -15,7 +15,10 @@ def describe_validation(error: ValidationError) -> str:
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"])
         what = item["msg"].removeprefix("Value error, ")
-        parts.append(f"{where}: {what}" if where else what)
+        given = item["input"]
+        if isinstance(given, bool | int | float | str) and item["type"] != "value_error":
+            what = what.replace("Input should be", "must be") + f", not {given!r}"
+        parts.append(f"{where}: {what}" if where and where not in what else what)
     return "; ".join(parts)
 
 
@@ -34,9 +37,7 @@ class Record(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise ConfigurationError(
-                f"{type(self).__name__} is not valid: {describe_validation(error)}"
-            ) from None
+            raise ConfigurationError(describe_validation(error)) from None
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated again."""

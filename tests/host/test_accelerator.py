@@ -220,11 +220,13 @@ def test_flags(small):
     device.write(Register.COMMAND, [Command.STATE_WRITTEN])
     assert flags() == 2
     device.exchange(np.array([1]), small.inputs(1))
-    device.write(Register.SELECT, [Region.CELLS << 28])
-    device.write(Register.ROW, [0])
-    assert flags() == 0
-    device.write(Register.DATA, [0])  # of stream 0, but the hardware does not tell
-    assert flags() == 2
+    for region, expected in ((Region.CELLS, 0), (Region.SHIFTS, 2)):
+        device.write(Register.SELECT, [region << 28])
+        device.write(Register.ROW, [0])
+        word = device.read(Register.DATA)
+        device.write(Register.ROW, [0])
+        device.write(Register.DATA, word)
+        assert flags() == expected
     device.write(Register.COMMAND, [Command.RESET])
     assert flags() == 3
 

@@ -1,0 +1,106 @@
+# make demo and make test work from a fresh clone: they set up all they need.
+# PYTHON     the interpreter that makes .venv (3.11 or newer)
+# PYTEST     more options for pytest, e.g. make test PYTEST='-k golden'
+# RTLSTM_CACHE (environment)   where built simulators are kept; by default the user's cache folder
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+PYTEST ?=
+# Two processes: most tests are Python on one core, and a simulator's build keeps two busy anyway.
+JOBS ?= 2
+
+FOLDERS := spec hdl sim host boards gen
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# Pinned, since on Linux a new release of torch pulls gigabytes of GPU libraries without being
+# asked. The build without them is taken where the package index has it.
+TORCH := torch==2.13.0
+
+TOOLS := iverilog g++ make perl
+
+.PHONY: help setup system demo test test-all lint types layers clean FORCE
+
+help:
+	@echo 'make demo      the worked example: model in, hardware proven, speech found'
+	@echo 'make test      lint, types, layers and the tests (make test-all: the slow ones too)'
+	@echo 'make setup     .venv with the tools for development; the others call it'
+	@echo 'make clean     remove what was built; built simulators stay in the cache'
+
+setup: build/setup-dev
+
+# build/ holds the links of a strict editable install: the stamps beside them go when they go.
+build/setup-dev: pyproject.toml build/files $(VENV)/pyvenv.cfg
+	@echo 'setting up $(VENV) for development'
+	@$(PIP) install -q '$(TORCH)+cpu' 2>/dev/null || $(PIP) install -q '$(TORCH)'
+	@PYTHONWARNINGS=ignore $(PIP) install -q -e '.[dev]' --config-settings editable_mode=strict
+	@touch build/setup-demo $@
+
+build/setup-demo: pyproject.toml build/files $(VENV)/pyvenv.cfg
+	@echo 'setting up $(VENV) for the demo'
+	@PYTHONWARNINGS=ignore $(PIP) install -q -e '.[demo]' --config-settings editable_mode=strict
+	@touch $@
+
+# The set of files, not what they say: a strict editable install links each file by name.
+build/files: FORCE
+	@mkdir -p build
+	@find $(FOLDERS) -type f ! -name '*.pyc' | LC_ALL=C sort > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+$(VENV)/pyvenv.cfg: | system
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -q --upgrade pip
+
+system:
+	@missing=(); \
+	for tool in $(TOOLS); do command -v "$$tool" >/dev/null || missing+=("$$tool"); done; \
+	if ! command -v $(PYTHON) >/dev/null; then missing+=(python3 python3-venv); \
+	elif ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then missing+=(python3-venv); fi; \
+	if (( $${#missing[@]} )); then \
+	  apt=(); \
+	  if command -v apt-get >/dev/null; then \
+	    if (( EUID == 0 )); then apt=(apt-get); \
+	    elif sudo -n true 2>/dev/null; then apt=(sudo -n apt-get); fi; \
+	  fi; \
+	  if (( ! $${#apt[@]} )); then \
+	    echo "Install $${missing[*]} with your system's package manager, then run make again." >&2; exit 1; \
+	  fi; \
+	  echo "installing $${missing[*]}"; \
+	  "$${apt[@]}" update -qq >/dev/null && \
+	  DEBIAN_FRONTEND=noninteractive "$${apt[@]}" install -qq -y --no-install-recommends "$${missing[@]}" >/dev/null || \
+	  { echo "Install $${missing[*]} by hand: apt-get could not." >&2; exit 1; }; \
+	fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'Install Python 3.11 or newer and name it, for example make test PYTHON=python3.12.' >&2; exit 1; }
+
+demo: system build/setup-demo
+	@$(BIN)/python examples/silero_vad/demo.py
+
+lint: build/setup-dev
+	@$(BIN)/ruff check --quiet .
+	@echo 'lint: ok'
+
+# The paths of the installed links are turned into the files' own.
+types: build/setup-dev
+	@$(BIN)/mypy $(addprefix -p rtlstm.,$(FOLDERS)) | sed 's,^build/__editable__[^/]*/rtlstm/,,'
+
+layers: build/setup-dev
+	@$(BIN)/lint-imports --no-logo --no-cache > build/layers.log || { cat build/layers.log; exit 1; }
+	@echo 'layers: ok'
+
+# pytest goes last, and so does its summary.
+test: system lint types layers
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
+
+test-all: system lint types layers
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' $(PYTEST)
+
+clean:
+	rm -rf build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,80 @@
+"""Registers and flags: golden device and RTL answer alike."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_builds import Case, random_case
+from rtlstm.host import Accelerator
+from rtlstm.host.transport import Transport
+from rtlstm.spec.registers import IDENTITY, Command, Region, Register
+
+
+def pick_case() -> Case:
+    """A case with several streams."""
+    seeds = range(500, 600)
+    return next(
+        case
+        for case in (random_case(seed, sizes=(2, 3, 5)) for seed in seeds)
+        if case.manifest.parameters.streams == 3
+    )
+
+
+def flags(device: Transport) -> list[int]:
+    found = []
+    for stream in range(3):
+        device.write(Register.STREAM, [stream])
+        found.append(int(device.read(Register.FLAGS)[0]))
+    return found
+
+
+def rewrite(device: Transport, region: Region) -> None:
+    """Write a region's first row with what it holds."""
+    device.write(Register.SELECT, [region << 28])
+    device.write(Register.ROW, [0])
+    words = device.read(Register.DATA, WORDS[region])
+    device.write(Register.ROW, [0])
+    device.write(Register.DATA, words)
+    assert device.read(Register.ROW)[0] == 1
+    assert device.read(Register.SELECT)[0] == region << 28
+
+
+WORDS: dict[Region, int] = {}
+
+
+def play(accelerator: Accelerator, case: Case) -> list[object]:
+    """Do what a host may do; return everything the registers say on the way."""
+    device = accelerator.device.transport
+    WORDS.update({region: layout.words for region, layout in accelerator.manifest.regions.items()})
+    said: list[object] = [flags(device)]
+    one = np.array([1])
+    for _ in range(2):
+        device.exchange(one, case.x[:1])
+        device.read(Register.CYCLES, 4 * case.manifest.cycles.step_interval_cycles)
+        said += [flags(device), int(device.read(Register.LATENCY)[0])]
+    device.exchange(np.array([2, 1, 2, 0]), case.x[:1].repeat(4, axis=0))
+    for region in (Region.CELLS, Region.VECTORS, Region.WEIGHTS, Region.SHIFTS, Region.TANH):
+        rewrite(device, region)
+        said.append(flags(device))
+        device.exchange(np.array([0, 1, 2]), case.x[:1].repeat(3, axis=0))
+        said.append(flags(device))
+    device.write(Register.STREAM, [2])
+    for command in (Command.STATE_WRITTEN, Command.RESET, 0, 7):
+        device.write(Register.COMMAND, [command])
+        said.append(flags(device))
+        device.write(Register.STREAM, [2])
+    registers = (Register.ID, Register.BUILD, Register.STREAM, Register.STEPS)
+    said += [int(device.read(register)[0]) for register in registers]
+    said.append(int(device.read(Register.CELL_SATURATIONS)[0]))
+    return said
+
+
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+def test_registers_answer_alike(backend: str, tmp_path: Path) -> None:
+    case = pick_case()
+    case.write(tmp_path)
+    with Accelerator.open(tmp_path, backend="golden") as golden:
+        expected = play(golden, case)
+    assert expected[-5] == IDENTITY
+    with Accelerator.open(tmp_path, backend=backend) as accelerator:
+        assert play(accelerator, case) == expected

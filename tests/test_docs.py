@@ -1,0 +1,215 @@
+"""Runs what README.md, docs/ and the examples' pages tell the reader to type.
+
+A page's fenced blocks run in the page's order, in a folder of its own that has ``model.onnx``,
+``x.npy`` (12 steps of 4 inputs) and a link to ``examples``:
+
+- ``sh``: all lines are commands.
+- ``console``: lines after ``$ `` are commands, the others are what they print. ``...`` stands for
+  anything; blanks are not compared. A command with no output shown is only run. Without any ``$ ``
+  all lines are commands.
+- ``python``: one program, continued from block to block; with ``>>>`` it is a doctest.
+
+A command that ``ELSEWHERE`` knows is not run here; the file named there must have it.
+"""
+
+import contextlib
+import doctest
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+
+ELSEWHERE = {
+    # A pattern for the whole command: the file that runs it, and what stands there.
+    r"make test": (".ci/run", "make --no-print-directory test"),
+    r"make demo": ("Makefile", "examples/silero_vad/demo.py"),
+    r"pip install ('?\.\S*|.*rtlstm.*)": ("tests/test_packaging.py", '"install"'),
+    r"git clone .*|cd rtlstm": (".ci/run", "fresh clone"),
+}
+
+FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    found = []
+    for match in FENCE.finditer(text):
+        indent, language, body = match.groups()
+        lines = (line.removeprefix(indent) for line in body.splitlines(keepends=True))
+        if language in ("sh", "console", "python"):
+            found.append(Block(page, text[: match.start()].count("\n") + 1, language, "".join(lines)))
+    return found
+
+
+def commands(block: Block) -> Iterator[tuple[str, str]]:
+    """Yield each command of a ``sh`` or ``console`` block and what it is said to print."""
+    text = re.sub(r" *\\\n(?:> )? *", " ", block.text)
+    if block.language == "sh" or not re.search(r"^\$ ", text, re.MULTILINE):
+        yield from ((line, "") for line in text.splitlines() if line.strip())
+        return
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+def elsewhere(command: str) -> bool:
+    bare = re.sub(r"\s+#.*$", "", command)
+    for pattern, (file, text) in ELSEWHERE.items():
+        if re.fullmatch(pattern, bare):
+            assert text in (ROOT / file).read_text(), f"{file} does not run {command!r} any more"
+            return True
+    return bare.startswith("#")
+
+
+def run_shell(block: Block, folder: Path) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "COLUMNS": "110", "NO_COLOR": "1", "TERM": "dumb"}
+    for command, expected in commands(block):
+        if elsewhere(command):
+            continue
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.returncode == 0, f"{block.place}: {command}\n{done.stdout}"
+        if expected.strip():
+            agrees = doctest.OutputChecker().check_output(expected, done.stdout, FLAGS)
+            said = f"{block.place}: {command}\nis said to print\n{expected}"
+            assert agrees, f"{said}\nbut prints\n{done.stdout}"
+
+
+def run_python(block: Block, names: dict[str, object]) -> None:
+    if ">>> " in block.text:
+        test = doctest.DocTestParser().get_doctest(block.text, names, block.place, None, block.line)
+        test.globs = names
+        report: list[str] = []
+        failed = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append, clear_globs=False)
+        assert not failed.failed, "".join(report)
+    else:
+        # Blank lines in front make the line numbers of a failure the page's own.
+        exec(compile("\n" * block.line + block.text, str(block.page), "exec"), names)
+
+
+def run_page(page: Path, folder: Path) -> None:
+    names: dict[str, object] = {"__name__": "page"}
+    with contextlib.chdir(folder):
+        for block in blocks(page):
+            if block.language == "python":
+                run_python(block, names)
+            else:
+                run_shell(block, folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with what the pages may take for granted."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    rng = np.random.default_rng(1)
+    inputs, hidden = 4, 8
+    arrays = {
+        "W": rng.normal(0, 0.4, (1, 4 * hidden, inputs)),
+        "R": rng.normal(0, 0.4, (1, 4 * hidden, hidden)),
+        "B": rng.normal(0, 0.1, (1, 8 * hidden)),
+    }
+    graph = helper.make_graph(
+        [helper.make_node("LSTM", ["x", "W", "R", "B"], ["y"], hidden_size=hidden)],
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["T", "N", inputs])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["T", 1, "N", hidden])],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in arrays.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "model.onnx")
+    np.save(tmp_path / "x.npy", rng.normal(0, 1, (12, 1, inputs)).astype(np.float32))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_page_does_what_it_says(page: Path, folder: Path):
+    run_page(page, folder)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path):
+    links = [link for link in LINK.findall(page.read_text()) if not re.match(r"[a-z]+:", link)]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+GOOD = """
+```console
+$ echo one \\
+>   two; echo three
+one ...
+three
+$ test -f model.onnx
+$ make test
+```
+```sh
+echo 5 > five
+```
+```python
+from pathlib import Path
+
+five = int(Path("five").read_text())
+```
+```python
+>>> five + 1
+6
+```
+"""
+
+
+def test_good_page_passes(folder: Path):
+    page = folder / "page.md"
+    page.write_text(GOOD)
+    assert len(blocks(page)) == 4
+    run_page(page, folder)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "console\n$ echo one\ntwo",
+        "console\nfalse",
+        "sh\nfalse | cat",
+        "python\n>>> 1 + 1\n3",
+        "python\nassert False",
+    ],
+)
+def test_wrong_page_fails(tmp_path: Path, body: str):
+    page = tmp_path / "page.md"
+    page.write_text(f"```{body}\n```\n")
+    with pytest.raises(AssertionError):
+        run_page(page, tmp_path)

@@ -1,0 +1,89 @@
+"""The house rules that no linter knows: who may import what, and what a module shows."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("spec", "hdl", "sim", "host", "boards", "gen")
+MODULES = sorted(
+    path
+    for name in FOLDERS
+    for path in (ROOT / name).rglob("*.py")
+    if path.name != "__init__.py" and not path.name.startswith("_")
+)
+
+OUTSIDE = {
+    "rtlstm.spec": {"numpy", "pydantic"},
+    "rtlstm.host": {"numpy", "pydantic"},
+    "rtlstm.hdl": {"numpy", "amaranth"},
+    "rtlstm.sim": {"numpy", "cocotb", "cocotb_tools"},
+}
+"""Packages from outside that each part may import, at the top of a module or later."""
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph("rtlstm", include_external_packages=True, cache_dir=None)
+
+
+def test_layers_hold():
+    program = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([program, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("part", OUTSIDE)
+def test_part_imports_only_its_packages(graph: grimp.ImportGraph, part: str):
+    modules = {part} | graph.find_descendants(part)
+    found = {name for module in modules for name in graph.find_modules_directly_imported_by(module)}
+    outside = {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"rtlstm"}
+    assert outside <= OUTSIDE[part]
+
+
+@pytest.mark.parametrize("module", ["rtlstm.sim.golden", "rtlstm.sim.reference"])
+def test_model_stands_on_the_spec_alone(graph: grimp.ImportGraph, module: str):
+    found = graph.find_modules_directly_imported_by(module)
+    inside = {name for name in found if name.startswith("rtlstm.")}
+    assert inside
+    assert all(name.startswith("rtlstm.spec.") for name in inside)
+
+
+def test_folders_are_no_packages_of_their_own():
+    # `import hdl` would make a second copy of rtlstm.hdl, whose classes are not the first's.
+    for name in FOLDERS:
+        found = importlib.util.find_spec(name)
+        places = [Path(place).resolve() for place in found.submodule_search_locations or []] if found else []
+        assert ROOT / name not in places
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_module_lists_what_it_offers(path: Path):
+    defined: set[str] = set()
+    public: set[str] = set()
+    listed: list[str] | None = None
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            public |= {node.name} if not node.name.startswith("_") else set()
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            defined |= {alias.asname or alias.name for alias in node.names}
+        else:
+            stored = [name for name in ast.walk(node) if isinstance(name, ast.Name)]
+            defined |= {name.id for name in stored if isinstance(name.ctx, ast.Store)}
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            listed = ast.literal_eval(node.value)
+    assert listed is not None, "has no __all__"
+    assert set(listed) - defined - public == set(), "lists what it has not"
+    assert public - set(listed) == set(), "has what it does not list"
+
+
+def test_changelog_begins_with_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(r"^## \[(.+?)\]", text, re.MULTILINE)[1] == version("rtlstm")

@@ -1,0 +1,79 @@
+"""The wheel: it has every file of the house, and its driver needs numpy and pydantic alone."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("spec", "hdl", "sim", "host", "boards", "gen")
+
+# Imports of other packages fail. The environment's own rtlstm is further down the path.
+DRIVER = """
+import sys
+allowed = {"rtlstm", "numpy", "pydantic", "pydantic_core", "annotated_types", "typing_extensions",
+           "typing_inspection"} | sys.stdlib_module_names
+class Alone:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in allowed and not name.startswith("_sysconfigdata"):
+            raise ModuleNotFoundError(f"{name} must not be imported", name=name)
+sys.meta_path.insert(0, Alone())
+sys.path.insert(0, sys.argv[1])
+import rtlstm.host
+print(rtlstm.host.__file__)
+"""
+
+
+def run(*command: object, folder: Path) -> str:
+    done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Built from a copy: in place, files that were deleted since would come along from build/.
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet")
+    run(*pip, "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", folder, ".", folder=source)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Path:
+    folder = wheel.parent / "installed"
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    run(*pip, "--no-deps", "--no-index", "--target", folder, wheel, folder=wheel.parent)
+    return folder
+
+
+def test_wheel_has_every_file(wheel: Path):
+    files = (path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file())
+    expected = {f"rtlstm/{path.relative_to(ROOT).as_posix()}" for path in files if path.suffix != ".pyc"}
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert found == expected
+
+
+def test_driver_needs_numpy_and_pydantic_alone(installed: Path):
+    file = run(sys.executable, "-I", "-c", DRIVER, installed, folder=installed)
+    assert Path(file.strip()).is_relative_to(installed)
+
+
+def test_every_entry_point_loads(installed: Path):
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from importlib.metadata import distributions\n"
+        "found = next(d for d in distributions(path=[sys.argv[1]]) if d.name == 'rtlstm')\n"
+        "print(*(point.name for point in found.entry_points if point.load()))\n"
+    )
+    names = run(sys.executable, "-I", "-c", program, installed, folder=installed).split()
+    assert {"rtlstm", "golden", "verilator", "icarus"} <= set(names)
