@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
 from rtlstm.gen.build import generate_build
 from rtlstm.gen.frontends import read_model
 from rtlstm.gen.quantise import QuantizationSettings

@@ -1,0 +1,1 @@
+"""From a model to a build: front ends, quantiser, report, command line."""

@@ -31,7 +31,7 @@ KEYWORDS = frozenset(
     tranif0 tranif1 tri tri0 tri1 triand trior trireg type typedef union unique unique0 unsigned until
     until_with untyped use uwire var vectored virtual void wait wait_order wand weak weak0 weak1 while
     wildcard wire with within wor xnor xor
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Keywords of Verilog and SystemVerilog (tools read the one as the other)."""
 

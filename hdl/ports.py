@@ -62,7 +62,8 @@ class InputBuffer(wiring.Component):
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
         since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
-        left, row, slot = Signal(range(beats), init=beats - 1), Signal(range(words)), Signal(range(macs // beat))
+        left = Signal(range(beats), init=beats - 1)
+        row, slot = Signal(range(words)), Signal(range(macs // beat))
         accepted = self.x_valid & self.x_ready
         ends_word = slot == macs // beat - 1
         data = Signal(width)

@@ -1,0 +1,1 @@
+"""Golden model, float reference, simulators and the verification bench."""

@@ -31,7 +31,7 @@ _PERIOD = 2
 """Simulator steps per clock cycle."""
 
 
-class _Failure(Exception):
+class _CheckError(Exception):
     """A check of the scenario does not hold."""
 
 
@@ -61,7 +61,7 @@ class _Player:
         """Let a failure in any task end the scenario."""
         try:
             await work
-        except _Failure as failure:
+        except _CheckError as failure:
             self.failures.append(str(failure))
             self.finished.set()
 
@@ -82,7 +82,7 @@ class _Player:
         await self.edge
         while (value := signal.value) != 1:
             if value != 0:
-                raise _Failure(f"{name} is {value} while {self.doing}")
+                raise _CheckError(f"{name} is {value} while {self.doing}")
             await RisingEdge(signal)
             await self.edge
 
@@ -115,7 +115,7 @@ class _Player:
             await self.bus("after")
             undue.cancel()
         if not self.failures and self.words < scenario["y"].size:
-            raise _Failure(f"only {self.words} words were compared")
+            raise _CheckError(f"only {self.words} words were compared")
         self.finished.set()
 
     async def bus(self, when: str) -> None:
@@ -193,9 +193,9 @@ class _Player:
                 beats.append(await self.take(step, last))
                 where = f"step {step}, beat {number}"
                 if dut.y_stream.value != stream:
-                    raise _Failure(f"{where}: y_stream must be {stream}, not {dut.y_stream.value}")
+                    raise _CheckError(f"{where}: y_stream must be {stream}, not {dut.y_stream.value}")
                 if dut.y_last.value != int(last):
-                    raise _Failure(f"{where}: y_last must be {int(last)}, not {dut.y_last.value}")
+                    raise _CheckError(f"{where}: y_last must be {int(last)}, not {dut.y_last.value}")
             self.compare(step, beats)
         dut.y_ready.value = 0
 
@@ -213,17 +213,17 @@ class _Player:
             dut.y_ready.value = int(ready)
             await self.edge
             if dut.y_valid.value != 1 or dut.y_data.value != data:
-                raise _Failure(f"step {step}: y changed or was withdrawn before it was taken")
+                raise _CheckError(f"step {step}: y changed or was withdrawn before it was taken")
         self.progress += 1
         if not data.is_resolvable:
-            raise _Failure(f"step {step}: y_data has X or Z bits: {data}")
+            raise _CheckError(f"step {step}: y_data has X or Z bits: {data}")
         return f"{data.to_unsigned():x}"
 
     def compare(self, step: int, beats: list[str]) -> None:
         shape = self.shape
         words = unpack_beats(beats, shape.beat_out, shape.data_bits).reshape(-1)
         if words[shape.outputs :].any():
-            raise _Failure(f"step {step}: words of y past the last output must be 0")
+            raise _CheckError(f"step {step}: words of y past the last output must be 0")
         found = sign_extend(words[: shape.outputs], shape.data_bits)
         expected = self.scenario["y"][step]
         self.words += shape.outputs
@@ -248,7 +248,7 @@ class _Player:
         if wrong.size:
             step = int(wrong[0])
             must = rule or f"it must be {expected[step]}"
-            raise _Failure(
+            raise _CheckError(
                 f"{what} of step {step} is {found[step]} cycles, {must} ({wrong.size} steps differ)"
             )
 
@@ -258,7 +258,7 @@ class _Player:
             await RisingEdge(self.dut.y_valid)
         await self.edge
         if self.dut.y_valid.value == 1:
-            raise _Failure("y offers a result after the last step's")
+            raise _CheckError("y offers a result after the last step's")
 
     def result(self) -> dict[str, Any]:
         return {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
+
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host.packing import pack

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from random_builds import Case, random_case
+
 from rtlstm.host import Accelerator
 from rtlstm.host.packing import pack
 from rtlstm.host.state import StateLayout

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Dense, Lstm, Network

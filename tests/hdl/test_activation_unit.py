@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from rtlstm.hdl.activation import Activation
 from rtlstm.hdl.verilog import to_verilog
 from rtlstm.sim.toolchain import icarus

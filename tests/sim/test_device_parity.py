@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from random_builds import Case, random_case
+
 from rtlstm.host import Accelerator
 from rtlstm.host.transport import Transport
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from random_builds import random_case
+
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float

@@ -3,6 +3,7 @@
 import mpmath
 import numpy as np
 import pytest
+
 from rtlstm.spec.activation import ActivationTable, correctly_rounded, design_table
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format

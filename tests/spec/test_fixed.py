@@ -8,6 +8,7 @@ import pytest
 from apytypes import APyFixed, OverflowMode, QuantizationMode
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, round_shift, saturate
 

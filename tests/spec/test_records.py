@@ -1,11 +1,13 @@
 """Network, program and manifest: JSON round trips, validation, layout."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from random_builds import random_case, random_network
+
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
@@ -100,7 +102,7 @@ def test_program_layout_has_no_overlap(seed: int) -> None:
     for rows, total in ((weights, program.weight_rows), (shifts, program.shift_rows)):
         used = sorted(rows)
         assert used[0][0] == 0
-        for (first, size), (following, _) in zip(used, used[1:], strict=False):
+        for (first, size), (following, _) in pairwise(used):
             assert first + size == following
         assert sum(used[-1]) == total
 
