@@ -61,7 +61,7 @@ system:
 	@missing=(); \
 	for tool in $(TOOLS); do command -v "$$tool" >/dev/null || missing+=("$$tool"); done; \
 	if ! command -v $(PYTHON) >/dev/null; then missing+=(python3 python3-venv); \
-	elif ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then missing+=(python3-venv); fi; \
+	elif $(PYTHON) -c '' 2>/dev/null && ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then missing+=(python3-venv); fi; \
 	if (( $${#missing[@]} )); then \
 	  apt=(); \
 	  if command -v apt-get >/dev/null; then \

@@ -20,6 +20,7 @@ from rtlstm.spec.registers import Region
 __all__ = [
     "CLOCKS_MHZ",
     "BuildReport",
+    "CycleReport",
     "FormatReport",
     "LayerReport",
     "MemoryReport",
