@@ -12,6 +12,7 @@ from rtlstm.host import Accelerator
 from rtlstm.host.transport import Progress, open_transport
 from rtlstm.sim.devices import SimulatedDevice
 from rtlstm.sim.ports import StepCycles
+from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
@@ -99,8 +100,15 @@ def compare(
     Returns
     -------
     What was found, and the RTL's outputs; ``x`` and the outputs as in ``Accelerator.run``.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to compare, or ``x`` does not fit the build.
     """
     manifest = Manifest.load(folder)
+    if 0 in np.shape(x):
+        raise InputError(f"x must hold at least one step of one sequence to compare, not shape {np.shape(x)}")
     with Accelerator.open(folder, "golden") as golden:
         expected_y, expected_state = golden.run(x, lengths)
     device = cast(SimulatedDevice, open_transport(simulator, folder, manifest, progress))
@@ -116,6 +124,11 @@ def compare(
     states = list(zip(_flat(expected_state), _flat(state), strict=True))
     different = np.argwhere(y != expected_y)
     predicted, measured, late = _compare_cycles(manifest, recorder.exchanges)
+    first = _describe("y", y, expected_y)
+    for index, (expected, found) in enumerate(states):
+        first = first or _describe(f"final state array {index}", found, expected)
+    if late and not first:
+        first = f"step {late[0][0]} is offered in cycle {late[0][1]}, but was predicted for {late[0][2]}"
     result = Comparison(
         simulator=simulator,
         sequences=1 if y.ndim == 2 else y.shape[1],
@@ -124,10 +137,10 @@ def compare(
         output_different=len(different),
         state_words=sum(left.size for left, _ in states),
         state_different=sum(int(np.count_nonzero(left != right)) for left, right in states),
-        first_difference=_describe(different, y, expected_y),
+        first_difference=first,
         cycles_predicted=predicted,
         cycles_measured=measured,
-        cycles_different=late,
+        cycles_different=len(late),
         seconds=round(seconds, 6),
     )
     return result, y
@@ -137,20 +150,30 @@ def _flat(state: tuple[Any, Any]) -> list[NDArray[Any]]:
     return [array for part in state for array in (part if isinstance(part, tuple) else (part,))]
 
 
-def _describe(different: NDArray[Any], y: NDArray[Any], expected: NDArray[Any]) -> str:
+def _describe(name: str, found: NDArray[Any], expected: NDArray[Any]) -> str:
+    different = np.argwhere(found != expected)
     if not len(different):
         return ""
     where = tuple(int(index) for index in different[0])
-    return f"y[{', '.join(map(str, where))}] is {y[where]}, but the golden model says {expected[where]}"
+    index = ", ".join(map(str, where))
+    return f"{name}[{index}] is {found[where]}, but the golden model says {expected[where]}"
 
 
-def _compare_cycles(manifest: Manifest, exchanges: list[tuple[IntArray, StepCycles]]) -> tuple[int, int, int]:
-    """Return predicted and measured cycles, and how many steps were not offered as predicted."""
-    predicted = measured = late = 0
+def _compare_cycles(
+    manifest: Manifest, exchanges: list[tuple[IntArray, StepCycles]]
+) -> tuple[int, int, list[tuple[int, int, int]]]:
+    """Return predicted and measured cycles, and (step, found, predicted) where they differ."""
+    predicted = measured = steps = 0
+    late = []
+    program, parameters = manifest.program, manifest.parameters
     for streams, cycles in exchanges:
-        program, parameters = manifest.program, manifest.parameters
-        expected = np.array(offer_cycles(program, parameters, len(streams), streams=streams.tolist()))
-        found = cycles.offered - cycles.begun[0]
-        predicted, measured = predicted + int(expected[-1]), measured + int(found[-1])
-        late += int(np.count_nonzero(expected != found))
+        expected = offer_cycles(program, parameters, len(streams), streams=streams.tolist())
+        found = (cycles.offered - cycles.begun[0]).tolist()
+        predicted, measured = predicted + expected[-1], measured + found[-1]
+        late += [
+            (steps + step, got, want)
+            for step, (got, want) in enumerate(zip(found, expected, strict=True))
+            if got != want
+        ]
+        steps += len(streams)
     return predicted, measured, late

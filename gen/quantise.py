@@ -15,7 +15,7 @@ from pydantic import Field
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, run_float
 from rtlstm.spec.activation import design_table
-from rtlstm.spec.errors import InputError
+from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import (
@@ -36,6 +36,8 @@ Floats = NDArray[np.float64]
 
 _CALIBRATION_STEPS = 2048
 """Steps of the calibration data that the search for the cell range runs."""
+_SUM_BITS, _WEIGHT_REACH = 46, 20
+"""Widest partial sums, and largest power of two in a weight, that are built."""
 _SEARCH_BITS = 16
 """Least widths in that search, so that it sees the cell's rounding and not the weights'."""
 
@@ -102,8 +104,7 @@ class _Quantiser:
         gate_bits = settings.gate_bits or max(12, bits)
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
         self.hidden = Format(bits=bits, fraction=bits - 1)
-        # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
-        self.input = Format.covering(bits, input_range * (1.0 - 2.0 ** (1 - bits)))
+        self.input = Format.covering(bits, input_range)
         self.argument_bits = min(gate_bits + 2, 20)
 
     def preactivation(self, magnitude: float) -> Format:
@@ -155,6 +156,22 @@ class _Quantiser:
         finest = target + self.settings.data_bits + 10
         return np.where(most > 0, np.minimum(scale + fraction, finest), target)
 
+    def _check_reach(
+        self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int
+    ) -> None:
+        """Refuse a layer whose sums no accumulator holds."""
+        total, most = np.abs(bias), float(np.abs(bias).max())
+        for weights, fraction in parts:
+            total = total + np.abs(weights).sum(axis=1) * 2.0 ** (self.settings.data_bits - 1 - fraction)
+            most = max(most, float(np.abs(weights).max()))
+        needed = math.frexp(float(total.max()))[1] + target + 1
+        if needed > _SUM_BITS or math.frexp(most)[1] > _WEIGHT_REACH:
+            raise ConfigurationError(
+                f"layer {name!r} has weights and biases up to {most:g}, whose sums need {needed} "
+                f"bits, but weights may reach 2**{_WEIGHT_REACH} and sums have at most {_SUM_BITS} "
+                "bits; check the model, or rescale its input"
+            )
+
     def integers(
         self, shapes: tuple[LayerShape, ...], preactivation: Format
     ) -> tuple[list[QuantizedLayer], int]:
@@ -168,6 +185,7 @@ class _Quantiser:
                 parts = [(layer.w_ih, source.fraction), (layer.w_hh, self.hidden.fraction)]
             else:
                 parts = [(layer.weight, source.fraction)]
+            self._check_reach(layer.name, parts, layer.bias, target)
             scales = [self._row_scales(weights, fraction, target) for weights, fraction in parts]
             plans.append((layer, parts, target, scales))
             source = shape.output
@@ -264,24 +282,31 @@ def quantise(
         If the formats asked for cannot be built.
     """
     settings = settings or QuantizationSettings()
+    # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
+    last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
     if calibration is None:
-        input_range = settings.input_range or DEFAULT_INPUT_RANGE
+        input_range = (settings.input_range or DEFAULT_INPUT_RANGE) * last_code
         preactivation, ranges = _bounds(network, input_range)
         quantiser = _Quantiser(network, settings, input_range)
         return quantiser.build(ranges, preactivation, settings.cell_range or DEFAULT_CELL_RANGE)
     x = check_calibration(network, calibration)
     reference = run_float(network, x)
-    largest = float(np.abs(x).max()) or 1.0
-    quantiser = _Quantiser(network, settings, settings.input_range or largest)
+    stated = settings.input_range
+    input_range = (float(np.abs(x).max()) or 1.0) if stated is None else stated * last_code
+    quantiser = _Quantiser(network, settings, input_range)
     ranges = tuple(1.25 * reach for reach in reference.layers)
     if settings.cell_range is not None:
         return quantiser.build(ranges, reference.preactivation * 1.25, settings.cell_range)
-    reach = _search_cell_range(network, settings, x, reference)
+    reach = _search_cell_range(network, settings, input_range, x, reference)
     return quantiser.build(ranges, reference.preactivation * 1.25, reach)
 
 
 def _search_cell_range(
-    network: Network, settings: QuantizationSettings, x: Floats, reference: FloatResult
+    network: Network,
+    settings: QuantizationSettings,
+    input_range: float,
+    x: Floats,
+    reference: FloatResult,
 ) -> float:
     """Try the powers of two up to the cell's largest magnitude; keep the most accurate."""
     steps = min(len(x), max(1, _CALIBRATION_STEPS // x.shape[1]))
@@ -290,7 +315,7 @@ def _search_cell_range(
         data_bits=max(settings.data_bits, _SEARCH_BITS),
         gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
     )
-    quantiser = _Quantiser(network, fine, float(np.abs(x).max()) or 1.0)
+    quantiser = _Quantiser(network, fine, input_range)
     ranges = tuple(1.25 * reach for reach in reference.layers)
     integers = quantiser.input.to_integers(x[:steps])
     errors: dict[float, float] = {}

@@ -91,7 +91,7 @@ class Drain(wiring.Component):
         )
         count = Signal(range(max(op.items for op in program.ops) + 1), reset_less=True)
         last_count = Signal.like(count, reset_less=True)
-        remaining = Signal.like(count)
+        remaining = Signal.like(count, reset_less=False)
         in_last_group = Signal(reset_less=True)
         flags = Signal(len(ITEM_FLAGS), reset_less=True)
 

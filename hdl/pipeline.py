@@ -10,13 +10,10 @@ from rtlstm.spec.parameters import ceil_log2
 __all__ = ["ReadPort", "WritePort", "delay", "lookup", "read_twice", "storage"]
 
 
-def delay(m: Module, value: Value, cycles: int, *, reset: bool = False) -> Value:
-    """Return ``value`` as it was ``cycles`` clock cycles ago.
-
-    Datapath values carry no reset; pass ``reset=True`` for control bits that must start at 0.
-    """
+def delay(m: Module, value: Value, cycles: int) -> Value:
+    """Return a datapath value as it was ``cycles`` clock cycles ago; it carries no reset."""
     for _ in range(cycles):
-        later = Signal(value.shape(), reset_less=not reset, name=f"{_name(value)}_d")
+        later = Signal(value.shape(), reset_less=True, name=f"{_name(value)}_d")
         m.d.sync += later.eq(value)
         value = later
     return value

@@ -230,10 +230,7 @@ class Sequencer(wiring.Component):
                 self._settle.eq(program.settle),
             ]
         with m.If(stepped):
-            m.d.sync += [
-                self._fresh.bit_select(self._current_stream(), 1).eq(0),
-                self._blank.eq(0),
-            ]
+            m.d.sync += self._fresh.bit_select(self._current_stream(), 1).eq(0)
         with m.If(self._cold):
             m.d.sync += self._blank.eq(self._fresh.bit_select(self.input_stream, 1))
         with m.If(prepared):

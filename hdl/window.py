@@ -28,7 +28,7 @@ class Window(wiring.Component):
     active : Out(1), row : Out(32), bank : Out(16)
         The window is wanted or open: address registers follow ``row``.
     write : Out(8)
-        One bit per region: store ``write_data_<region>`` in ``row`` of ``bank``.
+        One bit per region: store ``write_data`` in ``row`` of ``bank``.
     write_data, read_data : Out, In
         A row of the widest region; narrower ones use its low bits.
     region : Out(4)

@@ -271,7 +271,7 @@ class Accelerator:
                     stream, [part[member] for part in batch.h], [part[member] for part in batch.c]
                 )
         lengths = batch.lengths[members]
-        # Step by step, one of each stream: one stream's work fills another's wait.
+        # Step by step, one of each stream, so that all advance together.
         step, column = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
         chosen = (step, members[column])
         y[chosen] = device.exchange(streams[column], batch.x[chosen])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
 __all__ = ["Format", "IntArray", "round_shift", "saturate"]
@@ -50,13 +51,23 @@ class Format(Record):
 
     @classmethod
     def covering(cls, bits: int, magnitude: float) -> "Format":
-        """Return the finest format of ``bits`` bits that holds ``+-magnitude`` unsaturated."""
+        """Return the finest format of ``bits`` bits that holds ``+-magnitude`` unsaturated.
+
+        Raises
+        ------
+        ConfigurationError
+            If no format with 32 or fewer integer bits beyond its own does.
+        """
         if not magnitude > 0.0:
             return cls(bits=bits, fraction=bits - 1)
         fraction = bits - 1 - math.ceil(math.log2(magnitude))
         while round(math.ldexp(magnitude, fraction)) > (1 << (bits - 1)) - 1:
             fraction -= 1
-        return cls(bits=bits, fraction=max(-32, min(fraction, 64)))
+        if fraction < -32:
+            raise ConfigurationError(
+                f"a range of {magnitude:g} is too large for {bits} bits; rescale the data"
+            )
+        return cls(bits=bits, fraction=min(fraction, 64))
 
     @property
     def maximum(self) -> int:

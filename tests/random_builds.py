@@ -58,6 +58,10 @@ class Case:
         return y, results
 
 
+TINY = (1, 2, 3, 4)
+"""Sizes at which a layer is a single row group and drains are longer than columns."""
+
+
 def random_network(rng: Generator, sizes: tuple[int, ...] = SIZES) -> Network:
     """Draw 1 to 3 LSTM layers and 0 to 2 dense layers."""
     width = int(rng.choice(sizes))
@@ -105,7 +109,7 @@ def _settings(rng: Generator) -> QuantizationSettings:
 def _parameters(rng: Generator) -> Parameters:
     macs = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 12, 16]))
     return Parameters(
-        lanes=int(rng.choice([4, 8, 12, 16, 20])),
+        lanes=int(rng.choice([4, 8, 12, 16, 20, 32])),
         macs=macs,
         beat_in=int(rng.choice([beat for beat in range(1, macs + 1) if macs % beat == 0])),
         beat_out=int(rng.integers(1, 6)),
@@ -127,7 +131,13 @@ def random_case(seed: int, sizes: tuple[int, ...] = SIZES, steps: int = 4) -> Ca
             break
         except ConfigurationError:
             continue
-    manifest = Manifest.create(f"random{seed}", network.shapes, _parameters(rng), network.numerics)
+    return make_case(seed, network, _parameters(rng), steps)
+
+
+def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, steps: int) -> Case:
+    """Draw states, stalls and ``steps`` steps (and one for each stream) for a network."""
+    rng = np.random.default_rng(seed)
+    manifest = Manifest.create(f"random{seed}", network.shapes, parameters, network.numerics)
     streams = manifest.parameters.streams
     order = np.concatenate([np.arange(streams), rng.integers(0, streams, size=steps)])
     rng.shuffle(order)

@@ -187,6 +187,8 @@ class _Reader:
         module = self.modules[node.target] if node.op == "call_module" else None
         axes = apply_node(TorchStep(node, self._label(node), where, module, axes, self.chain), name)
         core = name in ("Linear", "Conv1d") or name.rstrip("_") in ("relu", "sigmoid", "tanh")
+        if name == "dropout" and node.op != "call_module":
+            _check_dropout(node, where)
         why = "ignored in inference" if name == "dropout" else ""
         self.report.node(self._label(node), self._kind(node), "core" if core else "shape", why)
         return node, axes
@@ -355,3 +357,14 @@ class _Reader:
             called = any(node.op == "call_module" and node.target == name for node in self.nodes)
             if leaf and name not in known and not called and list(module.parameters()):
                 self.report.node(name, type(module).__name__, "outside", "not used by forward")
+
+
+def _check_dropout(node: Any, where: str) -> None:
+    """Functional dropout is active unless it is told otherwise, whatever ``eval()`` says."""
+    named = [node.kwargs[key] for key in ("training", "train") if key in node.kwargs]
+    given = list(node.args[2:3]) or named
+    if given != [False]:
+        raise ModelError(
+            f"{where}: training must be False, not {given[0] if given else 'left to its default, True'}; "
+            "write F.dropout(x, p, self.training) and call eval() on the model, or use nn.Dropout"
+        )

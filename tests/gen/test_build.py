@@ -12,6 +12,7 @@ from conftest import NARROW, TINY, network, snapshot
 
 import rtlstm.gen.build
 from rtlstm.gen.build import generate_build
+from rtlstm.gen.compare import compare
 from rtlstm.gen.names import KEYWORDS, check_build_name, derive_build_name
 from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.host import Accelerator
@@ -167,3 +168,8 @@ def test_unfit_names_are_refused(name):
 
 def test_keywords_hold_those_of_both_languages():
     assert {"module", "reg", "logic", "always_ff", "uwire"} <= KEYWORDS
+
+
+def test_comparing_nothing_is_refused(pristine):
+    with pytest.raises(InputError, match=r"at least one step of one sequence to compare, not shape \(4, 0, 3\)"):
+        compare(pristine, np.zeros((4, 0, 3)), simulator="icarus")

@@ -276,3 +276,27 @@ def test_torchscript_file_is_refused(tmp_path):
     torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "net.pt"))
     with pytest.raises(ModelError, match="TorchScript archives are not supported"):
         read_model(tmp_path / "net.pt")
+
+
+@pytest.mark.parametrize(
+    ("drop", "message"),
+    [
+        (lambda y: F.dropout(y, 0.5), "must be False, not True"),
+        (lambda y: F.dropout(y, 0.5, True), "must be False, not True"),
+        (lambda y: F.dropout(y, p=0.5, training=False), None),
+    ],
+)
+def test_functional_dropout_must_be_off(drop, message):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.linear = nn.LSTM(I, H), nn.Linear(H, O)
+
+        def forward(self, x):
+            return self.linear(drop(self.lstm(x)[0]))
+
+    if message is None:
+        assert len(read_model(Net().eval()).network.layers) == 2
+    else:
+        with pytest.raises(ModelError, match=message):
+            read_model(Net().eval())

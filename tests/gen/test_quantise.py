@@ -98,3 +98,24 @@ def test_unbuildable_formats_are_refused() -> None:
     settings = QuantizationSettings(data_bits=16, gate_bits=8)
     with pytest.raises(ConfigurationError, match="gates have 16 to 18 bits"):
         quantise(network(), settings)
+
+
+@pytest.mark.parametrize(
+    ("scale", "bias", "message"),
+    [
+        (1e12, 0.0, "layer 'lstm' has weights and biases up to"),
+        (1e300, 0.0, "layer 'lstm' has weights and biases up to"),
+        (1.0, -1e14, "layer 'lstm' has weights and biases up to 1e\\+14"),
+    ],
+)
+def test_sums_too_large_to_build_are_refused(scale: float, bias: float, message: str) -> None:
+    source = network(scale).layers[0]
+    lstm = source.replace(bias=source.bias + bias)
+    with pytest.raises(ConfigurationError, match=message):
+        quantise(Network(layers=(lstm,)))
+
+
+def test_calibration_at_a_power_of_two_is_not_limited() -> None:
+    x = np.full((10, 5), 8.0)
+    quantised = quantise(network(), calibration=x)
+    assert quantised.numerics.input.saturated(x) == 0

@@ -1,0 +1,23 @@
+"""The demo's gates on the real network and real speech; downloads both, so it is a slow test."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).resolve().parents[2] / "examples" / "silero_vad" / "demo.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("simulator", "seconds"), [("verilator", 60), ("icarus", 1)])
+def test_demo_passes_its_gates(simulator: str, seconds: int, tmp_path: Path) -> None:
+    command = [sys.executable, str(DEMO), "--json", "--simulator", simulator]
+    command += ["--seconds", str(seconds), "-o", str(tmp_path / "demo")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    gates = found["gates"]
+    assert len(gates) >= 5
+    assert all(gate["passed"] for gate in gates)

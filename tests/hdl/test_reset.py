@@ -1,0 +1,117 @@
+"""A reset in any cycle of a step: nothing comes out, and the next step is right."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_builds import make_case
+
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.host.packing import pack
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.toolchain import icarus
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.registers import Register
+
+BENCH = """
+module bench;
+  reg clk = 0, rst = 1, x_valid = 0, bus_valid = 0;
+  reg [7:0] x_data, x [0:{inputs}-1];
+  reg [3:0] bus_address;
+  reg [31:0] bus_data;
+  reg [35:0] bus [0:{words}-1];
+  wire [7:0] y_data;
+  wire x_ready, y_valid, y_last, bus_ready;
+  integer i, k, beats, phantom;
+  dut dut (.clk(clk), .rst(rst), .x_data(x_data), .x_stream(1'b0), .x_valid(x_valid),
+    .x_ready(x_ready), .y_data(y_data), .y_valid(y_valid), .y_last(y_last), .y_ready(1'b1),
+    .bus_address(bus_address), .bus_write(1'b1), .bus_data(bus_data), .bus_valid(bus_valid),
+    .bus_ready(bus_ready));
+  task tick; begin #1 clk = 1; #1 clk = 0; end endtask
+  task send; begin
+    for (i = 0; i < {inputs}; i = i + 1) begin
+      x_data = x[i]; x_valid = 1; #1;
+      while (!x_ready) tick;
+      tick;
+    end
+    x_valid = 0;
+  end endtask
+  initial begin
+    $readmemh("bus.hex", bus);
+    $readmemh("x.hex", x);
+    tick; tick; rst = 0; tick;
+    for (k = 0; k < {words}; k = k + 1) begin
+      {{bus_address, bus_data}} = bus[k]; bus_valid = 1; #1;
+      while (!bus_ready) tick;
+      tick;
+    end
+    bus_valid = 0;
+    for (k = 0; k < {cycles}; k = k + 1) begin
+      send;
+      for (i = 0; i < k; i = i + 1) tick;
+      rst = 1; tick; rst = 0;
+      phantom = 0;
+      for (i = 0; i < {cycles}; i = i + 1) begin phantom = phantom + y_valid; tick; end
+      $write("%0d", phantom);
+      send;
+      for (i = 0; i < 2 * {cycles}; i = i + 1) begin
+        if (y_valid === 1) $write(" %0d", $signed(y_data));
+        tick;
+      end
+      $write("\\n");
+    end
+    $finish;
+  end
+endmodule
+"""
+
+
+def networks() -> dict[str, tuple[Network, Parameters]]:
+    rng = np.random.default_rng(4)
+
+    def lstm(inputs: int, units: int) -> Lstm:
+        shapes = ((4 * units, inputs), (4 * units, units), (4 * units,))
+        return Lstm(**dict(zip(("w_ih", "w_hh", "bias"), (rng.normal(size=s) for s in shapes), strict=True)))
+
+    dense = Dense(weight=rng.normal(size=(5, 3)), bias=rng.normal(size=5), activation="tanh")
+    return {
+        "long drain": (Network(layers=(lstm(1, 8),)), Parameters(lanes=32, macs=1)),
+        "layers": (Network(layers=(lstm(2, 4), lstm(4, 3), dense)), Parameters(lanes=8, macs=2)),
+    }
+
+
+@pytest.mark.parametrize("name", networks())
+def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
+    network, parameters = networks()[name]
+    settings = QuantizationSettings(weight_bits=8, data_bits=8)
+    quantised = quantise(network, settings)
+    manifest = Manifest.create("dut", quantised.shapes, parameters, quantised.numerics)
+    x = make_case(1, quantised, parameters, 1).x[:1]
+    requests = []
+    for region, banks in pack(quantised, manifest).regions.items():
+        for bank, words in enumerate(banks):
+            requests += [(Register.SELECT, region << 28 | bank), (Register.ROW, 0)]
+            requests += [(Register.DATA, word) for word in words.reshape(-1).tolist()]
+    (tmp_path / "bus.hex").write_text("\n".join(f"{a << 32 | d:09x}" for a, d in requests))
+    (tmp_path / "x.hex").write_text("\n".join(f"{value & 255:x}" for value in x[0].tolist()))
+    (tmp_path / "dut.v").write_text(core_to_verilog(manifest))
+    cycles = manifest.cycles.cold_latency_cycles + manifest.cycles.recurrent_cycles + 40
+    (tmp_path / "bench.v").write_text(
+        BENCH.format(inputs=quantised.inputs, words=len(requests), cycles=cycles)
+    )
+    tool = icarus()
+    command = [str(tool.iverilog), "-g2005", "-o", "bench.vvp", "bench.v", "dut.v"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [str(tool.vvp), "bench.vvp"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    lines = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    wanted = Golden(quantised).run(x[:, None]).y.reshape(-1).tolist()
+    assert len(lines) == cycles
+    for phantom, *y in lines:
+        assert phantom == 0
+        assert y == wanted

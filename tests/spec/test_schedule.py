@@ -1,0 +1,86 @@
+"""The schedule's rules, over thousands of shapes, without a simulator."""
+
+from itertools import pairwise
+
+import pytest
+
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program import PARK_TO_ADD, Program, compile_program, group_ends
+from rtlstm.spec.schedule import count_cycles, offer_cycles
+
+FORMAT = Format(bits=16, fraction=15)
+SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 31, 70)
+
+
+def shapes(inputs: int, *units: int, head: int | None = None) -> tuple[LayerShape, ...]:
+    layers = []
+    for index, size in enumerate(units):
+        layers.append(
+            LayerShape(kind="lstm", name=f"l{index}", inputs=inputs, outputs=size, output=FORMAT)
+        )
+        inputs = size
+    if head:
+        layers.append(LayerShape(kind="dense", name="d", inputs=inputs, outputs=head, output=FORMAT))
+    return tuple(layers)
+
+
+def every_program(lanes: int, macs: int) -> list[Program]:
+    parameters = Parameters(lanes=lanes, macs=macs)
+    drawn = [shapes(i, h, head=d) for i in SIZES for h in SIZES for d in (None, 1, 40)]
+    drawn += [shapes(3, h, h2, head=2) for h in SIZES for h2 in SIZES]
+    return [compile_program(layers, parameters) for layers in drawn]
+
+
+@pytest.mark.parametrize("macs", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize("lanes", [4, 8, 12, 16, 20, 64])
+def test_parked_sums_are_never_late(lanes: int, macs: int) -> None:
+    """Back to back, every group of the next step ends late enough after the one that parked it."""
+    for program in every_program(lanes, macs):
+        start, drain_free = 0, 0
+        ends = []
+        for op in (*program.ops[: program.body], program.ops[program.body]):
+            if op is program.ops[program.body]:
+                start += program.settle
+            found, drain_free = group_ends(op, start, drain_free)
+            ends.append(found)
+            start = found[-1] + 1
+        distances = [added - parked for parked, added in zip(ends[0], ends[-1], strict=True)]
+        assert min(distances) >= PARK_TO_ADD
+
+
+@pytest.mark.parametrize("macs", [1, 5, 16])
+@pytest.mark.parametrize("lanes", [4, 20])
+def test_groups_never_meet_in_the_drain(lanes: int, macs: int) -> None:
+    for program in every_program(lanes, macs):
+        for op in program.ops:
+            ends, free = group_ends(op, 0, 0)
+            assert all(after - before >= max(op.items, op.columns) for before, after in pairwise(ends))
+            assert free == ends[-1] + op.last_items
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counts_agree_with_each_other(seed: int) -> None:
+    layers = shapes(7 + seed, 20, 13, head=5)
+    parameters = Parameters(lanes=8, macs=1 + seed)
+    program = compile_program(layers, parameters)
+    cycles = count_cycles(layers, program, parameters)
+    assert cycles.step_latency_cycles == cycles.array_cycles + cycles.overhead_cycles
+    assert cycles.overhead_cycles == sum(layer.overhead_cycles for layer in cycles.layers)
+    beats = program.inputs
+    assert offer_cycles(program, parameters, 1)[0] == beats - 1 + cycles.cold_latency_cycles
+    assert offer_cycles(program, parameters, 1, cold=False)[0] == beats - 1 + cycles.step_latency_cycles
+    long = offer_cycles(program, parameters, 40)
+    assert long[-1] - long[-2] == cycles.step_interval_cycles
+    assert 0 < cycles.use <= 1
+
+
+def test_streams_are_cold_once_each() -> None:
+    layers, parameters = shapes(4, 16), Parameters(lanes=4, macs=4, streams=2)
+    program = compile_program(layers, parameters)
+    together = offer_cycles(program, parameters, 4, streams=[0, 1, 0, 1])
+    alone = offer_cycles(program, parameters, 4)
+    warm = offer_cycles(program, parameters, 4, cold=False)
+    assert together[0] == alone[0]
+    assert together[-1] > alone[-1] > warm[-1]
