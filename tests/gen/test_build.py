@@ -171,5 +171,5 @@ def test_keywords_hold_those_of_both_languages():
 
 
 def test_comparing_nothing_is_refused(pristine):
-    with pytest.raises(InputError, match=r"at least one step of one sequence to compare, not shape \(4, 0, 3\)"):
+    with pytest.raises(InputError, match=r"at least one step of one sequence .* \(4, 0, 3\)"):
         compare(pristine, np.zeros((4, 0, 3)), simulator="icarus")
