@@ -84,6 +84,7 @@ demo: system build/setup-demo
 
 lint: build/setup-dev
 	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo 'format with $(BIN)/ruff format .' >&2; exit 1; }
 	@echo 'lint: ok'
 
 # The paths of the installed links are turned into the files' own.

@@ -34,6 +34,7 @@ class Comparison(Record):
     steps: int
     """Steps computed, of all sequences."""
     output_words: int
+    """Words of the valid steps' outputs."""
     output_different: int
     state_words: int
     """Words of the final h and c."""
@@ -123,6 +124,7 @@ def compare(
         recorder.close()
     states = list(zip(_flat(expected_state), _flat(state), strict=True))
     different = np.argwhere(y != expected_y)
+    steps = sum(len(streams) for streams, _ in recorder.exchanges)
     predicted, measured, late = _compare_cycles(manifest, recorder.exchanges)
     first = _describe("y", y, expected_y)
     for index, (expected, found) in enumerate(states):
@@ -132,8 +134,8 @@ def compare(
     result = Comparison(
         simulator=simulator,
         sequences=1 if y.ndim == 2 else y.shape[1],
-        steps=sum(len(streams) for streams, _ in recorder.exchanges),
-        output_words=y.size,
+        steps=steps,
+        output_words=steps * manifest.program.outputs,
         output_different=len(different),
         state_words=sum(left.size for left, _ in states),
         state_different=sum(int(np.count_nonzero(left != right)) for left, right in states),

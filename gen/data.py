@@ -11,8 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import Format
 
-__all__ = ["check_writable", "load_array", "load_lengths", "load_state", "save_array", "save_state"]
+__all__ = [
+    "check_writable",
+    "integers_note",
+    "load_array",
+    "load_lengths",
+    "load_state",
+    "save_array",
+    "save_state",
+]
 
 Array = NDArray[Any]
 
@@ -54,6 +63,16 @@ def load_array(path: Path, what: str, name: str = "x") -> Array:
     )
 
 
+def integers_note(x: Array, format: Format) -> str | None:
+    """Say what integer inputs are taken for, or nothing if they are floats."""
+    if np.issubdtype(x.dtype, np.floating):
+        return None
+    return (
+        f"the input holds {x.dtype}: taken as codes of the input format {format} (1 is {format.step:g}), "
+        "and outputs are codes, too; give floats for real values"
+    )
+
+
 def load_lengths(text: str | None) -> Array | None:
     """Read lengths: numbers with commas between them, or the name of a file."""
     if text is None:
@@ -61,6 +80,8 @@ def load_lengths(text: str | None) -> Array | None:
     parts = [part.strip() for part in text.split(",")]
     if all(part.isascii() and part.lstrip("-").isdecimal() and len(part) < 19 for part in parts):
         return np.array([int(part) for part in parts], dtype=np.int64)
+    if "," in text:
+        raise InputError(f"lengths must be whole numbers with commas between them, or a file, not {text!r}")
     return load_array(Path(text), "lengths", "lengths")
 
 

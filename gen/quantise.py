@@ -70,8 +70,12 @@ def check_calibration(network: Network, calibration: NDArray[np.generic]) -> Flo
         If they are not finite numbers of shape ``(T, inputs)`` or ``(T, N, inputs)``.
     """
     values = np.asarray(calibration)
-    if not np.issubdtype(values.dtype, np.number) or np.iscomplexobj(values):
-        raise InputError(f"calibration data must be real numbers, not {values.dtype}")
+    if not np.issubdtype(values.dtype, np.floating):
+        # Integers would mean codes of a format to the driver, and real values here.
+        raise InputError(
+            f"calibration data must be real numbers, as floats, not {values.dtype}; convert them with "
+            "astype(float) if they are real values"
+        )
     if values.ndim == 2:
         values = values[:, None, :]
     if values.ndim != 3 or values.shape[2] != network.inputs or 0 in values.shape:
@@ -110,9 +114,7 @@ class _Quantiser:
     def preactivation(self, magnitude: float) -> Format:
         """Return the format that covers ``magnitude``, or less where sigmoid is flat anyway."""
         reach = min(_power_of_two(magnitude), _saturation_range(self.gate))
-        return Format(
-            bits=self.argument_bits, fraction=self.argument_bits - 1 - int(math.log2(reach))
-        )
+        return Format(bits=self.argument_bits, fraction=self.argument_bits - 1 - int(math.log2(reach)))
 
     def cell(self, reach: float) -> tuple[Format, Format]:
         """Return the cell state's format for a range, and the format its tanh reads."""
@@ -156,9 +158,7 @@ class _Quantiser:
         finest = target + self.settings.data_bits + 10
         return np.where(most > 0, np.minimum(scale + fraction, finest), target)
 
-    def _check_reach(
-        self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int
-    ) -> None:
+    def _check_reach(self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int) -> None:
         """Refuse a layer whose sums no accumulator holds."""
         total, most = np.abs(bias), float(np.abs(bias).max())
         for weights, fraction in parts:
@@ -204,9 +204,7 @@ class _Quantiser:
                 layers.append(QuantizedDense(matrices[0], bias, shifts[0]))
         return layers, align
 
-    def build(
-        self, ranges: tuple[float, ...], preactivation: float, cell: float
-    ) -> QuantizedNetwork:
+    def build(self, ranges: tuple[float, ...], preactivation: float, cell: float) -> QuantizedNetwork:
         """Quantise with these ranges."""
         shapes = self.shapes(ranges)
         reads = self.preactivation(preactivation)

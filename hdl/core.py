@@ -71,9 +71,7 @@ class Core(wiring.Component):
         m.submodules.window = self._window = Window(manifest)
 
         vector = self._vectors(m)
-        tokens = DelayLine(
-            m, token_layout(manifest), self._sequencer.token, "token", self._summed
-        )
+        tokens = DelayLine(m, token_layout(manifest), self._sequencer.token, "token", self._summed)
         totals = self._lanes(m, vector, tokens)
         self._ports(m)
         self._control(m, tokens)
@@ -111,9 +109,7 @@ class Core(wiring.Component):
             write.addr.eq(Mux(loads, window.row, result.row)),
             # A word's first value clears the rest of it, so that no position stays undefined.
             write.en.eq(Cat(loads | stores & (chosen[0] | chosen[i]) for i in range(macs))),
-            write.data.eq(
-                Mux(loads, window.write_data, Cat(Mux(chosen[i], value, 0) for i in range(macs)))
-            ),
+            write.data.eq(Mux(loads, window.write_data, Cat(Mux(chosen[i], value, 0) for i in range(macs)))),
         ]
         self._vector_entry = read.data
         flags = Signal(3, reset_less=True)

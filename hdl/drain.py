@@ -124,9 +124,7 @@ class Drain(wiring.Component):
             ]
             m.d.sync += slot.eq(0)
         with m.If(self.window):
-            m.d.sync += [
-                register.eq(self.window_row) for register in (shift_row, addend_row, cell_row)
-            ]
+            m.d.sync += [register.eq(self.window_row) for register in (shift_row, addend_row, cell_row)]
         m.d.comb += [
             item.valid.eq(valid),
             item.last.eq(group_last & (left == 1)),
@@ -169,8 +167,7 @@ class Drain(wiring.Component):
             registered("addend", [op.addends for op in ops]) + Mux(parked, park, 0),
             registered("park", [op.park for op in ops]) + park,
             registered("cell", [op.cell for op in ops]) + offset("cell", program.cell_context),
-            registered("row", [op.destination or 0 for op in ops])
-            + offset("row", program.vector_context),
+            registered("row", [op.destination or 0 for op in ops]) + offset("row", program.vector_context),
             registered("items", [op.items for op in ops]),
             registered("last_items", [op.last_items for op in ops]),
             registered("flags", packed),
@@ -186,15 +183,11 @@ class Drain(wiring.Component):
             m.d.sync += held.eq(Mux(item.dense, held >> bits, held >> 4 * bits))
         return held
 
-    def _memories(
-        self, m: Module, shift_row: Signal, addend_row: Signal
-    ) -> tuple[Signal, Signal, WritePort]:
+    def _memories(self, m: Module, shift_row: Signal, addend_row: Signal) -> tuple[Signal, Signal, WritePort]:
         shift_read, shift_write = storage(
             m, "shift_memory", self._shift_layout.width, self._shift_layout.rows
         )
-        read, write = storage(
-            m, "partial_memory", self._partial_layout.width, self._partial_layout.rows
-        )
+        read, write = storage(m, "partial_memory", self._partial_layout.width, self._partial_layout.rows)
         m.d.comb += [
             shift_read.addr.eq(shift_row),
             shift_write.addr.eq(self.window_row),

@@ -155,8 +155,9 @@ class GateUnit(wiring.Component):
             self.saturated.eq(writes & limited),
         ]
         drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
-        negative, magnitude = Signal(reset_less=True), Signal(
-            numerics.cell_argument.bits - 1, reset_less=True
+        negative, magnitude = (
+            Signal(reset_less=True),
+            Signal(numerics.cell_argument.bits - 1, reset_less=True),
         )
         upward = _round(total, drop)
         size = Mux(upward < 0, (~total + (1 << (drop - 1))) >> drop, upward)
@@ -188,9 +189,7 @@ class GateUnit(wiring.Component):
         squashed = Mux(item.sigmoid, gates[0], Mux(negative, -gates[2], gates[2]))
         unlimited = Mux(negative, Mux(item.relu, 0, -linear), linear)
         result = Signal(signed(numerics.data_bits), reset_less=True)
-        m.d.sync += result.eq(
-            _limit(Mux(item.sigmoid | item.tanh, _round(squashed, drop), unlimited), limit)
-        )
+        m.d.sync += result.eq(_limit(Mux(item.sigmoid | item.tanh, _round(squashed, drop), unlimited), limit))
         return result
 
     def _select(self, m: Module, items: DelayLine, hidden: Signal, dense: Signal) -> None:

@@ -96,9 +96,7 @@ def lane_instance(m: Module, manifest: Manifest, name: str) -> wiring.PureInterf
         f"{'i' if member.flow is In else 'o'}_{path[0]}": value
         for path, member, value in lane.signature.flatten(lane)
     }
-    m.submodules[name] = Instance(
-        lane_module(manifest), i_clk=ClockSignal(), i_rst=ResetSignal(), **ports
-    )
+    m.submodules[name] = Instance(lane_module(manifest), i_clk=ClockSignal(), i_rst=ResetSignal(), **ports)
     return lane
 
 

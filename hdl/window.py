@@ -89,9 +89,7 @@ class Window(wiring.Component):
             self.active.eq(reading | (self.bus_valid & to_window)),
             # After a row was written, other requests wait for the cycle in which that shows.
             self.bus_ready.eq(
-                ~reading
-                & (~to_window | self.idle)
-                & ((address == Register.DATA) | ~self.write.any())
+                ~reading & (~to_window | self.idle) & ((address == Register.DATA) | ~self.write.any())
             ),
         ]
         accepted = self.bus_valid & self.bus_ready
@@ -142,9 +140,7 @@ class Window(wiring.Component):
                 with m.Case(int(number)):
                     m.d.comb += self.write_data.eq(staging[self._width - 32 * layout.words :])
 
-    def _write_register(
-        self, m: Module, region: Signal, bank: Signal, row: Signal, word: Signal
-    ) -> None:
+    def _write_register(self, m: Module, region: Signal, bank: Signal, row: Signal, word: Signal) -> None:
         command = Cat(self.reset_stream, self.state_written)
         with m.Switch(self.bus_address):
             with m.Case(Register.STREAM):

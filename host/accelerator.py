@@ -52,9 +52,7 @@ class Accelerator:
         If the device is not an rtlstm core of this build.
     """
 
-    def __init__(
-        self, transport: Transport, manifest: Manifest, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, manifest: Manifest, progress: Progress | None = None) -> None:
         self.manifest = manifest
         self.device = Device(transport, manifest)
         """The register-level view; for tools."""
@@ -176,9 +174,7 @@ class Accelerator:
             values = values.swapaxes(0, 1)
         return values, self.device.layout.present(h, c, raw, batched)
 
-    def _check_run(
-        self, array: NDArray[Any], lengths: ArrayLike | None, state: Any, batched: bool
-    ) -> _Batch:
+    def _check_run(self, array: NDArray[Any], lengths: ArrayLike | None, state: Any, batched: bool) -> _Batch:
         """Check a run's arguments, ``array`` as ``(T, N, I)``, and quantise them."""
         inputs, limit = self.manifest.program.inputs, self.manifest.parameters.max_steps
         if array.ndim != 3 or array.shape[2] != inputs:
@@ -219,8 +215,7 @@ class Accelerator:
         array = np.atleast_1d(as_numbers("lengths", lengths))
         if not is_raw(array) or array.shape != (count,):
             raise InputError(
-                f"lengths must be {count} integers, one per sequence, not {array.dtype} of shape "
-                f"{array.shape}"
+                f"lengths must be {count} integers, one per sequence, not {array.size} of type {array.dtype}"
             )
         if count and (array.min() < 1 or array.max() > steps):
             raise InputError(

@@ -91,9 +91,7 @@ class WeightImage:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of ``weights.bin``."""
-        table = b"".join(
-            _SEGMENT.pack(region, *words.shape) for region, words in self.regions.items()
-        )
+        table = b"".join(_SEGMENT.pack(region, *words.shape) for region, words in self.regions.items())
         payload = b"".join(
             np.ascontiguousarray(words, dtype="<u4").tobytes() for words in self.regions.values()
         )
@@ -172,8 +170,7 @@ def _check_envelope(data: bytes) -> tuple[int, bytes]:
     found = zlib.crc32(memoryview(data)[: -_CRC.size])
     if stored != found:
         raise ImageError(
-            f"the weight image is damaged: its CRC-32 must be {stored:08x}, but it is "
-            f"{found:08x}; {_REMEDY}"
+            f"the weight image is damaged: its CRC-32 must be {stored:08x}, but it is {found:08x}; {_REMEDY}"
         )
     if version != IMAGE_VERSION:
         raise ImageError(

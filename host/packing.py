@@ -294,9 +294,7 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
         shift = shifts[drain.shifts :][: shape.outputs]
         matrix = _read_matrix(weights, drain, (shape.rows, shape.inputs))
         if recurrent is None:
-            layers.append(
-                QuantizedDense(weight=matrix, bias=bias[:, 0].copy(), shift=shift[:, 0].copy())
-            )
+            layers.append(QuantizedDense(weight=matrix, bias=bias[:, 0].copy(), shift=shift[:, 0].copy()))
             continue
         shift_hh = shifts[recurrent.shifts :][: shape.outputs]
         layers.append(

@@ -138,9 +138,7 @@ class StateLayout:
             )
         return arrays
 
-    def present(
-        self, h: Sequence[IntArray], c: Sequence[IntArray], raw: bool, batched: bool
-    ) -> State:
+    def present(self, h: Sequence[IntArray], c: Sequence[IntArray], raw: bool, batched: bool) -> State:
         """Turn integer arrays ``(N, H_l)`` per layer into what a caller sees."""
 
         def part(arrays: Sequence[IntArray], format: Format) -> StatePart:

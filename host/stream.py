@@ -60,9 +60,7 @@ class Stream:
         accelerator, array = self.accelerator, as_numbers("x", x)
         inputs = accelerator.manifest.program.inputs
         if array.shape != (inputs,):
-            raise InputError(
-                f"x must be ({inputs},), not {array.shape}; use steps for several steps at once"
-            )
+            raise InputError(f"x must be ({inputs},), not {array.shape}; use steps for several steps at once")
         return accelerator._stream_steps([self], array[np.newaxis], 1, stacklevel=2).reshape(-1)
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:

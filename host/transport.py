@@ -70,9 +70,7 @@ def open_transport(
     name, _, argument = backend.partition(":")
     found = [point for point in entry_points(group=BACKENDS_GROUP) if point.name == name]
     if not found:
-        raise ConfigurationError(
-            f"backend must be one of {', '.join(backend_names())}, not {backend!r}"
-        )
+        raise ConfigurationError(f"backend must be one of {', '.join(backend_names())}, not {backend!r}")
     factory = found[0].load()
     transport: Transport = factory(folder, manifest, argument, progress)
     return transport

@@ -320,9 +320,7 @@ def _tail(log: Path) -> str:
 
 
 @contextmanager
-def _environment(
-    simulator: Simulator, variables: Mapping[str, str] | None = None
-) -> Iterator[None]:
+def _environment(simulator: Simulator, variables: Mapping[str, str] | None = None) -> Iterator[None]:
     """Set the process's environment for cocotb's runner, which knows no other; then restore it.
 
     Not for use from several threads at once.

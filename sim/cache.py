@@ -49,9 +49,7 @@ def digest(*parts: str | bytes) -> str:
     return total.hexdigest()
 
 
-def cached(
-    kind: str, key: str, build: Callable[[Path], None], report: Report | None = None
-) -> Path:
+def cached(kind: str, key: str, build: Callable[[Path], None], report: Report | None = None) -> Path:
     """Return the folder of a build; make it first if it is not there.
 
     Parameters

@@ -228,9 +228,7 @@ class _Player:
         expected = self.scenario["y"][step]
         self.words += shape.outputs
         for index in np.flatnonzero(found != expected).tolist():
-            self.mismatch(
-                f"y of step {step}, word {index} must be {expected[index]}, not {found[index]}"
-            )
+            self.mismatch(f"y of step {step}, word {index} must be {expected[index]}, not {found[index]}")
 
     def check_cycles(self) -> None:
         accepted, offered = np.array(self.accepted), np.array(self.offered)

@@ -32,9 +32,7 @@ def rtl_path(folder: Path, name: str) -> Path:
     """
     path = Path(folder) / "rtl" / f"{name}.v"
     if not path.is_file():
-        raise BuildError(
-            f"{folder} has no rtl/{name}.v; generate the build again with 'rtlstm generate'"
-        )
+        raise BuildError(f"{folder} has no rtl/{name}.v; generate the build again with 'rtlstm generate'")
     return path
 
 
@@ -138,13 +136,11 @@ class SimulatedDevice:
         half = 1 << (shape.data_bits - 1)
         if x.size and (x.min() < -half or x.max() >= half):
             raise InputError(
-                f"x must be within {-half} to {half - 1} ({shape.data_bits} bits), "
-                f"not {x.min()} to {x.max()}"
+                f"x must be within {-half} to {half - 1} ({shape.data_bits} bits), not {x.min()} to {x.max()}"
             )
         if streams.size and (streams.min() < 0 or streams.max() >= shape.streams):
             raise InputError(
-                f"streams must be within 0 to {shape.streams - 1}, "
-                f"not {streams.min()} to {streams.max()}"
+                f"streams must be within 0 to {shape.streams - 1}, not {streams.min()} to {streams.max()}"
             )
         return streams.astype(np.int32), x.astype(np.int32)
 

@@ -157,9 +157,7 @@ class Golden:
             if isinstance(layer, QuantizedDense)
         ]
 
-    def run(
-        self, x: IntArray, state: State | None = None, lengths: IntArray | None = None
-    ) -> GoldenResult:
+    def run(self, x: IntArray, state: State | None = None, lengths: IntArray | None = None) -> GoldenResult:
         """Run whole sequences.
 
         Parameters

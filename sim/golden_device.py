@@ -226,9 +226,7 @@ class GoldenDevice:
         c = tuple(np.stack(parts) for parts in zip(*(state[1] for state in states), strict=True))
         result = self._model().run(x, state=(h, c))
         for index, stream in enumerate(streams.tolist()):
-            self._store_state(
-                stream, [part[index] for part in result.h], [part[index] for part in result.c]
-            )
+            self._store_state(stream, [part[index] for part in result.h], [part[index] for part in result.c])
         self._counters[Register.CELL_SATURATIONS] += result.cell_saturations
         return result.y
 
@@ -274,8 +272,6 @@ class GoldenDevice:
         """Count steps, and the cycles that the manifest predicts for them."""
         cycles, last = self._manifest.cycles, int(streams[-1])
         cold = self._stale[last] and np.count_nonzero(streams == last) == 1
-        self._counters[Register.LATENCY] = (
-            cycles.cold_latency_cycles if cold else cycles.step_latency_cycles
-        )
+        self._counters[Register.LATENCY] = cycles.cold_latency_cycles if cold else cycles.step_latency_cycles
         self._counters[Register.STEPS] += len(streams)
         self._counters[Register.CYCLES] += len(streams) * cycles.step_interval_cycles

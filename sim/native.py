@@ -42,9 +42,7 @@ def build_native(verilog: Path, shape: PortShape, report: Report | None = None) 
     harness = files("rtlstm.sim").joinpath("native.cpp").read_text()
     defines = _defines(shape)
     source = verilog.read_bytes()
-    key = digest(
-        source, harness, tool.version, cxx.version, shape.name, *defines, *_FLAGS, *_TRANSLATE
-    )
+    key = digest(source, harness, tool.version, cxx.version, shape.name, *defines, *_FLAGS, *_TRANSLATE)
 
     def build(folder: Path) -> None:
         _build(folder, verilog, shape.name, harness, defines, tool, cxx, report)
@@ -180,9 +178,7 @@ class NativeModel:
     Implements :class:`rtlstm.sim.ports.Model`.
     """
 
-    def __init__(
-        self, library: Path, shape: PortShape, seed: int = 1, report: Report | None = None
-    ) -> None:
+    def __init__(self, library: Path, shape: PortShape, seed: int = 1, report: Report | None = None) -> None:
         self._shape = shape
         self._report = report
         self._library = _load(library)
@@ -208,9 +204,7 @@ class NativeModel:
     def read(self, register: int, count: int) -> NDArray[np.uint32]:
         """Read a register ``count`` times."""
         words = np.empty(count, dtype=np.uint32)
-        self._check(
-            self._library.rtlstm_read(self._core, register, words.ctypes.data, count), -1
-        )
+        self._check(self._library.rtlstm_read(self._core, register, words.ctypes.data, count), -1)
         return words
 
     def exchange(

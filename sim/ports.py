@@ -159,9 +159,7 @@ def pack_beats(words: IntArray, bits: int) -> list[str]:
 def unpack_beats(numbers: list[str], count: int, bits: int) -> IntArray:
     """Undo :func:`pack_beats`: ``count`` unsigned words from each number."""
     digits = -(-count * bits // 8) * 2
-    octets = np.frombuffer(
-        bytes.fromhex("".join(number.zfill(digits) for number in numbers)), dtype=np.uint8
-    )
+    octets = np.frombuffer(bytes.fromhex("".join(number.zfill(digits) for number in numbers)), dtype=np.uint8)
     lines = np.unpackbits(octets.reshape(len(numbers), digits // 2), axis=1)[:, ::-1]
     fields = lines[:, : count * bits].reshape(len(numbers), count, bits).astype(np.int64)
     return fields @ (np.int64(1) << np.arange(bits, dtype=np.int64))

@@ -88,6 +88,4 @@ def run_float(
             finals_h.append(h)
             finals_c.append(c)
         most_layers.append(float(np.abs(values).max()))
-    return FloatResult(
-        values, tuple(finals_h), tuple(finals_c), most_pre, most_cell, tuple(most_layers)
-    )
+    return FloatResult(values, tuple(finals_h), tuple(finals_c), most_pre, most_cell, tuple(most_layers))

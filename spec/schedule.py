@@ -134,9 +134,7 @@ def offer_cycles(
     return offered
 
 
-def count_cycles(
-    shapes: tuple[LayerShape, ...], program: Program, parameters: Parameters
-) -> Cycles:
+def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: Parameters) -> Cycles:
     """Count the cycles of one step."""
     warm = Timeline(program, parameters)
     layers = []

@@ -80,9 +80,7 @@ def test_tiny_layers_equal_golden(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "units", "lanes", "macs"), [(1, 2, 8, 4), (2, 3, 12, 4), (2, 4, 16, 4), (3, 3, 16, 4)]
 )
-def test_parked_sums_of_short_steps(
-    inputs: int, units: int, lanes: int, macs: int, tmp_path: Path
-) -> None:
+def test_parked_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: int, tmp_path: Path) -> None:
     """Shapes whose next step would overtake its parked sums but for the settle time."""
     rng = np.random.default_rng(5)
     lstm = Lstm(

@@ -31,7 +31,13 @@ def inspect(
 ) -> None:
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
     with Session(as_json, debug) as session:
+        from rtlstm.spec.errors import ConfigurationError
+
         if path.is_dir():
+            if lstm or output_tensor or dense:
+                raise ConfigurationError(
+                    "--lstm, --output-tensor and --dense are for models, but this is a folder: leave them out"
+                )
             _inspect_build(session, path)
             return
         from rtlstm.gen.frontends import ReadOptions

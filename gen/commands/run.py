@@ -18,7 +18,7 @@ def run(
         str, typer.Option(help="golden, verilator, icarus or another installed one; NAME or NAME:ARGUMENT.")
     ],
     input_file: Annotated[
-        Path, typer.Option("--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), as .npy.")
+        Path, typer.Option("--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x).")
     ],
     lengths: LengthsOption = None,
     state: Annotated[Path | None, typer.Option(help="State to begin with: .npz with h and c.")] = None,
@@ -36,6 +36,7 @@ def run(
     with Session(as_json, debug) as session:
         from rtlstm.gen.data import (
             check_writable,
+            integers_note,
             load_array,
             load_lengths,
             load_state,
@@ -55,6 +56,7 @@ def run(
         ):
             started = time.perf_counter()
             y, final = accelerator.run(x, valid, begin, batch_first)
+            raw = integers_note(x, accelerator.manifest.numerics.input)
             seconds = time.perf_counter() - started
             session.fields = {
                 "name": accelerator.manifest.name,
@@ -63,11 +65,15 @@ def run(
                 "input_saturations": accelerator.saturated_inputs,
                 "cell_saturations": accelerator.cell_saturations,
             }
+        if raw:
+            session.note(raw)
         if output is not None:
             save_array(output, y)
         if state_output is not None:
             save_state(state_output, final)
         _show(session, x, valid, y, batch_first, seconds)
+        written = [str(path) for path in (output, state_output) if path is not None]
+        session.say(f"written: {', '.join(written)}" if written else "nothing written: no --output given")
         session.fields |= {
             "output": output and str(output),
             "state_output": state_output and str(state_output),
@@ -93,7 +99,7 @@ def _show(session: Session, x: Any, lengths: Any, y: Any, batch_first: bool, sec
         ("", ""),
         [
             ("sequences, steps in all", f"{sequences}, {steps}"),
-            ("outputs", f"{tuple(y.shape)}, {fields['output_minimum']} to {fields['output_maximum']}"),
+            ("outputs", f"{tuple(y.shape)}, {_short(y, 'min')} to {_short(y, 'max')}"),
             ("cycles of the last step", fields["measured_latency_cycles"]),
             ("inputs limited", fields["input_saturations"]),
             ("cell states limited", fields["cell_saturations"]),
@@ -101,3 +107,7 @@ def _show(session: Session, x: Any, lengths: Any, y: Any, batch_first: bool, sec
         ],
         right=" r",
     )
+
+
+def _short(y: Any, end: str) -> str:
+    return f"{getattr(y, end)():.6g}" if y.size else "none"

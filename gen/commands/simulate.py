@@ -18,13 +18,13 @@ def simulate(
     folder: BuildArgument,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", help="Inputs, (T, I) or (T, N, I), as .npy; by default random."),
+        typer.Option("--input", help="Inputs, (T, I) or (T, N, I), .npy or .npz (array x); else random."),
     ] = None,
     lengths: LengthsOption = None,
     simulator: Annotated[str, typer.Option(help="verilator or icarus.")] = "verilator",
     output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of random input.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random input.")] = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of random input; by default 64.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the random input; by default 0.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -32,14 +32,17 @@ def simulate(
     with Session(as_json, debug) as session:
         from rtlstm.gen.compare import compare, random_input
         from rtlstm.gen.data import check_writable, load_array, load_lengths, save_array
+        from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.manifest import Manifest
 
         chosen = _simulator(simulator)
         check_writable(output)
         manifest = Manifest.load(folder)
         if input_file is None:
-            x = random_input(manifest, steps, seed)
-            what = f"random, seed {seed}"
+            x = random_input(manifest, steps or 64, seed or 0)
+            what = f"random, seed {seed or 0}"
+        elif steps is not None or seed is not None:
+            raise ConfigurationError("--steps and --seed are for random input: leave them out with --input")
         else:
             x, what = load_array(input_file, "the input"), str(input_file)
         valid = load_lengths(lengths)

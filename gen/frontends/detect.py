@@ -10,6 +10,9 @@ __all__ = ["FileKind", "detect"]
 
 FileKind = Literal["onnx", "safetensors", "torch"]
 
+_OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".npy", ".npz", ".v", ".bin")
+# Field 1 of an ONNX ModelProto, ir_version, 3 (2017) or later.
+_ONNX_START = tuple(bytes((0x08, version)) for version in range(3, 32))
 _SUPPORTED = "give an ONNX file, a safetensors file or a PyTorch state dict"
 
 
@@ -43,6 +46,8 @@ def detect(path: Path) -> FileKind:
         return "safetensors"
     if head.lstrip()[:1] in (b"{", b"[", b"<") or path.suffix in (".py", ".txt", ".json", ".md"):
         raise ModelError(f"the file is text, not a model; {_SUPPORTED}")
+    if path.suffix in _OTHER_SUFFIXES and not head.startswith(_ONNX_START):
+        raise ModelError(f"the file is not the model that its name says, or is damaged; {_SUPPORTED}")
     return "onnx"
 
 

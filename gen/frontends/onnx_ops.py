@@ -1,7 +1,7 @@
 """The ONNX operators that may follow an LSTM."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ class Step:
     tensor: str
     axes: Axes
     chain: Chain
-    notes: list[str] = field(default_factory=list)
 
     @property
     def where(self) -> str:

@@ -81,11 +81,10 @@ def _load_state_dict(path: Path, report: ReportBuilder) -> Tensors:
     torch = import_extra("torch", "torch")
     try:
         loaded = torch.load(str(path), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises several kinds for damaged and for refused files
-        line = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    except Exception:  # torch raises several kinds, with long texts, for damaged and for refused files
         raise ModelError(
-            "must be a state dict saved with torch.save(model.state_dict(), path); pickled modules are not "
-            f"loaded, for they can run code ({line})"
+            "must be a state dict saved with torch.save(model.state_dict(), path), but is damaged or holds "
+            "other objects; pickled modules are not loaded, for they can run code"
         ) from None
     states = _find_states(torch, loaded)
     if len(states) != 1:
@@ -242,7 +241,7 @@ class _Reader:
             )
             self.report.node(title or "lstm", "LSTM", "refused", f"{what}: {listed(odd)}")
             raise ModelError(
-                f"LSTM {title!r} is {what}, which is not supported (tensors {listed(odd)}); "
+                f"LSTM {title or 'lstm'!r} is {what}, which is not supported (tensors {listed(odd)}); "
                 "use a forward LSTM without projection"
             )
         layers = self.groups[prefix]
@@ -250,7 +249,7 @@ class _Reader:
         if (None in layers and numbers) or numbers != list(range(len(numbers))):
             found = [name for kinds in layers.values() for name in kinds.values()]
             raise ModelError(
-                f"LSTM {title!r} must have layers l0, l1, ... without gaps, or be one cell; "
+                f"LSTM {title or 'lstm'!r} must have layers l0, l1, ... without gaps, or be one cell; "
                 f"it has {listed(found)}"
             )
         for number in numbers or (None,):
@@ -312,7 +311,7 @@ class _Reader:
         for name in candidates:
             self.report.note(
                 f"a file of tensors names no activations: dense layer {name!r} is taken with none "
-                f"(else say so as dense, for example {name}:sigmoid)"
+                f"(else say so, for example --dense {name}:sigmoid)"
             )
         return [_DenseChoice(name) for name in candidates]
 

@@ -57,9 +57,7 @@ class Build:
         return accelerator
 
 
-def _layers(
-    shapes: list[LayerShape], rng: np.random.Generator, bits: int
-) -> tuple[QuantizedLayer, ...]:
+def _layers(shapes: list[LayerShape], rng: np.random.Generator, bits: int) -> tuple[QuantizedLayer, ...]:
     limit = 1 << (bits - 1)
 
     def matrix(rows: int, columns: int) -> IntArray:
@@ -116,9 +114,7 @@ def build(
     for index, (kind, units) in enumerate(
         [("lstm", units) for units in hidden] + [("dense", units) for units in dense]
     ):
-        shapes.append(
-            LayerShape(kind=kind, name=f"layer{index}", inputs=width, outputs=units, output=output)
-        )
+        shapes.append(LayerShape(kind=kind, name=f"layer{index}", inputs=width, outputs=units, output=output))
         width = units
     layers = _layers(shapes, rng, weight_bits)
     numerics = _numerics(layers, weight_bits, data_bits)

@@ -43,9 +43,7 @@ def test_plays_with_stalls(dummy, p_in: float, p_out: float) -> None:
 
 def test_plays_under_verilator(wide_dummy) -> None:
     for stalls in (0.0, 0.4):
-        played = scenario(
-            wide_dummy, 60, p_in=stalls, p_out=stalls, latency=np.full(60, wide_dummy.latency)
-        )
+        played = scenario(wide_dummy, 60, p_in=stalls, p_out=stalls, latency=np.full(60, wide_dummy.latency))
         result = play(wide_dummy.verilog, wide_dummy.shape, "verilator", played)
         assert result.passed, result.failures
 
@@ -83,9 +81,7 @@ def test_wrong_expectations_are_found(wide_dummy) -> None:
         ({"after": [BusRead(0, [1], "the ID")]}, "the ID (word 0) must read 0x00000001, not 0x4c", 1),
         ({"after": [BusRead(8, [1], "fresh")]}, "fresh (word 0) must read 0x00000001, not XXXX", 1),
     ):
-        result = play(
-            wide_dummy.verilog, wide_dummy.shape, "icarus", dataclasses.replace(good, **changes)
-        )
+        result = play(wide_dummy.verilog, wide_dummy.shape, "icarus", dataclasses.replace(good, **changes))
         assert result.different == different
         assert len(result.failures) == 1
         assert message in result.failures[0]

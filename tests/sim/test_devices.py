@@ -19,9 +19,7 @@ DEVICES = {"verilator": VerilatorDevice, "icarus": IcarusDevice}
 
 @pytest.fixture(scope="module")
 def manifest() -> Manifest:
-    data, gate, read = (
-        Format(bits=8, fraction=7), Format(bits=8, fraction=7), Format(bits=8, fraction=5)
-    )
+    data, gate, read = (Format(bits=8, fraction=7), Format(bits=8, fraction=7), Format(bits=8, fraction=5))
     numerics = Numerics(
         weight_bits=8,
         input=data,
@@ -29,9 +27,7 @@ def manifest() -> Manifest:
         preactivation=read,
         cell=Format(bits=16, fraction=12),
         cell_argument=read,
-        accumulator=Accumulator(
-            bits=24, bound=1 << 20, align=0, partial_bits=24, partial_bound=1 << 20
-        ),
+        accumulator=Accumulator(bits=24, bound=1 << 20, align=0, partial_bits=24, partial_bound=1 << 20),
         shift_bits=4,
         sigmoid=design_table("sigmoid", read, gate),
         tanh=design_table("tanh", read, gate),

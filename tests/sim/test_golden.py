@@ -60,9 +60,7 @@ class PlainModel:
 
     def step(self, x: list[int], h: list[list[int]], c: list[list[int]]) -> list[int]:
         numerics = self.network.numerics
-        for index, (layer, shape) in enumerate(
-            zip(self.network.layers, self.network.shapes, strict=True)
-        ):
+        for index, (layer, shape) in enumerate(zip(self.network.layers, self.network.shapes, strict=True)):
             if isinstance(layer, QuantizedLstm):
                 units = shape.outputs
                 new_h, new_c = [], []

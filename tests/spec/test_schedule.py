@@ -17,9 +17,7 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 31, 70)
 def shapes(inputs: int, *units: int, head: int | None = None) -> tuple[LayerShape, ...]:
     layers = []
     for index, size in enumerate(units):
-        layers.append(
-            LayerShape(kind="lstm", name=f"l{index}", inputs=inputs, outputs=size, output=FORMAT)
-        )
+        layers.append(LayerShape(kind="lstm", name=f"l{index}", inputs=inputs, outputs=size, output=FORMAT))
         inputs = size
     if head:
         layers.append(LayerShape(kind="dense", name="d", inputs=inputs, outputs=head, output=FORMAT))
