@@ -113,8 +113,8 @@ class OutputQueue(wiring.Component):
 
     Members
     -------
-    result : In
-        The result being written.
+    result, values : In
+        Results being written, ``gate_units`` side by side.
     y_data, y_stream, y_last, y_valid, y_ready
         The port; see ``docs/ports.md``.
     emits : In(1), room : Out(1)
@@ -129,6 +129,7 @@ class OutputQueue(wiring.Component):
         super().__init__(
             {
                 "result": In(result_layout(manifest)),
+                "values": In(manifest.parameters.gate_units * manifest.numerics.data_bits),
                 "y_data": Out(manifest.parameters.beat_out * manifest.numerics.data_bits),
                 "y_stream": Out(stream_bits(manifest)),
                 "y_last": Out(1),
@@ -142,18 +143,20 @@ class OutputQueue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        width, beat = self._manifest.numerics.data_bits, self._manifest.parameters.beat_out
+        units = self._manifest.parameters.gate_units
+        width, beat = len(self.values), self._manifest.parameters.beat_out // units
         depth = 2 * self._beats
         m.submodules.queue = queue = fifo.SyncFIFO(
             width=len(self.y_data) + len(self.y_stream) + 1, depth=depth
         )
         slot, packed = Signal(range(beat)), Signal(len(self.y_data))
-        value = Signal(width)
         full = Signal(len(self.y_data))
+        valid = Cat(bit.replicate(width // units) for bit in self.result.mask)
+        value = Signal(width)
         emitted = self.result.valid & self.result.emit
         ends = (slot == beat - 1) | self.result.last
         m.d.comb += [
-            value.eq(self.result.value),
+            value.eq(self.values & valid),
             full.eq(packed | Cat(Mux(slot == i, value, 0) for i in range(beat))),
             queue.w_en.eq(emitted & ends),
             queue.w_data.eq(Cat(full, self.result.stream, self.result.last)),

@@ -253,7 +253,7 @@ class Sequencer(wiring.Component):
         yields = Array(op.yields for op in manifest.program.ops)[self._pc]
         issued = self._advance & yields
         m.d.sync += self._outstanding.eq(self._outstanding + issued - self.result_last)
-        depth = manifest.parameters.pipeline.hidden_result(manifest.parameters.macs)
+        depth = manifest.parameters.hidden_result
         depth += max(op.items for op in manifest.program.ops) + 2
         left = Signal(range(depth + 1))
         with m.If(self._valid):

@@ -251,7 +251,7 @@ class GoldenDevice:
         cell = stream * program.cell_context + layout.cell_span[0]
         return (
             memories[Region.VECTORS][0, row : row + layout.vector_span[1]],
-            memories[Region.CELLS][0, cell : cell + layout.cell_span[1]],
+            memories[Region.CELLS][:, cell : cell + layout.cell_span[1], 0],
         )
 
     def _load_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
@@ -265,7 +265,7 @@ class GoldenDevice:
         vectors, cells = self._context(stream)
         words, cell_words = self._layout.encode(h, c)
         vectors[...] = words.reshape(vectors.shape)
-        cells[...] = cell_words.reshape(cells.shape)
+        cells[...] = cell_words
         self._fresh[stream] = self._stale[stream] = False
 
     def _count(self, streams: IntArray) -> None:

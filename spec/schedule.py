@@ -71,9 +71,9 @@ class Timeline:
         ends, self.drain_free = group_ends(op, now, self.drain_free)
         self.free = ends[-1] + 1
         if op.yields:
-            pipeline, macs = self.parameters.pipeline, self.parameters.macs
-            hidden, dense = pipeline.hidden_result(macs), pipeline.dense_result(macs)
-            self.results = self.drain_free + (hidden if op.kind == "input" else dense)
+            written = self.parameters
+            stage = written.hidden_result if op.kind == "input" else written.dense_result
+            self.results = self.drain_free + stage
         return self.results
 
     def prepare(self) -> None:
