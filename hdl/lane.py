@@ -4,7 +4,7 @@ from amaranth.hdl import ClockSignal, Instance, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.pipeline import delay, read_twice, storage
+from rtlstm.hdl.pipeline import delay, multiply, read_twice, storage
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["Lane", "lane_instance", "lane_module"]
@@ -58,13 +58,13 @@ class Lane(wiring.Component):
 
     def _products(self, m: Module) -> list[Value]:
         weight_bits, data_bits = self._numerics.weight_bits, self._numerics.data_bits
-        products = []
+        cycles = self._parameters.pipeline.multiplier
+        products: list[Value] = []
         for index in range(self._parameters.macs):
             weight = self.weights.word_select(index, weight_bits).as_signed()
             value = self.vector.word_select(index, data_bits).as_signed()
-            product = Signal(signed(weight_bits + data_bits), name=f"product{index}", reset_less=True)
-            m.d.sync += product.eq(weight * value)
-            products.append(delay(m, product, self._parameters.pipeline.multiplier - 1))
+            product = multiply(m, weight, value, min(cycles, 3), name=f"product{index}")
+            products.append(delay(m, product, cycles - min(cycles, 3)))
         return products
 
     def _tree(self, m: Module, terms: list[Value]) -> Value:
