@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.ports import Fault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
-from rtlstm.sim.sources import simulation_sources
+from rtlstm.sim.sources import SIMULATION
 from rtlstm.sim.toolchain import icarus, run_tool
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
@@ -42,9 +42,8 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
         "BEATS_IN": shape.beats_in,
         "BEATS_OUT": shape.beats_out,
     }
-    defines = [f"-DRTLSTM_{name}={size}" for name, size in sizes.items()]
-    sources = simulation_sources(verilog, shape.family)
-    texts = [path.read_bytes() for path in sources]
+    defines = [f"-D{SIMULATION}", *(f"-DRTLSTM_{name}={size}" for name, size in sizes.items())]
+    source = verilog.read_bytes()
 
     def build(folder: Path) -> None:
         what = f"compiling {shape.name} for simulation"
@@ -53,12 +52,11 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
         path = folder / "harness.v"
         path.write_text(harness)
         command: list[str | Path] = [tool.iverilog, "-g2012", *defines, "-s", "rtlstm_harness"]
-        run_tool([*command, "-o", folder / _PROGRAM, *sources, path], what, folder)
+        run_tool([*command, "-o", folder / _PROGRAM, verilog.absolute(), path], what, folder)
         if report:
             report(what, 1, 1)
 
-    key = digest(*texts, harness, tool.version, *defines)
-    return cached("icarus", key, build, report) / _PROGRAM
+    return cached("icarus", digest(source, harness, tool.version, *defines), build, report) / _PROGRAM
 
 
 class IcarusModel:

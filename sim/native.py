@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.ports import Fault, PortShape, StepCycles
-from rtlstm.sim.sources import simulation_sources
+from rtlstm.sim.sources import SIMULATION
 from rtlstm.sim.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
 __all__ = ["NativeModel", "build_native"]
 
 _FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-DVL_TIME_CONTEXT", "-w")
-_TRANSLATE = ("--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint")
+_UNSET = ("--x-assign", "unique", "--x-initial", "unique")
+_TRANSLATE = ("--cc", "-O3", *_UNSET, "-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}")
 _LIBRARY = "core.so"
 _RUNTIME = ("verilated", "verilated_threads")
 _SLICE = 1 << 20
@@ -42,12 +43,11 @@ def build_native(verilog: Path, shape: PortShape, report: Report | None = None) 
     tool, cxx = verilator(), compiler()
     harness = files("rtlstm.sim").joinpath("native.cpp").read_text()
     defines = _defines(shape)
-    sources = simulation_sources(verilog, shape.family)
-    texts = [path.read_bytes() for path in sources]
-    key = digest(*texts, harness, tool.version, cxx.version, shape.name, *defines, *_FLAGS, *_TRANSLATE)
+    source = verilog.read_bytes()
+    key = digest(source, harness, tool.version, cxx.version, shape.name, *defines, *_FLAGS, *_TRANSLATE)
 
     def build(folder: Path) -> None:
-        _build(folder, sources, shape.name, harness, defines, tool, cxx, report)
+        _build(folder, verilog, shape.name, harness, defines, tool, cxx, report)
 
     return cached("verilator", key, build, report) / _LIBRARY
 
@@ -65,7 +65,7 @@ def _defines(shape: PortShape) -> list[str]:
 
 def _build(
     folder: Path,
-    sources: list[Path],
+    verilog: Path,
     top: str,
     harness: str,
     defines: list[str],
@@ -77,7 +77,7 @@ def _build(
     objects = folder / "objects"
     what = f"compiling {top} for simulation"
     command: list[str | Path] = [tool.binary, *_TRANSLATE, "--top-module", top]
-    command += ["--prefix", "Vcore", "--Mdir", objects, *sources]
+    command += ["--prefix", "Vcore", "--Mdir", objects, verilog.absolute()]
     if report:
         report(what, 0, jobs + 2)
     run_tool(command, what, folder, dict(os.environ) | {"VERILATOR_ROOT": str(tool.root)})

@@ -1,6 +1,9 @@
 
 // Primitives for Lattice ECP5: block RAM and multipliers with their own registers, which synthesis
 // does not infer. Same modules, ports and cycles as portable.v, where the contract stands.
+//
+// With RTLSTM_SIMULATION defined there are no hard cells: simulations are several times faster and
+// need no models of them.
 
 // One block RAM as BITS-wide memory with one read and one write port; BITS is 36, 18, 9, 4, 2 or 1.
 // Each write enable covers 9 bits, or all of them if BITS is less. A word that is read and written
@@ -94,6 +97,11 @@ module rtlstm_memory #(
 );
   localparam GRANULE = WIDTH / GRANULES;
   localparam BLOCK = STYLE == "block" || STYLE == "huge" || (STYLE == "auto" && DEPTH > 64);
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = BLOCK;
+`endif
 
   // A granule fills whole lanes (what one write enable of the block RAM covers).
   function integer lane_bits(input integer bits);
@@ -139,7 +147,8 @@ module rtlstm_memory #(
   genvar bank, column, granule;
   integer i;
   generate
-    if (!BLOCK) begin : inferred
+    if (!HARD) begin : inferred
+      wire clash = BLOCK && write_enable != 0 && read_address == write_address;
       reg [WIDTH-1:0] word;
       if (STYLE == "distributed") begin : style
         (* no_rw_check, ram_style = "distributed" *)
@@ -154,7 +163,7 @@ module rtlstm_memory #(
         (* no_rw_check *)
         reg [WIDTH-1:0] cells [0:DEPTH-1];
         always @(posedge clk) begin
-          word <= cells[read_address];
+          word <= clash ? {WIDTH{1'bx}} : cells[read_address];
           for (i = 0; i < GRANULES; i = i + 1)
             if (write_enable[i])
               cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
@@ -272,8 +281,13 @@ module rtlstm_multiplier #(
   input signed [B_BITS-1:0] b,
   output signed [A_BITS+B_BITS-1:0] product
 );
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = KIND == "dsp" && A_BITS <= 18 && B_BITS <= 18;
+`endif
   generate
-    if (KIND == "dsp" && A_BITS <= 18 && B_BITS <= 18) begin : hard
+    if (HARD) begin : hard
       rtlstm_ecp5_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES)) multiplier (
         .clk(clk), .a_in(a), .b_in(b), .product(product)
       );
