@@ -177,6 +177,7 @@ class Core(wiring.Component):
         """Wire sequencer, ports, window and counters."""
         sequencer, window, source = self._sequencer, self._window, self._input
         result = self._result
+        last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
         # The cycle of a step's last input beat follows the step to its last output beat.
         reading, emitting = Signal(32, reset_less=True), Signal(32, reset_less=True)
         since = Mux(sequencer.from_input, source.since, reading)
@@ -186,6 +187,7 @@ class Core(wiring.Component):
             m.d.sync += emitting.eq(since)
         m.d.comb += [
             sequencer.input_valid.eq(source.full),
+            sequencer.input_words.eq(source.words),
             sequencer.input_stream.eq(source.stream),
             sequencer.input_bank.eq(source.bank),
             source.taken.eq(sequencer.input_taken),
@@ -193,6 +195,7 @@ class Core(wiring.Component):
             sequencer.room.eq(self._output.room),
             self._output.emits.eq(sequencer.emits),
             sequencer.result_last.eq(result.valid & result.last),
+            sequencer.result_word.eq(result.valid & result.store & (result.slot == last_slot)),
             sequencer.window.eq(window.active & sequencer.idle),
             sequencer.window_wanted.eq(window.active),
             sequencer.window_row.eq(window.row),

@@ -23,8 +23,9 @@ class InputBuffer(wiring.Component):
         The port; see ``docs/ports.md``.
     row : In, word : Out
         Clocked read: the word of ``row`` one cycle later.
-    full, stream, bank, since : Out
-        A whole input waits; its stream, half of the buffer, and the cycle of its last beat.
+    full, words, stream, bank, since : Out
+        The next input is complete; how many of its words are, while it is not; its stream, half of
+        the buffer, and the cycle of its last beat.
     taken : In(1)
         It has been read.
     now : In(32)
@@ -44,6 +45,7 @@ class InputBuffer(wiring.Component):
                 "row": In(row_bits(2 * manifest.program.input_words)),
                 "word": Out(manifest.parameters.macs * data),
                 "full": Out(1),
+                "words": Out(range(manifest.program.input_words + 1)),
                 "stream": Out(streams),
                 "bank": Out(1),
                 "since": Out(32),
@@ -79,6 +81,7 @@ class InputBuffer(wiring.Component):
             read.addr.eq(self.row),
             self.word.eq(read.data),
             self.full.eq(full.bit_select(bank_out, 1)),
+            self.words.eq(Mux(bank_in == bank_out, row, 0)),
             self.stream.eq(streams[bank_out]),
             self.since.eq(since[bank_out]),
             self.bank.eq(bank_out),

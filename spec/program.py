@@ -5,6 +5,7 @@ layer, ``lanes / 4`` units to a group; :func:`dense_lanes` says which lane compu
 dense layer. Groups drain ``gate_units`` units or outputs a cycle, in their own order: an *item*.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from rtlstm.spec.numerics import LayerShape
@@ -36,7 +37,7 @@ class Op(Record):
     relu: bool
     """Apply ReLU to the vector read."""
     fence: bool
-    """Wait until every drained result has been written."""
+    """Words of the first group wait until the results before have been written."""
     weights: int
     """First row of the weight banks."""
     shifts: int
@@ -189,14 +190,21 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
     )
 
 
-def group_ends(op: Op, start: int, drain_free: int) -> tuple[list[int], int]:
+def group_ends(
+    op: Op, start: int, drain_free: int, readable: Sequence[int] = ()
+) -> tuple[list[int], int]:
     """Issue cycles of each group's last word, if the first word may issue in cycle ``start``.
 
     ``drain_free`` is the first cycle in which a group may end; the one after this operation's
-    last item is returned with the list.
+    last item is returned with the list. ``readable`` is the first cycle in which each word of the
+    vector can be read (at once, if none are given).
     """
     ends = []
     for group in range(op.groups):
+        if group == 0:
+            for cycle in readable:
+                start = max(start, cycle) + 1
+            start -= len(readable)
         end = max(start + op.columns - 1, drain_free)
         drain_free = end + (op.last_items if group == op.groups - 1 else op.items)
         ends.append(end)
