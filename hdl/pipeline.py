@@ -21,7 +21,7 @@ __all__ = [
     "delay",
     "lookup",
     "multiply",
-    "read_twice",
+    "small",
     "storage",
 ]
 
@@ -148,8 +148,10 @@ def multiply(
     return product
 
 
-def read_twice(m: Module, port: ReadPort, name: str) -> Signal:
-    """Return the port's data behind one more register (the block RAM's own, where it has one)."""
-    data = Signal(len(port.data), reset_less=True, name=name)
-    m.d.sync += data.eq(port.data)
-    return data
+def small(depth: int) -> MemoryStyle:
+    """Return the style of a memory whose word is needed one cycle after its address.
+
+    Block RAM without its output register is slow to answer; tables of look-up cells are not, as
+    long as they are not deep.
+    """
+    return "distributed" if depth <= 256 else "auto"

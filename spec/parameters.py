@@ -26,18 +26,20 @@ class Pipeline(Record):
     """Adder levels between two registers of the tree that sums a lane's products."""
     collect: Annotated[int, Field(ge=0, le=1)] = 0
     """Register behind the multiplexer that picks what drains (several blocks always have it)."""
+    narrow: Annotated[int, Field(ge=2, le=3)] = 2
+    """Registers from the picked totals to pre-activations: shifted, (added,) rounded and limited."""
     result: Annotated[int, Field(ge=0, le=1)] = 0
     """Register behind the rounding of h and of dense results."""
 
 
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
-    "ecp5": Pipeline(multiplier=2, tree_levels=1, collect=1),
+    "ecp5": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
     "ice40": Pipeline(multiplier=1, tree_levels=2),
-    "nexus": Pipeline(multiplier=2, tree_levels=1, collect=1),
-    "gowin": Pipeline(multiplier=2, tree_levels=1, collect=1),
-    "xilinx": Pipeline(multiplier=3, tree_levels=1, collect=1),
-    "intel": Pipeline(multiplier=2, tree_levels=1, collect=1),
+    "nexus": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
+    "gowin": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
+    "xilinx": Pipeline(multiplier=3, tree_levels=1, collect=1, narrow=3, result=1),
+    "intel": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
 }
 """Pipeline depth per device family."""
 
@@ -123,8 +125,6 @@ class Parameters(Record):
     """Memory read, then the block RAM's output register."""
     HELD: ClassVar[int] = 1
     """A group's totals."""
-    NARROW: ClassVar[int] = 2
-    """Shifted, then added, rounded and saturated."""
     ACTIVATION: ClassVar[int] = 3
     """Table read, product, sum."""
     CELL: ClassVar[int] = 3
@@ -148,12 +148,12 @@ class Parameters(Record):
     @property
     def preactivation(self) -> int:
         """Stage of the first drained item's rounded pre-activations."""
-        return self.summed + self.HELD + self.collect + self.NARROW
+        return self.summed + self.HELD + self.collect + self.pipeline.narrow
 
     @property
     def dense_result(self) -> int:
         """Stage at which a dense layer's first results are written."""
-        return self.preactivation + self.ACTIVATION + self.pipeline.result
+        return self.preactivation + self.ACTIVATION + 1 + self.pipeline.result
 
     @property
     def hidden_result(self) -> int:
@@ -163,4 +163,4 @@ class Parameters(Record):
     @property
     def park_to_add(self) -> int:
         """Least issue cycles from the end of a group that parks to the end of the one that adds."""
-        return self.HELD + self.collect + self.NARROW + 1
+        return self.HELD + self.collect + self.pipeline.narrow + 1

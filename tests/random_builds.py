@@ -122,6 +122,7 @@ def _parameters(rng: Generator) -> Parameters:
         pipeline=Pipeline(
             multiplier=int(rng.integers(1, 4)),
             tree_levels=int(rng.integers(1, 4)),
+            narrow=int(rng.integers(2, 4)),
             collect=int(rng.integers(0, 2)),
             result=int(rng.integers(0, 2)),
         ),
