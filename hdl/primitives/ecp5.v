@@ -270,6 +270,197 @@ module rtlstm_ecp5_multiplier #(
   );
 endmodule
 
+// sum = f(a, b) + (c & d) + (carry_a & carry_b), bit by bit on one carry chain: FUNCTION is the table
+// of f. A cell's lookup table holds f ^ (c & d); its low quarter, f alone, makes the carry. The first
+// half cell only starts the chain, so that the unconnected carry input of the cell has no effect.
+module rtlstm_ecp5_sum #(
+  parameter BITS = 2,
+  parameter [3:0] FUNCTION = 4'b1010
+) (
+  input [BITS-1:0] a,
+  input [BITS-1:0] b,
+  input [BITS-1:0] c,
+  input [BITS-1:0] d,
+  input carry_a,
+  input carry_b,
+  output [BITS-1:0] sum
+);
+  localparam CELLS = BITS / 2 + 1;
+  wire [2*CELLS:0] all_a = {1'b1, a, carry_a};
+  wire [2*CELLS:0] all_b = {1'b1, b, carry_b};
+  wire [2*CELLS:0] all_c = {1'b1, c, 1'b1};
+  wire [2*CELLS:0] all_d = {1'b1, d, 1'b1};
+  wire [2*CELLS-1:0] all_sum;
+  wire [CELLS:0] carry;
+  genvar i;
+  assign sum = all_sum[BITS:1];
+  generate
+    for (i = 0; i < CELLS; i = i + 1) begin : cells
+      CCU2C #(
+        .INIT0(i == 0 ? 16'h0008 : {~FUNCTION, FUNCTION, FUNCTION, FUNCTION}),
+        .INIT1({~FUNCTION, FUNCTION, FUNCTION, FUNCTION}),
+        .INJECT1_0("NO"),
+        .INJECT1_1("NO")
+      ) two (
+        .CIN(i == 0 ? 1'bx : carry[i]),
+        .A0(all_a[2*i]), .B0(all_b[2*i]), .C0(all_c[2*i]), .D0(all_d[2*i]), .S0(all_sum[2*i]),
+        .A1(all_a[2*i+1]), .B1(all_b[2*i+1]), .C1(all_c[2*i+1]), .D1(all_d[2*i+1]), .S1(all_sum[2*i+1]),
+        .COUT(carry[i+1])
+      );
+    end
+  endgenerate
+endmodule
+
+// x * y in rows of adders, one below the other: the first row adds two partial products, each further
+// one adds one more. x is signed; the uppermost bit of y counts negative if TOP is set.
+module rtlstm_ecp5_rows #(
+  parameter X_BITS = 8,
+  parameter Y_BITS = 2,
+  parameter TOP = 1
+) (
+  input [X_BITS-1:0] x,
+  input [Y_BITS-1:0] y,
+  output [X_BITS+Y_BITS-1:0] product
+);
+  localparam BITS = X_BITS + 1;
+  wire [BITS-1:0] once = {x[X_BITS-1], x};
+  wire [BITS-1:0] half = {x[X_BITS-1], x[X_BITS-1], x[X_BITS-1:1]};
+  wire [BITS*Y_BITS-1:0] sums;
+  genvar i;
+  generate
+    for (i = 1; i < Y_BITS; i = i + 1) begin : row
+      localparam LAST = TOP && i == Y_BITS - 1;
+      wire [BITS-1:0] below = {sums[BITS*i-1], sums[BITS*i-1:BITS*(i-1)+1]};
+      // once & y[i] is subtracted as its complement plus one.
+      rtlstm_ecp5_sum #(.BITS(BITS), .FUNCTION(LAST ? 4'b0111 : i == 1 ? 4'b1000 : 4'b1010)) adder (
+        .a(LAST || i == 1 ? once : below),
+        .b({BITS{y[i]}}),
+        .c(i == 1 ? half : LAST ? below : once),
+        .d(i == 1 ? {BITS{y[0]}} : LAST ? {BITS{1'b1}} : {BITS{y[i]}}),
+        .carry_a(LAST ? 1'b1 : 1'b0),
+        .carry_b(1'b1),
+        .sum(sums[BITS*i +: BITS])
+      );
+      assign product[i] = sums[BITS*i];
+    end
+  endgenerate
+  assign product[0] = x[0] & y[0];
+  assign product[X_BITS+Y_BITS-1:Y_BITS] = sums[BITS*Y_BITS-1:BITS*(Y_BITS-1)+1];
+endmodule
+
+// x * y from parts of up to 3 bits of y, added in a tree, with REGISTERS (0 to 2) levels of registers:
+// behind the parts, then behind the first adders.
+module rtlstm_ecp5_tree #(
+  parameter X_BITS = 8,
+  parameter Y_BITS = 2,
+  parameter TOP = 1,
+  parameter REGISTERS = 0
+) (
+  input clk,
+  input [X_BITS-1:0] x,
+  input [Y_BITS-1:0] y,
+  output [X_BITS+Y_BITS-1:0] product
+);
+  localparam LOW = Y_BITS > 12 ? 12 : Y_BITS > 6 ? 6 : 3;
+  localparam HIGH = Y_BITS - LOW;
+  localparam BITS = X_BITS + HIGH;
+  localparam INNER = REGISTERS == 2 && Y_BITS <= 6 ? 1 : REGISTERS;
+  wire [X_BITS+Y_BITS-1:0] result;
+  generate
+    if (Y_BITS == 1) begin : part
+      assign result = x & {X_BITS{y[0]}};
+    end else if (Y_BITS <= 3) begin : part
+      rtlstm_ecp5_rows #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(TOP)) rows (.x(x), .y(y), .product(result));
+    end else begin : part
+      wire [X_BITS+LOW-1:0] low;
+      wire [BITS-1:0] carried = {{HIGH{low[X_BITS+LOW-1]}}, low[X_BITS+LOW-1:LOW]};
+      rtlstm_ecp5_tree #(.X_BITS(X_BITS), .Y_BITS(LOW), .TOP(0), .REGISTERS(INNER)) low_tree (
+        .clk(clk), .x(x), .y(y[LOW-1:0]), .product(low)
+      );
+      assign result[LOW-1:0] = low[LOW-1:0];
+      if (HIGH == 1 && TOP) begin : high
+        // One bit is subtracted in the adder's own tables.
+        wire [X_BITS:0] later;
+        rtlstm_ecp5_delay #(.BITS(X_BITS + 1), .CYCLES(INNER)) delay (.clk(clk), .i({y[LOW], x}), .o(later));
+        rtlstm_ecp5_sum #(.BITS(BITS), .FUNCTION(4'b0111)) adder (
+          .a({later[X_BITS-1], later[X_BITS-1:0]}), .b({BITS{later[X_BITS]}}), .c(carried), .d({BITS{1'b1}}),
+          .carry_a(1'b1), .carry_b(1'b1), .sum(result[X_BITS+Y_BITS-1:LOW])
+        );
+      end else begin : high
+        wire [BITS-1:0] upper;
+        rtlstm_ecp5_tree #(.X_BITS(X_BITS), .Y_BITS(HIGH), .TOP(TOP), .REGISTERS(INNER)) high_tree (
+          .clk(clk), .x(x), .y(y[Y_BITS-1:LOW]), .product(upper)
+        );
+        if (BITS % 2) begin : sum
+          rtlstm_ecp5_sum #(.BITS(BITS), .FUNCTION(4'b1010)) adder (
+            .a(upper), .b({BITS{1'b1}}), .c(carried), .d({BITS{1'b1}}),
+            .carry_a(1'b0), .carry_b(1'b1), .sum(result[X_BITS+Y_BITS-1:LOW])
+          );
+        end else begin : sum
+          // An even number of bits and the start of the chain would leave half a cell: the lowest bit
+          // is a table of its own, and its carry starts the chain.
+          rtlstm_ecp5_sum #(.BITS(BITS - 1), .FUNCTION(4'b1010)) adder (
+            .a(upper[BITS-1:1]), .b({BITS-1{1'b1}}), .c(carried[BITS-1:1]), .d({BITS-1{1'b1}}),
+            .carry_a(upper[0]), .carry_b(carried[0]), .sum(result[X_BITS+Y_BITS-1:LOW+1])
+          );
+          assign result[LOW] = upper[0] ^ carried[0];
+        end
+      end
+    end
+  endgenerate
+  rtlstm_ecp5_delay #(.BITS(X_BITS + Y_BITS), .CYCLES(Y_BITS <= 3 ? REGISTERS : REGISTERS - INNER)) delay (
+    .clk(clk), .i(result), .o(product)
+  );
+endmodule
+
+module rtlstm_ecp5_delay #(
+  parameter BITS = 1,
+  parameter CYCLES = 1
+) (
+  input clk,
+  input [BITS-1:0] i,
+  output [BITS-1:0] o
+);
+  reg [BITS-1:0] later, latest;
+  always @(posedge clk) begin
+    later <= i;
+    latest <= later;
+  end
+  assign o = CYCLES == 0 ? i : CYCLES == 1 ? later : latest;
+endmodule
+
+// A multiplier in logic. With one stage the fewest tables, all rows below each other; with more, at
+// most two rows between two registers up to 9 bits in the narrower operand.
+module rtlstm_ecp5_logic_multiplier #(
+  parameter X_BITS = 8,
+  parameter Y_BITS = 2,
+  parameter STAGES = 1
+) (
+  input clk,
+  input [X_BITS-1:0] x,
+  input [Y_BITS-1:0] y,
+  output [X_BITS+Y_BITS-1:0] product
+);
+  localparam DEEP = Y_BITS > 6 ? 2 : Y_BITS > 3 ? 1 : 0;
+  localparam REGISTERS = STAGES - 1 < DEEP ? STAGES - 1 : DEEP;
+  wire [X_BITS-1:0] x_in;
+  wire [Y_BITS-1:0] y_in;
+  wire [X_BITS+Y_BITS-1:0] result;
+  rtlstm_ecp5_delay #(.BITS(X_BITS + Y_BITS), .CYCLES(STAGES - 1 - REGISTERS)) operands (
+    .clk(clk), .i({x, y}), .o({x_in, y_in})
+  );
+  generate
+    if (STAGES == 1) begin : form
+      rtlstm_ecp5_rows #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(1)) rows (.x(x_in), .y(y_in), .product(result));
+    end else begin : form
+      rtlstm_ecp5_tree #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(1), .REGISTERS(REGISTERS)) tree (
+        .clk(clk), .x(x_in), .y(y_in), .product(result)
+      );
+    end
+  endgenerate
+  rtlstm_ecp5_delay #(.BITS(X_BITS + Y_BITS), .CYCLES(1)) last (.clk(clk), .i(result), .o(product));
+endmodule
+
 module rtlstm_multiplier #(
   parameter A_BITS = 2,
   parameter B_BITS = 2,
@@ -284,10 +475,18 @@ module rtlstm_multiplier #(
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
 `else
-  localparam HARD = KIND == "dsp" && A_BITS <= 18 && B_BITS <= 18;
+  localparam HARD = 1;
 `endif
   generate
-    if (HARD) begin : hard
+    if (HARD && KIND == "lut" && A_BITS >= B_BITS) begin : tables
+      rtlstm_ecp5_logic_multiplier #(.X_BITS(A_BITS), .Y_BITS(B_BITS), .STAGES(STAGES)) multiplier (
+        .clk(clk), .x(a), .y(b), .product(product)
+      );
+    end else if (HARD && KIND == "lut") begin : tables
+      rtlstm_ecp5_logic_multiplier #(.X_BITS(B_BITS), .Y_BITS(A_BITS), .STAGES(STAGES)) multiplier (
+        .clk(clk), .x(b), .y(a), .product(product)
+      );
+    end else if (HARD && A_BITS <= 18 && B_BITS <= 18) begin : block
       rtlstm_ecp5_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES)) multiplier (
         .clk(clk), .a_in(a), .b_in(b), .product(product)
       );
