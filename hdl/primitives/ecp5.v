@@ -219,12 +219,14 @@ module rtlstm_memory #(
   endgenerate
 endmodule
 
-// One 18 x 18 multiplier. Narrow operands go to the upper bits, so that no sign has to be wired to
-// many pins. All registers are inside; the input registers come in pairs, as timing wants them.
+// One 18 x 18 multiplier with its own registers. Narrow operands go to the upper bits, so that no sign
+// has to be wired to many pins.
 module rtlstm_ecp5_multiplier #(
   parameter A_BITS = 18,
   parameter B_BITS = 18,
-  parameter STAGES = 1
+  parameter INPUTS = 0,
+  parameter PIPELINE = 0,
+  parameter OUTPUT = 1
 ) (
   input clk,
   input [A_BITS-1:0] a_in,
@@ -238,17 +240,17 @@ module rtlstm_ecp5_multiplier #(
   wire [35:0] p;
   assign product = p[35:36-A_BITS-B_BITS];
   MULT18X18D #(
-    .REG_INPUTA_CLK(STAGES > 1 ? "CLK0" : "NONE"),
+    .REG_INPUTA_CLK(INPUTS ? "CLK0" : "NONE"),
     .REG_INPUTA_CE("CE0"),
     .REG_INPUTA_RST("RST0"),
-    .REG_INPUTB_CLK(STAGES > 1 ? "CLK0" : "NONE"),
+    .REG_INPUTB_CLK(INPUTS ? "CLK0" : "NONE"),
     .REG_INPUTB_CE("CE0"),
     .REG_INPUTB_RST("RST0"),
     .REG_INPUTC_CLK("NONE"),
-    .REG_PIPELINE_CLK(STAGES > 2 ? "CLK0" : "NONE"),
+    .REG_PIPELINE_CLK(PIPELINE ? "CLK0" : "NONE"),
     .REG_PIPELINE_CE("CE0"),
     .REG_PIPELINE_RST("RST0"),
-    .REG_OUTPUT_CLK("CLK0"),
+    .REG_OUTPUT_CLK(OUTPUT ? "CLK0" : "NONE"),
     .REG_OUTPUT_CE("CE0"),
     .REG_OUTPUT_RST("RST0"),
     .SOURCEB_MODE("B_SHIFT"),
@@ -273,7 +275,7 @@ endmodule
 // sum = f(a, b) + (c & d) + (carry_a & carry_b), bit by bit on one carry chain: FUNCTION is the table
 // of f. A cell's lookup table holds f ^ (c & d); its low quarter, f alone, makes the carry. The first
 // half cell only starts the chain, so that the unconnected carry input of the cell has no effect.
-module rtlstm_ecp5_sum #(
+module rtlstm_sum #(
   parameter BITS = 2,
   parameter [3:0] FUNCTION = 4'b1010
 ) (
@@ -311,156 +313,6 @@ module rtlstm_ecp5_sum #(
   endgenerate
 endmodule
 
-// x * y in rows of adders, one below the other: the first row adds two partial products, each further
-// one adds one more. x is signed; the uppermost bit of y counts negative if TOP is set.
-module rtlstm_ecp5_rows #(
-  parameter X_BITS = 8,
-  parameter Y_BITS = 2,
-  parameter TOP = 1
-) (
-  input [X_BITS-1:0] x,
-  input [Y_BITS-1:0] y,
-  output [X_BITS+Y_BITS-1:0] product
-);
-  localparam BITS = X_BITS + 1;
-  wire [BITS-1:0] once = {x[X_BITS-1], x};
-  wire [BITS-1:0] half = {x[X_BITS-1], x[X_BITS-1], x[X_BITS-1:1]};
-  wire [BITS*Y_BITS-1:0] sums;
-  genvar i;
-  generate
-    for (i = 1; i < Y_BITS; i = i + 1) begin : row
-      localparam LAST = TOP && i == Y_BITS - 1;
-      wire [BITS-1:0] below = {sums[BITS*i-1], sums[BITS*i-1:BITS*(i-1)+1]};
-      // once & y[i] is subtracted as its complement plus one.
-      rtlstm_ecp5_sum #(.BITS(BITS), .FUNCTION(LAST ? 4'b0111 : i == 1 ? 4'b1000 : 4'b1010)) adder (
-        .a(LAST || i == 1 ? once : below),
-        .b({BITS{y[i]}}),
-        .c(i == 1 ? half : LAST ? below : once),
-        .d(i == 1 ? {BITS{y[0]}} : LAST ? {BITS{1'b1}} : {BITS{y[i]}}),
-        .carry_a(LAST ? 1'b1 : 1'b0),
-        .carry_b(1'b1),
-        .sum(sums[BITS*i +: BITS])
-      );
-      assign product[i] = sums[BITS*i];
-    end
-  endgenerate
-  assign product[0] = x[0] & y[0];
-  assign product[X_BITS+Y_BITS-1:Y_BITS] = sums[BITS*Y_BITS-1:BITS*(Y_BITS-1)+1];
-endmodule
-
-// x * y from parts of up to 3 bits of y, added in a tree, with REGISTERS (0 to 2) levels of registers:
-// behind the parts, then behind the first adders.
-module rtlstm_ecp5_tree #(
-  parameter X_BITS = 8,
-  parameter Y_BITS = 2,
-  parameter TOP = 1,
-  parameter REGISTERS = 0
-) (
-  input clk,
-  input [X_BITS-1:0] x,
-  input [Y_BITS-1:0] y,
-  output [X_BITS+Y_BITS-1:0] product
-);
-  localparam LOW = Y_BITS > 12 ? 12 : Y_BITS > 6 ? 6 : 3;
-  localparam HIGH = Y_BITS - LOW;
-  localparam BITS = X_BITS + HIGH;
-  localparam INNER = REGISTERS == 2 && Y_BITS <= 6 ? 1 : REGISTERS;
-  wire [X_BITS+Y_BITS-1:0] result;
-  generate
-    if (Y_BITS == 1) begin : part
-      assign result = x & {X_BITS{y[0]}};
-    end else if (Y_BITS <= 3) begin : part
-      rtlstm_ecp5_rows #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(TOP)) rows (.x(x), .y(y), .product(result));
-    end else begin : part
-      wire [X_BITS+LOW-1:0] low;
-      wire [BITS-1:0] carried = {{HIGH{low[X_BITS+LOW-1]}}, low[X_BITS+LOW-1:LOW]};
-      rtlstm_ecp5_tree #(.X_BITS(X_BITS), .Y_BITS(LOW), .TOP(0), .REGISTERS(INNER)) low_tree (
-        .clk(clk), .x(x), .y(y[LOW-1:0]), .product(low)
-      );
-      assign result[LOW-1:0] = low[LOW-1:0];
-      if (HIGH == 1 && TOP) begin : high
-        // One bit is subtracted in the adder's own tables.
-        wire [X_BITS:0] later;
-        rtlstm_ecp5_delay #(.BITS(X_BITS + 1), .CYCLES(INNER)) delay (.clk(clk), .i({y[LOW], x}), .o(later));
-        rtlstm_ecp5_sum #(.BITS(BITS), .FUNCTION(4'b0111)) adder (
-          .a({later[X_BITS-1], later[X_BITS-1:0]}), .b({BITS{later[X_BITS]}}), .c(carried), .d({BITS{1'b1}}),
-          .carry_a(1'b1), .carry_b(1'b1), .sum(result[X_BITS+Y_BITS-1:LOW])
-        );
-      end else begin : high
-        wire [BITS-1:0] upper;
-        rtlstm_ecp5_tree #(.X_BITS(X_BITS), .Y_BITS(HIGH), .TOP(TOP), .REGISTERS(INNER)) high_tree (
-          .clk(clk), .x(x), .y(y[Y_BITS-1:LOW]), .product(upper)
-        );
-        if (BITS % 2) begin : sum
-          rtlstm_ecp5_sum #(.BITS(BITS), .FUNCTION(4'b1010)) adder (
-            .a(upper), .b({BITS{1'b1}}), .c(carried), .d({BITS{1'b1}}),
-            .carry_a(1'b0), .carry_b(1'b1), .sum(result[X_BITS+Y_BITS-1:LOW])
-          );
-        end else begin : sum
-          // An even number of bits and the start of the chain would leave half a cell: the lowest bit
-          // is a table of its own, and its carry starts the chain.
-          rtlstm_ecp5_sum #(.BITS(BITS - 1), .FUNCTION(4'b1010)) adder (
-            .a(upper[BITS-1:1]), .b({BITS-1{1'b1}}), .c(carried[BITS-1:1]), .d({BITS-1{1'b1}}),
-            .carry_a(upper[0]), .carry_b(carried[0]), .sum(result[X_BITS+Y_BITS-1:LOW+1])
-          );
-          assign result[LOW] = upper[0] ^ carried[0];
-        end
-      end
-    end
-  endgenerate
-  rtlstm_ecp5_delay #(.BITS(X_BITS + Y_BITS), .CYCLES(Y_BITS <= 3 ? REGISTERS : REGISTERS - INNER)) delay (
-    .clk(clk), .i(result), .o(product)
-  );
-endmodule
-
-module rtlstm_ecp5_delay #(
-  parameter BITS = 1,
-  parameter CYCLES = 1
-) (
-  input clk,
-  input [BITS-1:0] i,
-  output [BITS-1:0] o
-);
-  reg [BITS-1:0] later, latest;
-  always @(posedge clk) begin
-    later <= i;
-    latest <= later;
-  end
-  assign o = CYCLES == 0 ? i : CYCLES == 1 ? later : latest;
-endmodule
-
-// A multiplier in logic. With one stage the fewest tables, all rows below each other; with more, at
-// most two rows between two registers up to 9 bits in the narrower operand.
-module rtlstm_ecp5_logic_multiplier #(
-  parameter X_BITS = 8,
-  parameter Y_BITS = 2,
-  parameter STAGES = 1
-) (
-  input clk,
-  input [X_BITS-1:0] x,
-  input [Y_BITS-1:0] y,
-  output [X_BITS+Y_BITS-1:0] product
-);
-  localparam DEEP = Y_BITS > 6 ? 2 : Y_BITS > 3 ? 1 : 0;
-  localparam REGISTERS = STAGES - 1 < DEEP ? STAGES - 1 : DEEP;
-  wire [X_BITS-1:0] x_in;
-  wire [Y_BITS-1:0] y_in;
-  wire [X_BITS+Y_BITS-1:0] result;
-  rtlstm_ecp5_delay #(.BITS(X_BITS + Y_BITS), .CYCLES(STAGES - 1 - REGISTERS)) operands (
-    .clk(clk), .i({x, y}), .o({x_in, y_in})
-  );
-  generate
-    if (STAGES == 1) begin : form
-      rtlstm_ecp5_rows #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(1)) rows (.x(x_in), .y(y_in), .product(result));
-    end else begin : form
-      rtlstm_ecp5_tree #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(1), .REGISTERS(REGISTERS)) tree (
-        .clk(clk), .x(x_in), .y(y_in), .product(result)
-      );
-    end
-  endgenerate
-  rtlstm_ecp5_delay #(.BITS(X_BITS + Y_BITS), .CYCLES(1)) last (.clk(clk), .i(result), .o(product));
-endmodule
-
 module rtlstm_multiplier #(
   parameter A_BITS = 2,
   parameter B_BITS = 2,
@@ -479,17 +331,17 @@ module rtlstm_multiplier #(
 `endif
   generate
     if (HARD && KIND == "lut" && A_BITS >= B_BITS) begin : tables
-      rtlstm_ecp5_logic_multiplier #(.X_BITS(A_BITS), .Y_BITS(B_BITS), .STAGES(STAGES)) multiplier (
+      rtlstm_logic_multiplier #(.X_BITS(A_BITS), .Y_BITS(B_BITS), .STAGES(STAGES)) multiplier (
         .clk(clk), .x(a), .y(b), .product(product)
       );
     end else if (HARD && KIND == "lut") begin : tables
-      rtlstm_ecp5_logic_multiplier #(.X_BITS(B_BITS), .Y_BITS(A_BITS), .STAGES(STAGES)) multiplier (
+      rtlstm_logic_multiplier #(.X_BITS(B_BITS), .Y_BITS(A_BITS), .STAGES(STAGES)) multiplier (
         .clk(clk), .x(b), .y(a), .product(product)
       );
     end else if (HARD && A_BITS <= 18 && B_BITS <= 18) begin : block
-      rtlstm_ecp5_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES)) multiplier (
-        .clk(clk), .a_in(a), .b_in(b), .product(product)
-      );
+      rtlstm_ecp5_multiplier #(
+        .A_BITS(A_BITS), .B_BITS(B_BITS), .INPUTS(STAGES > 1), .PIPELINE(STAGES > 2)
+      ) multiplier (.clk(clk), .a_in(a), .b_in(b), .product(product));
     end else begin : inferred
       // Wider operands take several blocks, which synthesis composes.
       wire signed [A_BITS-1:0] a_in;
@@ -513,6 +365,89 @@ module rtlstm_multiplier #(
         later <= result;
       end
       assign product = STAGES > 2 ? later : result;
+    end
+  endgenerate
+endmodule
+
+// Two products with the same b in one multiplier, (a1 << K) + a0 times b, if a1 and its borrow fit:
+// 2 A_BITS + B_BITS + 1 <= 18. Logic takes the borrow of a0 out of a1 before the multiplier and the
+// borrow of the lower product out of the upper one behind it, where the output registers are logic's.
+module rtlstm_ecp5_packed_pair #(
+  parameter A_BITS = 4,
+  parameter B_BITS = 8,
+  parameter STAGES = 3
+) (
+  input clk,
+  input [A_BITS-1:0] a0,
+  input [A_BITS-1:0] a1,
+  input [B_BITS-1:0] b,
+  output [A_BITS+B_BITS-1:0] product0,
+  output [A_BITS+B_BITS-1:0] product1
+);
+  localparam BITS = A_BITS + B_BITS;
+  localparam WIDE = BITS + A_BITS + 1;
+  // a1 - 1 if a0 is negative: a bit turns over if all below it are 0.
+  wire [A_BITS:0] turned;
+  wire [A_BITS:0] upper = {a1[A_BITS-1], a1} ^ turned;
+  wire [WIDE-1:0] packed_a = {upper, {B_BITS{a0[A_BITS-1]}}, a0};
+  wire [WIDE+B_BITS-1:0] both;
+  wire [BITS-1:0] corrected;
+  reg [BITS-1:0] low, high;
+  genvar i;
+  assign turned[0] = a0[A_BITS-1];
+  generate
+    for (i = 1; i <= A_BITS; i = i + 1) begin : borrow
+      assign turned[i] = a0[A_BITS-1] & ~|a1[i-1:0];
+    end
+  endgenerate
+  rtlstm_ecp5_multiplier #(
+    .A_BITS(WIDE), .B_BITS(B_BITS), .INPUTS(STAGES > 1), .OUTPUT(STAGES > 2)
+  ) multiplier (.clk(clk), .a_in(packed_a), .b_in(b), .product(both));
+  rtlstm_sum #(.BITS(BITS - 1), .FUNCTION(4'b1010)) adder (
+    .a(both[2*BITS-1:BITS+1]), .b({BITS-1{1'b1}}), .c({BITS-1{1'b0}}), .d({BITS-1{1'b1}}),
+    .carry_a(both[BITS-1]), .carry_b(both[BITS]), .sum(corrected[BITS-1:1])
+  );
+  assign corrected[0] = both[BITS] ^ both[BITS-1];
+  always @(posedge clk) begin
+    low <= both[BITS-1:0];
+    high <= corrected;
+  end
+  assign product0 = low;
+  assign product1 = high;
+endmodule
+
+module rtlstm_multiplier_pair #(
+  parameter A_BITS = 2,
+  parameter B_BITS = 2,
+  parameter STAGES = 1,
+  parameter KIND = "dsp",
+  parameter SHARED = 1
+) (
+  input clk,
+  input signed [A_BITS-1:0] a0,
+  input signed [B_BITS-1:0] b0,
+  input signed [A_BITS-1:0] a1,
+  input signed [B_BITS-1:0] b1,
+  output signed [A_BITS+B_BITS-1:0] product0,
+  output signed [A_BITS+B_BITS-1:0] product1
+);
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = KIND == "dsp" && SHARED && 2 * A_BITS + B_BITS + 1 <= 18;
+`endif
+  generate
+    if (HARD) begin : one
+      rtlstm_ecp5_packed_pair #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES)) pair (
+        .clk(clk), .a0(a0), .a1(a1), .b(b0), .product0(product0), .product1(product1)
+      );
+    end else begin : two
+      rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) first (
+        .clk(clk), .a(a0), .b(b0), .product(product0)
+      );
+      rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) second (
+        .clk(clk), .a(a1), .b(b1), .product(product1)
+      );
     end
   endgenerate
 endmodule
