@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from rtlstm.gen.commands.bench import bench
 from rtlstm.gen.commands.generate import generate
 from rtlstm.gen.commands.inspect import inspect
 from rtlstm.gen.commands.run import run
@@ -45,7 +46,7 @@ def _options(
     """
 
 
-for _command in (generate, inspect, simulate, run):
+for _command in (generate, inspect, simulate, run, bench):
     app.command()(_command)
 
 
