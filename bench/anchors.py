@@ -40,14 +40,14 @@ class Anchor(Record):
 
     @property
     def figure(self) -> str:
-        """The time, for people."""
+        """The time in us, for people."""
         if self.lowest_us is None:
             text = f"< {self.highest_us:g}"
         elif self.lowest_us != self.highest_us:
             text = f"{self.lowest_us:g} to {self.highest_us:g}"
         else:
             text = f"{self.highest_us:g}"
-        return f"{text} us {self.statistic}".strip()
+        return f"{text} {self.statistic}".strip()
 
 
 def _stac(

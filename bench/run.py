@@ -115,7 +115,7 @@ def _measure_hardware(shape: Shape, plan: Plan, progress: Progress | None) -> Ha
 
 
 def _measure_golden(plan: Plan, progress: Progress | None) -> tuple[GoldenSpeed, ...]:
-    batch, steps = (4, 40) if plan.quick else (16, 500)
+    batch, steps = 16, 60 if plan.quick else 500
     found = []
     lines = start("golden", name=_TOOL_SHAPE, batch=batch, steps=steps, seconds=plan.seconds)
     _report(progress, "time the golden model", 0, 2)

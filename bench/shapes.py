@@ -207,8 +207,7 @@ SHAPES: dict[str, Shape] = {
             steps=100,
             lanes=16,
             macs=8,
-            without_rtl="its 30 million weights make banks of 60 MB, and loading and checking them through "
-            "the simulated register port takes 30 million bus cycles and more",
+            without_rtl="60 MB of weights would go through a simulated register port word by word",
         ),
         Shape(
             name="vollo_ex3",

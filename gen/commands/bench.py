@@ -10,7 +10,7 @@ from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
     from rtlstm.bench.anchors import Anchor
-    from rtlstm.bench.records import BenchResult, CpuTime, ShapeResult
+    from rtlstm.bench.records import BenchResult, ShapeResult
 
 __all__ = ["bench"]
 
@@ -75,29 +75,35 @@ def _show(session: Session, result: "BenchResult") -> None:
         f"load average {machine.load_average:g} before\n"
     )
     session.table(
-        "One step, state kept: cycles, simulated unless marked with *; on the processor, p50 / p99 in us",
+        "One step in hardware: cycles, simulated unless marked with *, and us at a clock in MHz",
         (
             "shape",
             "MAC",
-            "array",
+            "lanes x macs",
             "latency",
             "array",
             "overhead",
             "interval",
-            "use 1 / 4",
-            "us",
-            "at",
-            *_ENGINES,
+            "use",
+            "MHz",
+            "latency us",
+            "interval us",
         ),
         [_row(shape) for shape in result.shapes],
-        right=" r rrrrrr rrr",
+        right=" rrrrrrrrrr",
+    )
+    session.table(
+        "One step on this processor, state carried: us",
+        ("shape", *(f"{engine} {part}" for engine in _ENGINES for part in ("p50", "p99")), "here"),
+        [_cpu_row(shape) for shape in result.shapes],
+        right=" rrrrrrr",
     )
     session.table(
         "Others' figures, theirs, on their devices, beside ours: on chip, without a host",
-        ("shape", "who", "device", "MHz", "timed", "of one", "figure", "ours", "at", "source"),
+        ("shape", "who", "device", "MHz", "timed", "us", "ours", "at MHz", "source"),
         [_anchor_row(shape, anchor) for shape in result.shapes for anchor in shape.anchors]
         + [_anchor_row(None, anchor) for anchor in result.other_anchors],
-        right="   r   rr",
+        right="   r rrr",
     )
     session.table(
         "What the project asks of itself",
@@ -121,17 +127,18 @@ def _show(session: Session, result: "BenchResult") -> None:
 
 
 def _anchor_row(shape: "ShapeResult | None", anchor: "Anchor") -> tuple[str, ...]:
-    ours, clock = "-", ""
+    ours, clock = "", ""
     if shape is not None:
-        time = shape.sequence_us if anchor.unit == "sequence" else shape.latency_us
-        ours, clock = f"{time:.3g} us", _clock(shape)
+        ours, clock = (
+            _short(shape.sequence_us if anchor.unit == "sequence" else shape.latency_us),
+            _clock(shape),
+        )
     return (
         shape.name if shape else f"({anchor.network})",
         anchor.who,
         anchor.device,
         "" if anchor.clock_mhz is None else f"{anchor.clock_mhz:g}",
-        anchor.timed,
-        anchor.unit,
+        f"{anchor.timed}, a {anchor.unit}",
         anchor.figure,
         ours,
         clock,
@@ -140,35 +147,32 @@ def _anchor_row(shape: "ShapeResult | None", anchor: "Anchor") -> tuple[str, ...
 
 
 def _clock(shape: "ShapeResult") -> str:
-    clock = shape.clock
-    return f"{clock.mhz:g} MHz {'?' if clock.source == 'assumed' else clock.device}"
+    return f"{shape.clock.mhz:g}{' ?' if shape.clock.source == 'assumed' else ''}"
 
 
 def _row(shape: "ShapeResult") -> tuple[object, ...]:
     found = shape.hardware
-    times = {time.engine: time for time in shape.cpu}
-    latency, interval = found.predicted_latency, found.predicted_interval
-    mark = "*" if found.not_simulated else "" if found.agrees else " !"
-    overhead = "+".join(str(layer.overhead_cycles) for layer in found.layers)
+    mark = "*" if found.not_simulated else "" if found.agrees else "!"
     return (
         shape.name,
         shape.lstm_macs + shape.dense_macs,
         f"{found.lanes} x {found.macs}",
-        f"{latency:,}{mark}",
+        f"{found.predicted_latency:,}{mark}",
         found.array_cycles,
-        overhead,
-        f"{interval:,}{mark}",
-        f"{100 * found.use:.1f} / {100 * found.use_with_streams:.1f} %",
-        f"{shape.latency_us:.3g}",
+        "+".join(str(layer.overhead_cycles) for layer in found.layers),
+        f"{found.predicted_interval:,}{mark}",
+        f"{100 * found.use:.1f} %",
         _clock(shape),
-        *(_time(times.get(engine)) for engine in _ENGINES),
+        _short(shape.latency_us),
+        _short(shape.interval_us),
     )
 
 
-def _time(time: "CpuTime | None") -> str:
-    if time is None or time.p50_us is None or time.p99_us is None:
-        return "-"
-    return f"{_short(time.p50_us)} / {_short(time.p99_us)}"
+def _cpu_row(shape: "ShapeResult") -> tuple[str, ...]:
+    times = {time.engine: (time.p50_us, time.p99_us) for time in shape.cpu}
+    found = [value for engine in _ENGINES for value in times.get(engine, (None, None))]
+    cells = ("-" if value is None else _short(value) for value in found)
+    return (shape.name, *cells, f"{_short(shape.latency_us)} at {_clock(shape)} MHz")
 
 
 def _short(value: float) -> str:
@@ -178,7 +182,7 @@ def _short(value: float) -> str:
 def _notes(session: Session, result: "BenchResult") -> None:
     """Say once what is behind the marks of the tables."""
     if any(shape.clock.source == "assumed" for shape in result.shapes):
-        session.note("a clock with ? is assumed: 'rtlstm implement' on the build gives a post-route one")
+        session.note("a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build")
     predicted: dict[str, list[str]] = {}
     for shape in result.shapes:
         found = shape.hardware
