@@ -20,16 +20,21 @@ GATES = ("input", "forget", "candidate", "output")
 class GateUnit(wiring.Component):
     """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
 
-    Latency: 11 cycles from pre-activations to h, 4 to a dense result. Throughput: one item per
-    cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product
-    before; saturation is symmetric.
+    Latency: from pre-activations, 10 cycles to h and 3 to a dense result, and one more with the
+    family's result register. Throughput: one item per cycle. Rounding: half up at c, at tanh's
+    argument and at h, all from the exact sum or product before; saturation is symmetric.
+
+    Parameters
+    ----------
+    index
+        Which of the ``gate_units`` it is: its place in an item.
 
     Members
     -------
     item, negative, magnitudes : In
-        From the drain.
-    result : Out
-        A new h or dense output.
+        An item with its pre-activations.
+    result, value : Out
+        A new h or dense output, and where it goes.
     saturated : Out(1)
         A cell state was limited in this cycle.
     window, window_row : In
@@ -41,8 +46,9 @@ class GateUnit(wiring.Component):
         Words of the cell memory, the sigmoid, tanh and cell tanh tables, for read-back.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, index: int) -> None:
         self._manifest = manifest
+        self._index = index
         numerics = manifest.numerics
         self._widths = {
             region: manifest.regions[region].width
@@ -54,6 +60,7 @@ class GateUnit(wiring.Component):
                 "negative": In(4),
                 "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
                 "result": Out(result_layout(manifest)),
+                "value": Out(signed(numerics.data_bits)),
                 "saturated": Out(1),
                 "window": In(1),
                 "window_row": In(32),
@@ -65,16 +72,17 @@ class GateUnit(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Stage k of ``items`` is k cycles after the drain's output.
-        items = DelayLine(m, item_layout(self._manifest), self.item, "item", 11)
+        # Stage k of ``items`` is k cycles after the pre-activations.
+        register = self._manifest.parameters.pipeline.result
+        items = DelayLine(m, item_layout(self._manifest), self.item, "item", 10 + register)
         negative = self.negative
         gates = self._gates(m)
         old = self._read_cell(m, items)
         total = self._cell_sum(m, gates, old, negative[2])
         argument_negative, argument = self._write_cell(m, total, items.at(6))
-        hidden = self._hidden(m, gates[3], argument_negative, argument)
-        dense = self._dense(m, gates, items.at(3))
-        self._select(m, items, hidden, dense)
+        hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), register)
+        dense = delay(m, self._dense(m, gates, items.at(3)), register)
+        self._select(m, (items.at(3 + register), dense), (items.at(10 + register), hidden))
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
@@ -147,7 +155,7 @@ class GateUnit(wiring.Component):
             limited.eq((rounded > limit) | (rounded < -limit)),
         ]
         write = self._cell_write
-        writes = item.valid & item.lstm
+        writes = item.valid & item.lstm & item.mask[self._index]
         m.d.comb += [
             write.en.eq(writes | self.write[Region.CELLS]),
             write.addr.eq(Mux(writes, item.cell_row, self.window_row)),
@@ -172,10 +180,10 @@ class GateUnit(wiring.Component):
         squashed = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
         product = Signal(2 * (numerics.gate.bits - 1), reset_less=True)
         m.d.sync += product.eq(delay(m, output_gate, 6) * squashed)
-        hidden = Signal(signed(numerics.data_bits), reset_less=True)
+        hidden = Signal(signed(numerics.data_bits))
         signed_product = Mux(delay(m, negative, 4), -product, product)
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
-        m.d.sync += hidden.eq(_limit(_round(signed_product, drop), numerics.hidden.maximum))
+        m.d.comb += hidden.eq(_limit(_round(signed_product, drop), numerics.hidden.maximum))
         return hidden
 
     def _dense(self, m: Module, gates: list[Value], item: View) -> Signal:
@@ -188,19 +196,18 @@ class GateUnit(wiring.Component):
         drop = numerics.gate.fraction - numerics.hidden.fraction
         squashed = Mux(item.sigmoid, gates[0], Mux(negative, -gates[2], gates[2]))
         unlimited = Mux(negative, Mux(item.relu, 0, -linear), linear)
-        result = Signal(signed(numerics.data_bits), reset_less=True)
-        m.d.sync += result.eq(_limit(Mux(item.sigmoid | item.tanh, _round(squashed, drop), unlimited), limit))
+        result = Signal(signed(numerics.data_bits))
+        m.d.comb += result.eq(_limit(Mux(item.sigmoid | item.tanh, _round(squashed, drop), unlimited), limit))
         return result
 
-    def _select(self, m: Module, items: DelayLine, hidden: Signal, dense: Signal) -> None:
-        late, early = items.at(11), items.at(4)
-        for item, value, wanted in ((early, dense, early.dense), (late, hidden, late.lstm)):
+    def _select(self, m: Module, dense: tuple[View, Value], hidden: tuple[View, Value]) -> None:
+        for (item, value), wanted in ((dense, dense[0].dense), (hidden, hidden[0].lstm)):
             with m.If(item.valid & wanted):
                 m.d.comb += [
                     self.result[field].eq(item[field])
-                    for field in ("valid", "last", "emit", "store", "stream", "row", "slot")
+                    for field in ("valid", "last", "mask", "emit", "store", "stream", "row", "slot")
                 ]
-                m.d.comb += self.result.value.eq(value)
+                m.d.comb += self.value.eq(value)
 
 
 def _sum_bits(manifest: Manifest) -> int:

@@ -1,13 +1,32 @@
-"""Small helpers of the datapath: delays, constant tables, memories without initial contents."""
+"""Small helpers of the datapath: delays, constant tables, and the primitives.
+
+Memories and multipliers are instances of the Verilog modules in ``primitives/``, of which
+:mod:`rtlstm.hdl.verilog` adds the family's file to the output. ``docs/primitives.md`` has their
+contract; nothing else in ``hdl`` knows of them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value
+from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value, signed
 
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["ReadPort", "WritePort", "delay", "lookup", "read_twice", "storage"]
+__all__ = [
+    "MemoryStyle",
+    "MultiplierKind",
+    "ReadPort",
+    "WritePort",
+    "delay",
+    "lookup",
+    "multiply",
+    "read_twice",
+    "storage",
+]
+
+MemoryStyle = Literal["auto", "block", "distributed", "huge"]
+MultiplierKind = Literal["dsp", "lut"]
 
 
 def delay(m: Module, value: Value, cycles: int) -> Value:
@@ -36,7 +55,8 @@ def lookup(m: Module, index: Value, values: Sequence[int], name: str) -> Value:
 
 @dataclass(frozen=True)
 class ReadPort:
-    """Clocked: ``data`` is the word that ``addr`` pointed at one cycle before."""
+    """Clocked: ``data`` is the word that ``addr`` pointed at one cycle before, or two with the
+    memory's output register."""
 
     addr: Signal
     data: Signal
@@ -52,14 +72,31 @@ class WritePort:
 
 
 def storage(
-    m: Module, name: str, width: int, depth: int, granularity: int | None = None
+    m: Module,
+    name: str,
+    width: int,
+    depth: int,
+    granularity: int | None = None,
+    *,
+    output_register: bool = False,
+    style: MemoryStyle = "auto",
 ) -> tuple[ReadPort, WritePort]:
     """Add a memory with one clocked read port and one write port.
 
-    A read gives what was written up to the clock edge before. Contents are undefined until
-    written: nothing in the core relies on initial values. The memory is the module of
-    ``memory.v``, whose text :mod:`rtlstm.hdl.verilog` adds to the output: Amaranth's own
-    memories would spell out initial contents bit by bit, megabytes of them.
+    A read gives what was written up to the clock edge before; what it gives of a word that is
+    written at the same edge is undefined. Contents are undefined until written: nothing in the
+    core relies on initial values. Amaranth's own memories would spell out initial contents bit by
+    bit, megabytes of them.
+
+    Parameters
+    ----------
+    granularity
+        Bits per write enable; by default one enable for the whole word.
+    output_register
+        Read data comes one cycle later, from the block RAM's own register where it has one.
+    style
+        What it is made of: block RAM, lookup tables ("distributed"), the family's largest memory
+        ("huge"), or what suits its size.
     """
     depth = max(2, depth)
     address_bits = ceil_log2(depth)
@@ -75,6 +112,8 @@ def storage(
         p_DEPTH=depth,
         p_ABITS=address_bits,
         p_GRANULES=len(write.en),
+        p_OUTREG=int(output_register),
+        p_STYLE=style,
         i_clk=ClockSignal(),
         i_read_address=read.addr,
         o_read_data=read.data,
@@ -83,6 +122,30 @@ def storage(
         i_write_enable=write.en,
     )
     return read, write
+
+
+def multiply(
+    m: Module, a: Value, b: Value, stages: int, kind: MultiplierKind = "dsp", *, name: str
+) -> Signal:
+    """Return the product of two signed values, exact, ``stages`` (1 to 3) cycles later.
+
+    Throughput: one product per cycle. No reset. With 2 stages there are registers at the inputs
+    and at the output, with 3 one in between as well, all inside the hard multiplier if ``kind``
+    is "dsp".
+    """
+    product = Signal(signed(len(a) + len(b)), name=name)
+    m.submodules[f"{name}_multiplier"] = Instance(
+        "rtlstm_multiplier",
+        p_A_BITS=len(a),
+        p_B_BITS=len(b),
+        p_STAGES=stages,
+        p_KIND=kind,
+        i_clk=ClockSignal(),
+        i_a=a,
+        i_b=b,
+        o_product=product,
+    )
+    return product
 
 
 def read_twice(m: Module, port: ReadPort, name: str) -> Signal:

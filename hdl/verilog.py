@@ -1,4 +1,4 @@
-"""Conversion of components to one portable Verilog file."""
+"""Conversion of components to one Verilog file, with the primitives of the chosen family."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -12,8 +12,12 @@ from rtlstm.hdl.core import Core
 from rtlstm.hdl.lane import Lane, lane_module
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Family
 
-__all__ = ["core_to_verilog", "to_verilog"]
+__all__ = ["core_to_verilog", "primitives", "to_verilog"]
+
+OWN_PRIMITIVES: frozenset[Family] = frozenset({"ecp5", "ice40"})
+"""Families with primitives of their own; the others infer from the portable ones."""
 
 # Processes become assignments and flip-flops, because Icarus leaves some combinational always
 # blocks at X.
@@ -26,7 +30,13 @@ write_verilog -noattr
 """
 
 
-def to_verilog(components: Mapping[str, wiring.Component]) -> str:
+def primitives(family: Family) -> str:
+    """Return the Verilog of a family's memories and multipliers."""
+    name = family if family in OWN_PRIMITIVES else "portable"
+    return files("rtlstm.hdl").joinpath("primitives", f"{name}.v").read_text()
+
+
+def to_verilog(components: Mapping[str, wiring.Component], family: Family = "generic") -> str:
     """Convert components to modules of these names; the same ones give the same text.
 
     Raises
@@ -44,13 +54,14 @@ def to_verilog(components: Mapping[str, wiring.Component]) -> str:
         verilog = yosys.run(["-q", "-"], SCRIPT.format(modules="\n".join(modules)))
     except YosysError as error:
         raise ToolError(f"Yosys could not write Verilog: {error}") from None
-    return str(verilog) + files("rtlstm.hdl").joinpath("memory.v").read_text()
+    return str(verilog) + primitives(family)
 
 
 def core_to_verilog(manifest: Manifest) -> str:
     """Generate the Verilog of a manifest's core; the top module has the manifest's name."""
     # All lanes are alike: one module serves them, which keeps conversion quick and the file small.
-    text = to_verilog({manifest.name: Core(manifest), lane_module(manifest): Lane(manifest)})
+    modules = {manifest.name: Core(manifest), lane_module(manifest): Lane(manifest)}
+    text = to_verilog(modules, manifest.parameters.family)
     head = (
         f"// {manifest.name}: LSTM core, {manifest.parameters.lanes} lanes x "
         f"{manifest.parameters.macs} multipliers.\n"

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.devices import rtl_path
 from rtlstm.sim.ports import PortShape, StepCycles
+from rtlstm.sim.sources import simulation_sources
 from rtlstm.sim.toolchain import icarus, package_version, verilator, verilator_environment
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.fixed import IntArray
@@ -221,8 +222,10 @@ def _build(
     verilator_build = simulator == "verilator"
     tool = verilator().version if verilator_build else icarus().version
     options = [*(_VERILATOR if verilator_build else ()), "waves" if waves else "plain"]
+    sources = simulation_sources(verilog, shape.family)
+    texts = [path.read_bytes() for path in sources]
     # The program finds cocotb's libraries where this interpreter has them.
-    key = digest(verilog.read_bytes(), shape.name, version, tool, sys.prefix, *options)
+    key = digest(*texts, shape.name, version, tool, sys.prefix, *options)
 
     def build(folder: Path) -> None:
         from cocotb_tools.runner import get_runner
@@ -234,7 +237,7 @@ def _build(
         try:
             with _environment(simulator):
                 get_runner(simulator).build(
-                    sources=[verilog.absolute()],
+                    sources=sources,
                     hdl_toplevel=shape.name,
                     build_dir=folder,
                     build_args=list(_VERILATOR) if verilator_build else [],

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.ports import Fault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
+from rtlstm.sim.sources import SIMULATION
 from rtlstm.sim.toolchain import icarus, run_tool
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
@@ -41,7 +42,7 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
         "BEATS_IN": shape.beats_in,
         "BEATS_OUT": shape.beats_out,
     }
-    defines = [f"-DRTLSTM_{name}={size}" for name, size in sizes.items()]
+    defines = [f"-D{SIMULATION}", *(f"-DRTLSTM_{name}={size}" for name, size in sizes.items())]
     source = verilog.read_bytes()
 
     def build(folder: Path) -> None:

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.ports import Fault, PortShape, StepCycles
+from rtlstm.sim.sources import SIMULATION
 from rtlstm.sim.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
 __all__ = ["NativeModel", "build_native"]
 
 _FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-DVL_TIME_CONTEXT", "-w")
-_TRANSLATE = ("--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint")
+_UNSET = ("--x-assign", "unique", "--x-initial", "unique")
+_TRANSLATE = ("--cc", "-O3", *_UNSET, "-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}")
 _LIBRARY = "core.so"
 _RUNTIME = ("verilated", "verilated_threads")
 _SLICE = 1 << 20

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.parameters import Family, ceil_log2
 
 __all__ = [
     "Fault",
@@ -33,6 +33,8 @@ class PortShape:
     beat_in: int = 1
     beat_out: int = 1
     streams: int = 1
+    family: Family = "generic"
+    """Device family: whose cells the core's Verilog may use."""
     patience: int = 20_000
     """Cycles without any transfer after which a simulator gives up."""
 
@@ -48,6 +50,7 @@ class PortShape:
             beat_in=manifest.parameters.beat_in,
             beat_out=manifest.parameters.beat_out,
             streams=manifest.parameters.streams,
+            family=manifest.parameters.family,
             patience=10_000 + 4 * (cycles.cold_latency_cycles + cycles.step_interval_cycles),
         )
 

@@ -13,6 +13,7 @@ __all__ = [
     "CellRangeOption",
     "DataBitsOption",
     "FamilyOption",
+    "GateUnitsOption",
     "GateBitsOption",
     "InputRangeOption",
     "LanesOption",
@@ -44,8 +45,18 @@ BeatInOption = Annotated[
 ]
 
 BeatOutOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Output words per transfer, a multiple of the gate units; by default as many.",
+        rich_help_panel=_HARDWARE,
+    ),
+]
+
+GateUnitsOption = Annotated[
     int,
-    typer.Option(help="Output words per transfer.", rich_help_panel=_HARDWARE),
+    typer.Option(
+        help="Hidden units finished per cycle; must divide lanes / 4 and macs.", rich_help_panel=_HARDWARE
+    ),
 ]
 
 CalibrateOption = Annotated[

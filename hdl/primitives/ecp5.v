@@ -1,0 +1,319 @@
+
+// Primitives for Lattice ECP5: block RAM and multipliers with their own registers, which synthesis
+// does not infer. Same modules, ports and cycles as portable.v, where the contract stands.
+//
+// With RTLSTM_SIMULATION defined there are no hard cells: simulations are several times faster and
+// need no models of them.
+
+// One block RAM as BITS-wide memory with one read and one write port; BITS is 36, 18, 9, 4, 2 or 1.
+// Each write enable covers 9 bits, or all of them if BITS is less. A word that is read and written
+// at the same edge reads as anything.
+module rtlstm_ecp5_ram #(
+  parameter BITS = 36,
+  parameter ABITS = 9,
+  parameter LANES = 4,
+  parameter OUTREG = 0
+) (
+  input clk,
+  input [ABITS-1:0] read_address,
+  output [BITS-1:0] read_data,
+  input selected,
+  input [ABITS-1:0] write_address,
+  input [BITS-1:0] write_data,
+  input [LANES-1:0] write_enable
+);
+  localparam REGMODE = OUTREG ? "OUTREG" : "NOREG";
+  wire [35:0] data = write_data;
+  wire [17:0] dia = data[17:0];
+  wire [17:0] dib = BITS == 36 ? data[35:18] : 18'd0;
+  // Addresses are left-aligned: the low bits count bits, or enable lanes of 9 bits.
+  wire [13:0] adb = {read_address, {14 - ABITS{1'b0}}};
+  wire [13:0] write_low = BITS < 18 ? 14'd0 : {10'd0, {4 - LANES{1'b0}}, write_enable};
+  wire [13:0] ada = {write_address, {14 - ABITS{1'b0}}} | write_low;
+  wire wea = BITS < 18 ? write_enable[0] : 1'b1;
+  wire [17:0] doa, dob;
+  generate
+    if (BITS == 36) begin : simple_dual_port
+      assign read_data = {dob, doa};
+    end else begin : dual_port
+      assign read_data = dob[BITS-1:0];
+    end
+  endgenerate
+  DP16KD #(
+    .DATA_WIDTH_A(BITS),
+    .DATA_WIDTH_B(BITS),
+    .REGMODE_A(REGMODE),
+    .REGMODE_B(REGMODE),
+    .RESETMODE("SYNC"),
+    .ASYNC_RESET_RELEASE("SYNC"),
+    .CSDECODE_A("0b000"),
+    .CSDECODE_B("0b000"),
+    .WRITEMODE_A("NORMAL"),
+    .WRITEMODE_B("NORMAL"),
+    .CLKAMUX("CLKA"),
+    .CLKBMUX("CLKB"),
+    .GSR("DISABLED")
+  ) ram (
+    .CLKA(clk), .CEA(selected), .OCEA(1'b1), .WEA(wea), .RSTA(1'b0), .CSA0(1'b0), .CSA1(1'b0), .CSA2(1'b0),
+    .CLKB(clk), .CEB(1'b1), .OCEB(1'b1), .WEB(1'b0), .RSTB(1'b0), .CSB0(1'b0), .CSB1(1'b0), .CSB2(1'b0),
+    .ADA0(ada[0]), .ADA1(ada[1]), .ADA2(ada[2]), .ADA3(ada[3]), .ADA4(ada[4]), .ADA5(ada[5]), .ADA6(ada[6]),
+    .ADA7(ada[7]), .ADA8(ada[8]), .ADA9(ada[9]), .ADA10(ada[10]), .ADA11(ada[11]), .ADA12(ada[12]),
+    .ADA13(ada[13]),
+    .DIA0(dia[0]), .DIA1(dia[1]), .DIA2(dia[2]), .DIA3(dia[3]), .DIA4(dia[4]), .DIA5(dia[5]), .DIA6(dia[6]),
+    .DIA7(dia[7]), .DIA8(dia[8]), .DIA9(dia[9]), .DIA10(dia[10]), .DIA11(dia[11]), .DIA12(dia[12]),
+    .DIA13(dia[13]), .DIA14(dia[14]), .DIA15(dia[15]), .DIA16(dia[16]), .DIA17(dia[17]),
+    .ADB0(adb[0]), .ADB1(adb[1]), .ADB2(adb[2]), .ADB3(adb[3]), .ADB4(adb[4]), .ADB5(adb[5]), .ADB6(adb[6]),
+    .ADB7(adb[7]), .ADB8(adb[8]), .ADB9(adb[9]), .ADB10(adb[10]), .ADB11(adb[11]), .ADB12(adb[12]),
+    .ADB13(adb[13]),
+    .DIB0(dib[0]), .DIB1(dib[1]), .DIB2(dib[2]), .DIB3(dib[3]), .DIB4(dib[4]), .DIB5(dib[5]), .DIB6(dib[6]),
+    .DIB7(dib[7]), .DIB8(dib[8]), .DIB9(dib[9]), .DIB10(dib[10]), .DIB11(dib[11]), .DIB12(dib[12]),
+    .DIB13(dib[13]), .DIB14(dib[14]), .DIB15(dib[15]), .DIB16(dib[16]), .DIB17(dib[17]),
+    .DOA0(doa[0]), .DOA1(doa[1]), .DOA2(doa[2]), .DOA3(doa[3]), .DOA4(doa[4]), .DOA5(doa[5]), .DOA6(doa[6]),
+    .DOA7(doa[7]), .DOA8(doa[8]), .DOA9(doa[9]), .DOA10(doa[10]), .DOA11(doa[11]), .DOA12(doa[12]),
+    .DOA13(doa[13]), .DOA14(doa[14]), .DOA15(doa[15]), .DOA16(doa[16]), .DOA17(doa[17]),
+    .DOB0(dob[0]), .DOB1(dob[1]), .DOB2(dob[2]), .DOB3(dob[3]), .DOB4(dob[4]), .DOB5(dob[5]), .DOB6(dob[6]),
+    .DOB7(dob[7]), .DOB8(dob[8]), .DOB9(dob[9]), .DOB10(dob[10]), .DOB11(dob[11]), .DOB12(dob[12]),
+    .DOB13(dob[13]), .DOB14(dob[14]), .DOB15(dob[15]), .DOB16(dob[16]), .DOB17(dob[17])
+  );
+endmodule
+
+// Block RAMs are used for STYLE "block" and "huge", and for "auto" beyond 64 words; else synthesis
+// chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and of those the
+// deepest, so that few banks have to be told apart.
+module rtlstm_memory #(
+  parameter WIDTH = 1,
+  parameter DEPTH = 1,
+  parameter ABITS = 1,
+  parameter GRANULES = 1,
+  parameter OUTREG = 0,
+  parameter STYLE = "auto"
+) (
+  input clk,
+  input [ABITS-1:0] read_address,
+  output [WIDTH-1:0] read_data,
+  input [ABITS-1:0] write_address,
+  input [WIDTH-1:0] write_data,
+  input [GRANULES-1:0] write_enable
+);
+  localparam GRANULE = WIDTH / GRANULES;
+  localparam BLOCK = STYLE == "block" || STYLE == "huge" || (STYLE == "auto" && DEPTH > 64);
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = BLOCK;
+`endif
+
+  // A granule fills whole lanes (what one write enable of the block RAM covers).
+  function integer lane_bits(input integer bits);
+    lane_bits = bits < 9 ? bits : 9;
+  endfunction
+
+  function integer granule_lanes(input integer bits);
+    granule_lanes = (GRANULE + lane_bits(bits) - 1) / lane_bits(bits);
+  endfunction
+
+  function integer columns(input integer bits);
+    columns = (GRANULES * granule_lanes(bits) * lane_bits(bits) + bits - 1) / bits;
+  endfunction
+
+  function integer address_bits(input integer bits);
+    address_bits = bits == 36 ? 9 : bits == 18 ? 10 : bits == 9 ? 11 : bits == 4 ? 12 : bits == 2 ? 13 : 14;
+  endfunction
+
+  function integer blocks(input integer bits);
+    blocks = columns(bits) * ((DEPTH + (1 << address_bits(bits)) - 1) >> address_bits(bits));
+  endfunction
+
+  function integer aspect(input integer unused);
+    begin
+      aspect = 36;
+      if (blocks(18) <= blocks(aspect)) aspect = 18;
+      if (blocks(9) <= blocks(aspect)) aspect = 9;
+      if (blocks(4) <= blocks(aspect)) aspect = 4;
+      if (blocks(2) <= blocks(aspect)) aspect = 2;
+      if (blocks(1) <= blocks(aspect)) aspect = 1;
+    end
+  endfunction
+
+  localparam BITS = aspect(0);
+  localparam LANE = lane_bits(BITS);
+  localparam LANES = BITS / LANE;
+  localparam PER_GRANULE = granule_lanes(BITS);
+  localparam COLUMNS = columns(BITS);
+  localparam WORD_BITS = address_bits(BITS);
+  localparam BANKS = (DEPTH + (1 << WORD_BITS) - 1) >> WORD_BITS;
+  localparam SPAN = PER_GRANULE * LANE;
+
+  genvar bank, column, granule;
+  integer i;
+  generate
+    if (!HARD) begin : inferred
+      wire clash = BLOCK && write_enable != 0 && read_address == write_address;
+      reg [WIDTH-1:0] word;
+      if (STYLE == "distributed") begin : style
+        (* no_rw_check, ram_style = "distributed" *)
+        reg [WIDTH-1:0] cells [0:DEPTH-1];
+        always @(posedge clk) begin
+          word <= cells[read_address];
+          for (i = 0; i < GRANULES; i = i + 1)
+            if (write_enable[i])
+              cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+        end
+      end else begin : style
+        (* no_rw_check *)
+        reg [WIDTH-1:0] cells [0:DEPTH-1];
+        always @(posedge clk) begin
+          word <= clash ? {WIDTH{1'bx}} : cells[read_address];
+          for (i = 0; i < GRANULES; i = i + 1)
+            if (write_enable[i])
+              cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+        end
+      end
+      if (OUTREG) begin : output_register
+        reg [WIDTH-1:0] later;
+        always @(posedge clk) later <= word;
+        assign read_data = later;
+      end else begin : output_register
+        assign read_data = word;
+      end
+    end else begin : block
+      wire [COLUMNS*BITS-1:0] lanes_in, lanes_out;
+      wire [COLUMNS*LANES-1:0] enables;
+      wire [COLUMNS*BITS*BANKS-1:0] bank_out;
+      wire [WORD_BITS+ABITS-1:0] reads = read_address, writes = write_address;
+      for (granule = 0; granule < GRANULES; granule = granule + 1) begin : part
+        assign lanes_in[granule*SPAN +: SPAN] = write_data[granule*GRANULE +: GRANULE];
+        assign enables[granule*PER_GRANULE +: PER_GRANULE] = {PER_GRANULE{write_enable[granule]}};
+        assign read_data[granule*GRANULE +: GRANULE] = lanes_out[granule*SPAN +: GRANULE];
+      end
+      if (COLUMNS * LANES > GRANULES * PER_GRANULE) begin : rest
+        assign lanes_in[COLUMNS*BITS-1:GRANULES*SPAN] = 0;
+        assign enables[COLUMNS*LANES-1:GRANULES*PER_GRANULE] = 0;
+      end
+      for (bank = 0; bank < BANKS; bank = bank + 1) begin : banks
+        wire selected = BANKS == 1 || writes[WORD_BITS+ABITS-1:WORD_BITS] == bank;
+        for (column = 0; column < COLUMNS; column = column + 1) begin : row
+          rtlstm_ecp5_ram #(.BITS(BITS), .ABITS(WORD_BITS), .LANES(LANES), .OUTREG(OUTREG)) ram (
+            .clk(clk),
+            .read_address(reads[WORD_BITS-1:0]),
+            .read_data(bank_out[(bank*COLUMNS+column)*BITS +: BITS]),
+            .selected(selected),
+            .write_address(writes[WORD_BITS-1:0]),
+            .write_data(lanes_in[column*BITS +: BITS]),
+            .write_enable(enables[column*LANES +: LANES])
+          );
+        end
+      end
+      if (BANKS == 1) begin : choice
+        assign lanes_out = bank_out;
+      end else begin : choice
+        reg [ABITS-1:0] read_bank, read_bank_q;
+        wire [ABITS-1:0] chosen = OUTREG ? read_bank_q : read_bank;
+        always @(posedge clk) begin
+          read_bank <= reads[WORD_BITS+ABITS-1:WORD_BITS];
+          read_bank_q <= read_bank;
+        end
+        assign lanes_out = bank_out[chosen*COLUMNS*BITS +: COLUMNS*BITS];
+      end
+    end
+  endgenerate
+endmodule
+
+// One 18 x 18 multiplier. Narrow operands go to the upper bits, so that no sign has to be wired to
+// many pins. All registers are inside; the input registers come in pairs, as timing wants them.
+module rtlstm_ecp5_multiplier #(
+  parameter A_BITS = 18,
+  parameter B_BITS = 18,
+  parameter STAGES = 1
+) (
+  input clk,
+  input [A_BITS-1:0] a_in,
+  input [B_BITS-1:0] b_in,
+  output [A_BITS+B_BITS-1:0] product
+);
+  wire [35:0] a_wide = {a_in, 18'd0};
+  wire [35:0] b_wide = {b_in, 18'd0};
+  wire [17:0] a = a_wide[A_BITS +: 18];
+  wire [17:0] b = b_wide[B_BITS +: 18];
+  wire [35:0] p;
+  assign product = p[35:36-A_BITS-B_BITS];
+  MULT18X18D #(
+    .REG_INPUTA_CLK(STAGES > 1 ? "CLK0" : "NONE"),
+    .REG_INPUTA_CE("CE0"),
+    .REG_INPUTA_RST("RST0"),
+    .REG_INPUTB_CLK(STAGES > 1 ? "CLK0" : "NONE"),
+    .REG_INPUTB_CE("CE0"),
+    .REG_INPUTB_RST("RST0"),
+    .REG_INPUTC_CLK("NONE"),
+    .REG_PIPELINE_CLK(STAGES > 2 ? "CLK0" : "NONE"),
+    .REG_PIPELINE_CE("CE0"),
+    .REG_PIPELINE_RST("RST0"),
+    .REG_OUTPUT_CLK("CLK0"),
+    .REG_OUTPUT_CE("CE0"),
+    .REG_OUTPUT_RST("RST0"),
+    .SOURCEB_MODE("B_SHIFT"),
+    .RESETMODE("SYNC"),
+    .GSR("DISABLED")
+  ) multiplier (
+    .CLK0(clk), .CE0(1'b1), .RST0(1'b0), .SIGNEDA(1'b1), .SIGNEDB(1'b1), .SOURCEA(1'b0), .SOURCEB(1'b0),
+    .A0(a[0]), .A1(a[1]), .A2(a[2]), .A3(a[3]), .A4(a[4]), .A5(a[5]), .A6(a[6]), .A7(a[7]), .A8(a[8]),
+    .A9(a[9]), .A10(a[10]), .A11(a[11]), .A12(a[12]), .A13(a[13]), .A14(a[14]), .A15(a[15]), .A16(a[16]),
+    .A17(a[17]),
+    .B0(b[0]), .B1(b[1]), .B2(b[2]), .B3(b[3]), .B4(b[4]), .B5(b[5]), .B6(b[6]), .B7(b[7]), .B8(b[8]),
+    .B9(b[9]), .B10(b[10]), .B11(b[11]), .B12(b[12]), .B13(b[13]), .B14(b[14]), .B15(b[15]), .B16(b[16]),
+    .B17(b[17]),
+    .P0(p[0]), .P1(p[1]), .P2(p[2]), .P3(p[3]), .P4(p[4]), .P5(p[5]), .P6(p[6]), .P7(p[7]), .P8(p[8]),
+    .P9(p[9]), .P10(p[10]), .P11(p[11]), .P12(p[12]), .P13(p[13]), .P14(p[14]), .P15(p[15]), .P16(p[16]),
+    .P17(p[17]), .P18(p[18]), .P19(p[19]), .P20(p[20]), .P21(p[21]), .P22(p[22]), .P23(p[23]), .P24(p[24]),
+    .P25(p[25]), .P26(p[26]), .P27(p[27]), .P28(p[28]), .P29(p[29]), .P30(p[30]), .P31(p[31]), .P32(p[32]),
+    .P33(p[33]), .P34(p[34]), .P35(p[35])
+  );
+endmodule
+
+module rtlstm_multiplier #(
+  parameter A_BITS = 2,
+  parameter B_BITS = 2,
+  parameter STAGES = 1,
+  parameter KIND = "dsp"
+) (
+  input clk,
+  input signed [A_BITS-1:0] a,
+  input signed [B_BITS-1:0] b,
+  output signed [A_BITS+B_BITS-1:0] product
+);
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = KIND == "dsp" && A_BITS <= 18 && B_BITS <= 18;
+`endif
+  generate
+    if (HARD) begin : hard
+      rtlstm_ecp5_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES)) multiplier (
+        .clk(clk), .a_in(a), .b_in(b), .product(product)
+      );
+    end else begin : inferred
+      // Wider operands take several blocks, which synthesis composes.
+      wire signed [A_BITS-1:0] a_in;
+      wire signed [B_BITS-1:0] b_in;
+      reg signed [A_BITS+B_BITS-1:0] result, later;
+      if (STAGES > 1) begin : operands
+        reg signed [A_BITS-1:0] a_q;
+        reg signed [B_BITS-1:0] b_q;
+        always @(posedge clk) begin
+          a_q <= a;
+          b_q <= b;
+        end
+        assign a_in = a_q;
+        assign b_in = b_q;
+      end else begin : operands
+        assign a_in = a;
+        assign b_in = b;
+      end
+      always @(posedge clk) begin
+        result <= a_in * b_in;
+        later <= result;
+      end
+      assign product = STAGES > 2 ? later : result;
+    end
+  endgenerate
+endmodule
