@@ -214,7 +214,7 @@ _ALL = (
         target_mhz={"": 80},
     ),
     _nexus(17, 13824, 24, 24, Memory(name="LRAM", count=5, kibit=512), "SG72 60 59 58"),
-    _nexus(40, 32256, 56, 84, Memory(name="LRAM", count=2, kibit=512), "BG400 L13 G15 G14"),
+    _nexus(40, 32256, 56, 84, Memory(name="LRAM", count=2, kibit=512), "SG72 60 59 58"),
     _gowin("gw1n-9", "GW1N-LV9{package}C6/I5", "GW1N-9C", (8640, 6480, 20, 26), {"QN88": ("52", "11", "10")}),
     _gowin(
         "gw1nr-9", "GW1NR-LV9{package}C6/I5", "GW1N-9C", (8640, 6480, 20, 26), {"QN88P": ("52", "11", "10")}

@@ -107,15 +107,15 @@ def run_logged(
     report: Report | None = None,
     stop: Event | None = None,
 ) -> float:
-    """Run a tool that writes ``log`` by itself (``-l``), and return the seconds it took.
+    """Run Yosys or nextpnr, which write their logs themselves, and return the seconds it took.
 
     Parameters
     ----------
     folder
         To work in.
     log
-        The tool's log; what it prints besides goes to a file next to it, ``.txt``, which is
-        removed if it is empty.
+        Where the tool's log is kept; the tool writes it under the same name in ``folder``. What
+        it prints besides stays next to it, ``.txt``, if it fails.
     what
         Begins the sentence of an error.
     watch
@@ -139,7 +139,7 @@ def run_logged(
     with printed.open("w") as output:
         try:
             process = subprocess.Popen(
-                [*tool.command, *arguments],
+                [*tool.command, *arguments, "-q", "-l", log.name],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -165,9 +165,9 @@ def run_logged(
             if process.poll() is None:
                 process.terminate()
                 process.wait()
+            if own.exists() and own != log:
+                shutil.copyfile(own, log)
     seconds = time.monotonic() - began
-    if own.exists() and own != log:
-        shutil.copyfile(own, log)
     if process.returncode:
         raise ToolError(f"{what} failed: {_reason(process.returncode, log, printed)}")
     printed.unlink()
@@ -188,7 +188,7 @@ def _reason(code: int, log: Path, printed: Path) -> str:
     """Say in a few words why a tool failed, and where there is more."""
     for path in (log, printed):
         text = path.read_text(errors="replace") if path.exists() else ""
-        errors = re.findall(r"^\S*ERROR: (.+)$", text, re.MULTILINE)
+        errors = re.findall(r"\bERROR: (.+)$", text, re.MULTILINE)
         if errors:
             return f"{errors[0].strip().rstrip('.')}; see {path}"
     where = log if log.exists() and log.stat().st_size else printed

@@ -52,7 +52,7 @@ def read_ports(verilog: str, top: str) -> tuple[Port, ...]:
     text = head if re.search(r"\b(in|out)put\b", head) else body
     declared: dict[str, Port] = {}
     for kind, high, low, name in re.findall(
-        r"\b(input|output)\s+(?:wire\s+|reg\s+)?(?:\[(\d+):(\d+)\]\s*)?(\w+)", text
+        r"\b(input|output)\s+(?:wire\s+|reg\s+)?(?:signed\s+)?(?:\[(\d+):(\d+)\]\s*)?(\w+)", text
     ):
         width = int(high) - int(low) + 1 if high else 1
         # A function inside the module may have an input of the same name, but only further down.

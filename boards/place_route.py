@@ -19,7 +19,7 @@ from rtlstm.spec.record import Record
 
 __all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report"]
 
-_LOG, _REPORT, _PINS = "nextpnr.log", "report.json", "pins.txt"
+_REPORT, _PINS = "report.json", "pins.txt"
 
 _OPTIONS: dict[Architecture, tuple[str, ...]] = {
     "ecp5": (),
@@ -46,7 +46,7 @@ class Routed(Record):
     """What the timing analysis allows; the block RAM's own limit is not part of it."""
     worst_path: WorstPath
     used: Mapping[str, int]
-    """Sites taken, with the frame's, by nextpnr's names; those of which none is taken are left out."""
+    """Sites taken, the frame's too, by nextpnr's names."""
     available: Mapping[str, int]
     seconds: float
     stored: bool
@@ -109,7 +109,7 @@ def place_and_route(
         fresh = True
         _take(synthesis.folder / NETLIST, work / NETLIST)
         (work / _PINS).write_text(pins)
-        files = ["--json", NETLIST, "--report", _REPORT, "--seed", str(seed), "-q", "-l", _LOG]
+        files = ["--json", NETLIST, "--report", _REPORT, "--seed", str(seed)]
         try:
             seconds = run_logged(
                 tool,
@@ -136,14 +136,14 @@ def place_and_route(
     if report:
         report(what, len(_STAGES), len(_STAGES))
     if not fresh:
-        shutil.copyfile(found / _LOG, log)
+        shutil.copyfile(found / log.name, log)
     shutil.copyfile(found / _REPORT, folder / f"seed{seed}.json")
     try:
         fields = json.loads((found / _REPORT).read_text())
         seconds = json.loads((found / "seconds.json").read_text())
         kinds = _cell_kinds(synthesis.folder / NETLIST)
         return read_report(fields, kinds, seed=seed, seconds=seconds, stored=not fresh)
-    except (OSError, ValueError, KeyError, LookupError) as error:
+    except (OSError, ValueError, LookupError) as error:
         raise ToolError(
             f"nextpnr's report {folder / f'seed{seed}.json'} cannot be read "
             f"({type(error).__name__}: {error}); remove {found} and try again"

@@ -14,11 +14,11 @@ _ADDED = re.compile(
     r"_(TRELLIS_|LUT\d|PFUMX|L6MUX|CCU2|DP16K|PDPW|PDPSC|MULT\d|ALU|SB_|DFF|FD1P|WIDEFN|DPR16|MUX2_|RAM16|SDP"
     r"|INV_|VLO|VHI|DO[AB]?\d).*$"
 )
+_FLIP_FLOP = re.compile(r"_(TRELLIS_FF|SB_DFF\w*|FD1P3\w*|DFF\w*)_Q")
 _PACKED = re.compile(r"(\$[a-z]\w*)+$|_(LC|DFFLC|DSP|RAM)$")
 _MEMORY = re.compile(r"DP16K|PDP|SP16K|RAM40|SDP[BX]|^DP[BX]|^SPX?9?$|pROM|SPRAM|PDPSC512|DPSC512")
 _TABLE = re.compile(r"DPR16|RAM16")
 _MULTIPLIER = re.compile(r"MULT|MAC16")
-_PLACES = ("clk-to-q", "source", "setup", "hold")
 
 
 class WorstPath(Record):
@@ -43,7 +43,7 @@ class WorstPath(Record):
 def signal_name(name: str) -> str:
     """Return the Verilog name behind a cell's or net's name."""
     clean = name.removeprefix(f"{CORE}.")
-    clean = _PACKED.sub("", clean)
+    clean = _PACKED.sub("", clean.partition("/")[0])
     clean = _ADDED.sub("", clean)
     clean = re.sub(r"(\[\d+\]|\.\d+)+$", "", clean)
     return clean.removeprefix(PREFIX) if clean.startswith(PREFIX) else clean
@@ -93,14 +93,17 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> W
 
 
 def _end(cell: str, kinds: Mapping[str, str], net: str) -> tuple[str, str]:
-    """Name a path's start or end, and say what it is; a register's net has the better name."""
-    kind = kinds.get(cell) or kinds.get(_PACKED.sub("", cell), "")
-    if cell.startswith(PREFIX) or net.startswith(PREFIX):
-        return signal_name(net or cell), "port"
+    """Name a path's start or end, and say what it is."""
+    whole = cell.partition("/")[0]
+    kind = kinds.get(whole) or kinds.get(_PACKED.sub("", whole), "")
+    if cell.startswith(PREFIX):
+        return signal_name(cell), "port"
     if _MULTIPLIER.search(kind):
         return signal_name(cell), "multiplier"
     if _TABLE.search(kind):
         return signal_name(cell), "distributed RAM"
     if _MEMORY.search(kind):
         return signal_name(cell), "block RAM"
-    return signal_name(net if net and "$abc" not in net else cell), "register"
+    # A flip-flop is named after what it drives, unless it is packed with the table before it.
+    named = not _FLIP_FLOP.search(cell) and net and not _ADDED.search(net) and "$abc" not in net
+    return signal_name(net if named else cell), "register"

@@ -10,7 +10,8 @@ from typing import Literal
 from rtlstm.boards.devices import Chosen
 from rtlstm.boards.fpga_tools import find_nextpnr, find_yosys
 from rtlstm.boards.place_route import Routed, nextpnr_options, place_and_route
-from rtlstm.boards.synthesis import check_fit, synthesise
+from rtlstm.boards.resources import check_fit
+from rtlstm.boards.synthesis import synthesise
 from rtlstm.gen.implementation import Implementation
 from rtlstm.gen.report import BuildReport
 from rtlstm.gen.report_html import render_report

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from rtlstm.boards.devices import Chosen
 from rtlstm.boards.place_route import Routed
-from rtlstm.boards.synthesis import Counts, resource_uses
+from rtlstm.boards.resources import Counts, resource_uses
 from rtlstm.boards.worst_path import WorstPath
 from rtlstm.spec.record import Record
 from rtlstm.spec.schedule import Cycles
