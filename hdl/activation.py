@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.pipeline import delay, multiply, small, storage
 from rtlstm.spec.activation import ActivationTable
+from rtlstm.spec.parameters import MultiplierKind
 
 __all__ = ["Activation"]
 
@@ -30,8 +31,9 @@ class Activation(wiring.Component):
         Store ``write_data`` in row ``write_row``.
     """
 
-    def __init__(self, table: ActivationTable) -> None:
+    def __init__(self, table: ActivationTable, kind: MultiplierKind = "dsp") -> None:
         self._table = table
+        self._kind = kind
         self._width = table.base_bits + table.slope_bits
         super().__init__(
             {
@@ -62,7 +64,7 @@ class Activation(wiring.Component):
         rise = Const(0, 1)
         if table.low_bits:
             low = delay(m, self.magnitude[: table.low_bits], 1)
-            rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), 1, name="rise")
+            rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), 1, self._kind, name="rise")
         total = Signal(signed(max(table.base_bits, len(rise)) + 2))
         m.d.comb += total.eq(delay(m, base, 1) + rise)
         value = Signal(len(self.value), reset_less=True)

@@ -93,7 +93,7 @@ class GateUnit(wiring.Component):
             Region.TANH: numerics.tanh,
             Region.CELL_TANH: numerics.cell_tanh,
         }[region]
-        m.submodules[name] = unit = Activation(table)
+        m.submodules[name] = unit = Activation(table, self._manifest.parameters.slope_multipliers)
         row = self.window_row[: table.segment_bits + table.halves - 1]
         m.d.comb += [
             unit.negative.eq(Mux(self.window, row[table.segment_bits :], negative)),

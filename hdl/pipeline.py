@@ -11,11 +11,10 @@ from typing import Literal
 
 from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value, signed
 
-from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.parameters import MultiplierKind, ceil_log2
 
 __all__ = [
     "MemoryStyle",
-    "MultiplierKind",
     "ReadPort",
     "WritePort",
     "delay",
@@ -26,7 +25,6 @@ __all__ = [
 ]
 
 MemoryStyle = Literal["auto", "block", "distributed", "huge"]
-MultiplierKind = Literal["dsp", "lut"]
 
 
 def delay(m: Module, value: Value, cycles: int) -> Value:

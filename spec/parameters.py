@@ -7,9 +7,13 @@ from pydantic import Field, model_validator
 
 from rtlstm.spec.record import Record
 
-__all__ = ["FAMILIES", "Family", "Parameters", "Pipeline", "ceil_log2"]
+__all__ = ["FAMILIES", "Family", "MultiplierKind", "Parameters", "Pipeline", "ceil_log2"]
 
 Family = Literal["generic", "ecp5", "ice40", "nexus", "gowin", "xilinx", "intel"]
+
+
+MultiplierKind = Literal["dsp", "lut"]
+"""A hard multiplier, or one of look-up tables."""
 
 
 def ceil_log2(value: int) -> int:
@@ -61,6 +65,10 @@ class Parameters(Record):
     """Independent sequences whose state is kept on the device."""
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Longest sequence the driver accepts; None for no limit."""
+    lut_macs: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Multipliers per lane made of look-up tables; the others are the family's hard ones."""
+    slope_multipliers: MultiplierKind = "dsp"
+    """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
     family: Family = "generic"
     pipeline: Pipeline = Pipeline()
 
@@ -70,6 +78,10 @@ class Parameters(Record):
             raise ValueError(
                 f"lanes must be a multiple of 4 (one lane per gate of a unit), not {self.lanes}; "
                 f"try {self.lanes // 4 * 4 + 4}"
+            )
+        if self.lut_macs > self.macs:
+            raise ValueError(
+                f"lut_macs must be at most macs ({self.macs}), of which it is a part, not {self.lut_macs}"
             )
         if self.macs % self.beat_in:
             raise ValueError(
@@ -91,8 +103,11 @@ class Parameters(Record):
 
     @classmethod
     def for_family(cls, family: Family, **fields: object) -> Self:
-        """Return parameters with the family's pipeline depth."""
-        return cls(family=family, pipeline=FAMILIES[family], **fields)
+        """Return parameters with the family's pipeline depth and multipliers."""
+        # iCE40 devices have eight multipliers at most, or none.
+        slopes: MultiplierKind = "lut" if family == "ice40" else "dsp"
+        defaults = {"pipeline": FAMILIES[family], "slope_multipliers": slopes}
+        return cls(family=family, **(defaults | fields))
 
     @property
     def multiplies_per_cycle(self) -> int:
