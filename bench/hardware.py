@@ -136,8 +136,9 @@ def post_route(folder: Path, devices: tuple[str, ...] = ()) -> Clock | None:
         report = json.loads((folder / "report.json").read_text())
     except (OSError, ValueError):
         return None
-    found = report.get("implementation") if isinstance(report, dict) else None
-    for entry in found if isinstance(found, list) else [found]:
+    found = report.get("implementations") if isinstance(report, dict) else None
+    # The last one is the newest.
+    for entry in reversed(found if isinstance(found, list) else []):
         if not isinstance(entry, dict) or (devices and entry.get("device") not in devices):
             continue
         clock = entry.get("fmax_median_mhz")

@@ -112,22 +112,26 @@ def test_post_route_clock(tmp_path: Path) -> None:
     report.write_text(json.dumps({"name": "x"}))
     assert post_route(tmp_path) is None
     implementation = {"device": "lfe5u-85f", "speed_grade": "8", "fmax_median_mhz": 201.5}
-    report.write_text(json.dumps({"implementation": implementation}))
+    report.write_text(
+        json.dumps({"implementations": [{"device": "up5k", "fmax_median_mhz": 30}, implementation]})
+    )
     clock = post_route(tmp_path)
     assert clock is not None
     assert clock.label == "201.5 MHz post-route, lfe5u-85f grade 8"
     assert post_route(tmp_path, ("lfe5u-85f",)) == clock
-    assert post_route(tmp_path, ("up5k",)) is None
-    report.write_text(json.dumps({"implementation": implementation | {"fmax_median_mhz": None}}))
+    other = post_route(tmp_path, ("up5k",))
+    assert other is not None
+    assert other.label == "30 MHz post-route, up5k"
+    assert post_route(tmp_path, ("up5k-ice",)) is None
+    report.write_text(json.dumps({"implementations": [implementation | {"fmax_median_mhz": None}]}))
     assert post_route(tmp_path) is None
 
 
 def test_build_that_is_there_is_used(builds: Path, found: BenchResult) -> None:
     report = builds / "traffic20" / "report.json"
     fields = json.loads(report.read_text())
-    report.write_text(
-        json.dumps(fields | {"implementation": {"device": "lfe5u-85f", "fmax_median_mhz": 200}})
-    )
+    routed = {"device": "lfe5u-85f", "fmax_median_mhz": 200}
+    report.write_text(json.dumps(fields | {"implementations": [routed]}))
     done = CliRunner().invoke(app, ["bench", "traffic20", "--quick", "-o", str(builds), "--json"])
     assert done.exit_code == 0, done.stderr
     (shape,) = json.loads(done.stdout)["shapes"]
