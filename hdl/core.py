@@ -78,6 +78,7 @@ class Core(wiring.Component):
         m.submodules.output_queue = self._output = OutputQueue(manifest)
         m.submodules.window = self._window = Window(manifest)
 
+        self._opened = Signal()
         self._result = self._gate_units[0].result
         self._values = Cat(unit.value for unit in self._gate_units)
         tokens = DelayLine(
@@ -180,6 +181,8 @@ class Core(wiring.Component):
         sequencer, window, source = self._sequencer, self._window, self._input
         result = self._result
         last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
+        # From the bus to every address register is far: the window opens one cycle later.
+        m.d.sync += self._opened.eq(window.active & sequencer.idle)
         # The cycle of a step's last input beat follows the step to its last output beat.
         reading, emitting = Signal(32, reset_less=True), Signal(32, reset_less=True)
         since = Mux(sequencer.from_input, source.since, reading)
@@ -198,8 +201,8 @@ class Core(wiring.Component):
             self._output.emits.eq(sequencer.emits),
             sequencer.result_last.eq(result.valid & result.last),
             sequencer.result_word.eq(result.valid & result.store & (result.slot == last_slot)),
-            sequencer.window.eq(window.active & sequencer.idle),
-            sequencer.window_wanted.eq(window.active),
+            sequencer.window.eq(self._opened),
+            sequencer.window_wanted.eq(window.active | self._opened),
             sequencer.window_row.eq(window.row),
             sequencer.reset_stream.eq(window.reset_stream),
             sequencer.state_written.eq(window.state_written),
@@ -215,7 +218,7 @@ class Core(wiring.Component):
     def _memory_window(self, m: Module) -> None:
         """Connect the window to every memory."""
         window, drain = self._window, self._drain
-        opened = self._sequencer.window
+        opened = self._opened
         m.d.comb += [drain.window.eq(opened), drain.window_row.eq(window.row)]
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
         words: dict[Region, list[Value]] = {region: [] for region in banked}

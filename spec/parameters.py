@@ -39,7 +39,7 @@ class Pipeline(Record):
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
     "ecp5": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
-    "ice40": Pipeline(multiplier=1, tree_levels=2),
+    "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, result=1),
     "nexus": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
     "gowin": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
     "xilinx": Pipeline(multiplier=3, tree_levels=1, collect=1, narrow=3, result=1),
@@ -103,11 +103,8 @@ class Parameters(Record):
 
     @classmethod
     def for_family(cls, family: Family, **fields: object) -> Self:
-        """Return parameters with the family's pipeline depth and multipliers."""
-        # iCE40 devices have eight multipliers at most, or none.
-        slopes: MultiplierKind = "lut" if family == "ice40" else "dsp"
-        defaults = {"pipeline": FAMILIES[family], "slope_multipliers": slopes}
-        return cls(family=family, **(defaults | fields))
+        """Return parameters with the family's pipeline depth."""
+        return cls(family=family, pipeline=FAMILIES[family], **fields)
 
     @property
     def multiplies_per_cycle(self) -> int:
