@@ -66,7 +66,7 @@ class StateLayout:
             row, word = row - self.vector_span[0], word - self.cell_span[0]
             vectors[row : row + rows] = pack_vector(h_l, self.macs, self.hidden.bits)
             cells[:, word : word + words] = spread(
-                pack_fields(c_l[:, None], self.cell.bits)[:, 0], self.banks
+                pack_fields(c_l[:, None], self.cell.bits)[:, 0].astype(np.int64), self.banks
             )
         return vectors.reshape(-1), cells
 
