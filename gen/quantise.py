@@ -6,15 +6,15 @@ when there are any, and from bounds or stated assumptions otherwise.
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, run_float
-from rtlstm.spec.activation import design_table
+from rtlstm.spec.activation import DIRECT_BITS, design_table
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Dense, Lstm, Network
@@ -28,6 +28,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     bound_sums,
 )
+from rtlstm.spec.parameters import TableKind
 from rtlstm.spec.record import Record
 
 __all__ = ["QuantizationSettings", "check_calibration", "quantise"]
@@ -55,6 +56,17 @@ class QuantizationSettings(Record):
     """Largest input magnitude; calibration data decide if None, and 8 without them."""
     cell_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Where the cell state saturates; calibration data decide if None, and 16 without them."""
+    tables: TableKind = "interpolated"
+    """Direct tables of sigmoid and tanh read 12 bits at most; data then have 12 bits at most, too."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.tables == "direct" and self.data_bits > DIRECT_BITS:
+            raise ValueError(
+                f"data_bits must be at most {DIRECT_BITS} with direct tables, not {self.data_bits}; "
+                "choose fewer, or interpolated tables"
+            )
+        return self
 
 
 DEFAULT_INPUT_RANGE = 8.0
@@ -109,7 +121,8 @@ class _Quantiser:
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
         self.hidden = Format(bits=bits, fraction=bits - 1)
         self.input = Format.covering(bits, input_range)
-        self.argument_bits = min(gate_bits + 2, 20)
+        self.direct = settings.tables == "direct"
+        self.argument_bits = min(gate_bits + 2, DIRECT_BITS if self.direct else 20)
 
     def preactivation(self, magnitude: float) -> Format:
         """Return the format that covers ``magnitude``, or less where sigmoid is flat anyway."""
@@ -219,9 +232,9 @@ class _Quantiser:
             cell_argument=argument,
             accumulator=bound_sums(layers, self.input, align),
             shift_bits=max(1, _largest_shift(layers).bit_length()),
-            sigmoid=design_table("sigmoid", reads, self.gate),
-            tanh=design_table("tanh", reads, self.gate),
-            cell_tanh=design_table("tanh", argument, self.gate),
+            sigmoid=design_table("sigmoid", reads, self.gate, self.direct),
+            tanh=design_table("tanh", reads, self.gate, self.direct),
+            cell_tanh=design_table("tanh", argument, self.gate, self.direct),
         )
         return QuantizedNetwork(shapes, numerics, tuple(layers))
 
@@ -312,6 +325,7 @@ def _search_cell_range(
         weight_bits=max(settings.weight_bits, _SEARCH_BITS),
         data_bits=max(settings.data_bits, _SEARCH_BITS),
         gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
+        tables="interpolated",
     )
     quantiser = _Quantiser(network, fine, input_range)
     ranges = tuple(1.25 * reach for reach in reference.layers)

@@ -14,7 +14,8 @@ __all__ = ["Activation"]
 class Activation(wiring.Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
-    Latency 3 cycles (table read, product, sum), one result per cycle. Within 1 unit in the last
+    Latency ``stages`` cycles: 3 (table read, product, sum), or 1 or 2 for a direct table, whose
+    entries are the results. One result per cycle. Within 1 unit in the last
     place of the correctly rounded function. tanh gives the magnitude; its sign is the input's.
 
     Members
@@ -31,8 +32,9 @@ class Activation(wiring.Component):
         Store ``write_data`` in row ``write_row``.
     """
 
-    def __init__(self, table: ActivationTable, kind: MultiplierKind = "dsp") -> None:
+    def __init__(self, table: ActivationTable, stages: int = 3, kind: MultiplierKind = "dsp") -> None:
         self._table = table
+        self._stages = stages
         self._kind = kind
         self._width = table.base_bits + table.slope_bits
         super().__init__(
@@ -60,6 +62,9 @@ class Activation(wiring.Component):
             self.entry.eq(read.data),
         ]
         base = read.data[: table.base_bits]
+        if self._stages < 3:
+            m.d.comb += self.value.eq(delay(m, base, self._stages - 1))
+            return m
         slope = read.data[table.base_bits :].as_signed()
         rise = Const(0, 1)
         if table.low_bits:

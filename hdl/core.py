@@ -156,6 +156,7 @@ class Core(wiring.Component):
                 unit.addend_row.eq(drain.addend_row),
                 unit.item.eq(drain.item),
                 gates.item.eq(drain.item),
+                gates.cell_row.eq(drain.cell_row),
                 gates.negative.eq(unit.negative),
                 gates.magnitudes.eq(unit.magnitudes),
             ]
@@ -181,8 +182,13 @@ class Core(wiring.Component):
         sequencer, window, source = self._sequencer, self._window, self._input
         result = self._result
         last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
-        # From the bus to every address register is far: the window opens one cycle later.
-        m.d.sync += self._opened.eq(window.active & sequencer.idle)
+        # From the bus to every address register is far: the window opens one cycle later. While
+        # the bus asks, no step begins: what was idle then is idle now.
+        granted = Signal()
+        m.d.sync += [
+            granted.eq(window.active & sequencer.idle),
+            self._opened.eq(window.opens & sequencer.idle),
+        ]
         # The cycle of a step's last input beat follows the step to its last output beat.
         reading, emitting = Signal(32, reset_less=True), Signal(32, reset_less=True)
         since = Mux(sequencer.from_input, source.since, reading)
@@ -209,6 +215,7 @@ class Core(wiring.Component):
             sequencer.weights_written.eq(window.weights_written),
             sequencer.command_stream.eq(window.stream),
             window.idle.eq(sequencer.idle),
+            window.granted.eq(granted),
             window.flags.eq(sequencer.flags),
             window.step_done.eq(self._output.pushed_last),
             window.saturated.eq(sum(unit.saturated for unit in self._gate_units)),

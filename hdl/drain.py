@@ -37,6 +37,8 @@ class Drain(wiring.Component):
         Rows of the shift and partial-sum memories.
     item : Out
         What comes out of the rounding.
+    cell_row : Out
+        Row of the cell memory, in time for the item's gates.
     window, window_row : In
         While the memory window is open, the row that all read ports look at.
     """
@@ -53,6 +55,7 @@ class Drain(wiring.Component):
                 "shift_row": Out(row_bits(manifest.regions[Region.SHIFTS].rows)),
                 "addend_row": Out(row_bits(manifest.regions[Region.PARTIALS].rows)),
                 "item": Out(item_layout(manifest)),
+                "cell_row": Out(item_layout(manifest)["cell_row"].shape),
                 "window": In(1),
                 "window_row": In(32),
             }
@@ -65,7 +68,12 @@ class Drain(wiring.Component):
         self._choose(m, tokens.at(2), item)
         depth = self._parameters.preactivation - self._parameters.summed
         items = DelayLine(m, item_layout(self._manifest), item, "item", depth)
-        m.d.comb += [self.dense.eq(items.at(1).dense), self.item.eq(items.at(depth))]
+        early = depth + self._parameters.activation - 3
+        m.d.comb += [
+            self.dense.eq(items.at(1).dense),
+            self.cell_row.eq(items.at(early).cell_row),
+            self.item.eq(items.at(depth)),
+        ]
         return m
 
     def _sequence(self, m: Module, tokens: DelayLine) -> View:

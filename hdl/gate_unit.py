@@ -20,9 +20,10 @@ GATES = ("input", "forget", "candidate", "output")
 class GateUnit(wiring.Component):
     """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
 
-    Latency: from pre-activations, 10 cycles to h and 4 to a dense result, and one more with the
-    family's result register. Throughput: one item per cycle. Rounding: half up at c, at tanh's
-    argument and at h, all from the exact sum or product before; saturation is symmetric.
+    Latency, from pre-activations: ``2 * activation + 4`` cycles to h and ``activation + 1`` to a
+    dense result, and one more with the family's result register. Throughput: one item per
+    cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product
+    before; saturation is symmetric.
 
     Parameters
     ----------
@@ -33,6 +34,8 @@ class GateUnit(wiring.Component):
     -------
     item, negative, magnitudes : In
         An item with its pre-activations.
+    cell_row : In
+        Row of the cell memory, three cycles before the item's gates come out of their tables.
     result, value : Out
         A new h or dense output, and where it goes.
     saturated : Out(1)
@@ -49,6 +52,7 @@ class GateUnit(wiring.Component):
     def __init__(self, manifest: Manifest, index: int) -> None:
         self._manifest = manifest
         self._index = index
+        self._stages = manifest.parameters.activation
         numerics = manifest.numerics
         self._widths = {
             region: manifest.regions[region].width
@@ -57,6 +61,7 @@ class GateUnit(wiring.Component):
         super().__init__(
             {
                 "item": In(item_layout(manifest)),
+                "cell_row": In(item_layout(manifest)["cell_row"].shape),
                 "negative": In(4),
                 "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
                 "result": Out(result_layout(manifest)),
@@ -74,15 +79,16 @@ class GateUnit(wiring.Component):
         m = Module()
         # Stage k of ``items`` is k cycles after the pre-activations.
         register = self._manifest.parameters.pipeline.result
-        items = DelayLine(m, item_layout(self._manifest), self.item, "item", 10 + register)
+        last = 2 * self._stages + 4 + register
+        items = DelayLine(m, item_layout(self._manifest), self.item, "item", last)
         negative = self.negative
         gates = self._gates(m)
         old = self._read_cell(m, items)
         total = self._cell_sum(m, gates, old, negative[2])
-        argument_negative, argument = self._write_cell(m, total, items.at(6))
+        argument_negative, argument = self._write_cell(m, total, items.at(self._stages + 3))
         hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), register)
-        dense = delay(m, self._dense(m, gates, items.at(3)), register)
-        self._select(m, (items.at(4 + register), dense), (items.at(10 + register), hidden))
+        dense = delay(m, self._dense(m, gates, items.at(self._stages)), register)
+        self._select(m, (items.at(self._stages + 1 + register), dense), (items.at(last), hidden))
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
@@ -93,7 +99,9 @@ class GateUnit(wiring.Component):
             Region.TANH: numerics.tanh,
             Region.CELL_TANH: numerics.cell_tanh,
         }[region]
-        m.submodules[name] = unit = Activation(table, self._manifest.parameters.slope_multipliers)
+        m.submodules[name] = unit = Activation(
+            table, self._stages, self._manifest.parameters.slope_multipliers
+        )
         row = self.window_row[: table.segment_bits + table.halves - 1]
         m.d.comb += [
             unit.negative.eq(Mux(self.window, row[table.segment_bits :], negative)),
@@ -125,10 +133,10 @@ class GateUnit(wiring.Component):
         self._cell_write = write
         old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
         m.d.comb += [
-            read.addr.eq(items.at(0).cell_row),
+            read.addr.eq(self.cell_row),
             self.entries.cells.eq(read.data),
         ]
-        m.d.sync += old.eq(Mux(items.at(2).fresh, 0, read.data.as_signed()))
+        m.d.sync += old.eq(Mux(items.at(self._stages - 1).fresh, 0, read.data.as_signed()))
         return old
 
     def _cell_sum(self, m: Module, gates: list[Value], old: Signal, g_negative: Value) -> Signal:
@@ -138,7 +146,7 @@ class GateUnit(wiring.Component):
         kept = multiply(m, _positive(gates[1]), old, 1, name="kept")
         added = multiply(m, _positive(gates[0]), _positive(gates[2]), 1, name="added")
         total = Signal(signed(_sum_bits(self._manifest)), reset_less=True)
-        minus = delay(m, g_negative, 4)
+        minus = delay(m, g_negative, self._stages + 1)
         kept_wide = kept << (fraction - numerics.gate.fraction - numerics.cell.fraction)
         added_wide = (added << (fraction - 2 * numerics.gate.fraction)) ^ minus.replicate(
             len(total)
@@ -193,18 +201,18 @@ class GateUnit(wiring.Component):
     def _hidden(self, m: Module, output_gate: Value, negative: Signal, magnitude: Signal) -> Signal:
         numerics = self._manifest.numerics
         squashed = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
-        gate = delay(m, output_gate, 6)
+        gate = delay(m, output_gate, self._stages + 3)
         product = multiply(m, _positive(gate), _positive(squashed), 1, name="hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
-        return _signed(m, product[:-1], delay(m, negative, 4), drop, numerics.hidden, "h")
+        return _signed(m, product[:-1], delay(m, negative, self._stages + 1), drop, numerics.hidden, "h")
 
     def _dense(self, m: Module, gates: list[Value], item: View) -> Signal:
         """Return a dense layer's result: sigmoid of gate 0, tanh of gate 2, or the sum itself."""
         numerics = self._manifest.numerics
         bits = numerics.preactivation.bits - 1
         form = Format(bits=numerics.data_bits, fraction=0)
-        linear = delay(m, self.magnitudes[:bits], 3)
-        negative = delay(m, self.negative[0], 3)
+        linear = delay(m, self.magnitudes[:bits], self._stages)
+        negative = delay(m, self.negative[0], self._stages)
         drop = numerics.gate.fraction - numerics.hidden.fraction
         squashed = _signed(
             m, Mux(item.sigmoid, gates[0], gates[2]), negative & ~item.sigmoid, drop, form, "squashed"

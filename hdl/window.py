@@ -24,10 +24,10 @@ class Window(wiring.Component):
     -------
     bus_* :
         The port; see ``docs/ports.md``.
-    idle : In(1)
-        Nothing is under way in the core.
-    active : Out(1), row : Out(32), bank : Out(16)
-        The window is wanted or open: address registers follow ``row``.
+    idle, granted : In(1)
+        Nothing is under way in the core; nor was it in the cycle before, when ``active`` was set.
+    active, opens : Out(1), row : Out(32), bank : Out(16)
+        The bus waits for the core to be idle, or reads; address registers are to follow ``row``.
     write : Out(8)
         One bit per region: store ``write_data`` in ``row`` of ``bank``.
     write_data, read_data : Out, In
@@ -53,7 +53,9 @@ class Window(wiring.Component):
                 "bus_read_data": Out(32),
                 "bus_read_valid": Out(1),
                 "idle": In(1),
+                "granted": In(1),
                 "active": Out(1),
+                "opens": Out(1),
                 "row": Out(32),
                 "bank": Out(16),
                 "region": Out(4),
@@ -89,9 +91,10 @@ class Window(wiring.Component):
         reading, wait = Signal(), Signal(range(longest + 1))
         m.d.comb += [
             self.active.eq(reading | (self.bus_valid & to_window)),
+            self.opens.eq(reading | (self.bus_valid & (address == Register.DATA))),
             # After a row was written, other requests wait for the cycle in which that shows.
             self.bus_ready.eq(
-                ~reading & (~to_window | self.idle) & ((address == Register.DATA) | ~self.write.any())
+                ~reading & (~to_window | self.granted) & ((address == Register.DATA) | ~self.write.any())
             ),
         ]
         accepted = self.bus_valid & self.bus_ready

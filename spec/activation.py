@@ -17,11 +17,13 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.record import Record
 
-__all__ = ["ActivationTable", "Function", "correctly_rounded", "design_table"]
+__all__ = ["DIRECT_BITS", "ActivationTable", "Function", "correctly_rounded", "design_table"]
 
 Function = Literal["sigmoid", "tanh"]
 
 _EXTRA_MAX = 24
+DIRECT_BITS = 12
+"""Most input bits of a table with one entry per input."""
 
 
 def _evaluate(function: Function, x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -79,6 +81,11 @@ class ActivationTable(Record):
         return self.magnitude_bits - self.segment_bits
 
     @property
+    def direct(self) -> bool:
+        """Whether every input has an entry of its own."""
+        return self.low_bits == 0
+
+    @property
     def rows(self) -> int:
         """Entries of the table."""
         return len(self.base)
@@ -116,11 +123,12 @@ class ActivationTable(Record):
 
 
 @lru_cache(maxsize=64)
-def design_table(function: Function, input: Format, output: Format) -> ActivationTable:
+def design_table(function: Function, input: Format, output: Format, direct: bool = False) -> ActivationTable:
     """Find the smallest table within 1 unit in the last place, checked over every input.
 
     The lines are the best (minimax) ones of each segment, from the chord's slope. ``output``
-    must have ``bits - 1`` fraction bits.
+    must have ``bits - 1`` fraction bits. A ``direct`` table has one entry per input instead, the
+    correctly rounded value: nothing to multiply or add, but large.
 
     Raises
     ------
@@ -136,10 +144,24 @@ def design_table(function: Function, input: Format, output: Format) -> Activatio
         raise ConfigurationError(
             f"an activation's output must have {output.bits - 1} fraction bits, not {output.fraction}"
         )
+    if direct and input.bits > DIRECT_BITS:
+        raise ConfigurationError(
+            f"a direct activation table takes at most {DIRECT_BITS} input bits, not {input.bits}"
+        )
     x = np.ldexp(np.arange(1 << (input.bits - 1), dtype=np.float64), -input.fraction)
     signed = np.stack([x, -x]) if function == "sigmoid" else x[None]
     correct = correctly_rounded(function, signed, output)
     exact = np.minimum(np.ldexp(_evaluate(function, signed), output.fraction), output.maximum)
+    if direct:
+        return ActivationTable(
+            function=function,
+            input=input,
+            output=output,
+            segment_bits=input.bits - 1,
+            extra=0,
+            base=tuple(correct.reshape(-1).tolist()),
+            slope=(0,) * correct.size,
+        )
     for segment_bits in range(input.bits):
         table = _fit(function, input, output, segment_bits, exact, correct)
         if table is not None:

@@ -73,6 +73,12 @@ class Manifest(Record):
             "numerics": numerics.model_dump(mode="json"),
             "program": program.model_dump(mode="json"),
         }
+        tables = (numerics.sigmoid, numerics.tanh, numerics.cell_tanh)
+        if parameters.tables == "direct" and not all(table.direct for table in tables):
+            raise ConfigurationError(
+                "direct tables need an entry for every input, but these interpolate; quantise the "
+                "network with direct tables, or choose tables interpolated"
+            )
         text = json.dumps(shaped, sort_keys=True, separators=(",", ":"))
         return cls(
             name=name,

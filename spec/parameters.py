@@ -7,11 +7,13 @@ from pydantic import Field, model_validator
 
 from rtlstm.spec.record import Record
 
-__all__ = ["FAMILIES", "Family", "MultiplierKind", "Parameters", "Pipeline", "ceil_log2"]
+__all__ = ["FAMILIES", "Family", "MultiplierKind", "Parameters", "Pipeline", "TableKind", "ceil_log2"]
 
 Family = Literal["generic", "ecp5", "ice40", "nexus", "gowin", "xilinx", "intel"]
 
 
+TableKind = Literal["interpolated", "direct"]
+"""A line for each segment of the input, or an entry for each input: quicker, larger, coarser."""
 MultiplierKind = Literal["dsp", "lut"]
 """A hard multiplier, or one of look-up tables."""
 
@@ -32,18 +34,20 @@ class Pipeline(Record):
     """Register behind the multiplexer that picks what drains (several blocks always have it)."""
     narrow: Annotated[int, Field(ge=2, le=3)] = 2
     """Registers from the picked totals to pre-activations: shifted, (added,) rounded and limited."""
+    table: Annotated[int, Field(ge=1, le=2)] = 1
+    """Registers of a direct activation table."""
     result: Annotated[int, Field(ge=0, le=1)] = 0
     """Register behind the rounding of h and of dense results."""
 
 
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
-    "ecp5": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
-    "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, result=1),
-    "nexus": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
-    "gowin": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
-    "xilinx": Pipeline(multiplier=3, tree_levels=1, collect=1, narrow=3, result=1),
-    "intel": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
+    "ecp5": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, table=2, result=1),
+    "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=2, result=1),
+    "nexus": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, table=2, result=1),
+    "gowin": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, table=2, result=1),
+    "xilinx": Pipeline(multiplier=3, tree_levels=1, collect=1, narrow=3, table=2, result=1),
+    "intel": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, table=2, result=1),
 }
 """Pipeline depth per device family."""
 
@@ -67,6 +71,8 @@ class Parameters(Record):
     """Longest sequence the driver accepts; None for no limit."""
     lut_macs: Annotated[int, Field(ge=0, le=1024)] = 0
     """Multipliers per lane made of look-up tables; the others are the family's hard ones."""
+    tables: TableKind = "interpolated"
+    """How sigmoid and tanh are computed."""
     slope_multipliers: MultiplierKind = "dsp"
     """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
     family: Family = "generic"
@@ -137,8 +143,6 @@ class Parameters(Record):
     """Memory read, then the block RAM's output register."""
     HELD: ClassVar[int] = 1
     """A group's totals."""
-    ACTIVATION: ClassVar[int] = 3
-    """Table read, product, sum."""
     CELL: ClassVar[int] = 3
     """Products, sum, rounding."""
 
@@ -158,6 +162,11 @@ class Parameters(Record):
         return self.OPERANDS + self.pipeline.multiplier + self.tree
 
     @property
+    def activation(self) -> int:
+        """Register stages of sigmoid and tanh: table read, product, sum; or the table's own."""
+        return 3 if self.tables == "interpolated" else self.pipeline.table
+
+    @property
     def preactivation(self) -> int:
         """Stage of the first drained item's rounded pre-activations."""
         return self.summed + self.HELD + self.collect + self.pipeline.narrow
@@ -165,12 +174,12 @@ class Parameters(Record):
     @property
     def dense_result(self) -> int:
         """Stage at which a dense layer's first results are written."""
-        return self.preactivation + self.ACTIVATION + 1 + self.pipeline.result
+        return self.preactivation + self.activation + 1 + self.pipeline.result
 
     @property
     def hidden_result(self) -> int:
         """Stage at which the first drained units' new h are written."""
-        return self.preactivation + self.ACTIVATION + self.CELL + self.ACTIVATION + 1 + self.pipeline.result
+        return self.preactivation + self.activation + self.CELL + self.activation + 1 + self.pipeline.result
 
     @property
     def park_to_add(self) -> int:

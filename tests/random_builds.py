@@ -16,7 +16,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.parameters import Parameters, Pipeline
+from rtlstm.spec.parameters import Parameters, Pipeline, TableKind
 
 SIZES = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 32, 37, 41, 43, 47, 53, 59, 61, 64, 67, 70)
 ACTIVATIONS = ("identity", "relu", "sigmoid", "tanh")
@@ -98,6 +98,7 @@ def random_network(rng: Generator, sizes: tuple[int, ...] = SIZES) -> Network:
 def _settings(rng: Generator) -> QuantizationSettings:
     data = int(rng.integers(4, 19))
     return QuantizationSettings(
+        tables="direct" if data <= 12 and rng.random() < 0.3 else "interpolated",
         weight_bits=int(rng.integers(2, 19)),
         data_bits=data,
         gate_bits=int(rng.integers(max(6, data), 19)),
@@ -107,7 +108,7 @@ def _settings(rng: Generator) -> QuantizationSettings:
     )
 
 
-def _parameters(rng: Generator) -> Parameters:
+def _parameters(rng: Generator, tables: TableKind) -> Parameters:
     macs = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 12, 16]))
     lanes = int(rng.choice([4, 8, 12, 16, 20, 32]))
     common = gcd(lanes // 4, macs)
@@ -119,12 +120,14 @@ def _parameters(rng: Generator) -> Parameters:
         beat_in=int(rng.choice([beat for beat in range(1, macs + 1) if macs % beat == 0])),
         beat_out=units * int(rng.integers(1, 6)),
         streams=int(rng.integers(1, 5)),
+        tables=tables,
         lut_macs=int(rng.integers(0, macs + 1)),
         pipeline=Pipeline(
             multiplier=int(rng.integers(1, 4)),
             tree_levels=int(rng.integers(1, 4)),
             narrow=int(rng.integers(2, 4)),
             collect=int(rng.integers(0, 2)),
+            table=int(rng.integers(1, 3)),
             result=int(rng.integers(0, 2)),
         ),
     )
@@ -137,11 +140,12 @@ def random_case(seed: int, sizes: tuple[int, ...] = SIZES, steps: int = 4) -> Ca
     while True:
         # Some drawn widths cannot be built together: draw those again.
         try:
-            network = quantise(float_network, _settings(rng))
+            settings = _settings(rng)
+            network = quantise(float_network, settings)
             break
         except ConfigurationError:
             continue
-    return make_case(seed, network, _parameters(rng), steps)
+    return make_case(seed, network, _parameters(rng, settings.tables), steps)
 
 
 def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, steps: int) -> Case:

@@ -22,6 +22,7 @@ from rtlstm.gen.commands.generate_options import (
     NameOption,
     OutputFolderOption,
     StreamsOption,
+    TablesOption,
     WeightBitsOption,
 )
 from rtlstm.gen.commands.options import DebugOption, DenseOption, JsonOption, LstmOption, OutputTensorOption
@@ -42,6 +43,7 @@ def generate(
     macs: MacsOption = 32,
     gate_units: GateUnitsOption = 1,
     multipliers: MultipliersOption = "dsp",
+    tables: TablesOption = "interpolated",
     beat_in: BeatInOption = 1,
     beat_out: BeatOutOption = None,
     streams: StreamsOption = 1,
@@ -73,6 +75,7 @@ def generate(
             macs=macs,
             gate_units=gate_units,
             lut_macs=_lut_macs(multipliers, macs),
+            tables=tables,
             beat_in=beat_in,
             beat_out=beat_out or gate_units,
             streams=streams,
@@ -85,6 +88,7 @@ def generate(
             cell_bits=cell_bits,
             input_range=input_range,
             cell_range=cell_range,
+            tables=tables,
         )
         check_target(output)
         options = ReadOptions(lstm=lstm, output=output_tensor, dense=tuple(dense) if dense else None)
@@ -116,7 +120,7 @@ def _lut_macs(multipliers: str, macs: int) -> int:
     )
 
 
-def _parameters(family: str, **sizes: int | None) -> "Parameters":
+def _parameters(family: str, **sizes: object) -> "Parameters":
     from rtlstm.spec.errors import ConfigurationError
     from rtlstm.spec.parameters import FAMILIES, Parameters
 

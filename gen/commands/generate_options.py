@@ -24,6 +24,7 @@ __all__ = [
     "NameOption",
     "OutputFolderOption",
     "StreamsOption",
+    "TablesOption",
     "WeightBitsOption",
 ]
 
@@ -138,6 +139,14 @@ NameOption = Annotated[
 StreamsOption = Annotated[
     int,
     typer.Option(help="Sequences whose state is kept on chip.", rich_help_panel=_HARDWARE),
+]
+
+TablesOption = Annotated[
+    str,
+    typer.Option(
+        help="interpolated; or direct: an entry for every input, quicker, for data of up to 12 bits.",
+        rich_help_panel=_HARDWARE,
+    ),
 ]
 
 WeightBitsOption = Annotated[
