@@ -1,5 +1,5 @@
-"""Boards: their descriptions as data, top levels of core and host link, and the bitstream flow.
+"""Devices and boards: what is on them, how their tools are run, and what came out.
 
-Empty so far. A board is one module: what is on it, which pins, how to program it. It may import
+Synthesis and place and route of a core are here; board tops and bitstreams are to come. It may import
 ``rtlstm.spec``, ``rtlstm.hdl``, ``rtlstm.host`` and ``rtlstm.sim``; only ``rtlstm.gen`` imports it.
 """

@@ -1,15 +1,19 @@
 """The report of a build: sizes, formats, cycles, accuracy and what was assumed."""
 
 import json
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from rtlstm.gen.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.frontends.report import ModelReport
+from rtlstm.gen.implementation import Implementation
 from rtlstm.gen.quantise import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANGE, QuantizationSettings
 from rtlstm.spec.activation import ActivationTable, correctly_rounded
+from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
@@ -153,6 +157,32 @@ class BuildReport(Record):
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     """What the front end remarks about the model."""
+    implementations: tuple[Implementation, ...] = ()
+    """What ``rtlstm implement`` found, one per device, package and speed grade."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read ``report.json`` of a build folder.
+
+        Raises
+        ------
+        BuildError
+            If it is missing, damaged or of another version.
+        """
+        path = Path(folder) / "report.json"
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise BuildError(f"{path} cannot be read ({error.strerror}); generate the build again") from None
+        except (ValidationError, ConfigurationError):
+            raise BuildError(
+                f"{path} is damaged or comes from another version of rtlstm; generate the build again"
+            ) from None
+
+    def with_implementation(self, found: Implementation) -> Self:
+        """Return a copy that has this implementation, instead of an earlier one on the same device."""
+        others = (item for item in self.implementations if item.label != found.label)
+        return self.replace(implementations=(*others, found))
 
     def to_json(self) -> str:
         """Return the text of ``report.json``."""

@@ -55,5 +55,6 @@ def render_report(report: BuildReport) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
+    environment.filters["count"] = lambda value: f"{value:,.6g}".replace(",", "\u202f")
     environment.filters["short"] = lambda value: f"{value:.5g}"
     return environment.from_string(text).render(r=report, bars=cycle_bars(report)) + "\n"

@@ -1,15 +1,17 @@
 """The core: all parts of the datapath, wired together."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
+from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.array import Array, any_of
 from rtlstm.hdl.drain import Drain
 from rtlstm.hdl.gate_unit import GateUnit
-from rtlstm.hdl.lane import lane_instance
 from rtlstm.hdl.layouts import DelayLine, stream_bits, token_layout
-from rtlstm.hdl.pipeline import storage
+from rtlstm.hdl.pipeline import small, storage
 from rtlstm.hdl.ports import InputBuffer, OutputQueue
+from rtlstm.hdl.preactivation import Preactivation
 from rtlstm.hdl.sequencer import Sequencer
 from rtlstm.hdl.window import Window
 from rtlstm.spec.manifest import Manifest
@@ -65,51 +67,53 @@ class Core(wiring.Component):
         manifest = self._manifest
         m.submodules.sequencer = self._sequencer = Sequencer(manifest)
         m.submodules.input_buffer = self._input = InputBuffer(manifest)
+        m.submodules.array = self._array = Array(manifest)
         m.submodules.drain = self._drain = Drain(manifest)
-        m.submodules.gate_unit = self._gate_unit = GateUnit(manifest)
+        units = range(manifest.parameters.gate_units)
+        self._preactivations = [Preactivation(manifest) for _ in units]
+        self._gate_units = [GateUnit(manifest, index) for index in units]
+        for index in units:
+            m.submodules[f"preactivation{index}"] = self._preactivations[index]
+            m.submodules[f"gate_unit{index}"] = self._gate_units[index]
         m.submodules.output_queue = self._output = OutputQueue(manifest)
         m.submodules.window = self._window = Window(manifest)
 
-        vector = self._vectors(m)
-        tokens = DelayLine(m, token_layout(manifest), self._sequencer.token, "token", self._summed)
-        totals = self._lanes(m, vector, tokens)
+        self._opened = Signal()
+        self._result = self._gate_units[0].result
+        self._values = Cat(unit.value for unit in self._gate_units)
+        tokens = DelayLine(
+            m, token_layout(manifest), self._sequencer.token, "token", manifest.parameters.summed
+        )
+        self._feed_array(m, self._vectors(m), tokens.at(manifest.parameters.summed))
+        m.d.comb += self._drain.token.eq(tokens.at(manifest.parameters.summed - 2))
+        self._drain_array(m)
         self._ports(m)
-        self._control(m, tokens)
-        m.d.comb += [
-            self._drain.token.eq(tokens.at(self._summed - 2)),
-            self._drain.totals.eq(totals),
-            self._gate_unit.item.eq(self._drain.item),
-            self._gate_unit.negative.eq(self._drain.negative),
-            self._gate_unit.magnitudes.eq(self._drain.magnitudes),
-            self._output.result.eq(self._gate_unit.result),
-        ]
+        self._control(m)
         self._memory_window(m)
         return m
-
-    @property
-    def _summed(self) -> int:
-        parameters = self._manifest.parameters
-        return parameters.pipeline.summed(parameters.macs)
 
     def _vectors(self, m: Module) -> Signal:
         """Read the vector that the issued word multiplies; write new h and dense results."""
         manifest, sequencer = self._manifest, self._sequencer
         layout, bits = manifest.regions[Region.VECTORS], manifest.numerics.data_bits
-        macs = manifest.parameters.macs
-        read, write = storage(m, "vectors", layout.width, layout.rows, granularity=bits)
-        result, window = self._gate_unit.result, self._window
+        macs, units = manifest.parameters.macs, manifest.parameters.gate_units
+        read, write = storage(
+            m, "vectors", layout.width, layout.rows, granularity=units * bits, style=small(layout.rows)
+        )
+        result, window = self._result, self._window
         stores = result.valid & result.store
         loads = window.write[Region.VECTORS]
-        chosen = [result.slot == index for index in range(macs)]
-        value = Signal(bits)
+        slots = range(macs // units)
+        chosen = [result.slot == index for index in slots]
+        values = Signal(units * bits)
         m.d.comb += [
             self._input.row.eq(sequencer.vector_row),
             read.addr.eq(sequencer.vector_row),
-            value.eq(result.value),
+            values.eq(self._values & Cat(bit.replicate(bits) for bit in result.mask)),
             write.addr.eq(Mux(loads, window.row, result.row)),
-            # A word's first value clears the rest of it, so that no position stays undefined.
-            write.en.eq(Cat(loads | stores & (chosen[0] | chosen[i]) for i in range(macs))),
-            write.data.eq(Mux(loads, window.write_data, Cat(Mux(chosen[i], value, 0) for i in range(macs)))),
+            # A word's first values clear the rest of it, so that no position stays undefined.
+            write.en.eq(Cat(loads | stores & (chosen[0] | chosen[i]) for i in slots)),
+            write.data.eq(Mux(loads, window.write_data, Cat(Mux(chosen[i], values, 0) for i in slots))),
         ]
         self._vector_entry = read.data
         flags = Signal(3, reset_less=True)
@@ -122,26 +126,39 @@ class Core(wiring.Component):
             m.d.sync += operand.word_select(index, bits).eq(Mux(hidden, 0, part))
         return operand
 
-    def _lanes(self, m: Module, vector: Signal, tokens: DelayLine) -> Value:
-        """Add the lanes; return their totals side by side."""
-        window, token = self._window, tokens.at(self._summed)
-        totals, entries = [], []
-        for index in range(self._manifest.parameters.lanes):
-            lane = lane_instance(m, self._manifest, f"lane{index}")
-            selected = window.bank == index
+    def _feed_array(self, m: Module, vector: Signal, token: View) -> None:
+        """Give the array what it multiplies, and the window's writes."""
+        array, window = self._array, self._window
+        m.d.comb += [
+            array.address.eq(self._sequencer.weight_row),
+            array.vector.eq(vector),
+            array.add.eq(token.valid),
+            array.first.eq(token.first),
+            array.last.eq(token.last),
+            array.write.eq(window.write[Region.WEIGHTS]),
+            array.bank.eq(window.bank),
+            array.row.eq(window.row),
+            array.write_data.eq(window.write_data),
+        ]
+
+    def _drain_array(self, m: Module) -> None:
+        """Deal the lanes' totals to the gate units: unit ``j`` of each block goes to the ``j``-th."""
+        drain, quad = self._drain, 4 * self._manifest.numerics.accumulator.bits
+        units = self._manifest.parameters.gate_units
+        for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
+            mine = range(index, self._manifest.parameters.units, units)
             m.d.comb += [
-                lane.address.eq(self._sequencer.weight_row),
-                lane.vector.eq(vector),
-                lane.add.eq(token.valid),
-                lane.first.eq(token.first),
-                lane.write.eq(window.write[Region.WEIGHTS] & selected),
-                lane.write_row.eq(window.row),
-                lane.write_data.eq(window.write_data),
+                unit.held.eq(Cat(self._array.held.word_select(number, quad) for number in mine)),
+                unit.block.eq(drain.block),
+                unit.lane.eq(drain.lane),
+                unit.dense.eq(drain.dense),
+                unit.shift_row.eq(drain.shift_row),
+                unit.addend_row.eq(drain.addend_row),
+                unit.item.eq(drain.item),
+                gates.item.eq(drain.item),
+                gates.negative.eq(unit.negative),
+                gates.magnitudes.eq(unit.magnitudes),
             ]
-            totals.append(lane.total)
-            entries.append(Mux(selected, lane.weights, 0))
-        self._weight_entry = _any_of(entries)
-        return Cat(totals)
 
     def _ports(self, m: Module) -> None:
         for name in ("x_data", "x_stream", "x_valid"):
@@ -149,16 +166,23 @@ class Core(wiring.Component):
         m.d.comb += self.x_ready.eq(self._input.x_ready)
         for name in ("y_data", "y_stream", "y_last", "y_valid"):
             m.d.comb += getattr(self, name).eq(getattr(self._output, name))
-        m.d.comb += self._output.y_ready.eq(self.y_ready)
+        m.d.comb += [
+            self._output.y_ready.eq(self.y_ready),
+            self._output.result.eq(self._result),
+            self._output.values.eq(self._values),
+        ]
         for name in BUS_PORTS:
             ours, inner = getattr(self, name), getattr(self._window, name)
             outward = name in ("bus_ready", "bus_read_data", "bus_read_valid")
             m.d.comb += ours.eq(inner) if outward else inner.eq(ours)
 
-    def _control(self, m: Module, tokens: DelayLine) -> None:
+    def _control(self, m: Module) -> None:
         """Wire sequencer, ports, window and counters."""
         sequencer, window, source = self._sequencer, self._window, self._input
-        result = self._gate_unit.result
+        result = self._result
+        last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
+        # From the bus to every address register is far: the window opens one cycle later.
+        m.d.sync += self._opened.eq(window.active & sequencer.idle)
         # The cycle of a step's last input beat follows the step to its last output beat.
         reading, emitting = Signal(32, reset_less=True), Signal(32, reset_less=True)
         since = Mux(sequencer.from_input, source.since, reading)
@@ -168,6 +192,7 @@ class Core(wiring.Component):
             m.d.sync += emitting.eq(since)
         m.d.comb += [
             sequencer.input_valid.eq(source.full),
+            sequencer.input_words.eq(source.words),
             sequencer.input_stream.eq(source.stream),
             sequencer.input_bank.eq(source.bank),
             source.taken.eq(sequencer.input_taken),
@@ -175,8 +200,9 @@ class Core(wiring.Component):
             sequencer.room.eq(self._output.room),
             self._output.emits.eq(sequencer.emits),
             sequencer.result_last.eq(result.valid & result.last),
-            sequencer.window.eq(window.active & sequencer.idle),
-            sequencer.window_wanted.eq(window.active),
+            sequencer.result_word.eq(result.valid & result.store & (result.slot == last_slot)),
+            sequencer.window.eq(self._opened),
+            sequencer.window_wanted.eq(window.active | self._opened),
             sequencer.window_row.eq(window.row),
             sequencer.reset_stream.eq(window.reset_stream),
             sequencer.state_written.eq(window.state_written),
@@ -185,44 +211,42 @@ class Core(wiring.Component):
             window.idle.eq(sequencer.idle),
             window.flags.eq(sequencer.flags),
             window.step_done.eq(self._output.pushed_last),
-            window.saturated.eq(self._gate_unit.saturated),
+            window.saturated.eq(sum(unit.saturated for unit in self._gate_units)),
             window.since.eq(emitting),
         ]
 
     def _memory_window(self, m: Module) -> None:
         """Connect the window to every memory."""
-        window, drain, gates = self._window, self._drain, self._gate_unit
-        opened = self._sequencer.window
-        m.d.comb += [
-            drain.window.eq(opened),
-            drain.window_row.eq(window.row),
-            drain.write_shifts.eq(window.write[Region.SHIFTS]),
-            drain.write_partials.eq(window.write[Region.PARTIALS]),
-            drain.write_data.eq(window.write_data),
-            gates.window.eq(opened),
-            gates.window_row.eq(window.row),
-            gates.write.eq(window.write),
-            gates.write_data.eq(window.write_data),
-        ]
+        window, drain = self._window, self._drain
+        opened = self._opened
+        m.d.comb += [drain.window.eq(opened), drain.window_row.eq(window.row)]
+        banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
+        words: dict[Region, list[Value]] = {region: [] for region in banked}
+        for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
+            selected = window.bank == index if len(self._gate_units) > 1 else Const(1)
+            m.d.comb += [
+                unit.window_row.eq(window.row),
+                unit.write_shifts.eq(window.write[Region.SHIFTS] & selected),
+                unit.write_partials.eq(window.write[Region.PARTIALS] & selected),
+                unit.write_data.eq(window.write_data),
+                gates.window.eq(opened),
+                gates.window_row.eq(window.row),
+                gates.write.eq(window.write),
+                gates.write[Region.CELLS].eq(window.write[Region.CELLS] & selected),
+                gates.write_data.eq(window.write_data),
+            ]
+            for region, word in zip(banked, (unit.partials, unit.shifts, gates.entries.cells), strict=True):
+                words[region].append(Mux(selected, word, 0))
+        tables = self._gate_units[0].entries
         entries = {
-            Region.WEIGHTS: self._weight_entry,
-            Region.PARTIALS: drain.partials,
-            Region.SHIFTS: drain.shifts,
+            Region.WEIGHTS: self._array.weights,
+            **{region: any_of(found) for region, found in words.items()},
             Region.VECTORS: self._vector_entry,
-            Region.CELLS: gates.entries.cells,
-            Region.SIGMOID: gates.entries.sigmoid,
-            Region.TANH: gates.entries.tanh,
-            Region.CELL_TANH: gates.entries.cell_tanh,
+            Region.SIGMOID: tables.sigmoid,
+            Region.TANH: tables.tanh,
+            Region.CELL_TANH: tables.cell_tanh,
         }
         with m.Switch(window.region):
             for region, entry in entries.items():
                 with m.Case(int(region)):
                     m.d.comb += window.read_data.eq(entry)
-
-
-def _any_of(values: list[Value]) -> Value:
-    """OR of values of which at most one is not zero, as a balanced tree."""
-    while len(values) > 1:
-        pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
-        values = [pair[0] | pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
-    return values[0]

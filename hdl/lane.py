@@ -4,8 +4,9 @@ from amaranth.hdl import ClockSignal, Instance, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.pipeline import delay, multiply, read_twice, storage
+from rtlstm.hdl.pipeline import delay, multiply, storage
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import MultiplierKind
 
 __all__ = ["Lane", "lane_instance", "lane_module"]
 
@@ -14,8 +15,8 @@ class Lane(wiring.Component):
     """Dot product of one row part with a vector, one word of ``macs`` values per cycle.
 
     Latency: with the address in cycle ``n``, the word's sum of products stands in a register in
-    cycle ``n + pipeline.summed(macs)`` and is in ``total`` one cycle later. Throughput: one word
-    per cycle. Exact: products and sums are as wide as the manifest's bound needs.
+    cycle ``n + parameters.summed``, and a row's whole sum in ``held`` one cycle later. Throughput:
+    one word per cycle. Exact: products and sums are as wide as the manifest's bound needs.
 
     Members
     -------
@@ -23,10 +24,10 @@ class Lane(wiring.Component):
         Row of the weight bank.
     vector : In(macs * data_bits)
         The vector's word, two cycles after its address.
-    add, first : In(1)
-        Whether the registered sum of products counts, and starts a new total.
-    total : Out(signed)
-        The accumulator.
+    add, first, last : In(1)
+        Whether the registered sum of products counts, starts a row and ends it.
+    held : Out(signed)
+        The last row's sum, until the next one is complete.
     weights : Out
         The bank's word two cycles after its address, for read-back.
     write : In(1)
@@ -41,30 +42,34 @@ class Lane(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        read, write = storage(m, "bank", len(self.weights), self._rows)
+        read, write = storage(m, "bank", len(self.weights), self._rows, output_register=True)
         m.d.comb += [
             read.addr.eq(self.address),
             write.addr.eq(self.write_row),
             write.data.eq(self.write_data),
             write.en.eq(self.write),
-            self.weights.eq(read_twice(m, read, "weights_q")),
+            self.weights.eq(read.data),
         ]
-        total = Signal(self.total.shape(), reset_less=True)
         word_sum = self._tree(m, self._products(m))
+        total = Signal(self.held.shape(), reset_less=True)
+        held = Signal(self.held.shape(), reset_less=True)
+        longer = Signal(self.held.shape())
+        m.d.comb += [longer.eq(Mux(self.first, 0, total) + word_sum), self.held.eq(held)]
         with m.If(self.add):
-            m.d.sync += total.eq(Mux(self.first, 0, total) + word_sum)
-        m.d.comb += self.total.eq(total)
+            m.d.sync += total.eq(longer)
+        with m.If(self.add & self.last):
+            m.d.sync += held.eq(longer)
         return m
 
     def _products(self, m: Module) -> list[Value]:
         weight_bits, data_bits = self._numerics.weight_bits, self._numerics.data_bits
-        cycles = self._parameters.pipeline.multiplier
+        stages = self._parameters.pipeline.multiplier
         products: list[Value] = []
         for index in range(self._parameters.macs):
             weight = self.weights.word_select(index, weight_bits).as_signed()
             value = self.vector.word_select(index, data_bits).as_signed()
-            product = multiply(m, weight, value, min(cycles, 3), name=f"product{index}")
-            products.append(delay(m, product, cycles - min(cycles, 3)))
+            kind: MultiplierKind = "lut" if index < self._parameters.lut_macs else "dsp"
+            products.append(multiply(m, weight, value, stages, kind, name=f"product{index}"))
         return products
 
     def _tree(self, m: Module, terms: list[Value]) -> Value:
@@ -110,7 +115,8 @@ def _signature(manifest: Manifest) -> wiring.Signature:
             "vector": In(parameters.macs * numerics.data_bits),
             "add": In(1),
             "first": In(1),
-            "total": Out(signed(numerics.accumulator.bits)),
+            "last": In(1),
+            "held": Out(signed(numerics.accumulator.bits)),
             "weights": Out(word),
             "write": In(1),
             "write_row": In(range(rows)),

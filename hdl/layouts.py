@@ -1,6 +1,6 @@
 """What travels down the pipeline beside the data."""
 
-from amaranth.hdl import Module, Signal, Value, signed
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.data import StructLayout, View
 
 from rtlstm.spec.manifest import Manifest
@@ -36,12 +36,13 @@ def token_layout(manifest: Manifest) -> StructLayout:
 
 
 def item_layout(manifest: Manifest) -> StructLayout:
-    """One item drained from the array: a unit of an LSTM layer or a row of a dense one."""
+    """One item drained from the array: ``gate_units`` units of an LSTM layer or dense outputs."""
     program, streams = manifest.program, manifest.parameters.streams
     return StructLayout(
         {
             "valid": 1,
             "last": 1,  # of its operation
+            "mask": manifest.parameters.gate_units,  # the last item may have fewer
             "park": 1,
             "lstm": 1,
             "dense": 1,
@@ -55,23 +56,28 @@ def item_layout(manifest: Manifest) -> StructLayout:
             "park_row": row_bits(program.bias_rows + streams * program.park_context),
             "cell_row": row_bits(streams * program.cell_context),
             "row": row_bits(streams * program.vector_context),
-            "slot": row_bits(manifest.parameters.macs),
+            "slot": _slot_bits(manifest),
         }
     )
 
 
+def _slot_bits(manifest: Manifest) -> int:
+    """Width of an item's place in a word of the vector memory."""
+    return row_bits(manifest.parameters.macs // manifest.parameters.gate_units)
+
+
 def result_layout(manifest: Manifest) -> StructLayout:
-    """One new value: an h or a dense output, with where it goes."""
+    """Where the new values of an item, h or dense outputs side by side, go."""
     return StructLayout(
         {
             "valid": 1,
             "last": 1,
+            "mask": manifest.parameters.gate_units,
             "emit": 1,
             "store": 1,
             "stream": stream_bits(manifest),
             "row": row_bits(manifest.parameters.streams * manifest.program.vector_context),
-            "slot": row_bits(manifest.parameters.macs),
-            "value": signed(manifest.numerics.data_bits),
+            "slot": _slot_bits(manifest),
         }
     )
 

@@ -5,7 +5,7 @@ from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import result_layout, row_bits, stream_bits
-from rtlstm.hdl.pipeline import storage
+from rtlstm.hdl.pipeline import small, storage
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["InputBuffer", "OutputQueue"]
@@ -23,8 +23,9 @@ class InputBuffer(wiring.Component):
         The port; see ``docs/ports.md``.
     row : In, word : Out
         Clocked read: the word of ``row`` one cycle later.
-    full, stream, bank, since : Out
-        A whole input waits; its stream, half of the buffer, and the cycle of its last beat.
+    full, words, stream, bank, since : Out
+        The next input is complete; how many of its words are, while it is not; its stream, half of
+        the buffer, and the cycle of its last beat.
     taken : In(1)
         It has been read.
     now : In(32)
@@ -44,6 +45,7 @@ class InputBuffer(wiring.Component):
                 "row": In(row_bits(2 * manifest.program.input_words)),
                 "word": Out(manifest.parameters.macs * data),
                 "full": Out(1),
+                "words": Out(range(manifest.program.input_words + 1)),
                 "stream": Out(streams),
                 "bank": Out(1),
                 "since": Out(32),
@@ -58,7 +60,9 @@ class InputBuffer(wiring.Component):
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
         beats = -(-self._manifest.program.inputs // beat)
         width = self._manifest.numerics.data_bits * beat
-        read, write = storage(m, "memory", len(self.word), 2 * words, granularity=width)
+        read, write = storage(
+            m, "memory", len(self.word), 2 * words, granularity=width, style=small(2 * words)
+        )
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
         since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
@@ -79,6 +83,7 @@ class InputBuffer(wiring.Component):
             read.addr.eq(self.row),
             self.word.eq(read.data),
             self.full.eq(full.bit_select(bank_out, 1)),
+            self.words.eq(Mux(bank_in == bank_out, row, 0)),
             self.stream.eq(streams[bank_out]),
             self.since.eq(since[bank_out]),
             self.bank.eq(bank_out),
@@ -113,8 +118,8 @@ class OutputQueue(wiring.Component):
 
     Members
     -------
-    result : In
-        The result being written.
+    result, values : In
+        Results being written, ``gate_units`` side by side.
     y_data, y_stream, y_last, y_valid, y_ready
         The port; see ``docs/ports.md``.
     emits : In(1), room : Out(1)
@@ -129,6 +134,7 @@ class OutputQueue(wiring.Component):
         super().__init__(
             {
                 "result": In(result_layout(manifest)),
+                "values": In(manifest.parameters.gate_units * manifest.numerics.data_bits),
                 "y_data": Out(manifest.parameters.beat_out * manifest.numerics.data_bits),
                 "y_stream": Out(stream_bits(manifest)),
                 "y_last": Out(1),
@@ -142,18 +148,20 @@ class OutputQueue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        width, beat = self._manifest.numerics.data_bits, self._manifest.parameters.beat_out
+        units = self._manifest.parameters.gate_units
+        width, beat = len(self.values), self._manifest.parameters.beat_out // units
         depth = 2 * self._beats
         m.submodules.queue = queue = fifo.SyncFIFO(
             width=len(self.y_data) + len(self.y_stream) + 1, depth=depth
         )
         slot, packed = Signal(range(beat)), Signal(len(self.y_data))
-        value = Signal(width)
         full = Signal(len(self.y_data))
+        valid = Cat(bit.replicate(width // units) for bit in self.result.mask)
+        value = Signal(width)
         emitted = self.result.valid & self.result.emit
         ends = (slot == beat - 1) | self.result.last
         m.d.comb += [
-            value.eq(self.result.value),
+            value.eq(self.values & valid),
             full.eq(packed | Cat(Mux(slot == i, value, 0) for i in range(beat))),
             queue.w_en.eq(emitted & ends),
             queue.w_data.eq(Cat(full, self.result.stream, self.result.last)),

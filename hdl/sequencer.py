@@ -16,8 +16,9 @@ class Sequencer(wiring.Component):
 
     The recurrent operations follow a step at once and prepare the next one; the body's first
     operation then waits for input. A stream whose state was reset or written from outside has its
-    recurrent operations run again first. An operation's first word waits for its fence, its input
-    or room for its output; a group's last word waits until the drain is free.
+    recurrent operations run again first. In an operation's first group, each word waits until it
+    stands in the vector memory or the input buffer; the first word also waits for room for the
+    output. A group's last word waits until the drain is free.
 
     Members
     -------
@@ -27,14 +28,15 @@ class Sequencer(wiring.Component):
         Addresses of the word.
     from_input, relu, blank : Out(1)
         Of the word: read the input buffer; apply ReLU; read zeros.
-    input_valid, input_stream, input_bank : In
-        A complete input waits, whose stream is this, in this half of the input buffer.
+    input_valid, input_words, input_stream, input_bank : In
+        The next input is complete; how many of its words are; its stream; its half of the buffer.
     input_taken : Out(1)
         The operation that reads the input has been issued.
     room : In(1), emits : Out(1)
         The output has room for a whole step; a step that will need it begins.
-    result_last : In(1)
-        An operation's last result is being written.
+    result_last, result_word : In(1)
+        An operation's last result is being written, or one that completes a word of the vector
+        memory.
     window_wanted, window : In(1), window_row : In
         The memory window waits for the core to be idle: no step begins. It is open: addresses
         follow its row.
@@ -60,12 +62,14 @@ class Sequencer(wiring.Component):
                 "relu": Out(1),
                 "blank": Out(1),
                 "input_valid": In(1),
+                "input_words": In(range(manifest.program.input_words + 1)),
                 "input_stream": In(streams),
                 "input_bank": In(1),
                 "input_taken": Out(1),
                 "room": In(1),
                 "emits": Out(1),
                 "result_last": In(1),
+                "result_word": In(1),
                 "window": In(1),
                 "window_wanted": In(1),
                 "window_row": In(32),
@@ -95,6 +99,9 @@ class Sequencer(wiring.Component):
         self._next = Signal(range(len(ops)), init=program.body)
         self._loading = Signal(init=1)
         self._begin = Signal()
+        self._open = Signal()
+        self._word = Signal(range(max(op.columns for op in ops) + 1), reset_less=True)
+        self._written = Signal(range(max(op.columns for op in ops) + 1))
         self._stream = Signal(stream_bits(self._manifest))
         self._fields = {
             name: Signal(range(max(1, *values) + 1), reset_less=True, name=f"op_{name}")
@@ -123,18 +130,19 @@ class Sequencer(wiring.Component):
         self._advance = Signal()
         ready = self.input_valid & ~self.window_wanted & (self._settle == 0)
         stale = self._stale.bit_select(self.input_stream, 1)
-        blocked_at_begin = self._begin & (
-            (fields["fence"] & (self._outstanding != 0))
-            | (fields["from_input"] & (~ready | stale))
-            | (fields["emit"] & ~self.room)
+        partly = (self.input_words > self._word) & ~self.window_wanted & (self._settle == 0)
+        written = (self._outstanding == 0) | (self._written > self._word)
+        blocked = (
+            self._open & ((fields["fence"] & ~written) | (fields["from_input"] & (~(ready | partly) | stale)))
+            | self._begin & fields["emit"] & ~self.room
         )
         drain_busy = self._last_column & (self._drain_left != 0)
         m.d.comb += [
             self._last_column.eq(self._column == 0),
             self._last_group.eq(self._group == 0),
-            self._waits_input.eq(self._begin & fields["from_input"]),
+            self._waits_input.eq(self._open & fields["from_input"]),
             self._cold.eq(self._waits_input & ~self._loading & ready & stale),
-            self._valid.eq(~self._loading & ~blocked_at_begin & ~drain_busy),
+            self._valid.eq(~self._loading & ~blocked & ~drain_busy),
             self._advance.eq(self._valid & self._last_column & self._last_group),
         ]
 
@@ -145,8 +153,13 @@ class Sequencer(wiring.Component):
         with m.If(self._drain_left != 0):
             m.d.sync += self._drain_left.eq(self._drain_left - 1)
         with m.If(self._valid):
-            m.d.sync += [self._begin.eq(0), self._weight_row.eq(self._weight_row + 1)]
+            m.d.sync += [
+                self._begin.eq(0),
+                self._word.eq(self._word + 1),
+                self._weight_row.eq(self._weight_row + 1),
+            ]
             with m.If(self._last_column):
+                m.d.sync += self._open.eq(0)
                 items = Mux(self._last_group, fields["last_items"], fields["items"])
                 m.d.sync += [
                     self._column.eq(fields["columns"]),
@@ -200,6 +213,8 @@ class Sequencer(wiring.Component):
                 self._pc.eq(self._next),
                 self._next.eq(Mux(self._next == len(program.ops) - 1, 0, self._next + 1)),
                 self._begin.eq(1),
+                self._open.eq(1),
+                self._word.eq(0),
                 self._loading.eq(0),
                 self._column.eq(table["columns"]),
                 self._group.eq(table["groups"]),
@@ -253,7 +268,11 @@ class Sequencer(wiring.Component):
         yields = Array(op.yields for op in manifest.program.ops)[self._pc]
         issued = self._advance & yields
         m.d.sync += self._outstanding.eq(self._outstanding + issued - self.result_last)
-        depth = manifest.parameters.pipeline.hidden_result(manifest.parameters.macs)
+        with m.If(self.result_last):
+            m.d.sync += self._written.eq(0)
+        with m.Elif(self.result_word):
+            m.d.sync += self._written.eq(self._written + 1)
+        depth = manifest.parameters.hidden_result
         depth += max(op.items for op in manifest.program.ops) + 2
         left = Signal(range(depth + 1))
         with m.If(self._valid):

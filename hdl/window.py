@@ -4,14 +4,15 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.array import array_round_trip
 from rtlstm.hdl.layouts import stream_bits
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register
 
-__all__ = ["READ_WAIT", "Window"]
+__all__ = ["Window"]
 
-READ_WAIT = 12
-"""Cycles from opening the window to its row's data standing at every read port."""
+READ_WAIT = 10
+"""Cycles from opening the window to its row's data standing at every read port near the window."""
 
 
 class Window(wiring.Component):
@@ -65,7 +66,7 @@ class Window(wiring.Component):
                 "weights_written": Out(1),
                 "flags": In(2),
                 "step_done": In(1),
-                "saturated": In(1),
+                "saturated": In(range(manifest.parameters.gate_units + 1)),
                 "since": In(32),
                 "now": Out(32),
             }
@@ -84,7 +85,8 @@ class Window(wiring.Component):
         m.d.comb += [self.region.eq(region), self.row.eq(row), self.bank.eq(bank)]
         address = self.bus_address
         to_window = (address == Register.DATA) | (address == Register.COMMAND) & self.bus_write
-        reading, wait = Signal(), Signal(range(READ_WAIT + 1))
+        longest = READ_WAIT + array_round_trip(self._manifest)
+        reading, wait = Signal(), Signal(range(longest + 1))
         m.d.comb += [
             self.active.eq(reading | (self.bus_valid & to_window)),
             # After a row was written, other requests wait for the cycle in which that shows.
@@ -113,7 +115,7 @@ class Window(wiring.Component):
                 self.bus_read_data.eq(self._read_register(m, address, region, bank, row, counters)),
             ]
             with m.If(address == Register.DATA):
-                m.d.sync += [reading.eq(1), wait.eq(Mux(word == 0, READ_WAIT, 0))]
+                m.d.sync += [reading.eq(1), wait.eq(Mux(word == 0, longest, 0))]
         with m.If(reading & (wait != 0)):
             m.d.sync += wait.eq(wait - 1)
             with m.If(wait == 1):
@@ -156,14 +158,16 @@ class Window(wiring.Component):
 
     def _counters(self, m: Module) -> dict[Register, Signal]:
         steps, latency, saturations = Signal(32), Signal(32), Signal(32)
+        later = Signal(32, init=1)
         m.d.sync += [
             self.now.eq(self.now + 1),
+            later.eq(later + 1),
             steps.eq(steps + self.step_done),
             saturations.eq(saturations + self.saturated),
         ]
         with m.If(self.step_done):
             # The beat is offered one cycle after it enters the queue.
-            m.d.sync += latency.eq(self.now + 1 - self.since)
+            m.d.sync += latency.eq(later - self.since)
         return {
             Register.STEPS: steps,
             Register.LATENCY: latency,

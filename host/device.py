@@ -137,7 +137,8 @@ class Device:
         """Give a stream its state, arrays ``(H_l,)`` per LSTM layer."""
         vectors, cells = self.layout.encode(h, c)
         self.write_rows(Region.VECTORS, 0, self._vector_row(stream), vectors)
-        self.write_rows(Region.CELLS, 0, self._cell_row(stream), cells)
+        for bank, words in enumerate(cells):
+            self.write_rows(Region.CELLS, bank, self._cell_row(stream), words)
         self._command(stream, Command.STATE_WRITTEN)
 
     def read_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
@@ -154,10 +155,9 @@ class Device:
             self._vector_row(stream),
             layout.vector_span[1] * regions[Region.VECTORS].words,
         )
-        cells = self.read_rows(
-            Region.CELLS, 0, self._cell_row(stream), layout.cell_span[1] * regions[Region.CELLS].words
-        )
-        return layout.decode(vectors, cells)
+        count, row = layout.cell_span[1], self._cell_row(stream)
+        cells = [self.read_rows(Region.CELLS, bank, row, count) for bank in range(layout.banks)]
+        return layout.decode(vectors, np.stack(cells))
 
     def _vector_row(self, stream: int) -> int:
         return stream * self.manifest.program.vector_context + self.layout.vector_span[0]

@@ -17,15 +17,18 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     bound_sums,
 )
-from rtlstm.spec.program import Op
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program import Op, dense_lanes
 from rtlstm.spec.registers import Region
 
 __all__ = [
     "WeightImage",
     "WordArray",
+    "gather",
     "pack",
     "pack_fields",
     "pack_vector",
+    "spread",
     "unpack",
     "unpack_fields",
     "unpack_vector",
@@ -143,21 +146,40 @@ def _tables(numerics: Numerics) -> dict[Region, WordArray]:
     return {region: _pack_table(table) for region, table in tables.items()}
 
 
-def _bank_matrix(matrix: IntArray, op: Op, lanes: int, macs: int) -> IntArray:
+def _lane_order(op: Op, parameters: Parameters) -> NDArray[np.int64]:
+    """The lane of each row of a group."""
+    return np.asarray(dense_lanes(parameters) if op.kind == "dense" else range(parameters.lanes))
+
+
+def _bank_matrix(matrix: IntArray, op: Op, parameters: Parameters) -> IntArray:
     """Rows in array order to ``(lanes, groups * columns, macs)``, padded with zeros."""
+    lanes, macs = parameters.lanes, parameters.macs
     rows, columns = matrix.shape
     padded = np.zeros((op.groups * lanes, op.columns * macs), dtype=np.int64)
     padded[:rows, :columns] = matrix
-    banks = padded.reshape(op.groups, lanes, op.columns, macs).transpose(1, 0, 2, 3)
+    banks = np.empty((lanes, op.groups, op.columns, macs), dtype=np.int64)
+    banks[_lane_order(op, parameters)] = padded.reshape(op.groups, lanes, op.columns, macs).swapaxes(0, 1)
     return banks.reshape(lanes, op.groups * op.columns, macs)
 
 
-def _unbank_matrix(banks: IntArray, op: Op, shape: tuple[int, int]) -> IntArray:
+def _unbank_matrix(banks: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
     """Inverse of :func:`_bank_matrix`, for a matrix of ``shape``."""
-    lanes, _, macs = banks.shape
-    split = banks.reshape(lanes, op.groups, op.columns, macs).transpose(1, 0, 2, 3)
-    whole = split.reshape(op.groups * lanes, op.columns * macs)
+    lanes, macs = parameters.lanes, parameters.macs
+    split = banks.reshape(lanes, op.groups, op.columns, macs)[_lane_order(op, parameters)]
+    whole = split.swapaxes(0, 1).reshape(op.groups * lanes, op.columns * macs)
     return np.ascontiguousarray(whole[: shape[0], : shape[1]])
+
+
+def spread(rows: IntArray, banks: int) -> IntArray:
+    """Deal rows ``(n, ...)`` to ``(banks, ceil(n / banks), ...)`` in turn, padded with zeros."""
+    padded = np.zeros((-(-len(rows) // banks) * banks, *rows.shape[1:]), dtype=np.int64)
+    padded[: len(rows)] = rows
+    return padded.reshape(-1, banks, *rows.shape[1:]).swapaxes(0, 1)
+
+
+def gather(banks: IntArray, count: int) -> IntArray:
+    """Inverse of :func:`spread`, for ``count`` rows."""
+    return banks.swapaxes(0, 1).reshape(-1, *banks.shape[2:])[:count]
 
 
 def _within(name: str, values: IntArray, low: int, high: int, shape: tuple[int, ...]) -> None:
@@ -234,10 +256,13 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     """
     _check_network(network, manifest)
     regions, numerics = manifest.regions, manifest.numerics
-    lanes, macs = manifest.parameters.lanes, manifest.parameters.macs
-    weights = np.zeros((lanes, regions[Region.WEIGHTS].image_rows, macs), dtype=np.int64)
-    biases = np.zeros((1, regions[Region.PARTIALS].image_rows, _GATES), dtype=np.int64)
-    shifts = np.zeros((1, regions[Region.SHIFTS].image_rows, _GATES), dtype=np.int64)
+    parameters = manifest.parameters
+    units = parameters.gate_units
+    weights = np.zeros(
+        (parameters.lanes, regions[Region.WEIGHTS].image_rows, parameters.macs), dtype=np.int64
+    )
+    biases = np.zeros((units, regions[Region.PARTIALS].image_rows, _GATES), dtype=np.int64)
+    shifts = np.zeros((units, regions[Region.SHIFTS].image_rows, _GATES), dtype=np.int64)
     for index, layer in enumerate(network.layers):
         recurrent, drain = _ops(manifest, index)
         if isinstance(layer, QuantizedLstm):
@@ -250,12 +275,12 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
             parts = [(drain, layer.weight, layer.shift)]
         for op, matrix, shift in parts:
             rows = slice(op.weights, op.weights + op.groups * op.columns)
-            weights[:, rows] = _bank_matrix(matrix, op, lanes, macs)
-            quads = _quads(shift, recurrent is not None)
-            shifts[0, op.shifts : op.shifts + len(quads)] = quads
+            weights[:, rows] = _bank_matrix(matrix, op, parameters)
+            quads = spread(_quads(shift, recurrent is not None), units)
+            shifts[:, op.shifts : op.shifts + quads.shape[1]] = quads
         first = parts[0][0].addends
-        quads = _quads(layer.bias, recurrent is not None)
-        biases[0, first : first + len(quads)] = quads
+        quads = spread(_quads(layer.bias, recurrent is not None), units)
+        biases[:, first : first + quads.shape[1]] = quads
     return WeightImage(
         build_hash=manifest.build_hash,
         regions={
@@ -276,31 +301,32 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
         If the image is of another build, or its activation tables are not the build's.
     """
     image.check(manifest)
-    numerics, macs = manifest.numerics, manifest.parameters.macs
+    numerics, parameters = manifest.numerics, manifest.parameters
     for region, table in _tables(numerics).items():
         if not np.array_equal(image.regions[region], table):
             raise ImageError(
                 f"the image's {region.name} table must be the one of build {manifest.name!r}, but "
                 "it differs; load the build's weights.bin"
             )
-    weights = unpack_fields(image.regions[Region.WEIGHTS], numerics.weight_bits, macs)
+    weights = unpack_fields(image.regions[Region.WEIGHTS], numerics.weight_bits, parameters.macs)
     partial_bits = numerics.accumulator.partial_bits
-    biases = unpack_fields(image.regions[Region.PARTIALS], partial_bits, _GATES)[0]
-    shifts = unpack_fields(image.regions[Region.SHIFTS], numerics.shift_bits, _GATES, signed=False)[0]
+    biases = unpack_fields(image.regions[Region.PARTIALS], partial_bits, _GATES)
+    shifts = unpack_fields(image.regions[Region.SHIFTS], numerics.shift_bits, _GATES, signed=False)
     layers: list[QuantizedLayer] = []
     for index, shape in enumerate(manifest.layers):
         recurrent, drain = _ops(manifest, index)
-        bias = biases[(recurrent or drain).addends :][: shape.outputs]
-        shift = shifts[drain.shifts :][: shape.outputs]
-        matrix = _read_matrix(weights, drain, (shape.rows, shape.inputs))
+        bias = gather(biases[:, (recurrent or drain).addends :], shape.outputs)
+        shift = gather(shifts[:, drain.shifts :], shape.outputs)
+        matrix = _read_matrix(weights, drain, parameters, (shape.rows, shape.inputs))
         if recurrent is None:
             layers.append(QuantizedDense(weight=matrix, bias=bias[:, 0].copy(), shift=shift[:, 0].copy()))
             continue
-        shift_hh = shifts[recurrent.shifts :][: shape.outputs]
+        shift_hh = gather(shifts[:, recurrent.shifts :], shape.outputs)
+        w_hh = _read_matrix(weights, recurrent, parameters, (shape.rows, shape.outputs))
         layers.append(
             QuantizedLstm(
                 w_ih=_separate(matrix),
-                w_hh=_separate(_read_matrix(weights, recurrent, (shape.rows, shape.outputs))),
+                w_hh=_separate(w_hh),
                 bias=_separate(bias.reshape(-1)),
                 shift_ih=_separate(shift.reshape(-1)),
                 shift_hh=_separate(shift_hh.reshape(-1)),
@@ -309,6 +335,6 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     return QuantizedNetwork(shapes=manifest.layers, numerics=numerics, layers=tuple(layers))
 
 
-def _read_matrix(weights: NDArray[np.int64], op: Op, shape: tuple[int, int]) -> IntArray:
+def _read_matrix(weights: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
     rows = weights[:, op.weights : op.weights + op.groups * op.columns]
-    return _unbank_matrix(rows, op, shape)
+    return _unbank_matrix(rows, op, parameters, shape)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.host.packing import pack_fields, pack_vector, unpack_fields, unpack_vector
+from rtlstm.host.packing import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 from rtlstm.host.values import as_numbers, is_raw, quantise
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray
@@ -41,7 +41,8 @@ class StateLayout:
         self.sizes = tuple(units for _, units in program.hidden)
         # (first row, rows) of each layer, and the span that a single burst reads and writes.
         self._vectors = [(first, manifest.parameters.words(units)) for first, units in program.hidden]
-        self._cells = list(program.cells)
+        self.banks = manifest.parameters.gate_units
+        self._cells = [(first, manifest.parameters.items(units)) for first, units in program.cells]
         self.vector_span = _span(self._vectors)
         self.cell_span = _span(self._cells)
 
@@ -55,24 +56,30 @@ class StateLayout:
         return tuple(np.zeros((batch, units), dtype=np.int64) for units in self.sizes)
 
     def encode(self, h: Sequence[IntArray], c: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-        """Words of one stream's ``(H_l,)`` arrays: of the vector span, of the cell span."""
+        """Words of one stream's ``(H_l,)`` arrays.
+
+        Returns the words of the vector span, and of the cell span of each bank ``(banks, words)``.
+        """
         vectors = np.zeros((self.vector_span[1], -(-self.macs * self.hidden.bits // 32)), dtype=np.int64)
-        cells = np.zeros((self.cell_span[1], 1), dtype=np.int64)
-        for (row, rows), (word, units), h_l, c_l in zip(self._vectors, self._cells, h, c, strict=True):
+        cells = np.zeros((self.banks, self.cell_span[1]), dtype=np.int64)
+        for (row, rows), (word, words), h_l, c_l in zip(self._vectors, self._cells, h, c, strict=True):
             row, word = row - self.vector_span[0], word - self.cell_span[0]
             vectors[row : row + rows] = pack_vector(h_l, self.macs, self.hidden.bits)
-            cells[word : word + units] = pack_fields(c_l[:, None], self.cell.bits)
-        return vectors.reshape(-1), cells.reshape(-1)
+            cells[:, word : word + words] = spread(
+                pack_fields(c_l[:, None], self.cell.bits)[:, 0].astype(np.int64), self.banks
+            )
+        return vectors.reshape(-1), cells
 
     def decode(self, vectors: IntArray, cells: IntArray) -> tuple[LayerArrays, LayerArrays]:
         """Inverse of :meth:`encode`."""
         rows_of = vectors.reshape(self.vector_span[1], -1)
-        words_of = cells.reshape(self.cell_span[1], -1)
+        words_of = cells.reshape(self.banks, self.cell_span[1])
         h, c = [], []
-        for (row, rows), (word, units) in zip(self._vectors, self._cells, strict=True):
+        for (row, rows), (word, words), units in zip(self._vectors, self._cells, self.sizes, strict=True):
             row, word = row - self.vector_span[0], word - self.cell_span[0]
             h.append(unpack_vector(rows_of[row : row + rows], self.macs, self.hidden.bits, units))
-            c.append(unpack_fields(words_of[word : word + units], self.cell.bits, 1)[:, 0])
+            mine = gather(words_of[:, word : word + words], units)
+            c.append(unpack_fields(mine[:, None], self.cell.bits, 1)[:, 0])
         return tuple(h), tuple(c)
 
     def parse(

@@ -10,7 +10,7 @@ from rtlstm.host.image import WeightImage, WordArray, image_shapes
 from rtlstm.host.packing import unpack
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Progress
-from rtlstm.sim.golden import Golden
+from rtlstm.sim.golden import Golden, GoldenStream
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest, RegionLayout
@@ -131,6 +131,8 @@ class GoldenDevice:
         self._stale = np.ones(streams, dtype=bool)
         self._stream = 0
         self._golden: Golden | None = None
+        self._live: dict[int, GoldenStream] = {}
+        """Streams stepped one by one: their state, until somebody looks into the memories."""
         self._closed = False
         self._counters = dict.fromkeys(
             (Register.STEPS, Register.LATENCY, Register.CELL_SATURATIONS, Register.CYCLES), 0
@@ -149,6 +151,7 @@ class GoldenDevice:
         self._open()
         values = np.asarray(words, dtype=np.int64).reshape(-1) & _WORD
         if register == Register.DATA:
+            self._settle()
             if self._window.write(values):
                 if self._window.region in image_shapes(self._manifest):
                     self._golden = None
@@ -168,6 +171,7 @@ class GoldenDevice:
             self._window.point(row=value)
         elif register == Register.COMMAND and value in set(Command):
             stream = self._checked(self._stream)
+            self._settle()
             self._fresh[stream] = value == Command.RESET
             self._stale[stream] = True
         # Anything else is read-only or means nothing: ignored, as by the hardware.
@@ -183,6 +187,7 @@ class GoldenDevice:
         """Read a register ``count`` times; 32-bit words as non-negative int64."""
         self._open()
         if register == Register.DATA:
+            self._settle()
             return self._window.read(count)
         return np.full(count, self._read(register) & _WORD, dtype=np.int64)
 
@@ -210,6 +215,9 @@ class GoldenDevice:
         self._checked(int(streams.min()))
         self._checked(int(streams.max()))
         self._count(streams)
+        if len(streams) == 1:
+            return self._step(int(streams[0]), x)
+        self._settle()
         order = np.argsort(streams, kind="stable")
         ids, first, counts = np.unique(streams[order], return_index=True, return_counts=True)
         # Streams do not depend on each other: those with as many steps are computed as a batch.
@@ -219,6 +227,26 @@ class GoldenDevice:
             y[index] = self._run(ids[chosen], x[index])
         return y
 
+    def _step(self, stream: int, x: IntArray) -> IntArray:
+        """Run one step, x ``(1, inputs)``, and leave the state where the next one needs it."""
+        golden = self._model()
+        golden.check(x[None])
+        if stream not in self._live:
+            h, c = self._load_state(stream)
+            self._live[stream] = golden.stream(1, ([part[None] for part in h], [part[None] for part in c]))
+        live = self._live[stream]
+        before = live.cell_saturations
+        y = live.step(x)
+        self._counters[Register.CELL_SATURATIONS] += live.cell_saturations - before
+        self._fresh[stream] = self._stale[stream] = False
+        return y
+
+    def _settle(self) -> None:
+        """Bring the states of streams stepped one by one to the memories."""
+        for stream, live in self._live.items():
+            self._store_state(stream, [part[0] for part in live.h], [part[0] for part in live.c])
+        self._live.clear()
+
     def _run(self, streams: IntArray, x: IntArray) -> IntArray:
         """Run x ``(T, N, inputs)`` on N streams; returns ``(T, N, outputs)``."""
         states = [self._load_state(stream) for stream in streams.tolist()]
@@ -227,6 +255,7 @@ class GoldenDevice:
         result = self._model().run(x, state=(h, c))
         for index, stream in enumerate(streams.tolist()):
             self._store_state(stream, [part[index] for part in result.h], [part[index] for part in result.c])
+            self._fresh[stream] = self._stale[stream] = False
         self._counters[Register.CELL_SATURATIONS] += result.cell_saturations
         return result.y
 
@@ -251,7 +280,7 @@ class GoldenDevice:
         cell = stream * program.cell_context + layout.cell_span[0]
         return (
             memories[Region.VECTORS][0, row : row + layout.vector_span[1]],
-            memories[Region.CELLS][0, cell : cell + layout.cell_span[1]],
+            memories[Region.CELLS][:, cell : cell + layout.cell_span[1], 0],
         )
 
     def _load_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
@@ -265,8 +294,7 @@ class GoldenDevice:
         vectors, cells = self._context(stream)
         words, cell_words = self._layout.encode(h, c)
         vectors[...] = words.reshape(vectors.shape)
-        cells[...] = cell_words.reshape(cells.shape)
-        self._fresh[stream] = self._stale[stream] = False
+        cells[...] = cell_words
 
     def _count(self, streams: IntArray) -> None:
         """Count steps, and the cycles that the manifest predicts for them."""

@@ -94,7 +94,7 @@ class Manifest(Record):
     def regions(self) -> dict[Region, RegionLayout]:
         """Memories behind the window."""
         program, parameters, numerics = self.program, self.parameters, self.numerics
-        streams = parameters.streams
+        streams, units = parameters.streams, parameters.gate_units
         sizes = {
             Region.WEIGHTS: (
                 parameters.lanes,
@@ -103,19 +103,19 @@ class Manifest(Record):
                 parameters.macs * numerics.weight_bits,
             ),
             Region.PARTIALS: (
-                1,
+                units,
                 program.bias_rows + streams * program.park_context,
                 program.bias_rows,
                 4 * numerics.accumulator.partial_bits,
             ),
-            Region.SHIFTS: (1, program.shift_rows, program.shift_rows, 4 * numerics.shift_bits),
+            Region.SHIFTS: (units, program.shift_rows, program.shift_rows, 4 * numerics.shift_bits),
             Region.VECTORS: (
                 1,
                 streams * program.vector_context,
                 0,
                 parameters.macs * numerics.data_bits,
             ),
-            Region.CELLS: (1, streams * program.cell_context, 0, numerics.cell.bits),
+            Region.CELLS: (units, streams * program.cell_context, 0, numerics.cell.bits),
         }
         for region, table in (
             (Region.SIGMOID, numerics.sigmoid),

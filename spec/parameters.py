@@ -1,15 +1,19 @@
 """What a user may choose about the hardware, and the pipeline that follows from it."""
 
-from math import ceil
+from math import ceil, gcd
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from rtlstm.spec.record import Record
 
-__all__ = ["FAMILIES", "Family", "Parameters", "Pipeline", "ceil_log2"]
+__all__ = ["FAMILIES", "Family", "MultiplierKind", "Parameters", "Pipeline", "ceil_log2"]
 
 Family = Literal["generic", "ecp5", "ice40", "nexus", "gowin", "xilinx", "intel"]
+
+
+MultiplierKind = Literal["dsp", "lut"]
+"""A hard multiplier, or one of look-up tables."""
 
 
 def ceil_log2(value: int) -> int:
@@ -18,64 +22,30 @@ def ceil_log2(value: int) -> int:
 
 
 class Pipeline(Record):
-    """Register stages of the array; the gate unit's stages are fixed.
+    """Register stages that a device family needs between two clock edges."""
 
-    Stage numbers count cycles from the issue cycle, in which the address registers hold a
-    word's address, to the cycle in which the named register holds that word's result.
-    """
-
-    multiplier: Annotated[int, Field(ge=1, le=4)] = 2
-    """Registers behind the operand registers, inside or after the multiplier."""
+    multiplier: Annotated[int, Field(ge=1, le=3)] = 2
+    """Registers of a multiplier: 1 at its output, 2 also at its inputs, 3 also inside."""
     tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
     """Adder levels between two registers of the tree that sums a lane's products."""
-
-    OPERANDS: ClassVar[int] = 2
-    """Memory read, then the operand register."""
-    QUAD: ClassVar[int] = 2
-    """From a lane's full sum: accumulator register, then the drained quad's register."""
-    PREACTIVATION: ClassVar[int] = QUAD + 2
-    """... shifted, then rounded and saturated."""
-    ACTIVATION: ClassVar[int] = 3
-    """Table read, product, sum."""
-    CELL: ClassVar[int] = 3
-    """Products, sum, rounding."""
-    HIDDEN: ClassVar[int] = 2
-    """Product, rounding."""
-
-    def tree(self, macs: int) -> int:
-        """Register stages of the adder tree of a lane with ``macs`` multipliers."""
-        return ceil(ceil_log2(macs) / self.tree_levels)
-
-    def summed(self, macs: int) -> int:
-        """Stage at which the sum of one word's products stands in a register."""
-        return self.OPERANDS + self.multiplier + self.tree(macs)
-
-    def dense_result(self, macs: int) -> int:
-        """Stage at which a dense layer's first drained result stands in its register."""
-        return self.summed(macs) + self.PREACTIVATION + self.ACTIVATION + 1
-
-    def hidden_result(self, macs: int) -> int:
-        """Stage at which the first drained unit's new h stands in its register."""
-        return (
-            self.summed(macs)
-            + self.PREACTIVATION
-            + self.ACTIVATION
-            + self.CELL
-            + self.ACTIVATION
-            + self.HIDDEN
-        )
+    collect: Annotated[int, Field(ge=0, le=1)] = 0
+    """Register behind the multiplexer that picks what drains (several blocks always have it)."""
+    narrow: Annotated[int, Field(ge=2, le=3)] = 2
+    """Registers from the picked totals to pre-activations: shifted, (added,) rounded and limited."""
+    result: Annotated[int, Field(ge=0, le=1)] = 0
+    """Register behind the rounding of h and of dense results."""
 
 
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
-    "ecp5": Pipeline(multiplier=2, tree_levels=2),
-    "ice40": Pipeline(multiplier=1, tree_levels=2),
-    "nexus": Pipeline(multiplier=2, tree_levels=2),
-    "gowin": Pipeline(multiplier=2, tree_levels=2),
-    "xilinx": Pipeline(multiplier=2, tree_levels=2),
-    "intel": Pipeline(multiplier=2, tree_levels=2),
+    "ecp5": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
+    "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, result=1),
+    "nexus": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
+    "gowin": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
+    "xilinx": Pipeline(multiplier=3, tree_levels=1, collect=1, narrow=3, result=1),
+    "intel": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
 }
-"""Pipeline depth per device family. All families share one portable Verilog form."""
+"""Pipeline depth per device family."""
 
 
 class Parameters(Record):
@@ -85,14 +55,20 @@ class Parameters(Record):
     """Dot-product engines; a multiple of 4, so that a unit's four gates finish together."""
     macs: Annotated[int, Field(ge=1, le=1024)] = 32
     """Multipliers per lane."""
+    gate_units: Annotated[int, Field(ge=1, le=256)] = 1
+    """Units that drain and pass the gates in one cycle; must divide ``lanes / 4`` and ``macs``."""
     beat_in: Annotated[int, Field(ge=1, le=1024)] = 1
     """Input words per transfer; must divide ``macs``."""
     beat_out: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Output words per transfer."""
+    """Output words per transfer; a multiple of ``gate_units``."""
     streams: Annotated[int, Field(ge=1, le=1024)] = 1
     """Independent sequences whose state is kept on the device."""
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Longest sequence the driver accepts; None for no limit."""
+    lut_macs: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Multipliers per lane made of look-up tables; the others are the family's hard ones."""
+    slope_multipliers: MultiplierKind = "dsp"
+    """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
     family: Family = "generic"
     pipeline: Pipeline = Pipeline()
 
@@ -103,10 +79,25 @@ class Parameters(Record):
                 f"lanes must be a multiple of 4 (one lane per gate of a unit), not {self.lanes}; "
                 f"try {self.lanes // 4 * 4 + 4}"
             )
+        if self.lut_macs > self.macs:
+            raise ValueError(
+                f"lut_macs must be at most macs ({self.macs}), of which it is a part, not {self.lut_macs}"
+            )
         if self.macs % self.beat_in:
             raise ValueError(
                 f"beat_in ({self.beat_in}) must divide macs ({self.macs}), so that a transfer "
                 "never straddles two words of the array; try 1"
+            )
+        if self.units % self.gate_units or self.macs % self.gate_units:
+            raise ValueError(
+                f"gate_units ({self.gate_units}) must divide lanes / 4 ({self.units}) and macs "
+                f"({self.macs}), so that what drains together is stored together; try "
+                f"{gcd(self.units, self.macs, self.gate_units)}"
+            )
+        if self.beat_out % self.gate_units:
+            raise ValueError(
+                f"beat_out ({self.beat_out}) must be a multiple of gate_units ({self.gate_units}), "
+                f"which give that many results a cycle; try {self.gate_units}"
             )
         return self
 
@@ -125,6 +116,63 @@ class Parameters(Record):
         """Hidden units that one row group finishes."""
         return self.lanes // 4
 
+    @property
+    def blocks(self) -> int:
+        """Groups of ``4 * gate_units`` lanes: what drains together, one block a cycle."""
+        return self.units // self.gate_units
+
     def words(self, values: int) -> int:
         """Words of ``macs`` values that hold ``values`` values."""
         return ceil(values / self.macs)
+
+    def items(self, values: int) -> int:
+        """Drain cycles, and rows of the memories beside the drain, that ``values`` results take."""
+        return ceil(values / self.gate_units)
+
+    # Stages count cycles from the issue cycle, in which the address registers hold a word's
+    # address, to the cycle in which the named register holds that word's result. Blocks work one
+    # cycle after each other and drain in the same order: stages are those of the first.
+
+    OPERANDS: ClassVar[int] = 2
+    """Memory read, then the block RAM's output register."""
+    HELD: ClassVar[int] = 1
+    """A group's totals."""
+    ACTIVATION: ClassVar[int] = 3
+    """Table read, product, sum."""
+    CELL: ClassVar[int] = 3
+    """Products, sum, rounding."""
+
+    @property
+    def tree(self) -> int:
+        """Register stages of a lane's adder tree."""
+        return ceil(ceil_log2(self.macs) / self.pipeline.tree_levels)
+
+    @property
+    def collect(self) -> int:
+        """Register stages behind the multiplexer that picks what drains."""
+        return 1 if self.blocks > 1 else self.pipeline.collect
+
+    @property
+    def summed(self) -> int:
+        """Stage of the sum of one word's products."""
+        return self.OPERANDS + self.pipeline.multiplier + self.tree
+
+    @property
+    def preactivation(self) -> int:
+        """Stage of the first drained item's rounded pre-activations."""
+        return self.summed + self.HELD + self.collect + self.pipeline.narrow
+
+    @property
+    def dense_result(self) -> int:
+        """Stage at which a dense layer's first results are written."""
+        return self.preactivation + self.ACTIVATION + 1 + self.pipeline.result
+
+    @property
+    def hidden_result(self) -> int:
+        """Stage at which the first drained units' new h are written."""
+        return self.preactivation + self.ACTIVATION + self.CELL + self.ACTIVATION + 1 + self.pipeline.result
+
+    @property
+    def park_to_add(self) -> int:
+        """Least issue cycles from the end of a group that parks to the end of the one that adds."""
+        return self.HELD + self.collect + self.pipeline.narrow + 1

@@ -1,16 +1,18 @@
 """The program of one time step: the array operations, as data, and the memory they use.
 
-Row order in the array: row ``4 * unit + gate`` of an LSTM layer (gates i, f, g, o), row
-``output`` of a dense layer; row ``r`` is computed by lane ``r % lanes`` in group ``r // lanes``.
+Row order in the array: lane ``4 * unit + gate`` computes a gate (i, f, g, o) of a unit of an LSTM
+layer, ``lanes / 4`` units to a group; :func:`dense_lanes` says which lane computes an output of a
+dense layer. Groups drain ``gate_units`` units or outputs a cycle, in their own order: an *item*.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
-__all__ = ["PARK_TO_ADD", "Op", "Program", "compile_program", "group_ends"]
+__all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends"]
 
 OpKind = Literal["recurrent", "input", "dense"]
 
@@ -18,7 +20,7 @@ OpKind = Literal["recurrent", "input", "dense"]
 class Op(Record):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
-    Every group drains its items one per cycle: units of an LSTM layer, rows of a dense one.
+    Every group drains its items one per cycle: ``gate_units`` units or outputs each.
     ``recurrent`` adds the biases and parks the partial sums; ``input`` adds the parked sums and
     goes on to the gate unit; ``dense`` adds the biases and goes on to its activation.
     Addresses marked *context* are relative to the stream's own part of that memory.
@@ -35,7 +37,7 @@ class Op(Record):
     relu: bool
     """Apply ReLU to the vector read."""
     fence: bool
-    """Wait until every drained result has been written."""
+    """Words of the first group wait until the results before have been written."""
     weights: int
     """First row of the weight banks."""
     shifts: int
@@ -48,8 +50,10 @@ class Op(Record):
     """Items of a full group."""
     last_items: int
     """Items of the last group."""
+    tail: int
+    """Units or outputs in the last item of the last group."""
     cell: int
-    """First word of the cell memory (context; ``input`` only)."""
+    """First row of the cell memory (context; ``input`` only)."""
     destination: int | None
     """First word of the vector memory written (context), or None."""
     emit: bool
@@ -84,7 +88,7 @@ class Program(Record):
     hidden: tuple[tuple[int, int], ...]
     """First vector word (context) and number of units of each LSTM layer's h."""
     cells: tuple[tuple[int, int], ...]
-    """First cell word (context) and number of units of each LSTM layer's c."""
+    """First cell row (context) and number of units of each LSTM layer's c; ``gate_units`` a row."""
     settle: int
     """Idle cycles between the recurrent operations and the next step's first operation."""
 
@@ -109,6 +113,7 @@ class _Layout:
         groups = -(-layer.rows // parameters.lanes)
         columns = parameters.words(layer.outputs if kind == "recurrent" else layer.inputs)
         per_group = parameters.lanes if kind == "dense" else parameters.units
+        last = (layer.outputs - 1) % per_group + 1
         common = {"relu": False, "from_input": False, "cell": 0, "destination": None}
         common |= {"emit": False, "park": 0}
         op = Op(
@@ -118,13 +123,14 @@ class _Layout:
             groups=groups,
             weights=self.weights,
             shifts=self.shifts,
-            items=per_group,
-            last_items=(layer.outputs - 1) % per_group + 1,
+            items=parameters.items(per_group),
+            last_items=parameters.items(last),
+            tail=(last - 1) % parameters.gate_units + 1,
             **(common | special),
         )
         self.ops.append(op)
         self.weights += groups * columns
-        self.shifts += layer.outputs
+        self.shifts += parameters.items(layer.outputs)
 
 
 def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> Program:
@@ -145,8 +151,8 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
         )
         parked_at.append(layout.parked)
         hidden.append((layout.outputs_at[index], units))
-        layout.biases += units
-        layout.parked += units
+        layout.biases += parameters.items(units)
+        layout.parked += parameters.items(units)
     for index, layer in enumerate(shapes):
         recurrent = layer.kind == "lstm"
         layout.append(
@@ -163,9 +169,9 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
         )
         if recurrent:
             cells.append((layout.cells, layer.outputs))
-            layout.cells += layer.outputs
+            layout.cells += parameters.items(layer.outputs)
         else:
-            layout.biases += layer.outputs
+            layout.biases += parameters.items(layer.outputs)
     return Program(
         ops=tuple(layout.ops),
         body=len(lstm),
@@ -180,18 +186,23 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
         cell_context=layout.cells,
         hidden=tuple(hidden),
         cells=tuple(cells),
-        settle=_settle(layout.ops, len(lstm)),
+        settle=_settle(layout.ops, len(lstm), parameters.park_to_add),
     )
 
 
-def group_ends(op: Op, start: int, drain_free: int) -> tuple[list[int], int]:
+def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()) -> tuple[list[int], int]:
     """Issue cycles of each group's last word, if the first word may issue in cycle ``start``.
 
     ``drain_free`` is the first cycle in which a group may end; the one after this operation's
-    last item is returned with the list.
+    last item is returned with the list. ``readable`` is the first cycle in which each word of the
+    vector can be read (at once, if none are given).
     """
     ends = []
     for group in range(op.groups):
+        if group == 0:
+            for cycle in readable:
+                start = max(start, cycle) + 1
+            start -= len(readable)
         end = max(start + op.columns - 1, drain_free)
         drain_free = end + (op.last_items if group == op.groups - 1 else op.items)
         ends.append(end)
@@ -199,11 +210,19 @@ def group_ends(op: Op, start: int, drain_free: int) -> tuple[list[int], int]:
     return ends, drain_free
 
 
-PARK_TO_ADD = 5
-"""Least issue cycles from the end of a recurrent group to the end of the group that adds it."""
+def dense_lanes(parameters: Parameters) -> list[int]:
+    """Return the lane that computes each of a row group's dense outputs.
+
+    The lanes of a block drain one after the other, in steps of ``gate_units`` outputs.
+    """
+    width = parameters.gate_units
+    return [
+        4 * (output // (4 * width) * width + output % width) + output // width % 4
+        for output in range(parameters.lanes)
+    ]
 
 
-def _settle(ops: list[Op], body: int) -> int:
+def _settle(ops: list[Op], body: int, park_to_add: int) -> int:
     """Fewest idle cycles after which no parked sum is late for the next step."""
     parked, drain_free = group_ends(ops[0], 0, 0)
     last = parked[-1]
@@ -211,8 +230,8 @@ def _settle(ops: list[Op], body: int) -> int:
         ends, drain_free = group_ends(op, last + 1, drain_free)
         last = ends[-1]
     # A later start moves the ends by less where the drain is what they wait for: so try.
-    for settle in range(PARK_TO_ADD + 1):
+    for settle in range(park_to_add + 1):
         added, _ = group_ends(ops[body], last + 1 + settle, drain_free)
-        if all(at >= end + PARK_TO_ADD for end, at in zip(parked, added, strict=True)):
+        if all(at >= end + park_to_add for end, at in zip(parked, added, strict=True)):
             return settle
     raise AssertionError("the first group ends after its start")  # pragma: no cover

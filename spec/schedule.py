@@ -7,7 +7,7 @@ Nobody stalls: input is offered whenever it is accepted, output is taken at once
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
@@ -64,17 +64,35 @@ class Timeline:
     """First cycle that may issue a draining group's last word."""
     results: int = 0
     """First cycle in which every drained result has been written."""
+    words: list[int] = field(default_factory=list)
+    """First cycle in which each vector word of the last results can be read."""
 
-    def run(self, op: Op) -> int:
-        """Issue one operation; return the cycle in which its results can be read."""
-        now = max(self.free, self.results) if op.fence else self.free
-        ends, self.drain_free = group_ends(op, now, self.drain_free)
+    def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
+        """Issue one operation; return the cycle in which its results can be read.
+
+        ``arrivals`` is the first cycle in which each word of the input can be read.
+        """
+        readable = arrivals if op.from_input else self.words if op.fence else ()
+        ends, self.drain_free = group_ends(op, self.free, self.drain_free, readable)
         self.free = ends[-1] + 1
         if op.yields:
-            pipeline, macs = self.parameters.pipeline, self.parameters.macs
-            hidden, dense = pipeline.hidden_result(macs), pipeline.dense_result(macs)
-            self.results = self.drain_free + (hidden if op.kind == "input" else dense)
+            written = self.parameters
+            stage = written.hidden_result if op.kind == "input" else written.dense_result
+            self.results = self.drain_free + stage
+            if op.destination is not None:
+                self.words = self._words(op, ends, stage)
         return self.results
+
+    def _words(self, op: Op, ends: list[int], stage: int) -> list[int]:
+        """First cycle in which each vector word that an operation writes can be read."""
+        per_group = op.items * self.parameters.gate_units
+        count = (op.groups - 1) * per_group + (op.last_items - 1) * self.parameters.gate_units + op.tail
+        words = []
+        for first in range(0, count, self.parameters.macs):
+            last = min(first + self.parameters.macs, count) - 1
+            item = last % per_group // self.parameters.gate_units
+            words.append(ends[last // per_group] + item + stage + 1)
+        return words
 
     def prepare(self) -> None:
         """Issue the recurrent operations and settle."""
@@ -82,18 +100,24 @@ class Timeline:
             self.run(op)
         self.free += self.program.settle
 
-    def step(self, ready: int, cold: bool) -> tuple[int, int]:
-        """Run a step whose last beat is accepted in cycle ``ready``.
+    def arrivals(self, begins: int) -> list[int]:
+        """First cycle in which each word can be read of an input whose first beat comes in ``begins``."""
+        macs, beat = self.parameters.macs, self.parameters.beat_in
+        counts = (min(first + macs, self.program.inputs) for first in range(0, self.program.inputs, macs))
+        return [begins + -(-count // beat) for count in counts]
+
+    def step(self, begins: int, cold: bool) -> tuple[int, int]:
+        """Run a step whose first beat is accepted in cycle ``begins``, and the others right after.
 
         Returns the cycle after which the input buffer is free again and the cycle that offers
         the last output beat. Afterwards the next step's recurrent part has been issued.
         """
-        self.free = max(self.free, ready + 1)
+        arrivals = self.arrivals(begins)
         if cold:
-            self.free += COLD_JUMP
+            self.free = max(self.free, arrivals[-1]) + COLD_JUMP
             self.prepare()
         body = self.program.ops[self.program.body :]
-        self.run(body[0])
+        self.run(body[0], arrivals)
         released = self.free - 1
         for op in body[1:]:
             self.run(op)
@@ -127,7 +151,7 @@ def offer_cycles(
             # The input buffer holds two steps: the next goes where the last but one was read.
             begins = max(begins, released[index - 2] + 1)
         accepted = begins + beats - 1
-        free, done = timeline.step(accepted, stream_of[index] not in warm)
+        free, done = timeline.step(begins, stream_of[index] not in warm)
         warm.add(stream_of[index])
         released.append(free)
         offered.append(done)
@@ -136,12 +160,13 @@ def offer_cycles(
 
 def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: Parameters) -> Cycles:
     """Count the cycles of one step."""
-    warm = Timeline(program, parameters)
+    begins = 1 - -(-program.inputs // parameters.beat_in)
+    warm = Timeline(program, parameters, free=begins)
     layers = []
     body = program.ops[program.body :]
     before = 0
     for op, shape in zip(body, shapes, strict=True):
-        done = warm.run(op)
+        done = warm.run(op, warm.arrivals(begins))
         array = op.groups * op.columns
         recurrent = 0
         if op.kind == "input":
@@ -157,7 +182,7 @@ def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: P
         )
         before = done
     array_cycles = sum(layer.array_cycles for layer in layers)
-    _, cold = Timeline(program, parameters).step(0, cold=True)
+    _, cold = Timeline(program, parameters).step(begins, cold=True)
     offered = offer_cycles(program, parameters, 8, cold=False)
     return Cycles(
         step_latency_cycles=before,

@@ -1,6 +1,7 @@
 """Seeded random networks, hardware parameters and data: what the bit-exactness tests draw from."""
 
 from dataclasses import dataclass
+from math import gcd
 from pathlib import Path
 
 import numpy as np
@@ -108,13 +109,24 @@ def _settings(rng: Generator) -> QuantizationSettings:
 
 def _parameters(rng: Generator) -> Parameters:
     macs = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 12, 16]))
+    lanes = int(rng.choice([4, 8, 12, 16, 20, 32]))
+    common = gcd(lanes // 4, macs)
+    units = int(rng.choice([unit for unit in range(1, common + 1) if common % unit == 0]))
     return Parameters(
-        lanes=int(rng.choice([4, 8, 12, 16, 20, 32])),
+        lanes=lanes,
         macs=macs,
+        gate_units=units,
         beat_in=int(rng.choice([beat for beat in range(1, macs + 1) if macs % beat == 0])),
-        beat_out=int(rng.integers(1, 6)),
+        beat_out=units * int(rng.integers(1, 6)),
         streams=int(rng.integers(1, 5)),
-        pipeline=Pipeline(multiplier=int(rng.integers(1, 4)), tree_levels=int(rng.integers(1, 4))),
+        lut_macs=int(rng.integers(0, macs + 1)),
+        pipeline=Pipeline(
+            multiplier=int(rng.integers(1, 4)),
+            tree_levels=int(rng.integers(1, 4)),
+            narrow=int(rng.integers(2, 4)),
+            collect=int(rng.integers(0, 2)),
+            result=int(rng.integers(0, 2)),
+        ),
     )
 
 

@@ -115,13 +115,16 @@ def point(region: Region, row: int, bank: int = 0) -> list[BusWrite]:
 
 def state_words(
     case: Case, stream: int, h: list[np.ndarray], c: list[np.ndarray]
-) -> list[tuple[Region, int, np.ndarray]]:
-    """Region, first row and words of a stream's state."""
+) -> list[tuple[Region, int, int, np.ndarray]]:
+    """Region, bank, first row and words of a stream's state."""
     layout, program = StateLayout(case.manifest), case.manifest.program
     vectors, cells = layout.encode(h, c)
     return [
-        (Region.VECTORS, stream * program.vector_context + layout.vector_span[0], vectors),
-        (Region.CELLS, stream * program.cell_context + layout.cell_span[0], cells),
+        (Region.VECTORS, 0, stream * program.vector_context + layout.vector_span[0], vectors),
+        *(
+            (Region.CELLS, bank, stream * program.cell_context + layout.cell_span[0], words)
+            for bank, words in enumerate(cells)
+        ),
     ]
 
 
@@ -133,8 +136,8 @@ def load_actions(case: Case) -> list[BusWrite]:
             actions += [*point(region, 0, bank), BusWrite(Register.DATA, words.reshape(-1))]
     for stream in range(case.manifest.parameters.streams):
         h, c = ([part[stream] for part in parts] for parts in case.state)
-        for region, row, words in state_words(case, stream, h, c):
-            actions += [*point(region, row), BusWrite(Register.DATA, words)]
+        for region, bank, row, words in state_words(case, stream, h, c):
+            actions += [*point(region, row, bank), BusWrite(Register.DATA, words)]
         actions += [
             BusWrite(Register.STREAM, [stream]),
             BusWrite(Register.COMMAND, [Command.STATE_WRITTEN]),
@@ -147,9 +150,9 @@ def check_actions(case: Case, results: list[GoldenResult]) -> list[BusWrite | Bu
     actions: list[BusWrite | BusRead] = []
     for stream, result in enumerate(results):
         h, c = [part[0] for part in result.h], [part[0] for part in result.c]
-        for region, row, words in state_words(case, stream, h, c):
+        for region, bank, row, words in state_words(case, stream, h, c):
             what = f"{region.name} of stream {stream}"
-            actions += [*point(region, row), BusRead(Register.DATA, words, what)]
+            actions += [*point(region, row, bank), BusRead(Register.DATA, words, what)]
     return actions
 
 

@@ -33,6 +33,7 @@ ELSEWHERE = {
     r"make test": (".ci/run", "make --no-print-directory test"),
     r"make demo": ("Makefile", "examples/silero_vad/demo.py"),
     r"pip install ('?\.\S*|.*rtlstm.*)": ("tests/test_packaging.py", '"install"'),
+    r"rtlstm implement \S+ --device lfe5u.*": ("tests/gen/test_implement.py", '"implement", folder'),
     r"git clone .*|cd rtlstm": (".ci/run", "fresh clone"),
 }
 

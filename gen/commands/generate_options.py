@@ -14,11 +14,13 @@ __all__ = [
     "DataBitsOption",
     "FamilyOption",
     "GateBitsOption",
+    "GateUnitsOption",
     "InputRangeOption",
     "LanesOption",
     "MacsOption",
     "MaxStepsOption",
     "ModelArgument",
+    "MultipliersOption",
     "NameOption",
     "OutputFolderOption",
     "StreamsOption",
@@ -44,8 +46,27 @@ BeatInOption = Annotated[
 ]
 
 BeatOutOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Output words per transfer, a multiple of the gate units; by default as many.",
+        rich_help_panel=_HARDWARE,
+    ),
+]
+
+MultipliersOption = Annotated[
+    str,
+    typer.Option(
+        help="dsp: the family's hard multipliers; lut: of look-up tables; N: that many of each lane's of "
+        "look-up tables.",
+        rich_help_panel=_HARDWARE,
+    ),
+]
+
+GateUnitsOption = Annotated[
     int,
-    typer.Option(help="Output words per transfer.", rich_help_panel=_HARDWARE),
+    typer.Option(
+        help="Hidden units finished per cycle; must divide lanes / 4 and macs.", rich_help_panel=_HARDWARE
+    ),
 ]
 
 CalibrateOption = Annotated[

@@ -19,6 +19,24 @@ def test_steps_equal_a_run(small):
         assert stream.steps(x[:0]).shape == (0, 3)
 
 
+def test_steps_one_by_one_and_several_mix(small):
+    accelerator, x = small.open(), small.inputs(12)
+    expected, _ = accelerator.run(x)
+    with accelerator.stream() as stream, accelerator.stream() as other:
+        found = [stream.step(x[0]), *stream.steps(x[1:4]), stream.step(x[4])]
+        found += [stream.step(x[5]), accelerator.step_many([stream, other], x[[6, 0]])[0]]
+        saved = stream.state_integers
+        found.append(stream.step(x[7]))
+        stream.state = saved
+        np.testing.assert_array_equal(stream.step(x[7]), found[-1])
+        found.append(stream.step(x[8]))
+        other.state = stream.state_integers
+        accelerator.step_many([other, stream], x[[9, 9]])
+        other.reset()
+        found += [expected[9], *stream.steps(x[10:11]), stream.step(x[11])]
+    np.testing.assert_array_equal(np.stack(found), expected)
+
+
 def test_streams_do_not_disturb_each_other(small):
     accelerator, x = small.open(), small.inputs(6, 3)
     expected, (h, _) = accelerator.run(x)

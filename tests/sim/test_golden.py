@@ -109,6 +109,45 @@ def test_equals_plain_integers(seed: int) -> None:
             assert got == want[0].tolist()
 
 
+@pytest.mark.parametrize("seed", range(1040, 1060))
+def test_stream_equals_run(seed: int) -> None:
+    case = random_case(seed, sizes=SIZES)
+    rng = np.random.default_rng(seed)
+    form, batch = case.network.numerics.input, int(rng.integers(1, 4))
+    x = rng.integers(form.lowest, form.maximum, (7, batch, case.network.inputs), endpoint=True)
+    state = tuple([part[:1].repeat(batch, axis=0) for part in parts] for parts in case.state)
+    model = Golden(case.network)
+    whole, stream = model.run(x, state), model.stream(batch, state)
+    np.testing.assert_array_equal(np.stack([stream.step(each) for each in x]), whole.y)
+    for got, want in zip((*stream.h, *stream.c), (*whole.h, *whole.c), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert stream.cell_saturations == whole.cell_saturations
+
+
+@pytest.mark.parametrize("data_bits", range(11, 17))
+def test_sums_on_both_sides_of_single_precision(data_bits: int) -> None:
+    """The widest sums cross 2**24, where a layer's numbers become double ones."""
+    units, inputs = 3, 16
+    rng = np.random.default_rng(data_bits)
+    lstm = Lstm(
+        w_ih=rng.choice([-0.999, 0.998], (4 * units, inputs)),
+        w_hh=rng.choice([-0.997, 0.996], (4 * units, units)),
+        bias=rng.normal(size=4 * units),
+    )
+    settings = QuantizationSettings(weight_bits=9, data_bits=data_bits, input_range=1.0)
+    network = quantise(Network(layers=(lstm,)), settings)
+    lowest, highest = network.numerics.input.lowest, network.numerics.input.maximum
+    rows = network.layers[0].w_ih[rng.integers(0, 4 * units, 20)]
+    x = np.where(rows < 0, lowest, highest)
+    x[::2] = rng.integers(lowest, highest, x[::2].shape, endpoint=True)
+    zeros = [np.zeros((1, units), dtype=np.int64)]
+    plain, h, c = PlainModel(network), [[0] * units], [[0] * units]
+    result = Golden(network).run(x[:, None], (zeros, zeros))
+    for row, y in zip(x.tolist(), result.y[:, 0].tolist(), strict=True):
+        assert plain.step(row, h, c) == y
+    assert [h[0], c[0]] == [result.h[0][0].tolist(), result.c[0][0].tolist()]
+
+
 def torch_network(inputs: int, units: int, layers: int) -> tuple[torch.nn.LSTM, Network]:
     torch.manual_seed(units)
     module = torch.nn.LSTM(inputs, units, num_layers=layers)
@@ -170,3 +209,11 @@ def test_wrong_width_is_refused() -> None:
     case = random_case(5, sizes=SIZES)
     with pytest.raises(InputError, match=r"x must be \(T, N, "):
         Golden(case.network).run(np.zeros((2, 3, case.network.inputs + 1), dtype=np.int64))
+
+
+def test_values_beyond_the_input_format_are_refused() -> None:
+    case = random_case(5, sizes=SIZES)
+    x = np.zeros((2, 3, case.network.inputs), dtype=np.int64)
+    x[1, 2, 0] = case.network.numerics.input.maximum + 1
+    with pytest.raises(InputError, match="x must be within"):
+        Golden(case.network).run(x)

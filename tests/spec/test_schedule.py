@@ -7,7 +7,7 @@ import pytest
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program import PARK_TO_ADD, Program, compile_program, group_ends
+from rtlstm.spec.program import Program, compile_program, group_ends
 from rtlstm.spec.schedule import count_cycles, offer_cycles
 
 FORMAT = Format(bits=16, fraction=15)
@@ -45,7 +45,7 @@ def test_parked_sums_are_never_late(lanes: int, macs: int) -> None:
             ends.append(found)
             start = found[-1] + 1
         distances = [added - parked for parked, added in zip(ends[0], ends[-1], strict=True)]
-        assert min(distances) >= PARK_TO_ADD
+        assert min(distances) >= Parameters(lanes=lanes, macs=macs).park_to_add
 
 
 @pytest.mark.parametrize("macs", [1, 5, 16])

@@ -1,0 +1,111 @@
+"""A frame around a core for place and route, so that its ports need no pins.
+
+The core has more ports than most packages have pins. Its inputs come from registers that form one
+long shift register behind one pin; its outputs go to registers that are folded, by one exclusive or
+each, into a second shift register in front of another pin. Between any two registers of the frame
+is at most one logic cell, so that no path inside it is ever the slowest one, while the paths from
+the core's inputs and to its outputs stay, each with a register right behind the port.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from rtlstm.spec.errors import BuildError
+
+__all__ = ["CORE", "HARNESS", "PREFIX", "Port", "black_box", "harness", "read_ports"]
+
+HARNESS = "rtlstm_harness"
+"""The frame's module; no build may have this name."""
+
+CORE = "core"
+"""The core's name inside it."""
+
+PREFIX = "port_"
+"""The frame's register at a port is this and the port's name."""
+
+_CLOCK = "clk"
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of the core."""
+
+    name: str
+    direction: Literal["input", "output"]
+    width: int
+
+
+def read_ports(verilog: str, top: str) -> tuple[Port, ...]:
+    """Read the ports of a module, in the order of its head.
+
+    Raises
+    ------
+    BuildError
+        If the module is not there, has no ``clk``, or has ports of another kind.
+    """
+    module = re.search(rf"^module {re.escape(top)}\s*\((.*?)\);(.*?)^endmodule", verilog, re.M | re.S)
+    if module is None:
+        raise BuildError(f"the build's Verilog must have a module {top} with ports, but has none")
+    head, body = module.groups()
+    # Ports are declared in the head, or there are names alone and the body declares them.
+    text = head if re.search(r"\b(in|out)put\b", head) else body
+    declared: dict[str, Port] = {}
+    for kind, high, low, name in re.findall(
+        r"\b(input|output)\s+(?:wire\s+|reg\s+)?(?:signed\s+)?(?:\[(\d+):(\d+)\]\s*)?(\w+)", text
+    ):
+        width = int(high) - int(low) + 1 if high else 1
+        # A function inside the module may have an input of the same name, but only further down.
+        declared.setdefault(name, Port(name, "input" if kind == "input" else "output", width))
+    names = declared if text is head else re.findall(r"\w+", head)
+    missing = [name for name in names if name not in declared]
+    if missing or _CLOCK not in names:
+        what = f"port {missing[0]} is not declared" if missing else f"it has no port {_CLOCK}"
+        raise BuildError(f"the ports of module {top} cannot be read: {what}; generate the build again")
+    return tuple(declared[name] for name in names)
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names)
+
+
+def _range(width: int) -> str:
+    return f"[{width - 1}:0] " if width > 1 else ""
+
+
+def harness(top: str, ports: tuple[Port, ...]) -> str:
+    """Return the Verilog of the frame around a core with these ports."""
+    inputs = [port for port in ports if port.direction == "input" and port.name != _CLOCK]
+    outputs = [port for port in ports if port.direction == "output"]
+    bits = sum(port.width for port in outputs)
+    chain = _list([PREFIX + port.name for port in inputs])
+    found = _list([PREFIX + port.name for port in outputs])
+    lines = [
+        f"module {HARNESS}(input clk, input pin_in, output reg pin_out);",
+        *(f"  reg {_range(port.width)}{PREFIX}{port.name};" for port in inputs),
+        *(f"  reg {_range(port.width)}{PREFIX}{port.name};" for port in outputs),
+        *(f"  wire {_range(port.width)}out_{port.name};" for port in outputs),
+        f"  reg {_range(bits)}folded;",
+        "  always @(posedge clk) begin",
+        # An assignment drops what is too long on the left: the chain moves by one.
+        *([f"    {{{chain}}} <= {{{chain}, pin_in}};"] if inputs else []),
+        *(f"    {PREFIX}{port.name} <= out_{port.name};" for port in outputs),
+        f"    folded <= {{folded, pin_in}} ^ {{{found}}};",
+        f"    pin_out <= folded[{bits - 1}];" if bits > 1 else "    pin_out <= folded;",
+        "  end",
+        f"  {top} {CORE} (",
+        ",\n".join(
+            [f"    .{_CLOCK}({_CLOCK})"]
+            + [f"    .{port.name}({PREFIX}{port.name})" for port in inputs]
+            + [f"    .{port.name}(out_{port.name})" for port in outputs]
+        ),
+        "  );",
+        "endmodule",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def black_box(top: str, ports: tuple[Port, ...]) -> str:
+    """Return the Verilog of the core's shell, for the synthesis of the frame alone."""
+    words = (f"{port.direction} {_range(port.width)}{port.name}" for port in ports)
+    return f"(* blackbox *)\nmodule {top}({', '.join(words)});\nendmodule\n"

