@@ -29,7 +29,7 @@ read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
 read_verilog -lib +/ecp5/cells_bb.v
 """,
     "ice40": """
-read_verilog +/ice40/cells_sim.v
+read_verilog -D EQUIV +/ice40/cells_sim.v
 blackbox SB_MAC16 SB_RAM40_4K SB_SPRAM256KA
 """,
 }

@@ -51,7 +51,9 @@ MEMORIES: dict[str, list[Memory]] = {
 }
 CYCLES = 400
 SIZES = [(2, 2), (2, 9), (4, 8), (8, 8), (9, 14), (7, 16), (18, 18), (18, 4)]
-MULTIPLIERS = [Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, (20, 12)) for stages in (1, 2, 3)]
+MULTIPLIERS = [
+    Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, (20, 12), (17, 17), (22, 9)) for stages in (1, 2, 3)
+]
 TABLES = [Multiplier(a, b, stages, "lut") for a, b in SIZES for stages in (1, 2, 3)]
 PAIRS = [
     Pair(a, b, stages, kind, shared)
@@ -85,7 +87,7 @@ def check(
 
 def few(family: str) -> list[Primitive]:
     """Return enough of each form for what takes long to compile."""
-    hard = [item for item in MULTIPLIERS if max(item.a, item.b) <= 16][::2]
+    hard = [item for item in MULTIPLIERS if max(item.a, item.b) <= 20][::2]
     return [*MEMORIES[family], *hard, *TABLES[1:17:3], *PAIRS[::2]]
 
 
