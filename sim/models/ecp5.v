@@ -469,6 +469,8 @@ module MULT18X18D #(
     if (MULT_BYPASS != "DISABLED") unsupported("MULT_BYPASS");
     if (RESETMODE != "SYNC") unsupported("RESETMODE");
   end
-  always @(RST0) if (RST0 === 1'b1) unsupported("RST0");
+  localparam CLOCKED = REG_INPUTA_CLK != "NONE" || REG_INPUTB_CLK != "NONE" || REG_PIPELINE_CLK != "NONE"
+    || REG_OUTPUT_CLK != "NONE";
+  always @(RST0) if (CLOCKED && RST0 === 1'b1) unsupported("RST0");
   always @(SOURCEA or SOURCEB) if (SOURCEA === 1'b1 || SOURCEB === 1'b1) unsupported("SOURCEA or SOURCEB");
 endmodule

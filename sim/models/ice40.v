@@ -147,7 +147,7 @@ endmodule
 // 256 rows of 16 bits, one port to write and one to read. In mode m a port is 16 >> m bits wide: the
 // row's bits form groups of 1 << m, of which the upper address bits choose one bit each, at the pin
 // that is the group's lowest plus (1 << m) / 2 - 1. Write masks (1 keeps the old bit) work in mode 0
-// alone. Rows that are read and written at the same edge read as X. Contents without INIT are X.
+// alone. Bits that are read and written at the same edge read as X. Contents without INIT are X.
 module SB_RAM40_4K #(
   parameter WRITE_MODE = 0,
   parameter READ_MODE = 0,
@@ -183,7 +183,7 @@ module SB_RAM40_4K #(
   reg [2:0] part;
   // An open clock enable is high, an open WE or RE low.
   wire write = WCLKE !== 1'b0 && WE === 1'b1;
-  integer i;
+  integer i, j;
   always @(posedge WCLK)
     if (write)
       for (i = 0; i < 16; i = i + W_GROUP)
@@ -191,7 +191,10 @@ module SB_RAM40_4K #(
           cells[WADDR[7:0]][i + (WADDR[10:8] & (W_GROUP - 1))] <= WDATA[i + W_GROUP / 2 - (W_GROUP > 1)];
   always @(posedge RCLK)
     if (RCLKE !== 1'b0 && RE === 1'b1) begin
-      row <= write && WADDR[7:0] == RADDR[7:0] ? 16'bx : cells[RADDR[7:0]];
+      row <= cells[RADDR[7:0]];
+      if (write && WADDR[7:0] == RADDR[7:0])
+        for (j = 0; j < 16; j = j + W_GROUP)
+          if (WRITE_MODE != 0 || MASK[j] !== 1'b1) row[j + (WADDR[10:8] & (W_GROUP - 1))] <= 1'bx;
       part <= RADDR[10:8] & (R_GROUP - 1);
     end
   genvar pin;

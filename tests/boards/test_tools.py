@@ -1,5 +1,6 @@
 """Counts, logs, reports and failures of synthesis and place and route."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from threading import Event
 import pytest
 
 from rtlstm.boards import fpga_tools
+from rtlstm.boards.carries import cut_carries
 from rtlstm.boards.devices import DEVICES, find_device
 from rtlstm.boards.fpga_tools import Tool, find_nextpnr, find_yosys, run_logged
 from rtlstm.boards.place_route import nextpnr_options, overfull, read_report
@@ -52,12 +54,36 @@ def test_what_does_not_fit_is_named():
     assert ("SPRAM blocks", 4, 4) in list(resource_uses(many, device))
 
 
+def test_loose_carries_are_cut(tmp_path: Path):
+    start = {"A0": ["0"], "C0": ["1"], "D0": ["1"], "CIN": ["0"], "S0": [4], "S1": [5], "COUT": [6]}
+    end = {"A0": [2], "C0": [3], "D0": ["1"], "CIN": [6], "S0": [7], "S1": [8], "COUT": [9]}
+    other = start | {"S0": [10], "S1": [11], "COUT": [12]}
+    cells = {
+        "start": {"type": "CCU2C", "parameters": {"INIT0": f"{8:016b}"}, "connections": start},
+        "end": {"type": "CCU2C", "parameters": {"INIT0": f"{0x96AA:016b}"}, "connections": end},
+        "read": {"type": "CCU2C", "parameters": {"INIT0": f"{0x96AA:016b}"}, "connections": other},
+    }
+    ports = {"y": {"direction": "output", "bits": [5, 7, 8, 10, 12]}}
+    path = tmp_path / "netlist.json"
+    path.write_text(json.dumps({"modules": {"top": {"ports": ports, "cells": cells}}}))
+    assert cut_carries(path) == (1, 1)
+    found = {
+        name: cell["connections"]
+        for name, cell in json.loads(path.read_text())["modules"]["top"]["cells"].items()
+    }
+    assert found["start"] == start | {"CIN": ["x"]}
+    assert found["end"] == end | {"COUT": ["x"]}
+    assert found["read"] == other
+
+
 def test_scripts():
     ecp5 = script(DEVICES["lfe5u-85f"], "top")
     assert "synth_ecp5  -top top\n" in ecp5 and "write_json" in ecp5
     assert "synth_ice40 -top" in script(DEVICES["hx8k"], "top").replace("  ", " ")
-    assert "synth_ice40 -dsp" in script(DEVICES["up5k"], "top")
-    assert "-dsp" not in script(DEVICES["up5k"], "top", multipliers=False)
+    # With it Yosys would take the registers out of multiplier blocks.
+    assert "-dsp" not in script(DEVICES["up5k"], "top")
+    for name, multipliers in (("up5k", False), ("hx8k", True), ("lfe5u-85f", False)):
+        assert "-D RTLSTM_NO_MULTIPLIERS" in script(DEVICES[name], "top", multipliers=multipliers)
     assert "synth_ecp5 -nodsp" in script(DEVICES["lfe5u-85f"], "top", multipliers=False)
     assert "write_json" not in script(DEVICES["xcku5p"], "top")
     assert "techmap -map carries.v" in script(DEVICES["lifcl-17"], "top")

@@ -7,7 +7,9 @@ import pytest
 from primitive_bench import Memory, Multiplier, Pair, Primitive, bench, duts, reference, run
 
 from rtlstm.hdl.verilog import primitives
+from rtlstm.sim.netlist import NETLIST_FAMILIES, flat_netlist
 from rtlstm.sim.sources import SIMULATION, cell_models
+from rtlstm.spec.parameters import Family
 
 MEMORIES: dict[str, list[Memory]] = {
     "ecp5": [
@@ -47,9 +49,11 @@ MEMORIES: dict[str, list[Memory]] = {
         Memory(40, 40000, granules=4, style="huge", single=True),
     ],
 }
-CYCLES = 500
+CYCLES = 400
 SIZES = [(2, 2), (2, 9), (4, 8), (8, 8), (9, 14), (7, 16), (18, 18), (18, 4)]
-MULTIPLIERS = [Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, (20, 12)) for stages in (1, 2, 3)]
+MULTIPLIERS = [
+    Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, (20, 12), (17, 17), (22, 9)) for stages in (1, 2, 3)
+]
 TABLES = [Multiplier(a, b, stages, "lut") for a, b in SIZES for stages in (1, 2, 3)]
 PAIRS = [
     Pair(a, b, stages, kind, shared)
@@ -81,11 +85,66 @@ def check(
     assert int(found[1]) > CYCLES * len(items) // 2
 
 
-@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+def few(family: str) -> list[Primitive]:
+    """Return enough of each form for what takes long to compile."""
+    hard = [item for item in MULTIPLIERS if max(item.a, item.b) <= 20][::2]
+    return [*MEMORIES[family], *hard, *TABLES[1:17:3], *PAIRS[::2]]
+
+
 @pytest.mark.parametrize("family", MEMORIES)
-@pytest.mark.parametrize("macro", [False, True], ids=["cells", "described"])
-def test_family_equals_portable(family: str, macro: bool, simulator: str, tmp_path: Path) -> None:
+def test_cells_equal_portable(family: str, tmp_path: Path) -> None:
     items: list[Primitive] = [*MEMORIES[family], *MULTIPLIERS, *TABLES, *PAIRS]
-    device = [primitives(family), duts("device", items)]
-    device += [] if macro else [path.read_text() for path in cell_models(family)]
-    check(items, device, simulator, tmp_path, macro)
+    models = [path.read_text() for path in cell_models(family)]
+    check(items, [primitives(family), duts("device", items), *models], "icarus", tmp_path)
+
+
+@pytest.mark.parametrize("family", MEMORIES)
+def test_descriptions_equal_portable(family: str, tmp_path: Path) -> None:
+    items: list[Primitive] = [*MEMORIES[family], *MULTIPLIERS, *TABLES, *PAIRS]
+    check(items, [primitives(family), duts("device", items)], "icarus", tmp_path, macro=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", MEMORIES)
+def test_cells_equal_portable_under_verilator(family: str, tmp_path: Path) -> None:
+    items = few(family)
+    models = [path.read_text() for path in cell_models(family)]
+    check(items, [primitives(family), duts("device", items), *models], "verilator", tmp_path)
+
+
+@pytest.mark.parametrize("family", NETLIST_FAMILIES)
+def test_netlist_equals_portable(family: Family, tmp_path: Path) -> None:
+    items = few(family)
+    netlist = flat_netlist(primitives(family) + duts("device", items), "device", family)
+    models = [path.read_text() for path in cell_models(family)]
+    check(items, [netlist, *models], "icarus", tmp_path)
+
+
+def test_model_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    """A parameter that the model has no meaning for ends the simulation."""
+    source = primitives("ecp5").replace('.SOURCEB_MODE("B_SHIFT")', '.SOURCEB_MODE("HIGHSPEED")')
+    items: list[Primitive] = [Multiplier(4, 4, 1)]
+    models = [path.read_text() for path in cell_models("ecp5")]
+    texts = [reference(items), source, duts("device", items), *models, bench(items, CYCLES)]
+    printed = run(texts, "icarus", tmp_path)
+    assert "SOURCEB_MODE" in printed and "passed" not in printed
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ("{B_BITS{a0[A_BITS-1]}}, a0", "{B_BITS{1'b0}}, a0"),
+        ("PIPELINE ?", "INPUTS ?"),
+        (".INIT1({~FUNCTION", ".INIT1({FUNCTION"),
+        ("read_bank_q <= read_bank", "read_bank_q <= reads[WORD_BITS+ABITS-1:WORD_BITS]"),
+    ],
+    ids=["borrow", "register", "table", "bank"],
+)
+def test_bench_sees_faults(good: str, bad: str, tmp_path: Path) -> None:
+    """The bench is worth something: each of these faults fails it."""
+    assert good in primitives("ecp5")
+    items = few("ecp5")
+    models = [path.read_text() for path in cell_models("ecp5")]
+    device = [primitives("ecp5").replace(good, bad), duts("device", items), *models]
+    printed = run([reference(items), *device, bench(items, CYCLES)], "icarus", tmp_path)
+    assert "differences" in printed
