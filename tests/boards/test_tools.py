@@ -126,6 +126,20 @@ def test_report_is_put_into_words():
     )
 
 
+def test_multipliers_on_the_way_are_told():
+    table, block, end = "core.table_TRELLIS_FF_Q", "core.product_MULT18X18D_P0", "core.sum_TRELLIS_FF_Q"
+    path = (
+        step("clk-to-q", 0.5, table, table),
+        step("routing", 1, table, block, "core.table"),
+        step("logic", 3, block, block),
+        step("routing", 1, block, end, "core.product"),
+        step("setup", 0, end, end),
+    )
+    worst = read_report(report(*path), {block: "MULT18X18D"}, seed=1, seconds=0, stored=False).worst_path
+    assert (worst.cells, worst.multipliers) == (0, 1)
+    assert "through 0 logic cells and 1 multiplier to register sum" in worst.text
+
+
 def test_report_names_ports():
     source, end = "port_rst_SB_DFF_Q_DFFLC", "core.state_SB_DFFSR_Q_DFFLC"
     path = (step("clk-to-q", 1, source, source), step("routing", 1, source, end, "core.rst"))
