@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from rtlstm.gen.commands.bench import bench
 from rtlstm.gen.commands.generate import generate
 from rtlstm.gen.commands.implement import implement
 from rtlstm.gen.commands.inspect import inspect
@@ -46,7 +47,7 @@ def _options(
     """
 
 
-for _command in (generate, inspect, simulate, implement, run):
+for _command in (generate, inspect, simulate, implement, run, bench):
     app.command()(_command)
 
 

@@ -4,8 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.pipeline import delay, storage
+from rtlstm.hdl.pipeline import delay, multiply, small, storage
 from rtlstm.spec.activation import ActivationTable
+from rtlstm.spec.parameters import MultiplierKind
 
 __all__ = ["Activation"]
 
@@ -30,8 +31,9 @@ class Activation(wiring.Component):
         Store ``write_data`` in row ``write_row``.
     """
 
-    def __init__(self, table: ActivationTable) -> None:
+    def __init__(self, table: ActivationTable, kind: MultiplierKind = "dsp") -> None:
         self._table = table
+        self._kind = kind
         self._width = table.base_bits + table.slope_bits
         super().__init__(
             {
@@ -48,7 +50,7 @@ class Activation(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         table = self._table
-        read, write = storage(m, "table", self._width, table.rows)
+        read, write = storage(m, "table", self._width, table.rows, style=small(table.rows))
         segment = self.magnitude[table.low_bits :]
         m.d.comb += [
             read.addr.eq(Cat(segment, self.negative) if table.halves == 2 else segment),
@@ -59,12 +61,12 @@ class Activation(wiring.Component):
         ]
         base = read.data[: table.base_bits]
         slope = read.data[table.base_bits :].as_signed()
-        low = delay(m, self.magnitude[: table.low_bits], 1) if table.low_bits else Const(0, 1)
-        product = Signal(signed(table.slope_bits + table.low_bits + 1), reset_less=True)
-        base_late = Signal(table.base_bits, reset_less=True)
-        total = Signal(signed(max(table.base_bits, len(product)) + 2))
-        m.d.sync += [product.eq(slope * low), base_late.eq(base)]
-        m.d.comb += total.eq(base_late + product)
+        rise = Const(0, 1)
+        if table.low_bits:
+            low = delay(m, self.magnitude[: table.low_bits], 1)
+            rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), 1, self._kind, name="rise")
+        total = Signal(signed(max(table.base_bits, len(rise)) + 2))
+        m.d.comb += total.eq(delay(m, base, 1) + rise)
         value = Signal(len(self.value), reset_less=True)
         m.d.sync += value.eq(total >> table.extra)
         m.d.comb += self.value.eq(value)

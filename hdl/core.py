@@ -9,7 +9,7 @@ from rtlstm.hdl.array import Array, any_of
 from rtlstm.hdl.drain import Drain
 from rtlstm.hdl.gate_unit import GateUnit
 from rtlstm.hdl.layouts import DelayLine, stream_bits, token_layout
-from rtlstm.hdl.pipeline import storage
+from rtlstm.hdl.pipeline import small, storage
 from rtlstm.hdl.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.preactivation import Preactivation
 from rtlstm.hdl.sequencer import Sequencer
@@ -96,7 +96,9 @@ class Core(wiring.Component):
         manifest, sequencer = self._manifest, self._sequencer
         layout, bits = manifest.regions[Region.VECTORS], manifest.numerics.data_bits
         macs, units = manifest.parameters.macs, manifest.parameters.gate_units
-        read, write = storage(m, "vectors", layout.width, layout.rows, granularity=units * bits)
+        read, write = storage(
+            m, "vectors", layout.width, layout.rows, granularity=units * bits, style=small(layout.rows)
+        )
         result, window = self._result, self._window
         stores = result.valid & result.store
         loads = window.write[Region.VECTORS]

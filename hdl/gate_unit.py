@@ -1,13 +1,13 @@
 """The gate unit: from four pre-activations to new c and h; and the dense layers' activation."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.activation import Activation
 from rtlstm.hdl.layouts import DelayLine, item_layout, result_layout
-from rtlstm.hdl.pipeline import delay, storage
+from rtlstm.hdl.pipeline import delay, multiply, storage
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -20,7 +20,7 @@ GATES = ("input", "forget", "candidate", "output")
 class GateUnit(wiring.Component):
     """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
 
-    Latency: from pre-activations, 10 cycles to h and 3 to a dense result, and one more with the
+    Latency: from pre-activations, 10 cycles to h and 4 to a dense result, and one more with the
     family's result register. Throughput: one item per cycle. Rounding: half up at c, at tanh's
     argument and at h, all from the exact sum or product before; saturation is symmetric.
 
@@ -82,7 +82,7 @@ class GateUnit(wiring.Component):
         argument_negative, argument = self._write_cell(m, total, items.at(6))
         hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), register)
         dense = delay(m, self._dense(m, gates, items.at(3)), register)
-        self._select(m, (items.at(3 + register), dense), (items.at(10 + register), hidden))
+        self._select(m, (items.at(4 + register), dense), (items.at(10 + register), hidden))
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
@@ -93,7 +93,7 @@ class GateUnit(wiring.Component):
             Region.TANH: numerics.tanh,
             Region.CELL_TANH: numerics.cell_tanh,
         }[region]
-        m.submodules[name] = unit = Activation(table)
+        m.submodules[name] = unit = Activation(table, self._manifest.parameters.slope_multipliers)
         row = self.window_row[: table.segment_bits + table.halves - 1]
         m.d.comb += [
             unit.negative.eq(Mux(self.window, row[table.segment_bits :], negative)),
@@ -116,12 +116,16 @@ class GateUnit(wiring.Component):
 
     def _read_cell(self, m: Module, items: DelayLine) -> Signal:
         read, write = storage(
-            m, "cells", self._widths[Region.CELLS], self._manifest.regions[Region.CELLS].rows
+            m,
+            "cells",
+            self._widths[Region.CELLS],
+            self._manifest.regions[Region.CELLS].rows,
+            output_register=True,
         )
         self._cell_write = write
         old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
         m.d.comb += [
-            read.addr.eq(items.at(1).cell_row),
+            read.addr.eq(items.at(0).cell_row),
             self.entries.cells.eq(read.data),
         ]
         m.d.sync += old.eq(Mux(items.at(2).fresh, 0, read.data.as_signed()))
@@ -131,28 +135,37 @@ class GateUnit(wiring.Component):
         """Return the exact ``f * c + i * g``, in two stages."""
         numerics = self._manifest.numerics
         fraction = numerics.cell_sum_fraction
-        kept = Signal(signed(numerics.gate.bits + numerics.cell.bits), reset_less=True)
-        added = Signal(2 * (numerics.gate.bits - 1), reset_less=True)
+        kept = multiply(m, _positive(gates[1]), old, 1, name="kept")
+        added = multiply(m, _positive(gates[0]), _positive(gates[2]), 1, name="added")
         total = Signal(signed(_sum_bits(self._manifest)), reset_less=True)
+        minus = delay(m, g_negative, 4)
         kept_wide = kept << (fraction - numerics.gate.fraction - numerics.cell.fraction)
-        added_wide = added << (fraction - 2 * numerics.gate.fraction)
-        m.d.sync += [
-            kept.eq(gates[1] * old),
-            added.eq(gates[0] * gates[2]),
-            total.eq(kept_wide + Mux(delay(m, g_negative, 4), -added_wide, added_wide)),
-        ]
+        added_wide = (added << (fraction - 2 * numerics.gate.fraction)) ^ minus.replicate(
+            len(total)
+        ).as_signed()
+        # -a is ~a + 1, and the 1 comes in as the carry below the lowest bit.
+        with_carry = Cat(Const(1, 1), kept_wide).as_signed() + Cat(minus, added_wide).as_signed()
+        m.d.sync += total.eq(with_carry >> 1)
         return total
 
     def _write_cell(self, m: Module, total: Signal, item: View) -> tuple[Signal, Signal]:
-        """Round the sum to the stored cell and, apart, to what tanh reads."""
+        """Round the sum to the stored cell and, apart, to what tanh reads.
+
+        Limits are compared with the sum as it is, beside the rounding and not behind it.
+        """
         numerics = self._manifest.numerics
-        rounded = _round(total, numerics.cell_sum_fraction - numerics.cell.fraction)
-        limit = numerics.cell.maximum
+        drop = numerics.cell_sum_fraction - numerics.cell.fraction
+        limit, half = numerics.cell.maximum, (1 << drop) >> 1
         cell = Signal(signed(numerics.cell.bits), reset_less=True)
         limited = Signal(reset_less=True)
+        over, under = Signal(), Signal()
+        m.d.comb += [
+            over.eq(total >= ((limit + 1) << drop) - half),
+            under.eq(total < (-limit << drop) - half),
+        ]
         m.d.sync += [
-            cell.eq(_limit(rounded, limit)),
-            limited.eq((rounded > limit) | (rounded < -limit)),
+            cell.eq(Mux(over, limit, Mux(under, -limit, _round(total, drop)))),
+            limited.eq(over | under),
         ]
         write = self._cell_write
         writes = item.valid & item.lstm & item.mask[self._index]
@@ -163,41 +176,42 @@ class GateUnit(wiring.Component):
             self.saturated.eq(writes & limited),
         ]
         drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
+        most, half = numerics.cell_argument.maximum, (1 << drop) >> 1
         negative, magnitude = (
             Signal(reset_less=True),
             Signal(numerics.cell_argument.bits - 1, reset_less=True),
         )
-        upward = _round(total, drop)
-        size = Mux(upward < 0, (~total + (1 << (drop - 1))) >> drop, upward)
+        # The magnitude of a negative sum, half of a unit going towards zero: ~t is -t - 1.
+        size = Signal(signed(len(total)))
+        m.d.comb += size.eq(total ^ (total < 0).replicate(len(total)).as_signed())
         m.d.sync += [
-            negative.eq(upward < 0),
-            magnitude.eq(Mux(size[len(magnitude) :].any(), -1, size)),
+            negative.eq(total < 0),
+            magnitude.eq(Mux(size >= ((most + 1) << drop) - half, most, _round(size, drop))),
         ]
         return negative, magnitude
 
     def _hidden(self, m: Module, output_gate: Value, negative: Signal, magnitude: Signal) -> Signal:
         numerics = self._manifest.numerics
         squashed = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
-        product = Signal(2 * (numerics.gate.bits - 1), reset_less=True)
-        m.d.sync += product.eq(delay(m, output_gate, 6) * squashed)
-        hidden = Signal(signed(numerics.data_bits))
-        signed_product = Mux(delay(m, negative, 4), -product, product)
+        gate = delay(m, output_gate, 6)
+        product = multiply(m, _positive(gate), _positive(squashed), 1, name="hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
-        m.d.comb += hidden.eq(_limit(_round(signed_product, drop), numerics.hidden.maximum))
-        return hidden
+        return _signed(m, product[:-1], delay(m, negative, 4), drop, numerics.hidden, "h")
 
     def _dense(self, m: Module, gates: list[Value], item: View) -> Signal:
         """Return a dense layer's result: sigmoid of gate 0, tanh of gate 2, or the sum itself."""
         numerics = self._manifest.numerics
         bits = numerics.preactivation.bits - 1
-        limit = Format(bits=numerics.data_bits, fraction=0).maximum
+        form = Format(bits=numerics.data_bits, fraction=0)
         linear = delay(m, self.magnitudes[:bits], 3)
         negative = delay(m, self.negative[0], 3)
         drop = numerics.gate.fraction - numerics.hidden.fraction
-        squashed = Mux(item.sigmoid, gates[0], Mux(negative, -gates[2], gates[2]))
-        unlimited = Mux(negative, Mux(item.relu, 0, -linear), linear)
-        result = Signal(signed(numerics.data_bits))
-        m.d.comb += result.eq(_limit(Mux(item.sigmoid | item.tanh, _round(squashed, drop), unlimited), limit))
+        squashed = _signed(
+            m, Mux(item.sigmoid, gates[0], gates[2]), negative & ~item.sigmoid, drop, form, "squashed"
+        )
+        plain = _signed(m, Mux(item.relu & negative, 0, linear), negative, 0, form, "linear")
+        result = Signal(signed(numerics.data_bits), reset_less=True)
+        m.d.sync += result.eq(Mux(item.sigmoid | item.tanh, squashed, plain))
         return result
 
     def _select(self, m: Module, dense: tuple[View, Value], hidden: tuple[View, Value]) -> None:
@@ -224,5 +238,20 @@ def _round(value: Value, drop: int) -> Value:
     return value if drop == 0 else (value + Const(1 << (drop - 1))) >> drop
 
 
-def _limit(value: Value, limit: int) -> Value:
-    return Mux(value > limit, limit, Mux(value < -limit, -limit, value))
+def _positive(value: Value) -> Value:
+    """An unsigned value as a signed one."""
+    return Cat(value, Const(0, 1)).as_signed()
+
+
+def _signed(m: Module, magnitude: Value, negative: Value, drop: int, form: Format, name: str) -> Signal:
+    """Give a magnitude its sign, drop low bits rounding half up, and limit; one carry chain deep."""
+    limit = form.maximum
+    result = Signal(signed(form.bits), name=name)
+    # In halves of its last place: 2 * m + 1 for m, 2 * ~m + 2 for -m.
+    half = (1 << drop) >> 1
+    wide = Cat(Const(1, 1), magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()
+    rounded = (wide + Cat(negative, Const(half, max(1, drop)), Const(0, 1)).as_signed()) >> (1 + drop)
+    # Half a unit below the next value counts for a positive one and not for a negative one.
+    over = Cat(~negative, magnitude) > 2 * (((limit + 1) << drop) - half) if drop else magnitude > limit
+    m.d.comb += result.eq(Mux(over, Mux(negative, -limit, limit), rounded))
+    return result

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.pipeline import delay, multiply, storage
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import MultiplierKind
 
 __all__ = ["Lane", "lane_instance", "lane_module"]
 
@@ -67,7 +68,8 @@ class Lane(wiring.Component):
         for index in range(self._parameters.macs):
             weight = self.weights.word_select(index, weight_bits).as_signed()
             value = self.vector.word_select(index, data_bits).as_signed()
-            products.append(multiply(m, weight, value, stages, name=f"product{index}"))
+            kind: MultiplierKind = "lut" if index < self._parameters.lut_macs else "dsp"
+            products.append(multiply(m, weight, value, stages, kind, name=f"product{index}"))
         return products
 
     def _tree(self, m: Module, terms: list[Value]) -> Value:

@@ -11,22 +11,20 @@ from typing import Literal
 
 from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value, signed
 
-from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.parameters import MultiplierKind, ceil_log2
 
 __all__ = [
     "MemoryStyle",
-    "MultiplierKind",
     "ReadPort",
     "WritePort",
     "delay",
     "lookup",
     "multiply",
-    "read_twice",
+    "small",
     "storage",
 ]
 
 MemoryStyle = Literal["auto", "block", "distributed", "huge"]
-MultiplierKind = Literal["dsp", "lut"]
 
 
 def delay(m: Module, value: Value, cycles: int) -> Value:
@@ -148,8 +146,10 @@ def multiply(
     return product
 
 
-def read_twice(m: Module, port: ReadPort, name: str) -> Signal:
-    """Return the port's data behind one more register (the block RAM's own, where it has one)."""
-    data = Signal(len(port.data), reset_less=True, name=name)
-    m.d.sync += data.eq(port.data)
-    return data
+def small(depth: int) -> MemoryStyle:
+    """Return the style of a memory whose word is needed one cycle after its address.
+
+    Block RAM without its output register is slow to answer; tables of look-up cells are not, as
+    long as they are not deep.
+    """
+    return "distributed" if depth <= 256 else "auto"

@@ -5,7 +5,7 @@ from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import result_layout, row_bits, stream_bits
-from rtlstm.hdl.pipeline import storage
+from rtlstm.hdl.pipeline import small, storage
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["InputBuffer", "OutputQueue"]
@@ -60,7 +60,9 @@ class InputBuffer(wiring.Component):
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
         beats = -(-self._manifest.program.inputs // beat)
         width = self._manifest.numerics.data_bits * beat
-        read, write = storage(m, "memory", len(self.word), 2 * words, granularity=width)
+        read, write = storage(
+            m, "memory", len(self.word), 2 * words, granularity=width, style=small(2 * words)
+        )
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
         since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()

@@ -24,8 +24,8 @@ class Preactivation(wiring.Component):
     what the recurrent operation parked. Parking items are written back; all come out limited, as
     sign and magnitude.
 
-    Latency: from ``block`` and ``lane``, ``parameters.collect`` + 2 cycles. Throughput: one item
-    per cycle. Rounding: down when shifting, half up at the end (the bias holds the half);
+    Latency: from ``block`` and ``lane``, ``parameters.collect + pipeline.narrow`` cycles. Throughput: one
+    item per cycle. Rounding: down when shifting, half up at the end (the bias holds the half);
     saturation is symmetric.
 
     Members
@@ -76,9 +76,10 @@ class Preactivation(wiring.Component):
         m = Module()
         totals = self._collect(m)
         sums = self._add(m, totals)
+        late = self._manifest.parameters.pipeline.narrow - 2
         for gate, (plain, negated) in enumerate(sums):
-            self._round(m, gate, plain, negated)
-        self._park(m, [plain for plain, _ in sums])
+            self._round(m, gate, delay(m, plain, late), delay(m, negated, late))
+        self._park(m, [delay(m, plain, late) for plain, _ in sums])
         return m
 
     def _collect(self, m: Module) -> list[Value]:
@@ -148,7 +149,7 @@ class Preactivation(wiring.Component):
         self._partial_write = write
         return shift_read.data, read.data
 
-    def _round(self, m: Module, gate: int, plain: Signal, negated: Signal) -> None:
+    def _round(self, m: Module, gate: int, plain: Value, negated: Value) -> None:
         """Round to sign and magnitude."""
         bits = self._manifest.numerics.preactivation.bits - 1
         magnitude = Mux(plain < 0, negated, plain) >> GUARD_BITS
@@ -157,7 +158,7 @@ class Preactivation(wiring.Component):
         m.d.sync += [limited.eq(Mux(magnitude[bits:].any(), -1, magnitude)), sign.eq(plain < 0)]
         m.d.comb += [self.negative[gate].eq(sign), self.magnitudes.word_select(gate, bits).eq(limited)]
 
-    def _park(self, m: Module, sums: list[Signal]) -> None:
+    def _park(self, m: Module, sums: list[Value]) -> None:
         write = self._partial_write
         parked = Signal(len(self.partials), reset_less=True)
         parks = self.item.valid & self.item.park

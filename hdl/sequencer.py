@@ -132,9 +132,10 @@ class Sequencer(wiring.Component):
         stale = self._stale.bit_select(self.input_stream, 1)
         partly = (self.input_words > self._word) & ~self.window_wanted & (self._settle == 0)
         written = (self._outstanding == 0) | (self._written > self._word)
-        blocked = self._open & (
-            (fields["fence"] & ~written) | (fields["from_input"] & (~(ready | partly) | stale))
-        ) | self._begin & fields["emit"] & ~self.room
+        blocked = (
+            self._open & ((fields["fence"] & ~written) | (fields["from_input"] & (~(ready | partly) | stale)))
+            | self._begin & fields["emit"] & ~self.room
+        )
         drain_busy = self._last_column & (self._drain_left != 0)
         m.d.comb += [
             self._last_column.eq(self._column == 0),

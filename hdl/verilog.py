@@ -16,8 +16,12 @@ from rtlstm.spec.parameters import Family
 
 __all__ = ["core_to_verilog", "primitives", "to_verilog"]
 
-OWN_PRIMITIVES: frozenset[Family] = frozenset({"ecp5", "ice40"})
-"""Families with primitives of their own; the others infer from the portable ones."""
+PRIMITIVES: dict[Family, tuple[str, ...]] = {
+    "ecp5": ("ecp5.v", "rows.v"),
+    "ice40": ("ice40.v", "rows.v"),
+}
+"""Files of the families with primitives of their own; the others infer from the portable ones."""
+
 
 # Processes become assignments and flip-flops, because Icarus leaves some combinational always
 # blocks at X.
@@ -32,8 +36,9 @@ write_verilog -noattr
 
 def primitives(family: Family) -> str:
     """Return the Verilog of a family's memories and multipliers."""
-    name = family if family in OWN_PRIMITIVES else "portable"
-    return files("rtlstm.hdl").joinpath("primitives", f"{name}.v").read_text()
+    folder = files("rtlstm.hdl").joinpath("primitives")
+    names = PRIMITIVES.get(family, ("portable.v",))
+    return "".join(folder.joinpath(name).read_text() for name in names)
 
 
 def to_verilog(components: Mapping[str, wiring.Component], family: Family = "generic") -> str:

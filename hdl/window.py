@@ -158,14 +158,16 @@ class Window(wiring.Component):
 
     def _counters(self, m: Module) -> dict[Register, Signal]:
         steps, latency, saturations = Signal(32), Signal(32), Signal(32)
+        later = Signal(32, init=1)
         m.d.sync += [
             self.now.eq(self.now + 1),
+            later.eq(later + 1),
             steps.eq(steps + self.step_done),
             saturations.eq(saturations + self.saturated),
         ]
         with m.If(self.step_done):
             # The beat is offered one cycle after it enters the queue.
-            m.d.sync += latency.eq(self.now + 1 - self.since)
+            m.d.sync += latency.eq(later - self.since)
         return {
             Register.STEPS: steps,
             Register.LATENCY: latency,

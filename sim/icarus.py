@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.ports import Fault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
-from rtlstm.sim.sources import SIMULATION
+from rtlstm.sim.sources import SIMULATION, simulation_sources
 from rtlstm.sim.toolchain import icarus, run_tool
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
@@ -43,7 +43,8 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
         "BEATS_OUT": shape.beats_out,
     }
     defines = [f"-D{SIMULATION}", *(f"-DRTLSTM_{name}={size}" for name, size in sizes.items())]
-    source = verilog.read_bytes()
+    sources = simulation_sources(verilog, shape.family)
+    texts = [path.read_bytes() for path in sources]
 
     def build(folder: Path) -> None:
         what = f"compiling {shape.name} for simulation"
@@ -52,11 +53,12 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
         path = folder / "harness.v"
         path.write_text(harness)
         command: list[str | Path] = [tool.iverilog, "-g2012", *defines, "-s", "rtlstm_harness"]
-        run_tool([*command, "-o", folder / _PROGRAM, verilog.absolute(), path], what, folder)
+        run_tool([*command, "-o", folder / _PROGRAM, *sources, path], what, folder)
         if report:
             report(what, 1, 1)
 
-    return cached("icarus", digest(source, harness, tool.version, *defines), build, report) / _PROGRAM
+    key = digest(*texts, harness, tool.version, *defines)
+    return cached("icarus", key, build, report) / _PROGRAM
 
 
 class IcarusModel:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.ports import Fault, PortShape, StepCycles
-from rtlstm.sim.sources import SIMULATION
+from rtlstm.sim.sources import SIMULATION, simulation_sources
 from rtlstm.sim.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
 __all__ = ["NativeModel", "build_native"]
@@ -43,11 +43,12 @@ def build_native(verilog: Path, shape: PortShape, report: Report | None = None) 
     tool, cxx = verilator(), compiler()
     harness = files("rtlstm.sim").joinpath("native.cpp").read_text()
     defines = _defines(shape)
-    source = verilog.read_bytes()
-    key = digest(source, harness, tool.version, cxx.version, shape.name, *defines, *_FLAGS, *_TRANSLATE)
+    sources = simulation_sources(verilog, shape.family)
+    texts = [path.read_bytes() for path in sources]
+    key = digest(*texts, harness, tool.version, cxx.version, shape.name, *defines, *_FLAGS, *_TRANSLATE)
 
     def build(folder: Path) -> None:
-        _build(folder, verilog, shape.name, harness, defines, tool, cxx, report)
+        _build(folder, sources, shape.name, harness, defines, tool, cxx, report)
 
     return cached("verilator", key, build, report) / _LIBRARY
 
@@ -65,7 +66,7 @@ def _defines(shape: PortShape) -> list[str]:
 
 def _build(
     folder: Path,
-    verilog: Path,
+    sources: list[Path],
     top: str,
     harness: str,
     defines: list[str],
@@ -77,7 +78,7 @@ def _build(
     objects = folder / "objects"
     what = f"compiling {top} for simulation"
     command: list[str | Path] = [tool.binary, *_TRANSLATE, "--top-module", top]
-    command += ["--prefix", "Vcore", "--Mdir", objects, verilog.absolute()]
+    command += ["--prefix", "Vcore", "--Mdir", objects, *sources]
     if report:
         report(what, 0, jobs + 2)
     run_tool(command, what, folder, dict(os.environ) | {"VERILATOR_ROOT": str(tool.root)})

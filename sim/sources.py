@@ -2,12 +2,13 @@
 
 The primitives of some families are instances of hard cells. There are two ways to simulate them:
 
-- Defining :data:`SIMULATION` makes the build's own file describe what they do. That is several
+- With :data:`SIMULATION` defined, the build's own file describes what they do. That is several
   times faster, and what the driver's backends do.
-- The models of ``models/`` stand in for the cells themselves, pin by pin, in the verification
-  bench and in netlists. What they do not know of a cell ends the simulation.
+- Without it, the models of ``models/`` stand in for the cells, pin by pin: in the verification
+  bench, and always in a netlist, where there are only cells. What the models do not know of a cell
+  ends the simulation.
 
-The tests prove that both are the same in every cycle.
+The tests show that both are the same in every cycle.
 """
 
 from importlib.resources import files
@@ -21,16 +22,16 @@ SIMULATION = "RTLSTM_SIMULATION"
 """Macro that turns hard cells into descriptions of them."""
 
 MODELLED: tuple[Family, ...] = ("ecp5", "ice40")
-"""Families whose primitives are hard blocks."""
+"""Families whose primitives are hard cells."""
 
 
 def cell_models(family: Family) -> list[Path]:
-    """Return the files with the models of a family's hard blocks; none if it has no need of any."""
+    """Return the files with the models of a family's hard cells; none if it has no need of any."""
     if family not in MODELLED:
         return []
     return [Path(str(files("rtlstm.sim").joinpath("models", f"{family}.v"))).absolute()]
 
 
 def simulation_sources(verilog: Path, family: Family) -> list[Path]:
-    """Return the files to simulate a build with its hard cells from, the build's own first."""
+    """Return the files to simulate a build or its netlist from, its own first."""
     return [verilog.absolute(), *cell_models(family)]

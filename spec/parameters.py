@@ -7,9 +7,13 @@ from pydantic import Field, model_validator
 
 from rtlstm.spec.record import Record
 
-__all__ = ["FAMILIES", "Family", "Parameters", "Pipeline", "ceil_log2"]
+__all__ = ["FAMILIES", "Family", "MultiplierKind", "Parameters", "Pipeline", "ceil_log2"]
 
 Family = Literal["generic", "ecp5", "ice40", "nexus", "gowin", "xilinx", "intel"]
+
+
+MultiplierKind = Literal["dsp", "lut"]
+"""A hard multiplier, or one of look-up tables."""
 
 
 def ceil_log2(value: int) -> int:
@@ -26,18 +30,20 @@ class Pipeline(Record):
     """Adder levels between two registers of the tree that sums a lane's products."""
     collect: Annotated[int, Field(ge=0, le=1)] = 0
     """Register behind the multiplexer that picks what drains (several blocks always have it)."""
+    narrow: Annotated[int, Field(ge=2, le=3)] = 2
+    """Registers from the picked totals to pre-activations: shifted, (added,) rounded and limited."""
     result: Annotated[int, Field(ge=0, le=1)] = 0
     """Register behind the rounding of h and of dense results."""
 
 
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
-    "ecp5": Pipeline(multiplier=2, tree_levels=1, collect=1),
+    "ecp5": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
     "ice40": Pipeline(multiplier=1, tree_levels=2),
-    "nexus": Pipeline(multiplier=2, tree_levels=1, collect=1),
-    "gowin": Pipeline(multiplier=2, tree_levels=1, collect=1),
-    "xilinx": Pipeline(multiplier=3, tree_levels=1, collect=1),
-    "intel": Pipeline(multiplier=2, tree_levels=1, collect=1),
+    "nexus": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
+    "gowin": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
+    "xilinx": Pipeline(multiplier=3, tree_levels=1, collect=1, narrow=3, result=1),
+    "intel": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, result=1),
 }
 """Pipeline depth per device family."""
 
@@ -59,6 +65,10 @@ class Parameters(Record):
     """Independent sequences whose state is kept on the device."""
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Longest sequence the driver accepts; None for no limit."""
+    lut_macs: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Multipliers per lane made of look-up tables; the others are the family's hard ones."""
+    slope_multipliers: MultiplierKind = "dsp"
+    """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
     family: Family = "generic"
     pipeline: Pipeline = Pipeline()
 
@@ -68,6 +78,10 @@ class Parameters(Record):
             raise ValueError(
                 f"lanes must be a multiple of 4 (one lane per gate of a unit), not {self.lanes}; "
                 f"try {self.lanes // 4 * 4 + 4}"
+            )
+        if self.lut_macs > self.macs:
+            raise ValueError(
+                f"lut_macs must be at most macs ({self.macs}), of which it is a part, not {self.lut_macs}"
             )
         if self.macs % self.beat_in:
             raise ValueError(
@@ -89,8 +103,11 @@ class Parameters(Record):
 
     @classmethod
     def for_family(cls, family: Family, **fields: object) -> Self:
-        """Return parameters with the family's pipeline depth."""
-        return cls(family=family, pipeline=FAMILIES[family], **fields)
+        """Return parameters with the family's pipeline depth and multipliers."""
+        # iCE40 devices have eight multipliers at most, or none.
+        slopes: MultiplierKind = "lut" if family == "ice40" else "dsp"
+        defaults = {"pipeline": FAMILIES[family], "slope_multipliers": slopes}
+        return cls(family=family, **(defaults | fields))
 
     @property
     def multiplies_per_cycle(self) -> int:
@@ -123,8 +140,6 @@ class Parameters(Record):
     """Memory read, then the block RAM's output register."""
     HELD: ClassVar[int] = 1
     """A group's totals."""
-    NARROW: ClassVar[int] = 2
-    """Shifted, then added, rounded and saturated."""
     ACTIVATION: ClassVar[int] = 3
     """Table read, product, sum."""
     CELL: ClassVar[int] = 3
@@ -148,12 +163,12 @@ class Parameters(Record):
     @property
     def preactivation(self) -> int:
         """Stage of the first drained item's rounded pre-activations."""
-        return self.summed + self.HELD + self.collect + self.NARROW
+        return self.summed + self.HELD + self.collect + self.pipeline.narrow
 
     @property
     def dense_result(self) -> int:
         """Stage at which a dense layer's first results are written."""
-        return self.preactivation + self.ACTIVATION + self.pipeline.result
+        return self.preactivation + self.ACTIVATION + 1 + self.pipeline.result
 
     @property
     def hidden_result(self) -> int:
@@ -163,4 +178,4 @@ class Parameters(Record):
     @property
     def park_to_add(self) -> int:
         """Least issue cycles from the end of a group that parks to the end of the one that adds."""
-        return self.HELD + self.collect + self.NARROW + 1
+        return self.HELD + self.collect + self.pipeline.narrow + 1

@@ -190,9 +190,7 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
     )
 
 
-def group_ends(
-    op: Op, start: int, drain_free: int, readable: Sequence[int] = ()
-) -> tuple[list[int], int]:
+def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()) -> tuple[list[int], int]:
     """Issue cycles of each group's last word, if the first word may issue in cycle ``start``.
 
     ``drain_free`` is the first cycle in which a group may end; the one after this operation's

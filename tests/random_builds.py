@@ -119,9 +119,11 @@ def _parameters(rng: Generator) -> Parameters:
         beat_in=int(rng.choice([beat for beat in range(1, macs + 1) if macs % beat == 0])),
         beat_out=units * int(rng.integers(1, 6)),
         streams=int(rng.integers(1, 5)),
+        lut_macs=int(rng.integers(0, macs + 1)),
         pipeline=Pipeline(
             multiplier=int(rng.integers(1, 4)),
             tree_levels=int(rng.integers(1, 4)),
+            narrow=int(rng.integers(2, 4)),
             collect=int(rng.integers(0, 2)),
             result=int(rng.integers(0, 2)),
         ),

@@ -12,7 +12,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("spec", "hdl", "sim", "host", "boards", "gen")
+FOLDERS = ("spec", "hdl", "sim", "host", "boards", "gen", "bench")
 MODULES = sorted(
     path
     for name in FOLDERS

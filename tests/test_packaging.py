@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("spec", "hdl", "sim", "host", "boards", "gen")
+FOLDERS = ("spec", "hdl", "sim", "host", "boards", "gen", "bench")
 
 # Imports of other packages fail. The environment's own rtlstm is further down the path.
 DRIVER = """

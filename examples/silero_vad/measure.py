@@ -12,12 +12,10 @@ from features import STEPS_PER_SECOND
 from numpy.typing import NDArray
 
 from rtlstm.host import Accelerator, SaturationWarning
-from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.cycles import last_intervals, measure_latencies
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.registers import Register
 
 __all__ = ["CHUNK_STEPS", "Accuracy", "GoldenRun", "RtlRun", "compare_words", "run_golden", "run_rtl"]
 __all__ += ["measure_accuracy", "whole_chunks"]
@@ -28,8 +26,6 @@ States = tuple[tuple[IntArray, IntArray], ...]
 
 CHUNK_STEPS = 32
 """Steps handed to the driver at once: about a second of speech."""
-_SETTLE = 8
-"""Steps at a chunk's start that are not yet back to back."""
 
 
 @dataclass(frozen=True)
@@ -125,32 +121,15 @@ def run_rtl(
                 start = time.perf_counter()
                 outputs.append(stream.steps(features[begin : begin + CHUNK_STEPS])[:, 0])
                 elapsed += time.perf_counter() - start
-                intervals.update(_intervals(accelerator))
+                intervals.update(last_intervals(accelerator))
                 h, c = stream.state_integers
                 states.append((np.asarray(h).reshape(-1), np.asarray(c).reshape(-1)))
-        cold, warm = _latencies(accelerator, manifest, features[0])
+        cold, warm = measure_latencies(accelerator, features[0])
     if report:
         report("stream speech through the RTL", len(features), len(features))
     probability = np.concatenate(outputs)
     y = manifest.layers[-1].output.to_integers(probability)
     return RtlRun(y, probability, tuple(states), elapsed, warm, cold, tuple(sorted(intervals)))
-
-
-def _intervals(accelerator: Accelerator) -> set[int]:
-    device = accelerator.device.transport
-    assert isinstance(device, SimulatedDevice)
-    return set(np.diff(device.last_cycles.offered)[_SETTLE - 1 :].tolist())
-
-
-def _latencies(accelerator: Accelerator, manifest: Manifest, x: NDArray[np.floating]) -> tuple[int, int]:
-    """Return the LATENCY register after a first step, and after one whose recurrent part was ready."""
-    with accelerator.stream() as stream:
-        stream.step(x)
-        cold = accelerator.measured_latency_cycles
-        # Every bus read takes a cycle or more: the core has long finished what it does on its own.
-        accelerator.device.transport.read(Register.CYCLES, 2 * manifest.cycles.step_interval_cycles)
-        stream.step(x)
-        return cold, accelerator.measured_latency_cycles
 
 
 def compare_words(golden: GoldenRun, rtl: RtlRun) -> tuple[int, int]:

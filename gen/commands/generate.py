@@ -11,13 +11,14 @@ from rtlstm.gen.commands.generate_options import (
     CellRangeOption,
     DataBitsOption,
     FamilyOption,
-    GateUnitsOption,
     GateBitsOption,
+    GateUnitsOption,
     InputRangeOption,
     LanesOption,
     MacsOption,
     MaxStepsOption,
     ModelArgument,
+    MultipliersOption,
     NameOption,
     OutputFolderOption,
     StreamsOption,
@@ -40,6 +41,7 @@ def generate(
     lanes: LanesOption = 4,
     macs: MacsOption = 32,
     gate_units: GateUnitsOption = 1,
+    multipliers: MultipliersOption = "dsp",
     beat_in: BeatInOption = 1,
     beat_out: BeatOutOption = None,
     streams: StreamsOption = 1,
@@ -70,6 +72,7 @@ def generate(
             lanes=lanes,
             macs=macs,
             gate_units=gate_units,
+            lut_macs=_lut_macs(multipliers, macs),
             beat_in=beat_in,
             beat_out=beat_out or gate_units,
             streams=streams,
@@ -99,6 +102,18 @@ def generate(
                 progress=progress,
             )
         _show(session, output)
+
+
+def _lut_macs(multipliers: str, macs: int) -> int:
+    from rtlstm.spec.errors import ConfigurationError
+
+    if multipliers in ("dsp", "lut"):
+        return macs if multipliers == "lut" else 0
+    if multipliers.isdecimal():
+        return int(multipliers)
+    raise ConfigurationError(
+        f"multipliers must be dsp, lut or a number of look-up table multipliers per lane, not {multipliers!r}"
+    )
 
 
 def _parameters(family: str, **sizes: int | None) -> "Parameters":

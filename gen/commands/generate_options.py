@@ -13,13 +13,14 @@ __all__ = [
     "CellRangeOption",
     "DataBitsOption",
     "FamilyOption",
-    "GateUnitsOption",
     "GateBitsOption",
+    "GateUnitsOption",
     "InputRangeOption",
     "LanesOption",
     "MacsOption",
     "MaxStepsOption",
     "ModelArgument",
+    "MultipliersOption",
     "NameOption",
     "OutputFolderOption",
     "StreamsOption",
@@ -48,6 +49,15 @@ BeatOutOption = Annotated[
     int | None,
     typer.Option(
         help="Output words per transfer, a multiple of the gate units; by default as many.",
+        rich_help_panel=_HARDWARE,
+    ),
+]
+
+MultipliersOption = Annotated[
+    str,
+    typer.Option(
+        help="dsp: the family's hard multipliers; lut: of look-up tables; N: that many of each lane's of "
+        "look-up tables.",
         rich_help_panel=_HARDWARE,
     ),
 ]

@@ -219,12 +219,14 @@ module rtlstm_memory #(
   endgenerate
 endmodule
 
-// One 18 x 18 multiplier. Narrow operands go to the upper bits, so that no sign has to be wired to
-// many pins. All registers are inside; the input registers come in pairs, as timing wants them.
+// One 18 x 18 multiplier with its own registers. Narrow operands go to the upper bits, so that no sign
+// has to be wired to many pins.
 module rtlstm_ecp5_multiplier #(
   parameter A_BITS = 18,
   parameter B_BITS = 18,
-  parameter STAGES = 1
+  parameter INPUTS = 0,
+  parameter PIPELINE = 0,
+  parameter OUTPUT = 1
 ) (
   input clk,
   input [A_BITS-1:0] a_in,
@@ -238,17 +240,17 @@ module rtlstm_ecp5_multiplier #(
   wire [35:0] p;
   assign product = p[35:36-A_BITS-B_BITS];
   MULT18X18D #(
-    .REG_INPUTA_CLK(STAGES > 1 ? "CLK0" : "NONE"),
+    .REG_INPUTA_CLK(INPUTS ? "CLK0" : "NONE"),
     .REG_INPUTA_CE("CE0"),
     .REG_INPUTA_RST("RST0"),
-    .REG_INPUTB_CLK(STAGES > 1 ? "CLK0" : "NONE"),
+    .REG_INPUTB_CLK(INPUTS ? "CLK0" : "NONE"),
     .REG_INPUTB_CE("CE0"),
     .REG_INPUTB_RST("RST0"),
     .REG_INPUTC_CLK("NONE"),
-    .REG_PIPELINE_CLK(STAGES > 2 ? "CLK0" : "NONE"),
+    .REG_PIPELINE_CLK(PIPELINE ? "CLK0" : "NONE"),
     .REG_PIPELINE_CE("CE0"),
     .REG_PIPELINE_RST("RST0"),
-    .REG_OUTPUT_CLK("CLK0"),
+    .REG_OUTPUT_CLK(OUTPUT ? "CLK0" : "NONE"),
     .REG_OUTPUT_CE("CE0"),
     .REG_OUTPUT_RST("RST0"),
     .SOURCEB_MODE("B_SHIFT"),
@@ -270,6 +272,47 @@ module rtlstm_ecp5_multiplier #(
   );
 endmodule
 
+// sum = f(a, b) + (c & d) + (carry_a & carry_b), bit by bit on one carry chain: FUNCTION is the table
+// of f. A cell's lookup table holds f ^ (c & d); its low quarter, f alone, makes the carry. The first
+// half cell only starts the chain, so that the unconnected carry input of the cell has no effect.
+module rtlstm_sum #(
+  parameter BITS = 2,
+  parameter [3:0] FUNCTION = 4'b1010
+) (
+  input [BITS-1:0] a,
+  input [BITS-1:0] b,
+  input [BITS-1:0] c,
+  input [BITS-1:0] d,
+  input carry_a,
+  input carry_b,
+  output [BITS-1:0] sum
+);
+  localparam CELLS = BITS / 2 + 1;
+  wire [2*CELLS:0] all_a = {1'b1, a, carry_a};
+  wire [2*CELLS:0] all_b = {1'b1, b, carry_b};
+  wire [2*CELLS:0] all_c = {1'b1, c, 1'b1};
+  wire [2*CELLS:0] all_d = {1'b1, d, 1'b1};
+  wire [2*CELLS-1:0] all_sum;
+  wire [CELLS:0] carry;
+  genvar i;
+  assign sum = all_sum[BITS:1];
+  generate
+    for (i = 0; i < CELLS; i = i + 1) begin : cells
+      CCU2C #(
+        .INIT0(i == 0 ? 16'h0008 : {~FUNCTION, FUNCTION, FUNCTION, FUNCTION}),
+        .INIT1({~FUNCTION, FUNCTION, FUNCTION, FUNCTION}),
+        .INJECT1_0("NO"),
+        .INJECT1_1("NO")
+      ) two (
+        .CIN(i == 0 ? 1'bx : carry[i]),
+        .A0(all_a[2*i]), .B0(all_b[2*i]), .C0(all_c[2*i]), .D0(all_d[2*i]), .S0(all_sum[2*i]),
+        .A1(all_a[2*i+1]), .B1(all_b[2*i+1]), .C1(all_c[2*i+1]), .D1(all_d[2*i+1]), .S1(all_sum[2*i+1]),
+        .COUT(carry[i+1])
+      );
+    end
+  endgenerate
+endmodule
+
 module rtlstm_multiplier #(
   parameter A_BITS = 2,
   parameter B_BITS = 2,
@@ -284,13 +327,21 @@ module rtlstm_multiplier #(
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
 `else
-  localparam HARD = KIND == "dsp" && A_BITS <= 18 && B_BITS <= 18;
+  localparam HARD = 1;
 `endif
   generate
-    if (HARD) begin : hard
-      rtlstm_ecp5_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES)) multiplier (
-        .clk(clk), .a_in(a), .b_in(b), .product(product)
+    if (HARD && KIND == "lut" && A_BITS >= B_BITS) begin : tables
+      rtlstm_logic_multiplier #(.X_BITS(A_BITS), .Y_BITS(B_BITS), .STAGES(STAGES)) multiplier (
+        .clk(clk), .x(a), .y(b), .product(product)
       );
+    end else if (HARD && KIND == "lut") begin : tables
+      rtlstm_logic_multiplier #(.X_BITS(B_BITS), .Y_BITS(A_BITS), .STAGES(STAGES)) multiplier (
+        .clk(clk), .x(b), .y(a), .product(product)
+      );
+    end else if (HARD && A_BITS <= 18 && B_BITS <= 18) begin : block
+      rtlstm_ecp5_multiplier #(
+        .A_BITS(A_BITS), .B_BITS(B_BITS), .INPUTS(STAGES > 1), .PIPELINE(STAGES > 2)
+      ) multiplier (.clk(clk), .a_in(a), .b_in(b), .product(product));
     end else begin : inferred
       // Wider operands take several blocks, which synthesis composes.
       wire signed [A_BITS-1:0] a_in;
@@ -314,6 +365,89 @@ module rtlstm_multiplier #(
         later <= result;
       end
       assign product = STAGES > 2 ? later : result;
+    end
+  endgenerate
+endmodule
+
+// Two products with the same b in one multiplier, (a1 << K) + a0 times b, if a1 and its borrow fit:
+// 2 A_BITS + B_BITS + 1 <= 18. Logic takes the borrow of a0 out of a1 before the multiplier and the
+// borrow of the lower product out of the upper one behind it, where the output registers are logic's.
+module rtlstm_ecp5_packed_pair #(
+  parameter A_BITS = 4,
+  parameter B_BITS = 8,
+  parameter STAGES = 3
+) (
+  input clk,
+  input [A_BITS-1:0] a0,
+  input [A_BITS-1:0] a1,
+  input [B_BITS-1:0] b,
+  output [A_BITS+B_BITS-1:0] product0,
+  output [A_BITS+B_BITS-1:0] product1
+);
+  localparam BITS = A_BITS + B_BITS;
+  localparam WIDE = BITS + A_BITS + 1;
+  // a1 - 1 if a0 is negative: a bit turns over if all below it are 0.
+  wire [A_BITS:0] turned;
+  wire [A_BITS:0] upper = {a1[A_BITS-1], a1} ^ turned;
+  wire [WIDE-1:0] packed_a = {upper, {B_BITS{a0[A_BITS-1]}}, a0};
+  wire [WIDE+B_BITS-1:0] both;
+  wire [BITS-1:0] corrected;
+  reg [BITS-1:0] low, high;
+  genvar i;
+  assign turned[0] = a0[A_BITS-1];
+  generate
+    for (i = 1; i <= A_BITS; i = i + 1) begin : borrow
+      assign turned[i] = a0[A_BITS-1] & ~|a1[i-1:0];
+    end
+  endgenerate
+  rtlstm_ecp5_multiplier #(
+    .A_BITS(WIDE), .B_BITS(B_BITS), .INPUTS(STAGES > 1), .OUTPUT(STAGES > 2)
+  ) multiplier (.clk(clk), .a_in(packed_a), .b_in(b), .product(both));
+  rtlstm_sum #(.BITS(BITS - 1), .FUNCTION(4'b1010)) adder (
+    .a(both[2*BITS-1:BITS+1]), .b({BITS-1{1'b1}}), .c({BITS-1{1'b0}}), .d({BITS-1{1'b1}}),
+    .carry_a(both[BITS-1]), .carry_b(both[BITS]), .sum(corrected[BITS-1:1])
+  );
+  assign corrected[0] = both[BITS] ^ both[BITS-1];
+  always @(posedge clk) begin
+    low <= both[BITS-1:0];
+    high <= corrected;
+  end
+  assign product0 = low;
+  assign product1 = high;
+endmodule
+
+module rtlstm_multiplier_pair #(
+  parameter A_BITS = 2,
+  parameter B_BITS = 2,
+  parameter STAGES = 1,
+  parameter KIND = "dsp",
+  parameter SHARED = 1
+) (
+  input clk,
+  input signed [A_BITS-1:0] a0,
+  input signed [B_BITS-1:0] b0,
+  input signed [A_BITS-1:0] a1,
+  input signed [B_BITS-1:0] b1,
+  output signed [A_BITS+B_BITS-1:0] product0,
+  output signed [A_BITS+B_BITS-1:0] product1
+);
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = KIND == "dsp" && SHARED && 2 * A_BITS + B_BITS + 1 <= 18;
+`endif
+  generate
+    if (HARD) begin : one
+      rtlstm_ecp5_packed_pair #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES)) pair (
+        .clk(clk), .a0(a0), .a1(a1), .b(b0), .product0(product0), .product1(product1)
+      );
+    end else begin : two
+      rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) first (
+        .clk(clk), .a(a0), .b(b0), .product(product0)
+      );
+      rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) second (
+        .clk(clk), .a(a1), .b(b1), .product(product1)
+      );
     end
   endgenerate
 endmodule

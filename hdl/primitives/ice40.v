@@ -1,13 +1,13 @@
 
-// Primitives in the forms that synthesis tools infer hard blocks from: for every family without a
-// file of its own. The other files of this folder hold the same modules with the same ports, which
-// do the same in every cycle. The contract is in docs/primitives.md.
+// Primitives for Lattice iCE40 (UltraPlus for multipliers and the huge memory). Same modules, ports and
+// cycles as portable.v, where the contract stands.
+//
+// With RTLSTM_SIMULATION defined there are no hard cells: simulations are several times faster and
+// need no models of them.
 
-// A memory with one clocked read port and one write port. A read gives what was written up to the
-// clock edge before, one cycle after its address, or two with OUTREG = 1. What a read gives of a
-// word that is written at the same edge is not to be relied on (here: the old word; hard blocks
-// give anything). Contents are undefined until written. Each write enable covers WIDTH / GRANULES
-// bits. STYLE: "auto", "block", "distributed" or "huge".
+// STYLE "huge" is made of SB_SPRAM256KA, 16 K words of 16 bits with one port: in a cycle that writes,
+// what is read is undefined, whatever its address. All else is left to synthesis: block RAM has
+// neither an output register nor an alternative.
 module rtlstm_memory #(
   parameter WIDTH = 1,
   parameter DEPTH = 1,
@@ -23,46 +23,84 @@ module rtlstm_memory #(
   input [WIDTH-1:0] write_data,
   input [GRANULES-1:0] write_enable
 );
+  localparam HUGE = STYLE == "huge";
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = HUGE;
+`endif
   localparam GRANULE = WIDTH / GRANULES;
-  reg [WIDTH-1:0] word;
+  // A granule fills whole lanes of 4 bits, each with its write mask.
+  localparam PER_GRANULE = (GRANULE + 3) / 4;
+  localparam SPAN = 4 * PER_GRANULE;
+  localparam COLUMNS = (GRANULES * PER_GRANULE + 3) / 4;
+  localparam BANKS = (DEPTH + 16383) >> 14;
+  wire [WIDTH-1:0] word;
+  genvar bank, column, granule;
   integer i;
   generate
-    if (STYLE == "block") begin : style
-      (* no_rw_check, ram_style = "block", syn_ramstyle = "block_ram" *)
-      reg [WIDTH-1:0] cells [0:DEPTH-1];
-      always @(posedge clk) begin
-        word <= cells[read_address];
-        for (i = 0; i < GRANULES; i = i + 1)
-          if (write_enable[i])
-            cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+    if (HARD) begin : spram
+      wire write = write_enable != 0;
+      wire [13+ABITS:0] address = write ? write_address : read_address;
+      wire [COLUMNS*16-1:0] lanes_in, lanes_out;
+      wire [COLUMNS*4-1:0] masks;
+      wire [COLUMNS*16*BANKS-1:0] bank_out;
+      for (granule = 0; granule < GRANULES; granule = granule + 1) begin : part
+        assign lanes_in[granule*SPAN +: SPAN] = write_data[granule*GRANULE +: GRANULE];
+        assign masks[granule*PER_GRANULE +: PER_GRANULE] = {PER_GRANULE{write_enable[granule]}};
+        assign word[granule*GRANULE +: GRANULE] = lanes_out[granule*SPAN +: GRANULE];
       end
-    end else if (STYLE == "distributed") begin : style
-      (* no_rw_check, ram_style = "distributed", syn_ramstyle = "distributed", ramstyle = "MLAB" *)
-      reg [WIDTH-1:0] cells [0:DEPTH-1];
-      always @(posedge clk) begin
-        word <= cells[read_address];
-        for (i = 0; i < GRANULES; i = i + 1)
-          if (write_enable[i])
-            cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+      if (COLUMNS * 4 > GRANULES * PER_GRANULE) begin : rest
+        assign lanes_in[COLUMNS*16-1:GRANULES*SPAN] = 0;
+        assign masks[COLUMNS*4-1:GRANULES*PER_GRANULE] = 0;
       end
-    end else if (STYLE == "huge") begin : style
-      (* no_rw_check, ram_style = "ultra" *)
-      reg [WIDTH-1:0] cells [0:DEPTH-1];
-      always @(posedge clk) begin
-        word <= cells[read_address];
-        for (i = 0; i < GRANULES; i = i + 1)
-          if (write_enable[i])
-            cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+      for (bank = 0; bank < BANKS; bank = bank + 1) begin : banks
+        wire selected = BANKS == 1 || address[13+ABITS:14] == bank;
+        for (column = 0; column < COLUMNS; column = column + 1) begin : row
+          SB_SPRAM256KA ram (
+            .ADDRESS(address[13:0]),
+            .DATAIN(lanes_in[column*16 +: 16]),
+            .MASKWREN(masks[column*4 +: 4]),
+            .WREN(write),
+            .CHIPSELECT(selected),
+            .CLOCK(clk),
+            .STANDBY(1'b0),
+            .SLEEP(1'b0),
+            .POWEROFF(1'b1),
+            .DATAOUT(bank_out[(bank*COLUMNS+column)*16 +: 16])
+          );
+        end
       end
-    end else begin : style
-      (* no_rw_check *)
-      reg [WIDTH-1:0] cells [0:DEPTH-1];
-      always @(posedge clk) begin
-        word <= cells[read_address];
-        for (i = 0; i < GRANULES; i = i + 1)
-          if (write_enable[i])
-            cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+      if (BANKS == 1) begin : choice
+        assign lanes_out = bank_out;
+      end else begin : choice
+        reg [ABITS-1:0] read_bank;
+        always @(posedge clk) read_bank <= address[13+ABITS:14];
+        assign lanes_out = bank_out[read_bank*COLUMNS*16 +: COLUMNS*16];
       end
+    end else begin : inferred
+      wire clash = HUGE && write_enable != 0;
+      reg [WIDTH-1:0] now;
+      if (STYLE == "block") begin : style
+        (* no_rw_check, ram_style = "block" *)
+        reg [WIDTH-1:0] cells [0:DEPTH-1];
+        always @(posedge clk) begin
+          now <= cells[read_address];
+          for (i = 0; i < GRANULES; i = i + 1)
+            if (write_enable[i])
+              cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+        end
+      end else begin : style
+        (* no_rw_check *)
+        reg [WIDTH-1:0] cells [0:DEPTH-1];
+        always @(posedge clk) begin
+          now <= clash ? {WIDTH{1'bx}} : cells[read_address];
+          for (i = 0; i < GRANULES; i = i + 1)
+            if (write_enable[i])
+              cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+        end
+      end
+      assign word = now;
     end
     if (OUTREG) begin : output_register
       reg [WIDTH-1:0] later;
@@ -74,8 +112,73 @@ module rtlstm_memory #(
   endgenerate
 endmodule
 
-// A signed product, STAGES (1 to 3) cycles after its operands; one per cycle, no reset. KIND: "dsp"
-// for a hard multiplier with its own registers, "lut" for logic.
+// f(a, b) + (c & d) + (carry_a & carry_b): see rows.v. Partial products take tables of their own here.
+module rtlstm_sum #(
+  parameter BITS = 2,
+  parameter [3:0] FUNCTION = 4'b1010
+) (
+  input [BITS-1:0] a,
+  input [BITS-1:0] b,
+  input [BITS-1:0] c,
+  input [BITS-1:0] d,
+  input carry_a,
+  input carry_b,
+  output [BITS-1:0] sum
+);
+  wire [BITS-1:0] first = FUNCTION == 4'b1010 ? a : FUNCTION == 4'b1000 ? a & b : ~(a & b);
+  assign sum = first + (c & d) + (carry_a & carry_b);
+endmodule
+
+// A multiplier block as one product of up to 16 x 16, or as two of up to 8 x 8. Operands go to the
+// upper bits, so that no sign has to be wired to many pins. The registers: behind the operands with
+// two stages or more; behind the partial products (with three); at the output. As two multipliers it
+// has no register after the products but that of its adders, which then add 0.
+module rtlstm_ice40_multiplier #(
+  parameter TWO = 0,
+  parameter STAGES = 1
+) (
+  input clk,
+  input [15:0] a,
+  input [15:0] b,
+  output [31:0] product
+);
+  localparam [0:0] INPUTS = STAGES > 1;
+  localparam [0:0] PARTS = TWO || STAGES > 2;
+  localparam [0:0] MIDDLE = !TWO && STAGES > 2;
+  localparam [0:0] LAST = !TWO;
+  localparam [0:0] SPLIT = TWO;
+  localparam [1:0] SELECT = !TWO ? 2'd3 : STAGES > 2 ? 2'd1 : 2'd2;
+  localparam [1:0] ADDED = TWO ? 2'd1 : 2'd0;
+  SB_MAC16 #(
+    .NEG_TRIGGER(1'b0),
+    .A_REG(INPUTS),
+    .B_REG(INPUTS),
+    .C_REG(1'b0),
+    .D_REG(1'b0),
+    .TOP_8x8_MULT_REG(PARTS),
+    .BOT_8x8_MULT_REG(PARTS),
+    .PIPELINE_16x16_MULT_REG1(MIDDLE),
+    .PIPELINE_16x16_MULT_REG2(LAST),
+    .TOPOUTPUT_SELECT(SELECT),
+    .TOPADDSUB_LOWERINPUT(ADDED),
+    .TOPADDSUB_UPPERINPUT(1'b1),
+    .TOPADDSUB_CARRYSELECT(2'b00),
+    .BOTOUTPUT_SELECT(SELECT),
+    .BOTADDSUB_LOWERINPUT(ADDED),
+    .BOTADDSUB_UPPERINPUT(1'b1),
+    .BOTADDSUB_CARRYSELECT(2'b00),
+    .MODE_8x8(SPLIT),
+    .A_SIGNED(1'b1),
+    .B_SIGNED(1'b1)
+  ) multiplier (
+    .CLK(clk), .CE(1'b1), .A(a), .B(b), .C(16'd0), .D(16'd0), .O(product),
+    .AHOLD(1'b0), .BHOLD(1'b0), .CHOLD(1'b0), .DHOLD(1'b0),
+    .IRSTTOP(1'b0), .IRSTBOT(1'b0), .ORSTTOP(1'b0), .ORSTBOT(1'b0),
+    .OLOADTOP(1'b0), .OLOADBOT(1'b0), .ADDSUBTOP(1'b0), .ADDSUBBOT(1'b0),
+    .OHOLDTOP(1'b0), .OHOLDBOT(1'b0), .CI(1'b0), .ACCUMCI(1'b0), .SIGNEXTIN(1'b0)
+  );
+endmodule
+
 module rtlstm_multiplier #(
   parameter A_BITS = 2,
   parameter B_BITS = 2,
@@ -87,37 +190,98 @@ module rtlstm_multiplier #(
   input signed [B_BITS-1:0] b,
   output signed [A_BITS+B_BITS-1:0] product
 );
-  wire signed [A_BITS-1:0] a_in;
-  wire signed [B_BITS-1:0] b_in;
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = 1;
+`endif
   generate
-    if (STAGES > 1) begin : operands
-      reg signed [A_BITS-1:0] a_q;
-      reg signed [B_BITS-1:0] b_q;
-      always @(posedge clk) begin
-        a_q <= a;
-        b_q <= b;
+    if (HARD && KIND == "lut" && A_BITS >= B_BITS) begin : tables
+      rtlstm_logic_multiplier #(.X_BITS(A_BITS), .Y_BITS(B_BITS), .STAGES(STAGES)) multiplier (
+        .clk(clk), .x(a), .y(b), .product(product)
+      );
+    end else if (HARD && KIND == "lut") begin : tables
+      rtlstm_logic_multiplier #(.X_BITS(B_BITS), .Y_BITS(A_BITS), .STAGES(STAGES)) multiplier (
+        .clk(clk), .x(b), .y(a), .product(product)
+      );
+    end else if (HARD && A_BITS <= 16 && B_BITS <= 16) begin : block
+      wire [31:0] a_wide = {a, 16'd0};
+      wire [31:0] b_wide = {b, 16'd0};
+      wire [31:0] full;
+      rtlstm_ice40_multiplier #(.TWO(0), .STAGES(STAGES)) multiplier (
+        .clk(clk), .a(a_wide[A_BITS +: 16]), .b(b_wide[B_BITS +: 16]), .product(full)
+      );
+      assign product = full[31:32-A_BITS-B_BITS];
+    end else begin : inferred
+      // Wider operands take several blocks, which synthesis composes.
+      wire signed [A_BITS-1:0] a_in;
+      wire signed [B_BITS-1:0] b_in;
+      reg signed [A_BITS+B_BITS-1:0] result, later;
+      if (STAGES > 1) begin : operands
+        reg signed [A_BITS-1:0] a_q;
+        reg signed [B_BITS-1:0] b_q;
+        always @(posedge clk) begin
+          a_q <= a;
+          b_q <= b;
+        end
+        assign a_in = a_q;
+        assign b_in = b_q;
+      end else begin : operands
+        assign a_in = a;
+        assign b_in = b;
       end
-      assign a_in = a_q;
-      assign b_in = b_q;
-    end else begin : operands
-      assign a_in = a;
-      assign b_in = b;
+      always @(posedge clk) begin
+        result <= a_in * b_in;
+        later <= result;
+      end
+      assign product = STAGES > 2 ? later : result;
     end
-    if (KIND == "lut") begin : kind
-      (* use_dsp = "no", multstyle = "logic", syn_multstyle = "logic" *)
-      reg signed [A_BITS+B_BITS-1:0] result;
-      always @(posedge clk) result <= a_in * b_in;
-    end else begin : kind
-      (* use_dsp = "yes", multstyle = "dsp" *)
-      reg signed [A_BITS+B_BITS-1:0] result;
-      always @(posedge clk) result <= a_in * b_in;
-    end
-    if (STAGES > 2) begin : last
-      reg signed [A_BITS+B_BITS-1:0] later;
-      always @(posedge clk) later <= kind.result;
-      assign product = later;
-    end else begin : last
-      assign product = kind.result;
+  endgenerate
+endmodule
+
+// Two products of up to 8 x 8 take one block, with a shared operand or without.
+module rtlstm_multiplier_pair #(
+  parameter A_BITS = 2,
+  parameter B_BITS = 2,
+  parameter STAGES = 1,
+  parameter KIND = "dsp",
+  parameter SHARED = 1
+) (
+  input clk,
+  input signed [A_BITS-1:0] a0,
+  input signed [B_BITS-1:0] b0,
+  input signed [A_BITS-1:0] a1,
+  input signed [B_BITS-1:0] b1,
+  output signed [A_BITS+B_BITS-1:0] product0,
+  output signed [A_BITS+B_BITS-1:0] product1
+);
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = KIND == "dsp" && A_BITS <= 8 && B_BITS <= 8;
+`endif
+  generate
+    if (HARD) begin : one
+      wire [15:0] a0_wide = {a0, 8'd0};
+      wire [15:0] b0_wide = {b0, 8'd0};
+      wire [15:0] a1_wide = {a1, 8'd0};
+      wire [15:0] b1_wide = {b1, 8'd0};
+      wire [31:0] full;
+      rtlstm_ice40_multiplier #(.TWO(1), .STAGES(STAGES)) multiplier (
+        .clk(clk),
+        .a({a1_wide[A_BITS +: 8], a0_wide[A_BITS +: 8]}),
+        .b({b1_wide[B_BITS +: 8], b0_wide[B_BITS +: 8]}),
+        .product(full)
+      );
+      assign product0 = full[15:16-A_BITS-B_BITS];
+      assign product1 = full[31:32-A_BITS-B_BITS];
+    end else begin : two
+      rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) first (
+        .clk(clk), .a(a0), .b(b0), .product(product0)
+      );
+      rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) second (
+        .clk(clk), .a(a1), .b(b1), .product(product1)
+      );
     end
   endgenerate
 endmodule

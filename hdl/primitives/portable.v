@@ -121,3 +121,28 @@ module rtlstm_multiplier #(
     end
   endgenerate
 endmodule
+
+// Two signed products, STAGES cycles after their operands. SHARED = 1 promises that b0 and b1 are the
+// same; some families then take less hardware.
+module rtlstm_multiplier_pair #(
+  parameter A_BITS = 2,
+  parameter B_BITS = 2,
+  parameter STAGES = 1,
+  parameter KIND = "dsp",
+  parameter SHARED = 1
+) (
+  input clk,
+  input signed [A_BITS-1:0] a0,
+  input signed [B_BITS-1:0] b0,
+  input signed [A_BITS-1:0] a1,
+  input signed [B_BITS-1:0] b1,
+  output signed [A_BITS+B_BITS-1:0] product0,
+  output signed [A_BITS+B_BITS-1:0] product1
+);
+  rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) first (
+    .clk(clk), .a(a0), .b(b0), .product(product0)
+  );
+  rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) second (
+    .clk(clk), .a(a1), .b(b1), .product(product1)
+  );
+endmodule

@@ -248,6 +248,30 @@ module DP16KD #(
   always @(CSB0 or CSB1 or CSB2) if (CSB0 === 1'b1 || CSB1 === 1'b1 || CSB2 === 1'b1) unsupported("CSB");
 endmodule
 
+// Two bits of a carry chain.
+module CCU2C #(
+  parameter [15:0] INIT0 = 16'h0000,
+  parameter [15:0] INIT1 = 16'h0000,
+  parameter INJECT1_0 = "YES",
+  parameter INJECT1_1 = "YES"
+) (
+  input CIN, A0, B0, C0, D0, A1, B1, C1, D1,
+  output S0, S1, COUT
+);
+  // The low quarter of each table makes the carry where the table itself gives 0.
+  wire table0 = INIT0[{D0, C0, B0, A0}];
+  wire table1 = INIT1[{D1, C1, B1, A1}];
+  wire carry = table0 ? CIN : INIT0[{B0, A0}];
+  assign S0 = table0 ^ CIN;
+  assign S1 = table1 ^ carry;
+  assign COUT = table1 ? carry : INIT1[{B1, A1}];
+  initial
+    if (INJECT1_0 != "NO" || INJECT1_1 != "NO") begin
+      $display("CCU2C: INJECT1 is set to what the simulation model does not know");
+      $finish;
+    end
+endmodule
+
 // Simple dual port, 512 words of 36 bits. The halves of DO are the other way round than those of
 // DI: DI[17:0] comes out at DO[35:18].
 module PDPW16KD #(

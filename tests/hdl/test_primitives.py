@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from primitive_bench import Memory, Multiplier, Primitive, bench, duts, reference, run
+from primitive_bench import Memory, Multiplier, Pair, Primitive, bench, duts, reference, run
 
 from rtlstm.hdl.verilog import primitives
 from rtlstm.sim.sources import SIMULATION, cell_models
@@ -34,11 +34,39 @@ MEMORIES: dict[str, list[Memory]] = {
         Memory(40, 100, outreg=1, style="huge"),
         Memory(1, 1),
     ],
+    "ice40": [
+        Memory(16, 256, outreg=1, style="block"),
+        Memory(32, 300, outreg=1),
+        Memory(8, 512, granules=2),
+        Memory(4, 1024),
+        Memory(2, 2048, outreg=1),
+        Memory(5, 7, style="distributed"),
+        Memory(16, 16384, style="huge", single=True),
+        Memory(18, 20000, outreg=1, style="huge", single=True),
+        Memory(12, 100, granules=2, outreg=1, style="huge", single=True),
+        Memory(40, 40000, granules=4, style="huge", single=True),
+    ],
 }
-CYCLES = 2000
-SIZES = [(2, 2), (2, 9), (4, 8), (8, 8), (9, 14), (8, 16), (18, 18), (18, 4), (16, 16), (20, 12)]
-MULTIPLIERS = [
-    Multiplier(a, b, stages, kind) for a, b in SIZES for stages in (1, 2, 3) for kind in ("dsp", "lut")
+CYCLES = 500
+SIZES = [(2, 2), (2, 9), (4, 8), (8, 8), (9, 14), (7, 16), (18, 18), (18, 4)]
+MULTIPLIERS = [Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, (20, 12)) for stages in (1, 2, 3)]
+TABLES = [Multiplier(a, b, stages, "lut") for a, b in SIZES for stages in (1, 2, 3)]
+PAIRS = [
+    Pair(a, b, stages, kind, shared)
+    for a, b, kind, shared in (
+        (2, 2, "dsp", 1),
+        (2, 13, "dsp", 1),
+        (3, 11, "dsp", 1),
+        (4, 8, "dsp", 1),
+        (4, 8, "dsp", 0),
+        (4, 9, "dsp", 1),
+        (5, 7, "dsp", 1),
+        (5, 8, "dsp", 1),
+        (8, 8, "dsp", 0),
+        (8, 9, "dsp", 1),
+        (4, 8, "lut", 1),
+    )
+    for stages in (1, 2, 3)
 ]
 
 
@@ -57,7 +85,7 @@ def check(
 @pytest.mark.parametrize("family", MEMORIES)
 @pytest.mark.parametrize("macro", [False, True], ids=["cells", "described"])
 def test_family_equals_portable(family: str, macro: bool, simulator: str, tmp_path: Path) -> None:
-    items: list[Primitive] = [*MEMORIES[family], *MULTIPLIERS]
+    items: list[Primitive] = [*MEMORIES[family], *MULTIPLIERS, *TABLES, *PAIRS]
     device = [primitives(family), duts("device", items)]
     device += [] if macro else [path.read_text() for path in cell_models(family)]
     check(items, device, simulator, tmp_path, macro)

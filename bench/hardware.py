@@ -1,0 +1,147 @@
+"""A shape as hardware: its build, its cycles predicted and measured, its clock."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtlstm.bench.records import Clock, Hardware, Layer
+from rtlstm.bench.shapes import Shape
+from rtlstm.gen.build import generate_build
+from rtlstm.gen.compare import compare
+from rtlstm.gen.quantise import quantise
+from rtlstm.host import Accelerator
+from rtlstm.host.transport import Progress
+from rtlstm.sim.cycles import SETTLE_STEPS, last_intervals, measure_latencies
+from rtlstm.sim.toolchain import compiler, verilator
+from rtlstm.spec.errors import BuildError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.program import compile_program
+from rtlstm.spec.schedule import offer_cycles
+
+__all__ = ["build_shape", "check_simulator", "describe", "measure_cycles", "post_route", "predict_cycles"]
+
+_STREAMS, _ROUNDS = 4, 32
+"""Sequences that take turns, and how often, in the prediction for several streams."""
+_INTERVALS = 8
+"""Steps back to back whose distance is measured."""
+
+
+def check_simulator() -> None:
+    """Raise ToolError if RTL cannot be simulated here."""
+    verilator()
+    compiler()
+
+
+def predict_cycles(shape: Shape) -> Manifest:
+    """The manifest of a shape without its weights, on whose values no cycle depends."""
+    rows = np.zeros((4, 1))
+    formats = quantise(Network(layers=(Lstm(w_ih=rows, w_hh=rows, bias=rows[:, 0]),))).numerics
+    return Manifest.create(shape.name, shape.layer_shapes(formats), shape.parameters, formats)
+
+
+def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) -> Manifest:
+    """Generate a shape's build, unless it is there already: it may have been placed and routed.
+
+    Raises
+    ------
+    BuildError
+        If ``folder`` holds something else.
+    """
+    network = shape.network()
+    quantised = quantise(network)
+    wanted = Manifest.create(shape.name, quantised.shapes, shape.parameters, quantised.numerics)
+    try:
+        if Manifest.load(folder).build_hash == wanted.build_hash:
+            return wanted
+    except BuildError:
+        pass
+    return generate_build(network, folder, name=shape.name, parameters=shape.parameters, progress=progress)
+
+
+def _use_with_streams(manifest: Manifest) -> float:
+    parameters = manifest.parameters.replace(streams=_STREAMS)
+    turns = list(range(_STREAMS)) * _ROUNDS
+    program = compile_program(manifest.layers, parameters)
+    offered = offer_cycles(program, parameters, len(turns), cold=False, streams=turns)
+    half = len(turns) // 2
+    work = manifest.cycles.array_cycles + manifest.cycles.recurrent_cycles
+    return work * half / (offered[-1] - offered[-1 - half])
+
+
+def describe(manifest: Manifest, not_simulated: str, **measured: Any) -> Hardware:
+    """Put predicted and measured cycles side by side."""
+    cycles = manifest.cycles
+    return Hardware(
+        lanes=manifest.parameters.lanes,
+        macs=manifest.parameters.macs,
+        predicted_latency=cycles.step_latency_cycles,
+        predicted_interval=cycles.step_interval_cycles,
+        predicted_cold_latency=cycles.cold_latency_cycles,
+        array_cycles=cycles.array_cycles,
+        overhead_cycles=cycles.overhead_cycles,
+        layers=tuple(
+            Layer(
+                name=layer.name,
+                kind=shape.kind,
+                array_cycles=layer.array_cycles,
+                overhead_cycles=layer.overhead_cycles,
+            )
+            for layer, shape in zip(cycles.layers, manifest.layers, strict=True)
+        ),
+        use=round(cycles.use, 4),
+        use_with_streams=round(_use_with_streams(manifest), 4),
+        not_simulated=not_simulated,
+        **measured,
+    )
+
+
+def measure_cycles(shape: Shape, folder: Path, steps: int, progress: Progress | None = None) -> Hardware:
+    """Run a build's RTL against the golden model, word by word and cycle by cycle."""
+    manifest = Manifest.load(folder)
+    x = manifest.numerics.input.to_integers(shape.input_values(steps))
+    found, _ = compare(folder, x, simulator="verilator", progress=progress)
+    with Accelerator.open(folder, "verilator", verify=False, progress=progress) as accelerator:
+        latencies = measure_latencies(accelerator, x[0])
+        with accelerator.stream() as stream:
+            stream.steps(np.resize(x, (SETTLE_STEPS + _INTERVALS, shape.inputs)))
+        intervals = last_intervals(accelerator)
+    return describe(
+        manifest,
+        "",
+        measured_latency=latencies.warm,
+        measured_cold_latency=latencies.cold,
+        measured_interval=intervals.pop() if len(intervals) == 1 else None,
+        steps=found.steps,
+        words_compared=found.output_words + found.state_words,
+        words_different=found.output_different + found.state_different,
+        steps_off_cycle=found.cycles_different,
+        simulated_steps_per_second=round(found.steps_per_second, 1),
+    )
+
+
+def post_route(folder: Path, devices: tuple[str, ...] = ()) -> Clock | None:
+    """Return the clock that place and route gave a build, or None if it has not been through it.
+
+    Parameters
+    ----------
+    folder
+        The build; its report holds what ``rtlstm implement`` found.
+    devices
+        Take the clock of one of these devices only; of any if empty.
+    """
+    try:
+        report = json.loads((folder / "report.json").read_text())
+    except (OSError, ValueError):
+        return None
+    found = report.get("implementation") if isinstance(report, dict) else None
+    for entry in found if isinstance(found, list) else [found]:
+        if not isinstance(entry, dict) or (devices and entry.get("device") not in devices):
+            continue
+        clock = entry.get("fmax_median_mhz")
+        if isinstance(clock, int | float) and clock > 0:
+            parts = (entry.get("device"), entry.get("speed_grade"))
+            return Clock(mhz=clock, source="post-route", device=" grade ".join(str(p) for p in parts if p))
+    return None

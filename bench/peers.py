@@ -1,0 +1,298 @@
+"""The same networks on the processor: onnxruntime, PyTorch and a plain C++ loop, one step at a time."""
+
+import ctypes
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.bench.shapes import DenseWeights, LstmWeights, Shape
+from rtlstm.bench.timing import sample
+from rtlstm.sim.toolchain import compiler, run_tool
+from rtlstm.spec.errors import ToolError
+
+__all__ = ["ENGINES", "CppLoop", "Engine", "OnnxRuntimeStep", "TorchStep", "lstm_session"]
+
+Floats = NDArray[np.float32]
+
+_CPP_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-trapping-math", "-shared", "-fPIC")
+"""The last but two lets a comparison become a minimum; results are those without it."""
+_OPSET, _IR = 17, 8
+
+
+class Engine(Protocol):
+    """A network that keeps its state between steps."""
+
+    def run(self, x: Floats) -> Floats:
+        """Compute steps ``(T, inputs)``, outputs ``(T, outputs)``."""
+
+    def time(self, x: Floats, seconds: float) -> tuple[NDArray[np.float64], float]:
+        """Run steps over ``x`` again and again for about so long: each step's seconds, and the mean."""
+
+
+class _PythonStep:
+    """An engine that Python calls for every step."""
+
+    def step(self, x: Floats) -> Floats:
+        raise NotImplementedError
+
+    def run(self, x: Floats) -> Floats:
+        return np.stack([np.array(self.step(row), dtype=np.float32) for row in x])
+
+    def time(self, x: Floats, seconds: float) -> tuple[NDArray[np.float64], float]:
+        rows = list(x)
+        taken = sample(lambda index: self.step(rows[index % len(rows)]), seconds)
+        return taken, float(taken.mean())
+
+
+def _onnx_gates(weights: Floats) -> Floats:
+    """Rows in ONNX's gate order i, o, f, c."""
+    parts = weights.reshape(4, -1, *weights.shape[1:])[[0, 3, 1, 2]]
+    return np.ascontiguousarray(parts.reshape(weights.shape)[None])
+
+
+def _session(nodes: list[Any], constants: dict[str, Floats], ins: list[Any], outs: list[Any]) -> Any:
+    import onnxruntime
+    from onnx import helper, numpy_helper
+
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "network", ins, outs, tensors)
+    opset = [helper.make_opsetid("", _OPSET)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=_IR)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+
+
+def _lstm_node(
+    index: int, layer: LstmWeights, constants: dict[str, Floats], source: str, sequence: str
+) -> Any:
+    from onnx import helper
+
+    constants[f"w{index}"] = _onnx_gates(layer.w_ih)
+    constants[f"r{index}"] = _onnx_gates(layer.w_hh)
+    bias = _onnx_gates(layer.bias)
+    constants[f"b{index}"] = np.concatenate([bias, np.zeros_like(bias)], axis=1)
+    return helper.make_node(
+        "LSTM",
+        [source, f"w{index}", f"r{index}", f"b{index}", "", f"h{index}", f"c{index}"],
+        [sequence, f"h{index}_out", f"c{index}_out"],
+        hidden_size=layer.w_hh.shape[1],
+    )
+
+
+def lstm_session(shape: Shape) -> Callable[[Floats], Floats]:
+    """Return a function that runs a shape's only LSTM layer over sequences ``(T, N, inputs)`` at once."""
+    from onnx import TensorProto, helper
+
+    layer = shape.weights()[0]
+    assert isinstance(layer, LstmWeights)
+    constants: dict[str, Floats] = {}
+    units, real = shape.lstm[0], TensorProto.FLOAT
+    node = _lstm_node(0, layer, constants, "x", "y")
+    ins = [helper.make_tensor_value_info("x", real, ["T", "N", shape.inputs])]
+    ins += [helper.make_tensor_value_info(name, real, [1, "N", units]) for name in ("h0", "c0")]
+    outs = [helper.make_tensor_value_info("y", real, ["T", 1, "N", units])]
+    session = _session([node], constants, ins, outs)
+
+    def run(x: Floats) -> Floats:
+        zeros = np.zeros((1, x.shape[1], units), dtype=np.float32)
+        return np.asarray(session.run(None, {"x": x, "h0": zeros, "c0": zeros})[0][:, 0])
+
+    return run
+
+
+class OnnxRuntimeStep(_PythonStep):
+    """onnxruntime with bound buffers: a step's new state is the next one's input, without a copy."""
+
+    def __init__(self, shape: Shape) -> None:
+        import onnxruntime
+        from onnx import TensorProto, helper
+
+        nodes: list[Any] = []
+        constants: dict[str, Floats] = {}
+        states: dict[str, int] = {}
+        values = "x"
+        for index, layer in enumerate(shape.weights()):
+            if isinstance(layer, LstmWeights):
+                nodes.append(_lstm_node(index, layer, constants, values, ""))
+                states |= {f"{part}{index}": layer.w_hh.shape[1] for part in "hc"}
+                # (1, 1, units) stands for the one step's output, too.
+                values = f"h{index}_out"
+            else:
+                nodes += self._dense(index, layer, constants, values)
+                values = f"y{index}"
+        nodes.append(helper.make_node("Identity", [values], ["y"]))
+        real = TensorProto.FLOAT
+        ins = [helper.make_tensor_value_info("x", real, [1, 1, shape.inputs])]
+        ins += [helper.make_tensor_value_info(name, real, [1, 1, units]) for name, units in states.items()]
+        outs = [helper.make_tensor_value_info("y", real, [1, 1, shape.outputs])]
+        outs += [
+            helper.make_tensor_value_info(f"{name}_out", real, [1, 1, units])
+            for name, units in states.items()
+        ]
+        self._session = _session(nodes, constants, ins, outs)
+
+        def buffer(size: int) -> Any:
+            return onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((1, 1, size), dtype=np.float32))
+
+        self._x, self._y = buffer(shape.inputs), buffer(shape.outputs)
+        self._x_view: Floats = self._x.numpy()
+        sides = [{name: buffer(units) for name, units in states.items()} for _ in range(2)]
+        self._bindings = [self._bind(*sides), self._bind(*sides[::-1])]
+
+    @staticmethod
+    def _dense(index: int, layer: DenseWeights, constants: dict[str, Floats], source: str) -> list[Any]:
+        from onnx import helper
+
+        constants[f"w{index}"] = np.ascontiguousarray(layer.weight.T)
+        constants[f"b{index}"] = layer.bias
+        linear = f"y{index}" if layer.activation == "identity" else f"linear{index}"
+        nodes = [
+            helper.make_node("MatMul", [source, f"w{index}"], [f"product{index}"]),
+            helper.make_node("Add", [f"product{index}", f"b{index}"], [linear]),
+        ]
+        if layer.activation == "relu":
+            nodes.append(helper.make_node("Relu", [linear], [f"y{index}"]))
+        return nodes
+
+    def _bind(self, old: dict[str, Any], new: dict[str, Any]) -> Any:
+        binding = self._session.io_binding()
+        binding.bind_ortvalue_input("x", self._x)
+        binding.bind_ortvalue_output("y", self._y)
+        for name in old:
+            binding.bind_ortvalue_input(name, old[name])
+            binding.bind_ortvalue_output(f"{name}_out", new[name])
+        return binding
+
+    def step(self, x: Floats) -> Floats:
+        """Compute one step; the result lasts until the next."""
+        self._x.update_inplace(x.reshape(1, 1, -1))
+        self._session.run_with_iobinding(self._bindings[0])
+        self._bindings.reverse()
+        result: Floats = self._y.numpy()
+        return result.reshape(-1)
+
+
+class TorchStep(_PythonStep):
+    """PyTorch without gradients."""
+
+    def __init__(self, shape: Shape) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self._torch = torch
+        self._lstms, self._dense, self._states = [], [], []
+        for layer in shape.weights():
+            if isinstance(layer, LstmWeights):
+                units, inputs = layer.w_hh.shape[1], layer.w_ih.shape[1]
+                module = torch.nn.LSTM(inputs, units)
+                arrays = {
+                    "weight_ih_l0": layer.w_ih,
+                    "weight_hh_l0": layer.w_hh,
+                    "bias_ih_l0": layer.bias,
+                    "bias_hh_l0": np.zeros_like(layer.bias),
+                }
+                module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+                self._lstms.append(module.eval())
+                self._states.append((torch.zeros(1, 1, units), torch.zeros(1, 1, units)))
+            else:
+                tensors = torch.from_numpy(layer.weight), torch.from_numpy(layer.bias)
+                self._dense.append((*tensors, layer.activation == "relu"))
+
+    def step(self, x: Floats) -> Floats:
+        """Compute one step."""
+        torch = self._torch
+        with torch.inference_mode():
+            values = torch.from_numpy(x).reshape(1, 1, -1)
+            for index, module in enumerate(self._lstms):
+                values, self._states[index] = module(values, self._states[index])
+            for weight, bias, relu in self._dense:
+                values = torch.nn.functional.linear(values, weight, bias)
+                values = torch.relu(values) if relu else values
+            result: Floats = values.reshape(-1).numpy()
+            return result
+
+
+class CppLoop:
+    """``cpu_loop.cpp``, compiled for this processor and this shape."""
+
+    def __init__(self, shape: Shape) -> None:
+        cxx = compiler()
+        source = Path(__file__).with_name("cpu_loop.cpp")
+        defines = {"INPUTS": (shape.inputs,), "LSTM_UNITS": shape.lstm, "DENSE_OUTPUTS": shape.dense or (-1,)}
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder) / "loop.so"
+            words = [f"-D{name}={','.join(map(str, sizes))}" for name, sizes in defines.items()]
+            run_tool([cxx.path, *_CPP_FLAGS, *words, source, "-o", library], f"compiling {source.name}")
+            self._library = ctypes.CDLL(str(library))
+        pointer, number = ctypes.c_void_p, ctypes.c_long
+        self._library.loop_create.restype = pointer
+        self._library.loop_create.argtypes = [pointer]
+        self._library.loop_destroy.argtypes = [pointer]
+        self._library.loop_run.restype = ctypes.c_double
+        self._library.loop_run.argtypes = [pointer, pointer, number, number, pointer, number, pointer]
+        flat = np.concatenate(
+            [
+                np.ravel(array)
+                for layer in shape.weights()
+                for array in vars(layer).values()
+                if _is_array(array)
+            ]
+        )
+        self._outputs = shape.outputs
+        self._model = self._library.loop_create(flat.ctypes.data)
+
+    def __del__(self) -> None:
+        if getattr(self, "_model", None):
+            self._library.loop_destroy(self._model)
+
+    def _run(self, x: Floats, steps: int, kept: int, seconds: NDArray[np.float64] | None) -> Any:
+        x = np.ascontiguousarray(x, dtype=np.float32)
+        y = np.empty((kept, self._outputs), dtype=np.float32)
+        each = None if seconds is None else seconds.ctypes.data
+        total = self._library.loop_run(self._model, x.ctypes.data, len(x), steps, y.ctypes.data, kept, each)
+        return total, y
+
+    def run(self, x: Floats) -> Floats:
+        """Compute steps."""
+        outputs: Floats = self._run(x, len(x), len(x), None)[1]
+        return outputs
+
+    def time(self, x: Floats, seconds: float) -> tuple[NDArray[np.float64], float]:
+        """Time steps one by one, and all of them together without reading the clock in between."""
+        steps = 16
+        while (total := self._run(x, steps, 1, None)[0]) < seconds / 4 and steps < 1 << 22:
+            steps *= 2
+        each = np.empty(steps, dtype=np.float64)
+        self._run(x, steps, 1, each)
+        return each, total / steps
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def _checked_onnxruntime(shape: Shape) -> Engine:
+    try:
+        return OnnxRuntimeStep(shape)
+    except ModuleNotFoundError as missing:
+        raise ToolError(f"{missing.name} is not installed: pip install 'rtlstm[bench]'") from None
+
+
+def _checked_torch(shape: Shape) -> Engine:
+    try:
+        return TorchStep(shape)
+    except ModuleNotFoundError as missing:
+        raise ToolError(f"{missing.name} is not installed: pip install 'rtlstm[torch]'") from None
+
+
+ENGINES: dict[str, Callable[[Shape], Engine]] = {
+    "onnxruntime": _checked_onnxruntime,
+    "torch": _checked_torch,
+    "c++": CppLoop,
+}
+"""Each takes a shape, and raises ToolError if something must be installed first."""

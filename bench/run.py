@@ -1,0 +1,224 @@
+"""The whole benchmark: every part in turn, and the project's own targets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rtlstm.bench.anchors import ANCHORS
+from rtlstm.bench.hardware import (
+    build_shape,
+    check_simulator,
+    describe,
+    measure_cycles,
+    post_route,
+    predict_cycles,
+)
+from rtlstm.bench.peers import ENGINES
+from rtlstm.bench.records import (
+    BenchResult,
+    Clock,
+    CpuTime,
+    GoldenSpeed,
+    Hardware,
+    ShapeResult,
+    Target,
+)
+from rtlstm.bench.shapes import Shape
+from rtlstm.bench.worker import Line, describe_machine, start
+from rtlstm.host.transport import Progress
+from rtlstm.spec.errors import ToolError
+
+__all__ = ["Plan", "run_bench"]
+
+_TOOL_SHAPE, _BIG_SHAPE = "vad128", "stac_b"
+"""The shapes whose golden model and simulation, and whose generation, are timed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure."""
+
+    shapes: Sequence[Shape]
+    folder: Path
+    """Where the builds go, one folder each."""
+    quick: bool = False
+    rtl: bool = True
+    devices: tuple[str, ...] = ()
+    """Take post-route clocks of these devices only; of any if empty."""
+    assumed_mhz: float = 100.0
+    """Clock of a build that has not been placed and routed."""
+
+    @property
+    def seconds(self) -> float:
+        """How long each program is timed."""
+        return 0.05 if self.quick else 1.0
+
+    @property
+    def steps(self) -> int:
+        """Steps simulated of each shape."""
+        return 24 if self.quick else 200
+
+
+def run_bench(plan: Plan, progress: Progress | None = None) -> BenchResult:
+    """Measure everything that the plan names.
+
+    Raises
+    ------
+    RtlstmError
+        If a part fails; what is only not installed is said in the result.
+    """
+    machine = describe_machine()
+    names = [shape.name for shape in plan.shapes]
+    hardware = {shape.name: _measure_hardware(shape, plan, progress) for shape in plan.shapes}
+    times: dict[str, list[CpuTime]] = {name: [] for name in names}
+    for done, engine in enumerate(ENGINES):
+        _report(progress, "time a step on the processor", done, len(ENGINES))
+        for line in start("engine", engine=engine, names=names, seconds=plan.seconds):
+            times[line["shape"]].append(CpuTime(**line["time"]))
+    _report(progress, "time a step on the processor", len(ENGINES), len(ENGINES))
+    golden = _measure_golden(plan, progress) if _TOOL_SHAPE in names else ()
+    generated = _measure_generate(progress) if _BIG_SHAPE in names else None
+    shapes = tuple(
+        _put_together(shape, hardware[shape.name], times[shape.name], plan) for shape in plan.shapes
+    )
+    return BenchResult(
+        quick=plan.quick,
+        machine=machine,
+        shapes=shapes,
+        other_anchors=tuple(anchor for anchor in ANCHORS if anchor.shape is None),
+        golden=golden,
+        targets=_targets(shapes, golden, generated),
+        passed=all(found.agrees for found in hardware.values()),
+    )
+
+
+def _report(progress: Progress | None, what: str, done: int, total: int) -> None:
+    if progress:
+        progress(what, done, total)
+
+
+def _measure_hardware(shape: Shape, plan: Plan, progress: Progress | None) -> Hardware:
+    why = shape.without_rtl
+    if not plan.rtl:
+        why = why or "not asked for (--no-rtl)"
+    if not why:
+        try:
+            check_simulator()
+        except ToolError as missing:
+            why = str(missing)
+    if why:
+        return describe(predict_cycles(shape), why)
+    folder = plan.folder / shape.name
+    build_shape(shape, folder, progress)
+    return measure_cycles(shape, folder, plan.steps, progress)
+
+
+def _measure_golden(plan: Plan, progress: Progress | None) -> tuple[GoldenSpeed, ...]:
+    batch, steps = 16, 60 if plan.quick else 500
+    found = []
+    lines = start("golden", name=_TOOL_SHAPE, batch=batch, steps=steps, seconds=plan.seconds)
+    _report(progress, "time the golden model", 0, 2)
+    for line in lines:
+        found.append(GoldenSpeed(**line["golden"]))
+        _report(progress, "time the golden model", len(found), 2)
+    return tuple(found)
+
+
+def _measure_generate(progress: Progress | None) -> Line:
+    _report(progress, f"time the generation of {_BIG_SHAPE}", 0, 1)
+    (line,) = start("generate", threads=True, name=_BIG_SHAPE)
+    _report(progress, f"time the generation of {_BIG_SHAPE}", 1, 1)
+    return line
+
+
+def _put_together(shape: Shape, hardware: Hardware, times: list[CpuTime], plan: Plan) -> ShapeResult:
+    clock = post_route(plan.folder / shape.name, plan.devices)
+    clock = clock or Clock(mhz=plan.assumed_mhz, source="assumed")
+    sequence = hardware.predicted_latency + (shape.steps - 1) * hardware.predicted_interval
+    return ShapeResult(
+        name=shape.name,
+        origin=shape.origin,
+        inputs=shape.inputs,
+        lstm=shape.lstm,
+        dense=shape.dense,
+        steps=shape.steps,
+        weights=shape.weight_count,
+        lstm_macs=shape.lstm_macs,
+        dense_macs=shape.dense_macs,
+        input_path_macs=shape.input_path_macs,
+        hardware=hardware,
+        clock=clock,
+        latency_us=round(hardware.predicted_latency / clock.mhz, 4),
+        interval_us=round(hardware.predicted_interval / clock.mhz, 4),
+        sequence_us=round(sequence / clock.mhz, 4),
+        cpu=tuple(times),
+        anchors=tuple(anchor for anchor in ANCHORS if anchor.shape == shape.name),
+    )
+
+
+def _target(
+    what: str, value: float | None, unit: str, must: float, aim: float, most: bool = True, note: str = ""
+) -> Target:
+    """Judge a value; ``most`` says that the bounds are the largest good values, else the smallest."""
+    verdict: Literal["aim", "must", "missed", "not measured"] = "not measured"
+    if value is not None:
+        sign = 1 if most else -1
+        verdict = "missed" if sign * value > sign * must else "must"
+        verdict = "aim" if sign * value <= sign * aim else verdict
+    relation = "at most" if most else "at least"
+    texts = (f"{relation} {bound:g}" for bound in (must, aim))
+    return Target(
+        what=what,
+        value=value if value is None else round(value, 3),
+        unit=unit,
+        must=next(texts),
+        aim=next(texts),
+        verdict=verdict,
+        note=note,
+    )
+
+
+def _targets(
+    shapes: tuple[ShapeResult, ...], golden: tuple[GoldenSpeed, ...], generated: Line | None
+) -> tuple[Target, ...]:
+    hardware = {shape.name: shape.hardware for shape in shapes}
+    simulated = [found for found in hardware.values() if not found.not_simulated]
+    off: float | None = None
+    if simulated:
+        off = sum(not found.agrees for found in simulated)
+    overheads = {
+        name: max(layer.overhead_cycles for layer in found.layers if layer.kind == "lstm")
+        for name, found in hardware.items()
+    }
+    worst = max(overheads, key=lambda name: overheads[name])
+    uses = {name: max(found.use, found.use_with_streams) for name, found in hardware.items()}
+    least = min(uses, key=lambda name: uses[name])
+    targets = [
+        _target("shapes whose RTL differs from golden model or predicted cycles", off, "", 0, 0),
+        _target("overhead of an LSTM layer", overheads[worst], "cycles", 24, 16, note=f"most: {worst}"),
+        _target(
+            "array in use, long sequence or four streams",
+            100 * uses[least],
+            "%",
+            95,
+            99,
+            most=False,
+            note=f"least: {least}",
+        ),
+    ]
+    for found in golden:
+        bits = f"{found.weight_bits}-bit weights, {found.data_bits}-bit data"
+        how = f"{bits}, {found.batch} x {found.steps} steps"
+        targets += [
+            _target("golden model over float onnxruntime", found.ratio, "times", 4, 1, note=how),
+            _target("golden model, one step", found.step_us, "us", 300, 60, note=bits),
+            _target("golden backend, one step", found.backend_step_us, "us", 300, 60, note=bits),
+        ]
+    if _TOOL_SHAPE in hardware:
+        speed = hardware[_TOOL_SHAPE].simulated_steps_per_second
+        targets.append(_target(f"RTL simulation of {_TOOL_SHAPE}", speed, "steps/s", 200, 1000, most=False))
+    if generated is not None:
+        note = f"{generated['peak_mb']} MB at most, {_BIG_SHAPE}"
+        targets.append(_target("generate a million weights", generated["seconds"], "s", 10, 3, note=note))
+    return tuple(targets)

@@ -1,0 +1,237 @@
+"""The networks that are measured: sizes, an array for each, and seeded random weights."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.network import Activation, Dense, Lstm, Network
+from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.record import Record
+
+__all__ = ["SHAPES", "DenseWeights", "LstmWeights", "Shape", "Weights", "find_shapes"]
+
+Floats = NDArray[np.float32]
+
+_SEED = 20_26
+
+
+@dataclass(frozen=True)
+class LstmWeights:
+    """An LSTM layer, rows in gate order i, f, g, o."""
+
+    w_ih: Floats
+    w_hh: Floats
+    bias: Floats
+
+
+@dataclass(frozen=True)
+class DenseWeights:
+    """A dense layer."""
+
+    weight: Floats
+    bias: Floats
+    activation: Activation
+
+
+Weights = list[LstmWeights | DenseWeights]
+
+
+class Shape(Record):
+    """A network's sizes, and the array that computes it here."""
+
+    name: str
+    origin: str
+    inputs: Annotated[int, Field(ge=1)]
+    lstm: tuple[int, ...]
+    """Units of each LSTM layer."""
+    dense: tuple[int, ...] = ()
+    """Outputs of each dense layer after them; ReLU between two of them."""
+    steps: Annotated[int, Field(ge=1)]
+    """Of a sequence, or of the window that a stream's figures are quoted for."""
+    lanes: int = 4
+    macs: int = 32
+    without_rtl: str = ""
+    """Why its RTL is not simulated; empty if it is."""
+
+    @property
+    def lstm_macs(self) -> int:
+        """Multiplications of the LSTM layers in a step."""
+        return sum(4 * units * (inputs + units) for inputs, units in self._lstm_sizes())
+
+    @property
+    def dense_macs(self) -> int:
+        """Multiplications of the dense layers in a step."""
+        return sum(inputs * outputs for inputs, outputs in self._dense_sizes())
+
+    @property
+    def input_path_macs(self) -> int:
+        """Those of the LSTM layers that need the step's input; the others are done before it comes."""
+        return sum(4 * units * inputs for inputs, units in self._lstm_sizes())
+
+    @property
+    def weight_count(self) -> int:
+        """Weights, and one bias per row."""
+        return self.lstm_macs + self.dense_macs + 4 * sum(self.lstm) + sum(self.dense)
+
+    @property
+    def parameters(self) -> Parameters:
+        """The array."""
+        return Parameters(lanes=self.lanes, macs=self.macs)
+
+    @property
+    def outputs(self) -> int:
+        """Values that a step gives."""
+        return (self.lstm + self.dense)[-1]
+
+    def _lstm_sizes(self) -> Iterator[tuple[int, int]]:
+        yield from zip((self.inputs, *self.lstm), self.lstm, strict=False)
+
+    def _dense_sizes(self) -> Iterator[tuple[int, int]]:
+        yield from zip((self.lstm[-1], *self.dense), self.dense, strict=False)
+
+    def weights(self) -> Weights:
+        """Draw the weights as PyTorch initialises them, uniform within 1 / sqrt(units); always the same."""
+        rng = np.random.default_rng(_SEED)
+
+        def draw(*size: int, reach: float) -> Floats:
+            return (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(reach)
+
+        layers: Weights = []
+        for inputs, units in self._lstm_sizes():
+            reach = 1 / math.sqrt(units)
+            parts = [draw(4 * units, width, reach=reach) for width in (inputs, units)]
+            bias = draw(4 * units, reach=reach) + draw(4 * units, reach=reach)
+            layers.append(LstmWeights(parts[0], parts[1], bias))
+        for index, (inputs, outputs) in enumerate(self._dense_sizes()):
+            reach = 1 / math.sqrt(inputs)
+            last = index == len(self.dense) - 1
+            weight, bias = draw(outputs, inputs, reach=reach), draw(outputs, reach=reach)
+            layers.append(DenseWeights(weight, bias, "identity" if last else "relu"))
+        return layers
+
+    def network(self) -> Network:
+        """The network with these weights."""
+        layers: list[Lstm | Dense] = []
+        for index, layer in enumerate(self.weights()):
+            if isinstance(layer, LstmWeights):
+                lstm = Lstm(name=f"lstm{index}", w_ih=layer.w_ih, w_hh=layer.w_hh, bias=layer.bias)
+                layers.append(lstm)
+            else:
+                name = f"dense{index - len(self.lstm)}"
+                dense = Dense(name=name, weight=layer.weight, bias=layer.bias, activation=layer.activation)
+                layers.append(dense)
+        return Network(name=self.name, layers=tuple(layers))
+
+    def layer_shapes(self, numerics: Numerics) -> tuple[LayerShape, ...]:
+        """The layers alone, for predictions without weights."""
+        rows = [("lstm", *sizes) for sizes in self._lstm_sizes()]
+        rows += [("dense", *sizes) for sizes in self._dense_sizes()]
+        return tuple(
+            LayerShape(
+                kind=kind, name=f"{kind}{index}", inputs=inputs, outputs=outputs, output=numerics.hidden
+            )
+            for index, (kind, inputs, outputs) in enumerate(rows)
+        )
+
+    def input_values(self, steps: int) -> Floats:
+        """Draw inputs ``(steps, inputs)``, uniform within 1; always the same."""
+        rng = np.random.default_rng(_SEED + 1)
+        return rng.random((steps, self.inputs), dtype=np.float32) * 2 - 1
+
+
+SHAPES: dict[str, Shape] = {
+    shape.name: shape
+    for shape in (
+        Shape(
+            name="traffic20",
+            origin="traffic forecast, the LSTM of the elastic-ai.creator papers",
+            inputs=1,
+            lstm=(20,),
+            dense=(1,),
+            steps=6,
+            macs=20,
+        ),
+        Shape(
+            name="toptag",
+            origin="top-quark tagging, the LSTM of the hls4ml papers",
+            inputs=6,
+            lstm=(20,),
+            dense=(64, 1),
+            steps=20,
+        ),
+        Shape(name="mnist32", origin="digits row by row", inputs=28, lstm=(32,), dense=(10,), steps=28),
+        Shape(
+            name="vad128",
+            origin="speech detection, the LSTM of silero VAD",
+            inputs=128,
+            lstm=(128,),
+            dense=(1,),
+            steps=100,
+        ),
+        Shape(
+            name="quickdraw", origin="sketches as strokes", inputs=3, lstm=(128,), dense=(256, 5), steps=100
+        ),
+        Shape(
+            name="stac_a",
+            origin="STAC-ML Markets, LSTM_A",
+            inputs=100,
+            lstm=(100, 100),
+            dense=(1,),
+            steps=50,
+            lanes=16,
+            macs=8,
+        ),
+        Shape(
+            name="stac_b",
+            origin="STAC-ML Markets, LSTM_B",
+            inputs=250,
+            lstm=(200, 200, 200),
+            dense=(1,),
+            steps=100,
+            lanes=16,
+            macs=8,
+        ),
+        Shape(
+            name="stac_c",
+            origin="STAC-ML Markets, LSTM_C",
+            inputs=500,
+            lstm=(1000, 1000, 1000, 1000),
+            dense=(1,),
+            steps=100,
+            lanes=16,
+            macs=8,
+            without_rtl="60 MB of weights would go through a simulated register port word by word",
+        ),
+        Shape(
+            name="vollo_ex3",
+            origin="example 3 of the VOLLO documentation",
+            inputs=128,
+            lstm=(256, 256),
+            dense=(16,),
+            steps=20,
+        ),
+        Shape(name="deepbench256", origin="DeepBench's small LSTM", inputs=256, lstm=(256,), steps=150),
+    )
+}
+"""The shapes that ``rtlstm bench`` knows, by name."""
+
+
+def find_shapes(names: list[str] | None) -> list[Shape]:
+    """Return the named shapes, or all.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none of a name.
+    """
+    for name in names or ():
+        if name not in SHAPES:
+            raise ConfigurationError(f"a shape must be one of {', '.join(SHAPES)}, not {name!r}")
+    return [SHAPES[name] for name in dict.fromkeys(names)] if names else list(SHAPES.values())

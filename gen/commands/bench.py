@@ -1,0 +1,206 @@
+"""``rtlstm bench``: this machine, the hardware and others' figures, side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rtlstm.gen.commands.options import DebugOption, JsonOption
+from rtlstm.gen.console import Session
+
+if TYPE_CHECKING:
+    from rtlstm.bench.anchors import Anchor
+    from rtlstm.bench.records import BenchResult, ShapeResult
+
+__all__ = ["bench"]
+
+_ENGINES = ("onnxruntime", "torch", "c++")
+
+
+def bench(
+    shapes: Annotated[
+        list[str] | None, typer.Argument(metavar="[SHAPE]...", help="Shapes to measure; all without any.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few steps: to see that all parts run.")] = False,
+    no_rtl: Annotated[bool, typer.Option("--no-rtl", help="Predict cycles, but simulate no RTL.")] = False,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="Take post-route clocks of this device only; may be given several times."),
+    ] = None,
+    clock: Annotated[
+        float, typer.Option(help="MHz to assume for builds that were not placed and routed.")
+    ] = 100.0,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the builds go; those found there are used.")
+    ] = Path("build/bench"),
+    save: Annotated[Path | None, typer.Option(help="Write the JSON object to this file, too.")] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Measure cycles, CPU times and the tools themselves, with others' figures beside them.
+
+    Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere.
+    """
+    with Session(as_json, debug) as session:
+        from rtlstm.bench.run import Plan, run_bench
+        from rtlstm.bench.shapes import find_shapes
+        from rtlstm.gen.data import check_writable
+        from rtlstm.spec.errors import ConfigurationError
+
+        check_writable(save)
+        if not 0 < clock < 1e5:
+            raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
+        plan = Plan(
+            shapes=find_shapes(shapes),
+            folder=output,
+            quick=quick,
+            rtl=not no_rtl,
+            devices=tuple(device or ()),
+            assumed_mhz=clock,
+        )
+        with session.progress() as progress:
+            result = run_bench(plan, progress)
+        session.fields = result.model_dump(mode="json")
+        session.passed = result.passed
+        if save is not None:
+            save.write_text(result.to_json())
+        _show(session, result)
+
+
+def _show(session: Session, result: "BenchResult") -> None:
+    machine = result.machine
+    where = "no core held" if machine.pinned_core is None else f"core {machine.pinned_core}"
+    session.say(
+        f"CPU times: {machine.processor}, {machine.cores} cores, one thread on {where}, "
+        f"load average {machine.load_average:g} before\n"
+    )
+    session.table(
+        "One step in hardware: cycles, simulated unless marked with *, and us at a clock in MHz",
+        (
+            "shape",
+            "MAC",
+            "lanes x macs",
+            "latency",
+            "array",
+            "overhead",
+            "interval",
+            "use",
+            "MHz",
+            "latency us",
+            "interval us",
+        ),
+        [_row(shape) for shape in result.shapes],
+        right=" rrrrrrrrrr",
+    )
+    session.table(
+        "One step on this processor, state carried: us",
+        ("shape", *(f"{engine} {part}" for engine in _ENGINES for part in ("p50", "p99")), "here"),
+        [_cpu_row(shape) for shape in result.shapes],
+        right=" rrrrrrr",
+    )
+    session.table(
+        "Others' figures, theirs, on their devices, beside ours: on chip, without a host",
+        ("shape", "who", "device", "MHz", "timed", "us", "ours", "at MHz", "source"),
+        [_anchor_row(shape, anchor) for shape in result.shapes for anchor in shape.anchors]
+        + [_anchor_row(None, anchor) for anchor in result.other_anchors],
+        right="   r rrr",
+    )
+    session.table(
+        "What the project asks of itself",
+        ("", "found", "", "must", "aim", "verdict", ""),
+        [
+            (
+                target.what,
+                "-" if target.value is None else f"{target.value:,.4g}",
+                target.unit,
+                target.must,
+                target.aim,
+                target.verdict,
+                target.note,
+            )
+            for target in result.targets
+        ],
+        right=" r",
+    )
+    _notes(session, result)
+    session.say("passed" if result.passed else "FAILED: see the shapes named in the notes")
+
+
+def _anchor_row(shape: "ShapeResult | None", anchor: "Anchor") -> tuple[str, ...]:
+    ours, clock = "", ""
+    if shape is not None:
+        ours, clock = (
+            _short(shape.sequence_us if anchor.unit == "sequence" else shape.latency_us),
+            _clock(shape),
+        )
+    return (
+        shape.name if shape else f"({anchor.network})",
+        anchor.who,
+        anchor.device,
+        "" if anchor.clock_mhz is None else f"{anchor.clock_mhz:g}",
+        f"{anchor.timed}, a {anchor.unit}",
+        anchor.figure,
+        ours,
+        clock,
+        f"{anchor.source} ({anchor.kind})",
+    )
+
+
+def _clock(shape: "ShapeResult") -> str:
+    return f"{shape.clock.mhz:g}{' ?' if shape.clock.source == 'assumed' else ''}"
+
+
+def _row(shape: "ShapeResult") -> tuple[object, ...]:
+    found = shape.hardware
+    mark = "*" if found.not_simulated else "" if found.agrees else "!"
+    return (
+        shape.name,
+        shape.lstm_macs + shape.dense_macs,
+        f"{found.lanes} x {found.macs}",
+        f"{found.predicted_latency:,}{mark}",
+        found.array_cycles,
+        "+".join(str(layer.overhead_cycles) for layer in found.layers),
+        f"{found.predicted_interval:,}{mark}",
+        f"{100 * found.use:.1f} %",
+        _clock(shape),
+        _short(shape.latency_us),
+        _short(shape.interval_us),
+    )
+
+
+def _cpu_row(shape: "ShapeResult") -> tuple[str, ...]:
+    times = {time.engine: (time.p50_us, time.p99_us) for time in shape.cpu}
+    found = [value for engine in _ENGINES for value in times.get(engine, (None, None))]
+    cells = ("-" if value is None else _short(value) for value in found)
+    return (shape.name, *cells, f"{_short(shape.latency_us)} at {_clock(shape)} MHz")
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _notes(session: Session, result: "BenchResult") -> None:
+    """Say once what is behind the marks of the tables."""
+    if any(shape.clock.source == "assumed" for shape in result.shapes):
+        session.note("a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build")
+    predicted: dict[str, list[str]] = {}
+    for shape in result.shapes:
+        found = shape.hardware
+        if found.not_simulated:
+            predicted.setdefault(found.not_simulated, []).append(shape.name)
+        elif not found.agrees:
+            session.note(
+                f"! {shape.name}: {found.words_different} of {found.words_compared} words differ from the "
+                f"golden model, {found.steps_off_cycle} of {found.steps} steps are off their cycle; latency "
+                f"{found.measured_latency}, cold {found.measured_cold_latency}, interval "
+                f"{found.measured_interval or 'not constant'} measured"
+            )
+    for why, names in predicted.items():
+        session.note(f"* predicted only, {why}: {', '.join(names)}")
+    for time in (time for shape in result.shapes for time in shape.cpu if time.missing):
+        session.note(f"{time.engine} was not timed: {time.missing}")
+    if result.machine.load_average > _BUSY:
+        session.note("the machine was busy: times are longer, p99 much so")
+
+
+_BUSY = 0.5

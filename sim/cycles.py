@@ -1,0 +1,48 @@
+"""Cycles of single steps on a simulated core, measured through the driver."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rtlstm.host import Accelerator
+from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.spec.registers import Register
+
+__all__ = ["SETTLE_STEPS", "Latencies", "last_intervals", "measure_latencies", "wait_for_core"]
+
+SETTLE_STEPS = 8
+"""Steps at the start of a sequence that are not yet back to back."""
+
+
+class Latencies(NamedTuple):
+    """Cycles from a step's last input beat to its last output beat."""
+
+    cold: int
+    """Of the first step after a reset."""
+    warm: int
+    """Of a step whose recurrent part was ready."""
+
+
+def wait_for_core(accelerator: Accelerator) -> None:
+    """Let the core finish what it does on its own after a step."""
+    # Every bus read takes a cycle or more.
+    cycles = 2 * accelerator.manifest.cycles.step_interval_cycles
+    accelerator.device.transport.read(Register.CYCLES, cycles)
+
+
+def measure_latencies(accelerator: Accelerator, x: ArrayLike) -> Latencies:
+    """Run ``x``, one step's inputs, twice on a fresh stream."""
+    with accelerator.stream() as stream:
+        stream.step(x)
+        cold = accelerator.measured_latency_cycles
+        wait_for_core(accelerator)
+        stream.step(x)
+        return Latencies(cold, accelerator.measured_latency_cycles)
+
+
+def last_intervals(accelerator: Accelerator) -> set[int]:
+    """Cycles between steps of the last exchange, which was one stream's, once back to back."""
+    device = accelerator.device.transport
+    assert isinstance(device, SimulatedDevice)
+    return set(np.diff(device.last_cycles.offered)[SETTLE_STEPS - 1 :].tolist())

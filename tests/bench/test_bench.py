@@ -1,0 +1,149 @@
+"""The command, end to end on the smallest shape, and its verdicts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rtlstm.bench.hardware import describe, measure_cycles, post_route, predict_cycles
+from rtlstm.bench.records import BenchResult
+from rtlstm.bench.shapes import SHAPES
+from rtlstm.gen.cli import app
+from rtlstm.gen.quantise import quantise
+from rtlstm.spec.manifest import Manifest
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("builds")
+
+
+@pytest.fixture(scope="module")
+def found(builds: Path) -> BenchResult:
+    saved = builds.parent / "saved.json"
+    done = CliRunner().invoke(
+        app, ["bench", "traffic20", "--quick", "-o", str(builds), "--json", "--save", str(saved)]
+    )
+    assert done.exit_code == 0, done.stderr
+    fields = json.loads(done.stdout)
+    assert fields.pop("notes")
+    assert fields == json.loads(saved.read_text())
+    return BenchResult.model_validate_json(saved.read_text())
+
+
+def test_cycles_are_measured_and_equal(found: BenchResult) -> None:
+    (shape,) = found.shapes
+    hardware = shape.hardware
+    assert found.passed and hardware.agrees and not hardware.not_simulated
+    assert hardware.measured_latency == hardware.predicted_latency > hardware.array_cycles
+    assert hardware.measured_interval == hardware.predicted_interval
+    assert hardware.words_compared == hardware.steps + 2 * 20
+    assert sum(layer.overhead_cycles for layer in hardware.layers) == hardware.overhead_cycles
+
+
+def test_times_follow_from_cycles_and_clock(found: BenchResult) -> None:
+    (shape,) = found.shapes
+    assert (shape.clock.source, shape.clock.mhz) == ("assumed", 100)
+    hardware = shape.hardware
+    assert shape.latency_us == pytest.approx(hardware.predicted_latency / 100)
+    cycles = hardware.predicted_latency + 5 * hardware.predicted_interval
+    assert shape.sequence_us == pytest.approx(cycles / 100)
+
+
+def test_every_engine_is_timed_and_checked(found: BenchResult) -> None:
+    (shape,) = found.shapes
+    assert [time.engine for time in shape.cpu] == ["onnxruntime", "torch", "c++"]
+    for time in shape.cpu:
+        assert not time.missing
+        assert 0 < time.p50_us <= time.p99_us
+        assert time.max_error < 1e-3
+
+
+def test_anchors_stand_beside(found: BenchResult) -> None:
+    (shape,) = found.shapes
+    assert {anchor.shape for anchor in shape.anchors} == {"traffic20"}
+    assert all(anchor.shape is None for anchor in found.other_anchors)
+
+
+@pytest.mark.parametrize("name", ["traffic20", "toptag", "mnist32"])
+def test_prediction_needs_no_weights(name: str) -> None:
+    shape = SHAPES[name]
+    real = quantise(shape.network())
+    manifest = Manifest.create(name, real.shapes, shape.parameters, real.numerics)
+    assert predict_cycles(shape).cycles.model_dump(exclude={"layers"}) == manifest.cycles.model_dump(
+        exclude={"layers"}
+    )
+
+
+def test_stac_c_is_predicted() -> None:
+    hardware = describe(predict_cycles(SHAPES["stac_c"]), SHAPES["stac_c"].without_rtl)
+    assert hardware.agrees and hardware.measured_latency is None
+    assert hardware.array_cycles >= SHAPES["stac_c"].input_path_macs / 128
+
+
+def test_without_rtl_says_so(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["bench", "traffic20", "--quick", "--no-rtl", "-o", str(tmp_path / "no")])
+    assert done.exit_code == 0, done.stderr
+    latency = predict_cycles(SHAPES["traffic20"]).cycles.step_latency_cycles
+    assert f" {latency}* " in done.stdout
+    assert "* predicted only, not asked for (--no-rtl): traffic20" in done.stderr
+    assert not (tmp_path / "no").exists()
+
+
+def test_difference_fails(builds: Path, found: BenchResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware = measure_cycles(SHAPES["traffic20"], builds / "traffic20", 4)
+    assert hardware.agrees
+    assert not hardware.replace(words_different=1).agrees
+    assert not hardware.replace(steps_off_cycle=1).agrees
+    assert not hardware.replace(measured_latency=60).agrees
+    monkeypatch.setattr(
+        "rtlstm.bench.run.measure_cycles", lambda *_: hardware.replace(measured_interval=None)
+    )
+    done = CliRunner().invoke(app, ["bench", "traffic20", "--quick", "-o", str(builds)])
+    assert done.exit_code == 1
+    assert "FAILED" in done.stdout
+    assert "! traffic20: 0 of" in done.stderr and "interval not constant measured" in done.stderr
+
+
+def test_post_route_clock(tmp_path: Path) -> None:
+    assert post_route(tmp_path) is None
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"name": "x"}))
+    assert post_route(tmp_path) is None
+    implementation = {"device": "lfe5u-85f", "speed_grade": "8", "fmax_median_mhz": 201.5}
+    report.write_text(json.dumps({"implementation": implementation}))
+    clock = post_route(tmp_path)
+    assert clock is not None
+    assert clock.label == "201.5 MHz post-route, lfe5u-85f grade 8"
+    assert post_route(tmp_path, ("lfe5u-85f",)) == clock
+    assert post_route(tmp_path, ("up5k",)) is None
+    report.write_text(json.dumps({"implementation": implementation | {"fmax_median_mhz": None}}))
+    assert post_route(tmp_path) is None
+
+
+def test_build_that_is_there_is_used(builds: Path, found: BenchResult) -> None:
+    report = builds / "traffic20" / "report.json"
+    fields = json.loads(report.read_text())
+    report.write_text(
+        json.dumps(fields | {"implementation": {"device": "lfe5u-85f", "fmax_median_mhz": 200}})
+    )
+    done = CliRunner().invoke(app, ["bench", "traffic20", "--quick", "-o", str(builds), "--json"])
+    assert done.exit_code == 0, done.stderr
+    (shape,) = json.loads(done.stdout)["shapes"]
+    assert shape["clock"] == {"mhz": 200.0, "source": "post-route", "device": "lfe5u-85f"}
+    assert shape["latency_us"] == pytest.approx(shape["hardware"]["predicted_latency"] / 200)
+
+
+def test_schema_names_what_users_read() -> None:
+    fields = BenchResult.model_json_schema()["properties"]
+    assert {"machine", "shapes", "golden", "targets", "passed", "schema_version"} <= set(fields)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["mnist"], ["traffic20", "--clock", "0"], ["traffic20", "--save", "/nowhere/x.json"]]
+)
+def test_wrong_arguments_end_with_2(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["bench", *arguments])
+    assert done.exit_code == 2
+    assert done.stderr.count("error: ") == 1

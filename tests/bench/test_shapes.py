@@ -1,0 +1,85 @@
+"""The shapes, against the sizes that are published for them, and the anchors."""
+
+import numpy as np
+import pytest
+
+from rtlstm.bench.anchors import ANCHORS
+from rtlstm.bench.shapes import SHAPES, find_shapes
+from rtlstm.spec.errors import ConfigurationError
+
+PUBLISHED = {
+    # Multiplications of a step, of them on the input path; whether both count dense layers; weights.
+    "traffic20": (1_680, 80, False, 1.8e3),
+    "toptag": (2_080, 480, False, 3.6e3),
+    "mnist32": (7_680, 3_584, False, 8.1e3),
+    "vad128": (131_072, 65_536, False, 131e3),
+    "quickdraw": (67_072, 1_536, False, 102e3),
+    "stac_a": (160_100, 80_000, True, 161e3),
+    "stac_b": (1_000_200, 520_000, True, 1.00e6),
+    "stac_c": (30.0e6, 14.0e6, True, 30.0e6),
+    "vollo_ex3": (921_600, 393_216, True, 923e3),
+    "deepbench256": (524_288, 262_144, False, 525e3),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_sizes_are_the_published_ones(name: str) -> None:
+    shape = SHAPES[name]
+    macs, on_path, with_dense, weights = PUBLISHED[name]
+    found = shape.lstm_macs + (shape.dense_macs if with_dense else 0)
+    assert found == pytest.approx(macs, rel=1e-3 if name == "stac_c" else 0)
+    assert shape.input_path_macs == pytest.approx(on_path, rel=1e-3)
+    assert shape.weight_count == pytest.approx(weights, rel=0.02)
+
+
+def test_all_shapes_are_there() -> None:
+    assert set(SHAPES) == set(PUBLISHED)
+    assert [shape.name for shape in SHAPES.values() if shape.without_rtl] == ["stac_c"]
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "stac_c"])
+def test_network_has_the_sizes_that_the_shape_says(name: str) -> None:
+    shape = SHAPES[name]
+    network = shape.network()
+    assert network.weight_count == shape.weight_count
+    assert (network.inputs, network.outputs) == (shape.inputs, shape.outputs)
+
+
+def test_weights_are_the_same_every_time_and_within_their_bound() -> None:
+    shape = SHAPES["mnist32"]
+    first, second = shape.weights(), shape.weights()
+    for one, other in zip(first, second, strict=True):
+        for name, value in vars(one).items():
+            np.testing.assert_array_equal(value, vars(other)[name])
+    bound = 1 / np.sqrt(32)
+    w_hh = vars(first[0])["w_hh"]
+    assert np.abs(w_hh).max() <= bound
+    assert np.std(w_hh) == pytest.approx(bound / np.sqrt(3), rel=0.02)
+
+
+def test_shapes_by_name() -> None:
+    assert [shape.name for shape in find_shapes(["stac_a", "toptag", "stac_a"])] == ["stac_a", "toptag"]
+    assert find_shapes(None) == list(SHAPES.values())
+    with pytest.raises(ConfigurationError, match="a shape must be one of traffic20, .*, not 'mnist'"):
+        find_shapes(["mnist"])
+
+
+def test_anchors_are_sane() -> None:
+    for anchor in ANCHORS:
+        assert anchor.who and anchor.source and f"{anchor.highest_us:g}" in anchor.figure
+        assert (anchor.lowest_us or 0) <= anchor.highest_us
+        assert anchor.clock_mhz is None or 10 <= anchor.clock_mhz <= 5000
+        assert (anchor.shape is None) == bool(anchor.network)
+        assert anchor.shape is None or anchor.shape in SHAPES
+        if anchor.timed == "end to end":
+            # Half a microsecond is what a host's bus takes alone.
+            assert anchor.highest_us > 0.5
+    assert {"stac_a", "stac_b", "stac_c", "vad128"} <= {anchor.shape for anchor in ANCHORS}
+
+
+def test_anchors_agree_with_the_cycles_they_come_from() -> None:
+    times = {(anchor.shape, anchor.who.split(",")[0]): anchor.highest_us for anchor in ANCHORS}
+    assert times["mnist32", "Que"] == pytest.approx(328 / 200)
+    assert times["vad128", "VOLLO SDK 29"] == pytest.approx(97 / 320, abs=1e-3)
+    assert times["deepbench256", "Brainwave"] == pytest.approx(425 / 150, abs=0.05)
+    assert times["deepbench256", "Plasticine"] == pytest.approx(41.9 / 150, abs=1e-3)
