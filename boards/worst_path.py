@@ -15,7 +15,8 @@ _ADDED = re.compile(
     r"|INV_|VLO|VHI|DO[AB]?\d).*$"
 )
 _FLIP_FLOP = re.compile(r"_(TRELLIS_FF|SB_DFF\w*|FD1P3\w*|DFF\w*)_Q")
-_PACKED = re.compile(r"(\$[a-z]\w*)+$|_(LC|DFFLC|DSP|RAM)$")
+# Packing adds to names, too.
+_PACKED = re.compile(r"\$(DPRAM|RAMW|CCU2|ccu2|nextpnr|PACK|tr_io|sb_io|conn).*$|_(LC|DFFLC|DSP|RAM)$")
 _MEMORY = re.compile(r"DP16K|PDP|SP16K|RAM40|SDP[BX]|^DP[BX]|^SPX?9?$|pROM|SPRAM|PDPSC512|DPSC512")
 _TABLE = re.compile(r"DPR16|RAM16")
 _MULTIPLIER = re.compile(r"MULT|MAC16")

@@ -159,6 +159,8 @@ def test_report_names_ports():
         ("core.window$179.staging_TRELLIS_FF_Q_23", "window$179.staging"),
         ("core.bus_write_SB_LUT4_I1_I3_SB_LUT4_O_LC", "bus_write"),
         ("core.gate.product_MULT18X18_Z/MULT9_CORE_x0_z2", "gate.product"),
+        ("core.vectors.cells.0.56$DPRAM_COMB1", "vectors.cells"),
+        ("core.window$176.$signal", "window$176.$signal"),
         ("core.lane0.sum[4]", "lane0.sum"),
         ("core.lane0.value_do_more", "lane0.value_do_more"),
     ],
