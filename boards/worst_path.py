@@ -15,7 +15,8 @@ _ADDED = re.compile(
     r"|INV_|VLO|VHI|DO[AB]?\d).*$"
 )
 _FLIP_FLOP = re.compile(r"_(TRELLIS_FF|SB_DFF\w*|FD1P3\w*|DFF\w*)_Q")
-_PACKED = re.compile(r"(\$[a-z]\w*)+$|_(LC|DFFLC|DSP|RAM)$")
+# Packing adds to names, too.
+_PACKED = re.compile(r"\$(DPRAM|RAMW|CCU2|ccu2|nextpnr|PACK|tr_io|sb_io|conn).*$|_(LC|DFFLC|DSP|RAM)$")
 _MEMORY = re.compile(r"DP16K|PDP|SP16K|RAM40|SDP[BX]|^DP[BX]|^SPX?9?$|pROM|SPRAM|PDPSC512|DPSC512")
 _TABLE = re.compile(r"DPR16|RAM16")
 _MULTIPLIER = re.compile(r"MULT|MAC16")
@@ -35,6 +36,8 @@ class WorstPath(Record):
     routing_ns: float
     cells: int
     """Logic cells between start and end."""
+    multipliers: int
+    """Multipliers between start and end: they have no registers on this path."""
     through: tuple[str, ...]
     """Signals on the way that have names."""
     text: str
@@ -61,7 +64,9 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> W
     """
     routing = sum(step["delay"] for step in path if step["type"] == "routing")
     total = sum(step["delay"] for step in path)
-    cells = sum(step["type"] == "logic" for step in path)
+    crossed = [_kind(str(step["from"]["cell"]), kinds) for step in path if step["type"] == "logic"]
+    multipliers = len(_blocks(path, kinds))
+    cells = sum(not _MULTIPLIER.search(kind) for kind in crossed)
     first, last = path[0], path[-1]
     start_net = next((str(step["net"]) for step in path if step["type"] == "routing"), "")
     start, start_kind = _end(str(first["from"]["cell"]), kinds, start_net)
@@ -73,10 +78,12 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> W
     names = [signal_name(str(step["net"])) for step in path if step["type"] == "routing"]
     through = [name for name in dict.fromkeys(names) if name not in (start, end) and "$abc" not in name]
     share = round(100 * routing / total) if total else 0
+    way = f"{cells} logic cell{'s' if cells != 1 else ''}"
+    if multipliers:
+        way += f" and {multipliers} multiplier{'s' if multipliers > 1 else ''}"
     text = (
-        f"from {start_kind} {start} through {cells} logic cell{'s' if cells != 1 else ''} "
-        f"to {end_kind} {end}: {total:.2f} ns, of which {total - routing:.2f} in cells and "
-        f"{routing:.2f} ({share} %) in wires"
+        f"from {start_kind} {start} through {way} to {end_kind} {end}: "
+        f"{total:.2f} ns, of which {total - routing:.2f} in cells and {routing:.2f} ({share} %) in wires"
     )
     return WorstPath(
         start=start,
@@ -87,15 +94,28 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> W
         logic_ns=round(total - routing, 3),
         routing_ns=round(routing, 3),
         cells=cells,
+        multipliers=multipliers,
         through=tuple(through),
         text=text,
     )
 
 
+def _kind(cell: str, kinds: Mapping[str, str]) -> str:
+    """Return a cell's type in the netlist; packing adds to its name."""
+    whole = cell.partition("/")[0]
+    return kinds.get(whole) or kinds.get(_PACKED.sub("", whole), "")
+
+
+def _blocks(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> set[str]:
+    """Return the multipliers that a path passes; nexus's are of several cells each."""
+    ends = {str(path[0]["from"]["cell"]).partition("/")[0], str(path[-1]["to"]["cell"]).partition("/")[0]}
+    cells = {str(step["from"]["cell"]).partition("/")[0] for step in path if step["type"] == "logic"}
+    return {cell for cell in cells - ends if _MULTIPLIER.search(_kind(cell, kinds))}
+
+
 def _end(cell: str, kinds: Mapping[str, str], net: str) -> tuple[str, str]:
     """Name a path's start or end, and say what it is."""
-    whole = cell.partition("/")[0]
-    kind = kinds.get(whole) or kinds.get(_PACKED.sub("", whole), "")
+    kind = _kind(cell, kinds)
     if cell.startswith(PREFIX):
         return signal_name(cell), "port"
     if _MULTIPLIER.search(kind):

@@ -152,6 +152,20 @@ def test_report_is_put_into_words():
     )
 
 
+def test_multipliers_on_the_way_are_told():
+    table, block, end = "core.table_TRELLIS_FF_Q", "core.product_MULT18X18D_P0", "core.sum_TRELLIS_FF_Q"
+    path = (
+        step("clk-to-q", 0.5, table, table),
+        step("routing", 1, table, block, "core.table"),
+        step("logic", 3, block, block),
+        step("routing", 1, block, end, "core.product"),
+        step("setup", 0, end, end),
+    )
+    worst = read_report(report(*path), {block: "MULT18X18D"}, seed=1, seconds=0, stored=False).worst_path
+    assert (worst.cells, worst.multipliers) == (0, 1)
+    assert "through 0 logic cells and 1 multiplier to register sum" in worst.text
+
+
 def test_report_names_ports():
     source, end = "port_rst_SB_DFF_Q_DFFLC", "core.state_SB_DFFSR_Q_DFFLC"
     path = (step("clk-to-q", 1, source, source), step("routing", 1, source, end, "core.rst"))
@@ -171,6 +185,8 @@ def test_report_names_ports():
         ("core.window$179.staging_TRELLIS_FF_Q_23", "window$179.staging"),
         ("core.bus_write_SB_LUT4_I1_I3_SB_LUT4_O_LC", "bus_write"),
         ("core.gate.product_MULT18X18_Z/MULT9_CORE_x0_z2", "gate.product"),
+        ("core.vectors.cells.0.56$DPRAM_COMB1", "vectors.cells"),
+        ("core.window$176.$signal", "window$176.$signal"),
         ("core.lane0.sum[4]", "lane0.sum"),
         ("core.lane0.value_do_more", "lane0.value_do_more"),
     ],

@@ -31,6 +31,7 @@ PATH = WorstPath(
     logic_ns=1,
     routing_ns=3,
     cells=2,
+    multipliers=0,
     through=(),
     text="from register a <...> to block RAM b",
 )
