@@ -1,5 +1,7 @@
 """The core: all parts of the datapath, wired together."""
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.data import View
@@ -28,6 +30,16 @@ BUS_PORTS = (
     "bus_read_data",
     "bus_read_valid",
 )
+
+
+@dataclass
+class _Access:
+    """A row of a memory behind the window."""
+
+    row: Signal
+    bank: Signal
+    write: Signal
+    write_data: Signal
 
 
 class Core(wiring.Component):
@@ -79,6 +91,7 @@ class Core(wiring.Component):
         m.submodules.window = self._window = Window(manifest)
 
         self._opened = Signal()
+        self._access = self._late(m, self._window)
         self._result = self._gate_units[0].result
         self._values = Cat(unit.value for unit in self._gate_units)
         tokens = DelayLine(
@@ -92,6 +105,18 @@ class Core(wiring.Component):
         self._memory_window(m)
         return m
 
+    def _late(self, m: Module, window: Window) -> _Access:
+        """Register what the window gives: it is far from most memories."""
+        access = _Access(
+            row=Signal.like(window.row, reset_less=True, name="row"),
+            bank=Signal.like(window.bank, reset_less=True, name="bank"),
+            write=Signal.like(window.write, name="write"),
+            write_data=Signal.like(window.write_data, reset_less=True, name="write_data"),
+        )
+        for name, register in vars(access).items():
+            m.d.sync += register.eq(getattr(window, name))
+        return access
+
     def _vectors(self, m: Module) -> Signal:
         """Read the vector that the issued word multiplies; write new h and dense results."""
         manifest, sequencer = self._manifest, self._sequencer
@@ -100,9 +125,9 @@ class Core(wiring.Component):
         read, write = storage(
             m, "vectors", layout.width, layout.rows, granularity=units * bits, style=small(layout.rows)
         )
-        result, window = self._result, self._window
+        result, access = self._result, self._access
         stores = result.valid & result.store
-        loads = window.write[Region.VECTORS]
+        loads = access.write[Region.VECTORS]
         slots = range(macs // units)
         chosen = [result.slot == index for index in slots]
         values = Signal(units * bits)
@@ -110,10 +135,10 @@ class Core(wiring.Component):
             self._input.row.eq(sequencer.vector_row),
             read.addr.eq(sequencer.vector_row),
             values.eq(self._values & Cat(bit.replicate(bits) for bit in result.mask)),
-            write.addr.eq(Mux(loads, window.row, result.row)),
+            write.addr.eq(Mux(loads, access.row, result.row)),
             # A word's first values clear the rest of it, so that no position stays undefined.
             write.en.eq(Cat(loads | stores & (chosen[0] | chosen[i]) for i in slots)),
-            write.data.eq(Mux(loads, window.write_data, Cat(Mux(chosen[i], values, 0) for i in slots))),
+            write.data.eq(Mux(loads, access.write_data, Cat(Mux(chosen[i], values, 0) for i in slots))),
         ]
         self._vector_entry = read.data
         flags = Signal(3, reset_less=True)
@@ -128,17 +153,17 @@ class Core(wiring.Component):
 
     def _feed_array(self, m: Module, vector: Signal, token: View) -> None:
         """Give the array what it multiplies, and the window's writes."""
-        array, window = self._array, self._window
+        array, access = self._array, self._access
         m.d.comb += [
             array.address.eq(self._sequencer.weight_row),
             array.vector.eq(vector),
             array.add.eq(token.valid),
             array.first.eq(token.first),
             array.last.eq(token.last),
-            array.write.eq(window.write[Region.WEIGHTS]),
-            array.bank.eq(window.bank),
-            array.row.eq(window.row),
-            array.write_data.eq(window.write_data),
+            array.write.eq(access.write[Region.WEIGHTS]),
+            array.bank.eq(access.bank),
+            array.row.eq(access.row),
+            array.write_data.eq(access.write_data),
         ]
 
     def _drain_array(self, m: Module) -> None:
@@ -180,6 +205,7 @@ class Core(wiring.Component):
     def _control(self, m: Module) -> None:
         """Wire sequencer, ports, window and counters."""
         sequencer, window, source = self._sequencer, self._window, self._input
+        access = self._access
         result = self._result
         last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
         # From the bus to every address register is far: the window opens one cycle later. While
@@ -209,7 +235,7 @@ class Core(wiring.Component):
             sequencer.result_word.eq(result.valid & result.store & (result.slot == last_slot)),
             sequencer.window.eq(self._opened),
             sequencer.window_wanted.eq(window.active | self._opened),
-            sequencer.window_row.eq(window.row),
+            sequencer.window_row.eq(access.row),
             sequencer.reset_stream.eq(window.reset_stream),
             sequencer.state_written.eq(window.state_written),
             sequencer.weights_written.eq(window.weights_written),
@@ -224,23 +250,23 @@ class Core(wiring.Component):
 
     def _memory_window(self, m: Module) -> None:
         """Connect the window to every memory."""
-        window, drain = self._window, self._drain
+        window, access, drain = self._window, self._access, self._drain
         opened = self._opened
-        m.d.comb += [drain.window.eq(opened), drain.window_row.eq(window.row)]
+        m.d.comb += [drain.window.eq(opened), drain.window_row.eq(access.row)]
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
         words: dict[Region, list[Value]] = {region: [] for region in banked}
         for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
-            selected = window.bank == index if len(self._gate_units) > 1 else Const(1)
+            selected = access.bank == index if len(self._gate_units) > 1 else Const(1)
             m.d.comb += [
-                unit.window_row.eq(window.row),
-                unit.write_shifts.eq(window.write[Region.SHIFTS] & selected),
-                unit.write_partials.eq(window.write[Region.PARTIALS] & selected),
-                unit.write_data.eq(window.write_data),
+                unit.window_row.eq(access.row),
+                unit.write_shifts.eq(access.write[Region.SHIFTS] & selected),
+                unit.write_partials.eq(access.write[Region.PARTIALS] & selected),
+                unit.write_data.eq(access.write_data),
                 gates.window.eq(opened),
-                gates.window_row.eq(window.row),
-                gates.write.eq(window.write),
-                gates.write[Region.CELLS].eq(window.write[Region.CELLS] & selected),
-                gates.write_data.eq(window.write_data),
+                gates.window_row.eq(access.row),
+                gates.write.eq(access.write),
+                gates.write[Region.CELLS].eq(access.write[Region.CELLS] & selected),
+                gates.write_data.eq(access.write_data),
             ]
             for region, word in zip(banked, (unit.partials, unit.shifts, gates.entries.cells), strict=True):
                 words[region].append(Mux(selected, word, 0))

@@ -11,7 +11,7 @@ from rtlstm.spec.registers import IDENTITY, Command, Region, Register
 
 __all__ = ["Window"]
 
-READ_WAIT = 10
+READ_WAIT = 12
 """Cycles from opening the window to its row's data standing at every read port near the window."""
 
 
@@ -88,20 +88,20 @@ class Window(wiring.Component):
         address = self.bus_address
         to_window = (address == Register.DATA) | (address == Register.COMMAND) & self.bus_write
         longest = READ_WAIT + array_round_trip(self._manifest)
-        reading, wait = Signal(), Signal(range(longest + 1))
+        writes, reading, wait = Signal(), Signal(), Signal(range(longest + 1))
         m.d.comb += [
             self.active.eq(reading | (self.bus_valid & to_window)),
             self.opens.eq(reading | (self.bus_valid & (address == Register.DATA))),
             # After a row was written, other requests wait for the cycle in which that shows.
             self.bus_ready.eq(
-                ~reading & (~to_window | self.granted) & ((address == Register.DATA) | ~self.write.any())
+                ~reading & (~to_window | self.granted) & ((address == Register.DATA) | ~writes)
             ),
         ]
         accepted = self.bus_valid & self.bus_ready
         last_word = word == words
-        m.d.sync += [self.write.eq(0), self.bus_read_valid.eq(0)]
+        m.d.sync += [self.write.eq(0), writes.eq(0), self.bus_read_valid.eq(0)]
         # A write reaches its memory in the cycle after it was accepted; only then the row moves.
-        with m.If(self.write.any()):
+        with m.If(writes):
             m.d.sync += row.eq(row + 1)
         with m.If(accepted & self.bus_write):
             self._write_register(m, region, bank, row, word)
@@ -111,7 +111,7 @@ class Window(wiring.Component):
                     word.eq(Mux(last_word, 0, word + 1)),
                 ]
                 with m.If(last_word):
-                    m.d.sync += self.write.eq(Const(1, len(Region)) << region)
+                    m.d.sync += [self.write.eq(Const(1, len(Region)) << region), writes.eq(1)]
         with m.If(accepted & ~self.bus_write):
             m.d.sync += [
                 self.bus_read_valid.eq(address != Register.DATA),
