@@ -217,11 +217,13 @@ class Core(wiring.Component):
         ]
         # The cycle of a step's last input beat follows the step to its last output beat.
         reading, emitting = Signal(32, reset_less=True), Signal(32, reset_less=True)
-        since = Mux(sequencer.from_input, source.since, reading)
+        with m.If(sequencer.emits):
+            m.d.sync += emitting.eq(reading)
         with m.If(sequencer.input_taken):
             m.d.sync += reading.eq(source.since)
-        with m.If(sequencer.emits):
-            m.d.sync += emitting.eq(since)
+            with m.If(sequencer.output):
+                # Its first words were issued before the last beat came.
+                m.d.sync += emitting.eq(source.since)
         m.d.comb += [
             sequencer.input_valid.eq(source.full),
             sequencer.input_words.eq(source.words),

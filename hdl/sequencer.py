@@ -32,8 +32,8 @@ class Sequencer(wiring.Component):
         The next input is complete; how many of its words are; its stream; its half of the buffer.
     input_taken : Out(1)
         The operation that reads the input has been issued.
-    room : In(1), emits : Out(1)
-        The output has room for a whole step; a step that will need it begins.
+    room : In(1), emits, output : Out(1)
+        The output has room for a whole step; an operation that will need it begins, or is issued.
     result_last, result_word : In(1)
         An operation's last result is being written, or one that completes a word of the vector
         memory.
@@ -68,6 +68,7 @@ class Sequencer(wiring.Component):
                 "input_taken": Out(1),
                 "room": In(1),
                 "emits": Out(1),
+                "output": Out(1),
                 "result_last": In(1),
                 "result_word": In(1),
                 "window": In(1),
@@ -186,6 +187,7 @@ class Sequencer(wiring.Component):
             self.from_input.eq(fields["from_input"]),
             self.relu.eq(fields["relu"]),
             self.blank.eq(self._blank),
+            self.output.eq(fields["emit"]),
             self.emits.eq(self._valid & self._begin & fields["emit"]),
             self.input_taken.eq(self._advance & fields["from_input"]),
         ]
