@@ -25,8 +25,7 @@ _LOG = "synthesis.log"
 
 _COMMANDS: dict[Architecture, tuple[str, str, str]] = {
     "ecp5": ("synth_ecp5", "", "-nodsp"),
-    # Not -dsp: it takes the registers out of multiplier blocks that are instances (Yosys issue 2922).
-    "ice40": ("synth_ice40", "", ""),
+    "ice40": ("synth_ice40 -dsp", "", ""),
     "nexus": ("synth_nexus", "-noiopad", "-nodsp"),
     "gowin": ("synth_gowin", "-noiopads", "-nodsp"),
     "xilinx": ("synth_xilinx -family xc7 -flatten", "-noiopad -noclkbuf", "-nodsp"),
@@ -76,16 +75,20 @@ class Synthesis(BaseModel):
     """Taken from the cache."""
 
 
-def script(device: Device, top: str, multipliers: bool = True) -> str:
+def script(device: Device, top: str, multipliers: bool = True, instances: bool = True) -> str:
     """Return Yosys's commands: the core by itself, counted, then the frame around it.
 
     The frame is synthesised with the core as a black box, so that nothing of the core changes.
+    ``instances`` says whether the core's multipliers are instances of the device's own. On iCE40
+    Yosys must then look for no others: it would take the registers out of those.
     """
     command, no_pads, no_multipliers = _COMMANDS[device.architecture]
     macro = ""
     if not multipliers or not device.multipliers:
-        command = f"{command} {no_multipliers}".strip()
+        command = f"{command} {no_multipliers}".replace("-dsp", "").strip()
         macro = "-D RTLSTM_NO_MULTIPLIERS "
+    elif instances:
+        command = command.replace("-dsp", "").strip()
     lines = [
         f"read_verilog {macro}core.v",
         f"{command} {no_pads} -top {top}",
@@ -140,7 +143,7 @@ def synthesise(
         "core.v": verilog,
         "harness.v": harness(top, ports),
         "shell.v": black_box(top, ports),
-        "synthesis.ys": script(device, top, multipliers),
+        "synthesis.ys": script(device, top, multipliers, "SB_MAC16" in verilog),
         **(_NEXUS if device.architecture == "nexus" else {}),
         **({"carries": CUT} if device.architecture == "ecp5" else {}),
     }

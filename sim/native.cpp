@@ -35,6 +35,7 @@ enum Status {
     kUnstable = 6,
     kUndue = 7,
     kPadding = 8,
+    kEnded = 13,
 };
 
 // Verilator makes ports of up to 64 bits integers and wider ones arrays of 32-bit words.
@@ -160,7 +161,7 @@ public:
     int run(int64_t cycles) {
         int status = kMore;
         for (int64_t i = 0; i < cycles && status == kMore; ++i) status = exchangeCycle();
-        return status;
+        return context_.gotFinish() ? kEnded : status;
     }
 
     int64_t cycle() const { return cycle_; }
@@ -191,6 +192,7 @@ private:
 
     // Offers a request; returns settled in the cycle that accepts it, before the edge.
     int request(uint32_t address, bool write, uint32_t data) {
+        if (context_.gotFinish()) return kEnded;
         while (random_.happens(stallIn_)) tick();
         core_->bus_address = address;
         core_->bus_write = write;

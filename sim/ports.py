@@ -112,6 +112,7 @@ _FAULTS = {
     10: "y_data, y_stream or y_last has X or Z bits",
     11: "bus_ready or bus_read_valid is X or Z",
     12: "the bus read gives X or Z bits (memory that was never written, or a fault)",
+    13: "the Verilog ended the simulation by itself; what it printed says why",
 }
 
 

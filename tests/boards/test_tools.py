@@ -80,8 +80,10 @@ def test_scripts():
     ecp5 = script(DEVICES["lfe5u-85f"], "top")
     assert "synth_ecp5  -top top\n" in ecp5 and "write_json" in ecp5
     assert "synth_ice40 -top" in script(DEVICES["hx8k"], "top").replace("  ", " ")
-    # With it Yosys would take the registers out of multiplier blocks.
+    # It would take the registers out of multiplier blocks that are instances.
     assert "-dsp" not in script(DEVICES["up5k"], "top")
+    assert "synth_ice40 -dsp" in script(DEVICES["up5k"], "top", instances=False)
+    assert "-dsp" not in script(DEVICES["hx8k"], "top", instances=False)
     for name, multipliers in (("up5k", False), ("hx8k", True), ("lfe5u-85f", False)):
         assert "-D RTLSTM_NO_MULTIPLIERS" in script(DEVICES[name], "top", multipliers=multipliers)
     assert "synth_ecp5 -nodsp" in script(DEVICES["lfe5u-85f"], "top", multipliers=False)

@@ -121,3 +121,19 @@ def test_broken_verilog_shows_verilators_words(dummy) -> None:
     dummy.verilog.write_text("module narrow(input clk) endmodule")
     with pytest.raises(ToolError, match=r"(?s)compiling \w+ for simulation failed.*%Error"):
         build_native(dummy.verilog, dummy.shape)
+
+
+def test_verilog_that_ends_the_simulation(wide_dummy) -> None:
+    """So do the models of hard cells when they are asked for what they do not know."""
+    text = wide_dummy.verilog.read_text()
+    end = text.rindex("endmodule")
+    wide_dummy.verilog.write_text(
+        f"{text[:end]}always @(posedge clk) if (!rst && flags[6]) $finish;\n{text[end:]}"
+    )
+    model = NativeModel(build_native(wide_dummy.verilog, wide_dummy.shape), wide_dummy.shape)
+    model.write(5, np.array([1 << 6]))
+    with pytest.raises(DeviceError, match="ended the simulation by itself"):
+        model.exchange(*wide_dummy.stimulus(1))
+    with pytest.raises(DeviceError, match="ended the simulation by itself"):
+        model.read(0, 1)
+    model.close()
