@@ -167,10 +167,12 @@ def run_logged(
                 process.wait()
             if own.exists() and own != log:
                 shutil.copyfile(own, log)
+            if not printed.stat().st_size:
+                printed.unlink()
     seconds = time.monotonic() - began
     if process.returncode:
         raise ToolError(f"{what} failed: {_reason(process.returncode, log, printed)}")
-    printed.unlink()
+    printed.unlink(missing_ok=True)
     return seconds
 
 
@@ -192,4 +194,5 @@ def _reason(code: int, log: Path, printed: Path) -> str:
         if errors:
             return f"{errors[0].strip().rstrip('.')}; see {path}"
     where = log if log.exists() and log.stat().st_size else printed
-    return f"it ended with {code}; see {where}"
+    how = f"signal {-code} ended it" if code < 0 else f"it ended with {code}"
+    return f"{how}; see {where}" if where.exists() else how

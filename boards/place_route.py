@@ -21,12 +21,9 @@ __all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_rep
 
 _REPORT, _PINS = "report.json", "pins.txt"
 
-_OPTIONS: dict[Architecture, tuple[str, ...]] = {
-    "ecp5": (),
-    "ice40": (),
-    "nexus": (),
-    "gowin": (),
-}
+_ROUTER: dict[Architecture, str] = {"ecp5": "router1", "ice40": "router1"}
+_PLACER: dict[Architecture, str] = {"ecp5": "heap", "ice40": "heap"}
+"""What is used if the user does not choose; elsewhere nextpnr's own choice."""
 
 _STAGES = (
     ("Packing", "Assigned", "Annotating"),
@@ -53,11 +50,17 @@ class Routed(Record):
     """Taken from the cache."""
 
 
-def nextpnr_options(chosen: Chosen, target_mhz: float, router: str | None) -> list[str]:
+def nextpnr_options(
+    chosen: Chosen, target_mhz: float, router: str | None = None, placer: str | None = None
+) -> list[str]:
     """Return nextpnr's options for a device and a target clock, without files and seed."""
-    options = [*chosen.options, *_OPTIONS.get(chosen.device.architecture, ())]
+    options = list(chosen.options)
+    router = router or _ROUTER.get(chosen.device.architecture)
+    placer = placer or _PLACER.get(chosen.device.architecture)
     if chosen.pins:
         options += ["--vopt", f"cst={_PINS}"] if chosen.device.architecture == "gowin" else ["--pdc", _PINS]
+    if placer is not None:
+        options += ["--placer", placer]
     if router is not None:
         options += ["--router", router]
     return [*options, "--freq", f"{target_mhz:g}", "--timing-allow-fail"]
@@ -80,6 +83,7 @@ def place_and_route(
     seed: int,
     target_mhz: float,
     router: str | None = None,
+    placer: str | None = None,
     report: Report | None = None,
     stop: Event | None = None,
 ) -> Routed:
@@ -97,7 +101,7 @@ def place_and_route(
     ToolError
         If nextpnr fails otherwise.
     """
-    options = nextpnr_options(chosen, target_mhz, router)
+    options = nextpnr_options(chosen, target_mhz, router, placer)
     what = f"place and route, seed {seed}"
     pins = _pin_file(chosen) if chosen.pins else ""
     key = digest(synthesis.key, tool.version, pins, str(seed), *options)

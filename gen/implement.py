@@ -19,11 +19,12 @@ from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["DEFAULT_SEEDS", "Router", "default_jobs", "implement"]
+__all__ = ["DEFAULT_SEEDS", "Placer", "Router", "default_jobs", "implement"]
 
 DEFAULT_SEEDS = 3
 
 Router = Literal["router1", "router2"]
+Placer = Literal["heap", "static"]
 
 
 def default_jobs() -> int:
@@ -38,6 +39,7 @@ def implement(
     clock_mhz: float | None = None,
     seeds: int = DEFAULT_SEEDS,
     router: Router | None = None,
+    placer: Placer | None = None,
     multipliers: bool = True,
     jobs: int | None = None,
     progress: Progress | None = None,
@@ -53,6 +55,8 @@ def implement(
         How many times to place and route, with seeds 1, 2, ...
     router
         nextpnr's router; by default the architecture's.
+    placer
+        nextpnr's placer; by default the architecture's.
     multipliers
         Whether to use the device's multiplier blocks; else multipliers are made of logic.
     jobs
@@ -100,6 +104,7 @@ def implement(
                 seed=seed,
                 target_mhz=target,
                 router=router,
+                placer=placer,
                 report=progress,
                 stop=stop,
             )
@@ -116,7 +121,7 @@ def implement(
         harness=synthesis.harness,
         synthesis_seconds=synthesis.seconds,
         target_mhz=target if routed else None,
-        options=tuple(nextpnr_options(chosen, target, router)) if routed else (),
+        options=tuple(nextpnr_options(chosen, target, router, placer)) if routed else (),
     )
     _write(folder, report.with_implementation(found))
     return found

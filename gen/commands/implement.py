@@ -8,7 +8,7 @@ from rtlstm.gen.commands.options import BuildArgument, DebugOption, JsonOption
 from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
-    from rtlstm.gen.implement import Router
+    from rtlstm.gen.implement import Placer, Router
     from rtlstm.gen.implementation import Implementation
 
 __all__ = ["implement"]
@@ -33,6 +33,9 @@ def implement(
     router: Annotated[
         str | None, typer.Option(help="router1 or router2; by default the better one for the device.")
     ] = None,
+    placer: Annotated[
+        str | None, typer.Option(help="heap or static; by default the better one for the device.")
+    ] = None,
     dsp: Annotated[bool, typer.Option(help="Use multiplier blocks, or make multipliers of logic.")] = True,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Seeds to run at once; by default all cores but one.")
@@ -54,6 +57,7 @@ def implement(
                 clock_mhz=clock,
                 seeds=seeds or DEFAULT_SEEDS,
                 router=_router(router),
+                placer=_placer(placer),
                 multipliers=dsp,
                 jobs=jobs,
                 progress=progress,
@@ -78,6 +82,18 @@ def _router(text: str | None) -> "Router | None":
     if text == "router2":
         return "router2"
     raise ConfigurationError(f"the router must be router1 or router2, not {text!r}")
+
+
+def _placer(text: str | None) -> "Placer | None":
+    from rtlstm.spec.errors import ConfigurationError
+
+    if text is None:
+        return None
+    if text == "heap":
+        return "heap"
+    if text == "static":
+        return "static"
+    raise ConfigurationError(f"the placer must be heap or static, not {text!r}")
 
 
 def _show(session: Session, found: "Implementation") -> None:

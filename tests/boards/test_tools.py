@@ -92,11 +92,14 @@ def test_scripts():
 
 
 def test_options():
-    options = nextpnr_options(find_device("lfe5u-85f-8"), 217.5, None)
+    options = nextpnr_options(find_device("lfe5u-85f-8"), 217.5)
     assert options[-3:] == ["--freq", "217.5", "--timing-allow-fail"]
-    assert "--router" in nextpnr_options(find_device("up5k"), 30, "router1")
-    assert "cst=pins.txt" in nextpnr_options(find_device("gw1nr-9"), 30, None)
-    assert "--pdc" in nextpnr_options(find_device("lifcl-17"), 30, None)
+    assert options[options.index("--router") + 1] == "router1"
+    options = nextpnr_options(find_device("up5k"), 30, "router2", "static")
+    assert options[options.index("--router") + 1] == "router2"
+    assert options[options.index("--placer") + 1] == "static"
+    assert "cst=pins.txt" in nextpnr_options(find_device("gw1nr-9"), 30)
+    assert "--pdc" in nextpnr_options(find_device("lifcl-17"), 30)
 
 
 LOG = """
@@ -212,6 +215,9 @@ def test_failed_tool_is_one_sentence_and_a_log(tmp_path: Path):
         ToolError, match=rf"^trying failed: it ended with 4; see {other.with_suffix('.txt')}$"
     ):
         run_logged(shell("echo odd; exit 4"), [], folder=work, log=other, what="trying")
+    with pytest.raises(ToolError, match="^trying failed: signal 15 ended it$"):
+        run_logged(shell("kill $$"), [], folder=work, log=log.with_name("c.log"), what="trying")
+    assert not log.with_name("c.txt").exists()
     with pytest.raises(ToolError, match="trying failed: /no/tool cannot be started"):
         run_logged(Tool("t", ("/no/tool",), "1"), [], folder=work, log=log, what="trying")
 
