@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.pipeline import delay, multiply, small, storage
+from rtlstm.hdl.pipeline import clocked, delay, multiply, storage
 from rtlstm.spec.activation import ActivationTable
-from rtlstm.spec.parameters import MultiplierKind
+from rtlstm.spec.parameters import MultiplierKind, TableKind
 
 __all__ = ["Activation"]
 
@@ -14,8 +14,8 @@ __all__ = ["Activation"]
 class Activation(wiring.Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
-    Latency ``stages`` cycles: 3 (table read, product, sum), or 1 or 2 for a direct table, whose
-    entries are the results. One result per cycle. Within 1 unit in the last
+    Latency: ``table_stages`` cycles, 2 if the table is a block RAM with output register, and two
+    more (product, sum) unless it is a direct one, whose entries are the results. One result per cycle. Within 1 unit in the last
     place of the correctly rounded function. tanh gives the magnitude; its sign is the input's.
 
     Members
@@ -27,14 +27,21 @@ class Activation(wiring.Component):
     value : Out(output.bits - 1)
         Never negative.
     entry : Out
-        The table's word one cycle after its row was in ``negative`` and ``magnitude``.
+        The table's word ``table_stages`` cycles after its row was in ``negative`` and ``magnitude``.
     write : In(1)
         Store ``write_data`` in row ``write_row``.
     """
 
-    def __init__(self, table: ActivationTable, stages: int = 3, kind: MultiplierKind = "dsp") -> None:
+    def __init__(
+        self,
+        table: ActivationTable,
+        tables: TableKind = "interpolated",
+        table_stages: int = 1,
+        kind: MultiplierKind = "dsp",
+    ) -> None:
         self._table = table
-        self._stages = stages
+        self._direct = tables == "direct"
+        self._stages = table_stages
         self._kind = kind
         self._width = table.base_bits + table.slope_bits
         super().__init__(
@@ -52,7 +59,7 @@ class Activation(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         table = self._table
-        read, write = storage(m, "table", self._width, table.rows, style=small(table.rows))
+        read, write = clocked(m, "table", self._width, table.rows, self._stages)
         segment = self.magnitude[table.low_bits :]
         m.d.comb += [
             read.addr.eq(Cat(segment, self.negative) if table.halves == 2 else segment),
@@ -62,13 +69,13 @@ class Activation(wiring.Component):
             self.entry.eq(read.data),
         ]
         base = read.data[: table.base_bits]
-        if self._stages < 3:
-            m.d.comb += self.value.eq(delay(m, base, self._stages - 1))
+        if self._direct:
+            m.d.comb += self.value.eq(base)
             return m
         slope = read.data[table.base_bits :].as_signed()
         rise = Const(0, 1)
         if table.low_bits:
-            low = delay(m, self.magnitude[: table.low_bits], 1)
+            low = delay(m, self.magnitude[: table.low_bits], self._stages)
             rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), 1, self._kind, name="rise")
         total = Signal(signed(max(table.base_bits, len(rise)) + 2))
         m.d.comb += total.eq(delay(m, base, 1) + rise)

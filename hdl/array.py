@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.lane import lane_instance
 from rtlstm.hdl.layouts import row_bits
+from rtlstm.hdl.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
@@ -14,7 +15,7 @@ __all__ = ["Array", "any_of", "array_round_trip"]
 
 def array_round_trip(manifest: Manifest) -> int:
     """Cycles from an address at the first block to the farthest block's word at ``weights``."""
-    return 2 * manifest.parameters.blocks + manifest.parameters.OPERANDS
+    return 2 * manifest.parameters.blocks + manifest.parameters.pipeline.operand + 1
 
 
 class Array(wiring.Component):
@@ -84,15 +85,22 @@ class Array(wiring.Component):
     def _block(self, m: Module, given: dict[str, Value], block: int, held: list[Value]) -> Value:
         """Add a block's lanes; return the word of the selected one."""
         size = 4 * self._manifest.parameters.gate_units
+        row, write_data = (delay(m, given[name], 1) for name in ("row", "write_data"))
         words: list[Value] = []
         for index in range(block * size, block * size + size):
             lane = lane_instance(m, self._manifest, f"lane{index}")
-            selected = given["bank"] == index
-            m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add")]
-            m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("first", "last", "write_data")]
-            m.d.comb += [lane.write_row.eq(given["row"]), lane.write.eq(given["write"] & selected)]
+            selected = Signal(reset_less=True, name=f"selected{index}")
+            write = Signal(name=f"write{index}")
+            m.d.sync += [
+                selected.eq(given["bank"] == index),
+                write.eq(given["write"] & (given["bank"] == index)),
+            ]
+            m.d.comb += [
+                getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add", "first", "last")
+            ]
+            m.d.comb += [lane.write_row.eq(row), lane.write_data.eq(write_data), lane.write.eq(write)]
             held.append(lane.held)
-            words.append(Mux(selected, lane.weights, 0))
+            words.append(Mux(selected, delay(m, lane.weights, 1), 0))
         return any_of(words)
 
     def _read_back(self, m: Module, entries: list[Value]) -> None:

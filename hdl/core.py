@@ -11,7 +11,7 @@ from rtlstm.hdl.array import Array, any_of
 from rtlstm.hdl.drain import Drain
 from rtlstm.hdl.gate_unit import GateUnit
 from rtlstm.hdl.layouts import DelayLine, stream_bits, token_layout
-from rtlstm.hdl.pipeline import small, storage
+from rtlstm.hdl.pipeline import clocked, delay
 from rtlstm.hdl.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.preactivation import Preactivation
 from rtlstm.hdl.sequencer import Sequencer
@@ -91,30 +91,31 @@ class Core(wiring.Component):
         m.submodules.window = self._window = Window(manifest)
 
         self._opened = Signal()
-        self._access = self._late(m, self._window)
+        self._access = self._late(m, self._window, "near")
+        self._far = self._late(m, self._access, "far")
         self._result = self._gate_units[0].result
         self._values = Cat(unit.value for unit in self._gate_units)
         tokens = DelayLine(
             m, token_layout(manifest), self._sequencer.token, "token", manifest.parameters.summed
         )
         self._feed_array(m, self._vectors(m), tokens.at(manifest.parameters.summed))
-        m.d.comb += self._drain.token.eq(tokens.at(manifest.parameters.summed - 2))
+        m.d.comb += self._drain.token.eq(tokens.at(manifest.parameters.summed - 3))
         self._drain_array(m)
         self._ports(m)
         self._control(m)
         self._memory_window(m)
         return m
 
-    def _late(self, m: Module, window: Window) -> _Access:
+    def _late(self, m: Module, source: Window | _Access, name: str) -> _Access:
         """Register what the window gives: it is far from most memories."""
         access = _Access(
-            row=Signal.like(window.row, reset_less=True, name="row"),
-            bank=Signal.like(window.bank, reset_less=True, name="bank"),
-            write=Signal.like(window.write, name="write"),
-            write_data=Signal.like(window.write_data, reset_less=True, name="write_data"),
+            row=Signal.like(source.row, reset_less=True, name=f"{name}_row"),
+            bank=Signal.like(source.bank, reset_less=True, name=f"{name}_bank"),
+            write=Signal.like(source.write, name=f"{name}_write"),
+            write_data=Signal.like(source.write_data, reset_less=True, name=f"{name}_write_data"),
         )
-        for name, register in vars(access).items():
-            m.d.sync += register.eq(getattr(window, name))
+        for field, register in vars(access).items():
+            m.d.sync += register.eq(getattr(source, field))
         return access
 
     def _vectors(self, m: Module) -> Signal:
@@ -122,9 +123,8 @@ class Core(wiring.Component):
         manifest, sequencer = self._manifest, self._sequencer
         layout, bits = manifest.regions[Region.VECTORS], manifest.numerics.data_bits
         macs, units = manifest.parameters.macs, manifest.parameters.gate_units
-        read, write = storage(
-            m, "vectors", layout.width, layout.rows, granularity=units * bits, style=small(layout.rows)
-        )
+        stages = manifest.parameters.pipeline.operand - 1
+        read, write = clocked(m, "vectors", layout.width, layout.rows, stages, granularity=units * bits)
         result, access = self._result, self._access
         stores = result.valid & result.store
         loads = access.write[Region.VECTORS]
@@ -141,8 +141,7 @@ class Core(wiring.Component):
             write.data.eq(Mux(loads, access.write_data, Cat(Mux(chosen[i], values, 0) for i in slots))),
         ]
         self._vector_entry = read.data
-        flags = Signal(3, reset_less=True)
-        m.d.sync += flags.eq(Cat(sequencer.from_input, sequencer.relu, sequencer.blank))
+        flags = delay(m, Cat(sequencer.from_input, sequencer.relu, sequencer.blank), stages)
         word = Mux(flags[0], self._input.word, read.data)
         operand = Signal(layout.width, reset_less=True)
         for index in range(macs):
@@ -153,9 +152,11 @@ class Core(wiring.Component):
 
     def _feed_array(self, m: Module, vector: Signal, token: View) -> None:
         """Give the array what it multiplies, and the window's writes."""
+        # Weights come two cycles after their address, the vector perhaps later.
+        array_delay = self._manifest.parameters.pipeline.operand - 2
         array, access = self._array, self._access
         m.d.comb += [
-            array.address.eq(self._sequencer.weight_row),
+            array.address.eq(delay(m, self._sequencer.weight_row, array_delay)),
             array.vector.eq(vector),
             array.add.eq(token.valid),
             array.first.eq(token.first),
@@ -252,7 +253,7 @@ class Core(wiring.Component):
 
     def _memory_window(self, m: Module) -> None:
         """Connect the window to every memory."""
-        window, access, drain = self._window, self._access, self._drain
+        window, access, drain = self._window, self._far, self._drain
         opened = self._opened
         m.d.comb += [drain.window.eq(opened), drain.window_row.eq(access.row)]
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
@@ -281,7 +282,10 @@ class Core(wiring.Component):
             Region.TANH: tables.tanh,
             Region.CELL_TANH: tables.cell_tanh,
         }
+        # A register where each word comes from, and one where they meet.
+        chosen = Signal.like(window.read_data, reset_less=True)
         with m.Switch(window.region):
             for region, entry in entries.items():
                 with m.Case(int(region)):
-                    m.d.comb += window.read_data.eq(entry)
+                    m.d.sync += chosen.eq(delay(m, entry, 1))
+        m.d.comb += window.read_data.eq(chosen)

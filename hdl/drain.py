@@ -1,5 +1,7 @@
 """Drains finished row groups from the array, one item per cycle, and says where items belong."""
 
+from collections.abc import Callable
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.data import View
@@ -29,7 +31,7 @@ class Drain(wiring.Component):
     Members
     -------
     token : In
-        The array's word two cycles before its products' sum stands in a register.
+        The array's word three cycles before its products' sum stands in a register.
     block : Out(blocks), lane : Out(4), dense : Out(1)
         One-hot: the block whose held totals are taken, and, if the item is a dense layer's, the
         lane in each four.
@@ -63,12 +65,12 @@ class Drain(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        tokens = DelayLine(m, token_layout(self._manifest), self.token, "token", 2)
+        tokens = DelayLine(m, token_layout(self._manifest), self.token, "token", 3)
         item = self._sequence(m, tokens)
-        self._choose(m, tokens.at(2), item)
+        self._choose(m, tokens.at(3), item)
         depth = self._parameters.preactivation - self._parameters.summed
-        items = DelayLine(m, item_layout(self._manifest), item, "item", depth)
         early = depth + self._parameters.activation - 3
+        items = DelayLine(m, item_layout(self._manifest), item, "item", max(depth, early))
         m.d.comb += [
             self.dense.eq(items.at(1).dense),
             self.cell_row.eq(items.at(early).cell_row),
@@ -77,7 +79,10 @@ class Drain(wiring.Component):
         return m
 
     def _sequence(self, m: Module, tokens: DelayLine) -> View:
-        """Count items and their rows; a group's first item is there as soon as it is summed."""
+        """Count items and their rows; a group's first item is there as soon as it is summed.
+
+        Whether there is an item is decided one cycle ahead.
+        """
         program, width = self._manifest.program, self._parameters.gate_units
         item = Signal(item_layout(self._manifest), name="item0")
         shift_row = Signal.like(self.shift_row, reset_less=True)
@@ -96,12 +101,13 @@ class Drain(wiring.Component):
         ends = tokens.at(2).valid & tokens.at(2).last
         group_last = Mux(ends, tokens.at(2).group_last, in_last_group)
         left = Mux(ends, Mux(tokens.at(2).group_last, last_count, count), remaining)
-        valid = left != 0
-        last = group_last & (left == 1)
+        valid, last = Signal(), Signal(reset_less=True)
+        m.d.sync += [valid.eq(left != 0), last.eq(group_last & (left == 1))]
+        with m.If(left != 0):
+            m.d.sync += remaining.eq(left - 1)
         wraps = slot == self._parameters.macs // width - 1
         with m.If(valid):
             m.d.sync += [
-                remaining.eq(left - 1),
                 shift_row.eq(shift_row + 1),
                 addend_row.eq(addend_row + 1),
                 park_row.eq(park_row + 1),
@@ -111,9 +117,14 @@ class Drain(wiring.Component):
             ]
         with m.If(ends):
             m.d.sync += in_last_group.eq(tokens.at(2).group_last)
-        targets = (shift_row, addend_row, park_row, cell_row, row, count, last_count, tail, flags)
-        bases = self._bases(m, tokens)
+        of_op = self._of_op(m, tokens.at(0))
+        items = of_op("items", [op.items for op in program.ops])
+        last_items = of_op("last_items", [op.last_items for op in program.ops])
         with m.If(_opens(tokens.at(1))):
+            m.d.sync += [count.eq(items), last_count.eq(last_items)]
+        targets = (shift_row, addend_row, park_row, cell_row, row, tail, flags)
+        bases = self._bases(m, tokens)
+        with m.If(_opens(tokens.at(2))):
             m.d.sync += [target.eq(base) for target, base in zip(targets, bases, strict=True)]
             m.d.sync += slot.eq(0)
         with m.If(self.window):
@@ -124,8 +135,6 @@ class Drain(wiring.Component):
             item.valid.eq(valid),
             item.last.eq(last),
             item.mask.eq(Mux(last, tail, -1)),
-            item.fresh.eq(tokens.at(2).fresh),
-            item.stream.eq(tokens.at(2).stream),
             item.park_row.eq(park_row),
             item.cell_row.eq(cell_row),
             item.row.eq(row),
@@ -135,21 +144,25 @@ class Drain(wiring.Component):
         fresh, stream = Signal(reset_less=True), Signal.like(item.stream, reset_less=True)
         with m.If(ends):
             m.d.sync += [fresh.eq(tokens.at(2).fresh), stream.eq(tokens.at(2).stream)]
-        with m.Else():
-            m.d.comb += [item.fresh.eq(fresh), item.stream.eq(stream)]
+        m.d.comb += [item.fresh.eq(fresh), item.stream.eq(stream)]
         return item
+
+    def _of_op(self, m: Module, token: View) -> Callable[[str, list[int]], Signal]:
+        """Return what looks up a value of a token's operation, one cycle after the token."""
+
+        def registered(name: str, values: list[int]) -> Signal:
+            value = lookup(m, token.op, values, f"{name}_op")
+            register = Signal.like(value, reset_less=True, name=f"{name}_base")
+            m.d.sync += register.eq(value)
+            return register
+
+        return registered
 
     def _bases(self, m: Module, tokens: DelayLine) -> list[Value]:
         """Look up an operation's first rows, one cycle ahead of the stream's offsets."""
         program = self._manifest.program
         streams = range(self._parameters.streams)
-        op, stream = tokens.at(0).op, tokens.at(1).stream
-
-        def registered(name: str, values: list[int]) -> Signal:
-            value = lookup(m, op, values, f"{name}_op")
-            register = Signal.like(value, reset_less=True, name=f"{name}_base")
-            m.d.sync += register.eq(value)
-            return register
+        registered, stream = self._of_op(m, tokens.at(1)), tokens.at(2).stream
 
         def offset(name: str, size: int) -> Value:
             return lookup(m, stream, [index * size for index in streams], f"{name}_stream")
@@ -164,8 +177,6 @@ class Drain(wiring.Component):
             registered("park", [op.park for op in ops]) + park,
             registered("cell", [op.cell for op in ops]) + offset("cell", program.cell_context),
             registered("row", [op.destination or 0 for op in ops]) + offset("row", program.vector_context),
-            registered("items", [op.items for op in ops]),
-            registered("last_items", [op.last_items for op in ops]),
             registered("tail", [(1 << op.tail) - 1 for op in ops]),
             registered("flags", packed),
         ]

@@ -99,8 +99,9 @@ class GateUnit(wiring.Component):
             Region.TANH: numerics.tanh,
             Region.CELL_TANH: numerics.cell_tanh,
         }[region]
+        parameters = self._manifest.parameters
         m.submodules[name] = unit = Activation(
-            table, self._stages, self._manifest.parameters.slope_multipliers
+            table, parameters.tables, parameters.pipeline.table, parameters.slope_multipliers
         )
         row = self.window_row[: table.segment_bits + table.halves - 1]
         m.d.comb += [

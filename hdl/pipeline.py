@@ -17,10 +17,10 @@ __all__ = [
     "MemoryStyle",
     "ReadPort",
     "WritePort",
+    "clocked",
     "delay",
     "lookup",
     "multiply",
-    "small",
     "storage",
 ]
 
@@ -146,10 +146,13 @@ def multiply(
     return product
 
 
-def small(depth: int) -> MemoryStyle:
-    """Return the style of a memory whose word is needed one cycle after its address.
+def clocked(
+    m: Module, name: str, width: int, depth: int, stages: int, granularity: int | None = None
+) -> tuple[ReadPort, WritePort]:
+    """Add a memory whose word comes ``stages`` (1 or 2) cycles after its address.
 
-    Block RAM without its output register is slow to answer; tables of look-up cells are not, as
-    long as they are not deep.
+    With 2 it is what :func:`storage` makes of its size, with its output register. With 1 it is not
+    a block RAM, which is slow to answer without that register, unless it is deep.
     """
-    return "distributed" if depth <= 256 else "auto"
+    style: MemoryStyle = "distributed" if stages == 1 and depth <= 256 else "auto"
+    return storage(m, name, width, depth, granularity, output_register=stages == 2, style=style)

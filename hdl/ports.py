@@ -5,7 +5,7 @@ from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import result_layout, row_bits, stream_bits
-from rtlstm.hdl.pipeline import small, storage
+from rtlstm.hdl.pipeline import clocked
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["InputBuffer", "OutputQueue"]
@@ -22,7 +22,7 @@ class InputBuffer(wiring.Component):
     x_data, x_stream, x_valid, x_ready
         The port; see ``docs/ports.md``.
     row : In, word : Out
-        Clocked read: the word of ``row`` one cycle later.
+        Clocked read: the word of ``row``, ``pipeline.operand - 1`` cycles later.
     full, words, stream, bank, since : Out
         The next input is complete; how many of its words are, while it is not; its stream, half of
         the buffer, and the cycle of its last beat.
@@ -60,9 +60,8 @@ class InputBuffer(wiring.Component):
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
         beats = -(-self._manifest.program.inputs // beat)
         width = self._manifest.numerics.data_bits * beat
-        read, write = storage(
-            m, "memory", len(self.word), 2 * words, granularity=width, style=small(2 * words)
-        )
+        stages = self._manifest.parameters.pipeline.operand - 1
+        read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
         since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()

@@ -1,6 +1,6 @@
 """From the array's totals to rounded pre-activations."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -76,7 +76,7 @@ class Preactivation(wiring.Component):
         m = Module()
         totals = self._collect(m)
         sums = self._add(m, totals)
-        late = self._manifest.parameters.pipeline.narrow - 2
+        late = min(self._manifest.parameters.pipeline.narrow, 3) - 2
         for gate, (plain, negated) in enumerate(sums):
             self._round(m, gate, delay(m, plain, late), delay(m, negated, late))
         self._park(m, [delay(m, plain, late) for plain, _ in sums])
@@ -85,15 +85,16 @@ class Preactivation(wiring.Component):
     def _collect(self, m: Module) -> list[Value]:
         """Pick the draining block's totals."""
         manifest, blocks = self._manifest, self._manifest.parameters.blocks
-        bits = manifest.numerics.accumulator.bits
+        bits, stages = manifest.numerics.accumulator.bits, manifest.parameters.collect
         activations = {layer.activation for layer in manifest.layers if layer.kind == "dense"}
         # Where dense items are finished: tanh is the candidate's, all else gate i's.
         shared = {0} if activations else set()
         shared |= {CANDIDATE} if "tanh" in activations else set()
         totals = []
         for gate in range(GATES):
-            terms: list[Value] = []
+            picked: list[Value] = []
             for block in range(blocks):
+                terms: list[Value] = []
                 for lane in range(GATES) if gate in shared else (gate,):
                     total = self.held.word_select(GATES * block + lane, bits)
                     chosen = self.lane[lane] if gate in shared else 1
@@ -102,9 +103,10 @@ class Preactivation(wiring.Component):
                     if blocks > 1:
                         chosen = chosen & self.block[block]
                     terms.append(total if isinstance(chosen, int) else Mux(chosen, total, 0))
+                picked.append(delay(m, any_of(terms), max(0, stages - 1)))
             collected = Signal(signed(bits), name=f"total{gate}")
-            m.d.comb += collected.eq(any_of(terms))
-            totals.append(delay(m, collected, manifest.parameters.collect))
+            m.d.comb += collected.eq(any_of(picked))
+            totals.append(delay(m, collected, min(stages, 1)))
         return totals
 
     def _add(self, m: Module, totals: list[Value]) -> list[tuple[Signal, Signal]]:
@@ -119,10 +121,17 @@ class Preactivation(wiring.Component):
             shifted = Signal(signed(width), reset_less=True, name=f"shifted{gate}")
             plus = Signal(signed(width), reset_less=True, name=f"plus{gate}")
             minus = Signal(signed(width + 1), reset_less=True, name=f"minus{gate}")
+            moved = Signal(signed(len(total) + numerics.accumulator.align), name=f"moved{gate}")
+            m.d.comb += moved.eq(total << numerics.accumulator.align)
+            if self._manifest.parameters.pipeline.narrow == 4:
+                # The amount's upper bits first, its lower ones a cycle later.
+                half = (len(amount) + 1) // 2
+                moved = delay(m, moved >> Cat(Const(0, half), amount[half:]), 1)
+                amount, addend = delay(m, amount[:half], 1), delay(m, addend, 1)
             # -(a + b) rounded up is (~a + (~b + 2**guard + 1)) rounded down: the magnitude of a
             # negative sum needs one adder, beside that of a positive one.
             m.d.sync += [
-                shifted.eq((total << numerics.accumulator.align) >> amount),
+                shifted.eq(moved >> amount),
                 plus.eq(addend),
                 minus.eq(~addend + ((1 << GUARD_BITS) + 1)),
             ]
@@ -135,14 +144,15 @@ class Preactivation(wiring.Component):
     def _memories(self, m: Module) -> tuple[Signal, Signal]:
         layouts, late = self._manifest.regions, bool(self._manifest.parameters.collect)
         shift, partial = layouts[Region.SHIFTS], layouts[Region.PARTIALS]
+        early = max(0, self._manifest.parameters.collect - 1)
         shift_read, shift_write = storage(m, "shift_memory", shift.width, shift.rows, output_register=late)
         read, write = storage(m, "partial_memory", partial.width, partial.rows, output_register=late)
         m.d.comb += [
-            shift_read.addr.eq(self.shift_row),
+            shift_read.addr.eq(delay(m, self.shift_row, early)),
             shift_write.addr.eq(self.window_row),
             shift_write.data.eq(self.write_data),
             shift_write.en.eq(self.write_shifts),
-            read.addr.eq(self.addend_row),
+            read.addr.eq(delay(m, self.addend_row, early)),
             self.shifts.eq(shift_read.data),
             self.partials.eq(read.data),
         ]

@@ -11,7 +11,7 @@ from rtlstm.spec.registers import IDENTITY, Command, Region, Register
 
 __all__ = ["Window"]
 
-READ_WAIT = 12
+READ_WAIT = 16
 """Cycles from opening the window to its row's data standing at every read port near the window."""
 
 

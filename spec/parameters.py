@@ -26,28 +26,33 @@ def ceil_log2(value: int) -> int:
 class Pipeline(Record):
     """Register stages that a device family needs between two clock edges."""
 
+    operand: Annotated[int, Field(ge=2, le=3)] = 2
+    """Registers from an address to weights and vector at the multipliers: 2, the block RAM of weights
+    has its output register; 3, the vector's has one, too."""
     multiplier: Annotated[int, Field(ge=1, le=3)] = 2
     """Registers of a multiplier: 1 at its output, 2 also at its inputs, 3 also inside."""
     tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
     """Adder levels between two registers of the tree that sums a lane's products."""
-    collect: Annotated[int, Field(ge=0, le=1)] = 0
-    """Register behind the multiplexer that picks what drains (several blocks always have it)."""
-    narrow: Annotated[int, Field(ge=2, le=3)] = 2
-    """Registers from the picked totals to pre-activations: shifted, (added,) rounded and limited."""
+    collect: Annotated[int, Field(ge=0, le=2)] = 0
+    """Registers behind the multiplexer that picks what drains: 2, each block has one of its own.
+    Several blocks have at least one."""
+    narrow: Annotated[int, Field(ge=2, le=4)] = 2
+    """Registers from the picked totals to pre-activations: (partly shifted,) shifted, (added,) rounded
+    and limited."""
     table: Annotated[int, Field(ge=1, le=2)] = 1
-    """Registers of a direct activation table."""
+    """Registers of an activation table: 2, it is a block RAM with its output register."""
     result: Annotated[int, Field(ge=0, le=1)] = 0
     """Register behind the rounding of h and of dense results."""
 
 
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
-    "ecp5": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, table=2, result=1),
-    "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=2, result=1),
-    "nexus": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, table=2, result=1),
-    "gowin": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, table=2, result=1),
-    "xilinx": Pipeline(multiplier=3, tree_levels=1, collect=1, narrow=3, table=2, result=1),
-    "intel": Pipeline(multiplier=2, tree_levels=1, collect=1, narrow=3, table=2, result=1),
+    "ecp5": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
+    "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=1, result=1),
+    "nexus": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
+    "gowin": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
+    "xilinx": Pipeline(operand=3, multiplier=3, tree_levels=1, collect=2, narrow=4, table=2, result=1),
+    "intel": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
 }
 """Pipeline depth per device family."""
 
@@ -139,8 +144,6 @@ class Parameters(Record):
     # address, to the cycle in which the named register holds that word's result. Blocks work one
     # cycle after each other and drain in the same order: stages are those of the first.
 
-    OPERANDS: ClassVar[int] = 2
-    """Memory read, then the block RAM's output register."""
     HELD: ClassVar[int] = 1
     """A group's totals."""
     CELL: ClassVar[int] = 3
@@ -154,17 +157,17 @@ class Parameters(Record):
     @property
     def collect(self) -> int:
         """Register stages behind the multiplexer that picks what drains."""
-        return 1 if self.blocks > 1 else self.pipeline.collect
+        return max(self.pipeline.collect, 1 if self.blocks > 1 else 0)
 
     @property
     def summed(self) -> int:
         """Stage of the sum of one word's products."""
-        return self.OPERANDS + self.pipeline.multiplier + self.tree
+        return self.pipeline.operand + self.pipeline.multiplier + self.tree
 
     @property
     def activation(self) -> int:
-        """Register stages of sigmoid and tanh: table read, product, sum; or the table's own."""
-        return 3 if self.tables == "interpolated" else self.pipeline.table
+        """Register stages of sigmoid and tanh: the table's own; then, interpolated, product and sum."""
+        return self.pipeline.table + (2 if self.tables == "interpolated" else 0)
 
     @property
     def preactivation(self) -> int:

@@ -125,9 +125,10 @@ def _parameters(rng: Generator, tables: TableKind) -> Parameters:
         pipeline=Pipeline(
             multiplier=int(rng.integers(1, 4)),
             tree_levels=int(rng.integers(1, 4)),
-            narrow=int(rng.integers(2, 4)),
-            collect=int(rng.integers(0, 2)),
+            narrow=int(rng.integers(2, 5)),
+            collect=int(rng.integers(0, 3)),
             table=int(rng.integers(1, 3)),
+            operand=int(rng.integers(2, 4)),
             result=int(rng.integers(0, 2)),
         ),
     )
