@@ -66,7 +66,7 @@ class Window(wiring.Component):
                 "reset_stream": Out(1),
                 "state_written": Out(1),
                 "weights_written": Out(1),
-                "flags": In(2),
+                "flags": In(3),
                 "step_done": In(1),
                 "saturated": In(range(manifest.parameters.gate_units + 1)),
                 "since": In(32),
