@@ -122,12 +122,12 @@ class Core(wiring.Component):
             m.d.sync += register.eq(getattr(source, field))
         return access
 
-    def _vectors(self, m: Module) -> Signal:
+    def _vectors(self, m: Module) -> Value:
         """Read the vector that the issued word multiplies; write new h and dense results."""
         manifest, sequencer = self._manifest, self._sequencer
         layout, bits = manifest.regions[Region.VECTORS], manifest.numerics.data_bits
         macs, units = manifest.parameters.macs, manifest.parameters.gate_units
-        stages = manifest.parameters.pipeline.operand - 1
+        stages = min(manifest.parameters.pipeline.operand - 1, 2)
         read, write = clocked(m, "vectors", layout.width, layout.rows, stages, granularity=units * bits)
         result, access = self._result, self._access
         stores = result.valid & result.store
@@ -152,12 +152,12 @@ class Core(wiring.Component):
             part = word.word_select(index, bits)
             hidden = flags[2] | (flags[1] & part[-1])
             m.d.sync += operand.word_select(index, bits).eq(Mux(hidden, 0, part))
-        return operand
+        return delay(m, operand, manifest.parameters.pipeline.operand - 1 - stages)
 
-    def _feed_array(self, m: Module, vector: Signal, token: View) -> None:
+    def _feed_array(self, m: Module, vector: Value, token: View) -> None:
         """Give the array what it multiplies, and the window's writes."""
-        # Weights come two cycles after their address, the vector perhaps later.
-        array_delay = self._manifest.parameters.pipeline.operand - 2
+        # Weights come two cycles after their address (three, with a register behind), the vector later.
+        array_delay = min(self._manifest.parameters.pipeline.operand - 2, 1)
         array, access = self._array, self._access
         m.d.comb += [
             array.address.eq(delay(m, self._sequencer.weight_row, array_delay)),

@@ -1,6 +1,6 @@
 """The data ports: input beats to the array's words, results to output beats."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,7 +22,7 @@ class InputBuffer(wiring.Component):
     x_data, x_stream, x_quiet, x_valid, x_ready
         The port; see ``docs/ports.md``.
     row : In, word : Out
-        Clocked read: the word of ``row``, ``pipeline.operand - 1`` cycles later.
+        Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
     full, words, bank, since : Out
         The next input is complete; how many of its words are, while it is not; its half of the buffer,
         and the cycle of its last beat.
@@ -71,7 +71,7 @@ class InputBuffer(wiring.Component):
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
         beats = -(-self._manifest.program.inputs // beat)
         width = self._manifest.numerics.data_bits * beat
-        stages = self._manifest.parameters.pipeline.operand - 1
+        stages = min(self._manifest.parameters.pipeline.operand - 1, 2)
         read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
         quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
@@ -86,7 +86,7 @@ class InputBuffer(wiring.Component):
         rest = (self._manifest.program.inputs - 1) % beat + 1
         keep = Mux(left == 0, (1 << width // beat * rest) - 1, -1)
         m.d.comb += [
-            self.x_ready.eq(~full.bit_select(bank_in, 1)),
+            self.x_ready.eq(~ResetSignal() & ~full.bit_select(bank_in, 1)),
             data.eq(self.x_data & keep),
             write.addr.eq(row + Mux(bank_in, words, 0)),
             # A word's first beat clears the rest of it, so that no position stays undefined.
