@@ -32,8 +32,8 @@ class Sequencer(wiring.Component):
         Addresses of the word.
     from_input, relu, blank : Out(1)
         Of the word: read the input buffer; apply ReLU; read zeros.
-    input_full, input_words : In
-        The next input is complete; how many of its words are.
+    input_full, input_coming, input_words : In
+        The next input is complete; it is not, but is coming, and so many of its words are complete.
     input_grows, input_fills : In(1)
         A word of it is complete with this cycle; so is all of it.
     input_stream, input_quiet : In
@@ -75,6 +75,7 @@ class Sequencer(wiring.Component):
                 "relu": Out(1),
                 "blank": Out(1),
                 "input_full": In(1),
+                "input_coming": In(1),
                 "input_words": In(range(manifest.program.input_words + 1)),
                 "input_grows": In(1),
                 "input_fills": In(1),
@@ -331,7 +332,7 @@ class Sequencer(wiring.Component):
             words = self.input_words
             known = words != 0 if first else beyond(words)
             grown = 1 if first else Mux(self._valid, words > self._word, words >= self._word)
-            there = known | (self.input_grows & grown) | self.input_full | self.input_fills
+            there = (self.input_coming & known) | (self.input_grows & grown) | self.input_full | self.input_fills
             stale = self._stale.bit_select(self.input_stream, 1)
             prepared = self._prepared & (self.input_stream == self._stream)
             return ~op["waits"] | (there & (~stale | prepared) & ~self.window_wanted)
