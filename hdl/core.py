@@ -223,7 +223,9 @@ class Core(wiring.Component):
             self._opened.eq(window.opens & idle),
         ]
         # The cycle of a step's last input beat follows the step to its last output beat.
-        since, reading, emitting = (Signal(32, reset_less=True, name=n) for n in ("since", "reading", "emitting"))
+        since, reading, emitting = (
+            Signal(32, reset_less=True, name=n) for n in ("since", "reading", "emitting")
+        )
         taken, emitted = delay(m, sequencer.input_taken, 1), delay(m, sequencer.output, 1)
         m.d.sync += since.eq(source.since)
         with m.If(taken):

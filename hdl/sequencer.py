@@ -175,7 +175,9 @@ class Sequencer(wiring.Component):
             self._advance.eq(self._valid & self._last_column & self._last_group),
             self._load.eq(self._advance | self._loading),
             self._listening.eq(self._open & fields["waits"] & ~self._loading),
-            self._cold.eq(self._listening & self.input_full & stale & ~self.window_wanted & (self._rest == 0)),
+            self._cold.eq(
+                self._listening & self.input_full & stale & ~self.window_wanted & (self._rest == 0)
+            ),
             self._flips.eq(self._advance & (self._pc == program.ahead + 1)),
             self._ends_step.eq(self._advance & self._last_op),
         ]
@@ -185,7 +187,9 @@ class Sequencer(wiring.Component):
         program = self._manifest.program
         ops = range(len(program.ops))
         loud = lookup(m, index, [int(program.follows(i) is None) for i in ops], f"{name}_ends")
-        quiet = lookup(m, index, [int(program.follows(i, quiet=True) is None) for i in ops], f"{name}_ends_quiet")
+        quiet = lookup(
+            m, index, [int(program.follows(i, quiet=True) is None) for i in ops], f"{name}_ends_quiet"
+        )
         return loud | (quiet & (self._now_quiet if name == "this" else self._next_quiet))
 
     @property
@@ -332,7 +336,9 @@ class Sequencer(wiring.Component):
             words = self.input_words
             known = words != 0 if first else beyond(words)
             grown = 1 if first else Mux(self._valid, words > self._word, words >= self._word)
-            there = (self.input_coming & known) | (self.input_grows & grown) | self.input_full | self.input_fills
+            there = (
+                (self.input_coming & known) | (self.input_grows & grown) | self.input_full | self.input_fills
+            )
             stale = self._stale.bit_select(self.input_stream, 1)
             prepared = self._prepared & (self.input_stream == self._stream)
             return ~op["waits"] | (there & (~stale | prepared) & ~self.window_wanted)
@@ -379,7 +385,9 @@ class Sequencer(wiring.Component):
             ]
         with m.If(self.weights_written):
             m.d.sync += self._stale.eq(-1)
-        m.d.comb += self.flags.eq(Cat(bits.bit_select(commanded, 1) for bits in (self._fresh, self._stale, self._copy)))
+        m.d.comb += self.flags.eq(
+            Cat(bits.bit_select(commanded, 1) for bits in (self._fresh, self._stale, self._copy))
+        )
 
     @property
     def _prepared(self) -> Value:

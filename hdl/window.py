@@ -167,16 +167,21 @@ class Window(wiring.Component):
                     m.d.comb += self.write_data.eq(staging[self._width - 32 * layout.words :])
 
     def _write_register(
-        self, m: Module, address: Signal, data: Signal, region: Signal, bank: Signal, row: Signal, word: Signal
+        self,
+        m: Module,
+        address: Signal,
+        data: Signal,
+        region: Signal,
+        bank: Signal,
+        row: Signal,
+        word: Signal,
     ) -> None:
         command = Cat(self.reset_stream, self.state_written)
         with m.Switch(address):
             with m.Case(Register.STREAM):
                 m.d.sync += self.stream.eq(data)
             with m.Case(Register.COMMAND):
-                m.d.comb += command.eq(
-                    Cat(data == Command.RESET, data == Command.STATE_WRITTEN)
-                )
+                m.d.comb += command.eq(Cat(data == Command.RESET, data == Command.STATE_WRITTEN))
             with m.Case(Register.SELECT):
                 m.d.sync += [region.eq(data[28:]), bank.eq(data), word.eq(0)]
             with m.Case(Register.ROW):

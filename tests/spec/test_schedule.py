@@ -78,7 +78,10 @@ def test_both_ways_through_a_step(units: tuple[int, ...], head: int | None) -> N
 
 
 def test_going_ahead_is_quicker_and_quiet_steps_quicker_still() -> None:
-    layers, parameters = shapes(6, 20, head=8), Parameters(lanes=40, macs=4, gate_units=2, beat_in=4, beat_out=2)
+    layers, parameters = (
+        shapes(6, 20, head=8),
+        Parameters(lanes=40, macs=4, gate_units=2, beat_in=4, beat_out=2),
+    )
     program = compile_program(layers, parameters)
     turns = offer_cycles(program, parameters.model_copy(update={"streams": 2}), 40, streams=[0, 1] * 20)
     loud = offer_cycles(program, parameters, 40)
