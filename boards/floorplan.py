@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-
 __all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
 
 PLAN = "lanes along the rows of multipliers, 1"

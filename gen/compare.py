@@ -72,8 +72,8 @@ class _Recorder:
     def read(self, register: Register, count: int = 1) -> IntArray:
         return self._device.read(register, count)
 
-    def exchange(self, streams: IntArray, x: IntArray) -> IntArray:
-        y = self._device.exchange(streams, x)
+    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+        y = self._device.exchange(streams, x, quiet)
         self.exchanges.append((streams, self._device.last_cycles))
         return y
 

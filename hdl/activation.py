@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.pipeline import clocked, delay, multiply, storage
+from rtlstm.hdl.pipeline import clocked, delay, multiply
 from rtlstm.spec.activation import ActivationTable
 from rtlstm.spec.parameters import MultiplierKind, TableKind
 
@@ -15,8 +15,8 @@ class Activation(wiring.Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
     Latency: ``table_stages`` cycles, 2 if the table is a block RAM with output register, and two
-    more (product, sum) unless it is a direct one, whose entries are the results. One result per cycle. Within 1 unit in the last
-    place of the correctly rounded function. tanh gives the magnitude; its sign is the input's.
+    more (product, sum) unless it is a direct one, whose entries are the results. One result per
+    cycle. Within 1 unit in the last place of the correctly rounded function. tanh gives the magnitude; its sign is the input's.
 
     Members
     -------

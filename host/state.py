@@ -79,7 +79,8 @@ class StateLayout:
         """Inverse of :meth:`encode`; ``copied`` says that the first layer's h is in its second place."""
         rows_of = vectors.reshape(self.vector_span[1], -1)
         words_of = cells.reshape(self.banks, self.cell_span[1])
-        h, c = [], []
+        h: list[IntArray] = []
+        c: list[IntArray] = []
         for (row, rows), (word, words), units in zip(self._vectors, self._cells, self.sizes, strict=True):
             row, word = row - self.vector_span[0], word - self.cell_span[0]
             row += self._copy if copied and not h else 0

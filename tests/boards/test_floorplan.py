@@ -1,9 +1,11 @@
 """Sites of hard blocks: every block one, none twice, lanes in one piece."""
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
+
 from rtlstm.boards.floorplan import DIES, floorplan, plan
 
 
@@ -47,7 +49,7 @@ def test_every_block_has_a_site_of_its_own(device: str, lanes: int, macs: int, r
 def test_next_lane_is_near() -> None:
     sites = plan(blocks(36, 4, 3), DIES["lfe5u-85f"])
     places = [sites[f"core.core.array.lane{i}.product0.block"] for i in range(36)]
-    steps = [abs(a.x - b.x) + abs(a.y - b.y) for a, b in zip(places, places[1:], strict=False)]
+    steps = [abs(a.x - b.x) + abs(a.y - b.y) for a, b in itertools.pairwise(places)]
     assert sorted(steps)[len(steps) // 2] <= 9 and max(steps) <= 60
 
 
