@@ -130,19 +130,31 @@ class Core(wiring.Component):
         stages = min(manifest.parameters.pipeline.operand - 1, 2)
         read, write = clocked(m, "vectors", layout.width, layout.rows, stages, granularity=units * bits)
         result, access = self._result, self._access
-        stores = result.valid & result.store
-        loads = access.write[Region.VECTORS]
+        soon, loads = self._gate_units[0].soon, access.write[Region.VECTORS]
         slots = range(macs // units)
-        chosen = [result.slot == index for index in slots]
-        values = Signal(units * bits)
+        # Which part of a word each result is, and whether it counts, is known a cycle ahead.
+        chosen, counts = Signal(len(slots), reset_less=True), Signal(units, reset_less=True)
+        stores = Signal(len(slots))
+        here = Cat(soon.slot == index for index in slots)
+        m.d.sync += [
+            chosen.eq(here),
+            counts.eq(soon.mask),
+            # A word's first values clear the rest of it, so that no position stays undefined.
+            stores.eq(
+                (here | here[0].replicate(len(slots))) & (soon.valid & soon.store).replicate(len(slots))
+            ),
+        ]
+        parts = [
+            Mux(counts[unit] & chosen[slot], self._values.word_select(unit, bits), 0)
+            for slot in slots
+            for unit in range(units)
+        ]
         m.d.comb += [
             self._input.row.eq(sequencer.vector_row),
             read.addr.eq(sequencer.vector_row),
-            values.eq(self._values & Cat(bit.replicate(bits) for bit in result.mask)),
             write.addr.eq(Mux(loads, access.row, result.row)),
-            # A word's first values clear the rest of it, so that no position stays undefined.
-            write.en.eq(Cat(loads | stores & (chosen[0] | chosen[i]) for i in slots)),
-            write.data.eq(Mux(loads, access.write_data, Cat(Mux(chosen[i], values, 0) for i in slots))),
+            write.en.eq(stores | loads.replicate(len(slots))),
+            write.data.eq(Mux(loads, access.write_data, Cat(parts))),
         ]
         self._vector_entry = read.data
         flags = delay(m, Cat(sequencer.from_input, sequencer.relu, sequencer.blank), stages)
@@ -211,7 +223,7 @@ class Core(wiring.Component):
         """Wire sequencer, ports, window and counters."""
         sequencer, window, source = self._sequencer, self._window, self._input
         access = self._access
-        first = self._gate_units[0]
+        soon = self._gate_units[0].soon
         last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
         # From the bus to every address register is far: the window opens one cycle later. While
         # the bus asks, no step begins: what was idle then is idle now.
@@ -240,8 +252,8 @@ class Core(wiring.Component):
             source.now.eq(window.now),
             sequencer.room.eq(self._output.room),
             self._output.emits.eq(sequencer.emits),
-            sequencer.result_last.eq(first.soon_stored & first.soon_last),
-            sequencer.result_word.eq(first.soon_stored & (first.soon_slot == last_slot)),
+            sequencer.result_last.eq(soon.valid & soon.store & soon.last),
+            sequencer.result_word.eq(soon.valid & soon.store & (soon.slot == last_slot)),
             sequencer.window.eq(self._opened),
             sequencer.window_wanted.eq(wanted),
             sequencer.window_row.eq(access.row),

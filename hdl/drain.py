@@ -1,14 +1,12 @@
 """Drains finished row groups from the array, one item per cycle, and says where items belong."""
 
-from collections.abc import Callable
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import DelayLine, item_layout, row_bits, token_layout
-from rtlstm.hdl.pipeline import lookup
+from rtlstm.hdl.pipeline import delay, lookup
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program import Op
 from rtlstm.spec.registers import Region
@@ -113,9 +111,8 @@ class Drain(wiring.Component):
         ]
         with m.If(ends):
             m.d.sync += in_last_group.eq(tokens.at(2).group_last)
-        of_op = self._of_op(m, tokens.at(0))
-        items = of_op("items", [op.items for op in program.ops])
-        last_items = of_op("last_items", [op.last_items for op in program.ops])
+        items = self._of_op(m, tokens, "items", [op.items for op in program.ops])
+        last_items = self._of_op(m, tokens, "last_items", [op.last_items for op in program.ops])
         with m.If(_opens(tokens.at(1))):
             m.d.sync += [count.eq(items), last_count.eq(last_items)]
         targets = (shift_row, addend_row, park_row, cell_row, row, tail, flags)
@@ -147,42 +144,44 @@ class Drain(wiring.Component):
             m.d.comb += item.emit.eq(0)
         return item
 
-    def _of_op(self, m: Module, token: View) -> Callable[[str, list[int]], Signal]:
-        """Return what looks up a value of a token's operation, one cycle after the token."""
+    def _of_op(self, m: Module, tokens: DelayLine, name: str, values: list[int]) -> Signal:
+        """Return a value of a token's operation, one cycle after the token."""
+        value = lookup(m, tokens.at(0).op, values, f"{name}_op")
+        register = Signal.like(value, reset_less=True, name=f"{name}_of_op")
+        m.d.sync += register.eq(value)
+        return register
 
-        def registered(name: str, values: list[int]) -> Signal:
-            value = lookup(m, token.op, values, f"{name}_op")
-            register = Signal.like(value, reset_less=True, name=f"{name}_base")
+    def _bases(self, m: Module, tokens: DelayLine) -> list[Value]:
+        """Find an operation's first rows: its own, then the stream's offset, two cycles after the token."""
+        program = self._manifest.program
+        ops, streams = program.ops, range(self._parameters.streams)
+
+        def of_op(name: str, values: list[int]) -> Signal:
+            return self._of_op(m, tokens, name, values)
+
+        def offset(name: str, size: int) -> Signal:
+            value = lookup(m, tokens.at(0).stream, [index * size for index in streams], f"{name}_stream")
+            register = Signal.like(value, reset_less=True, name=f"{name}_of_stream")
             m.d.sync += register.eq(value)
             return register
 
-        return registered
-
-    def _bases(self, m: Module, tokens: DelayLine) -> list[Value]:
-        """Look up an operation's first rows, one cycle ahead of the stream's offsets."""
-        program = self._manifest.program
-        streams = range(self._parameters.streams)
-        registered, stream = self._of_op(m, tokens.at(1)), tokens.at(2).stream
-
-        def offset(name: str, size: int) -> Value:
-            return lookup(m, stream, [index * size for index in streams], f"{name}_stream")
-
-        ops = program.ops
-        parked = registered("adds", [op.adds_parked for op in ops])
+        adds_parked = of_op("adds", [op.adds_parked for op in ops])
+        park = offset("park", program.park_context)
+        biases = [program.bias_rows * op.adds_parked for op in ops]
+        row = of_op("row", [op.destination or 0 for op in ops])
         copied = [(op.destination or 0) + program.copy_words * (op.writes_copy is not None) for op in ops]
-        row = registered("row", [op.destination or 0 for op in ops])
-        other_row = registered("other_row", copied)
-        park = offset("park", program.park_context) + program.bias_rows
-        packed = [_flags(op, self._manifest.layers[op.layer].activation) for op in ops]
-        return [
-            registered("shift", [op.shifts for op in ops]),
-            registered("addend", [op.addends for op in ops]) + Mux(parked, park, 0),
-            registered("park", [op.park for op in ops]) + park,
-            registered("cell", [op.cell for op in ops]) + offset("cell", program.cell_context),
-            Mux(tokens.at(2).copy, other_row, row) + offset("row", program.vector_context),
-            registered("tail", [(1 << op.tail) - 1 for op in ops]),
-            registered("flags", packed),
+        other_row = of_op("other_row", copied)
+        bases = [
+            of_op("shift", [op.shifts for op in ops]),
+            of_op("addend", [op.addends + more for op, more in zip(ops, biases, strict=True)])
+            + Mux(adds_parked, park, 0),
+            of_op("park", [op.park + program.bias_rows for op in ops]) + park,
+            of_op("cell", [op.cell for op in ops]) + offset("cell", program.cell_context),
+            Mux(tokens.at(1).copy, other_row, row) + offset("row", program.vector_context),
+            of_op("tail", [(1 << op.tail) - 1 for op in ops]),
+            of_op("flags", [_flags(op, self._manifest.layers[op.layer].activation) for op in ops]),
         ]
+        return [delay(m, base, 1) for base in bases]
 
     def _choose(self, m: Module, token: View, item: View) -> None:
         """Step through the blocks, and for dense items through the lanes of a block first."""

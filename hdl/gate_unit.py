@@ -38,8 +38,8 @@ class GateUnit(wiring.Component):
         Row of the cell memory, three cycles before the item's gates come out of their tables.
     result, value : Out
         A new h or dense output, and where it goes.
-    soon_stored, soon_last, soon_slot : Out
-        In the next cycle there is a result to store; it is its operation's last; its place in a word.
+    soon : Out
+        Where the result of the next cycle will go.
     saturated : Out(1)
         A cell state was limited in this cycle.
     window, window_row : In
@@ -68,9 +68,7 @@ class GateUnit(wiring.Component):
                 "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
                 "result": Out(result_layout(manifest)),
                 "value": Out(signed(numerics.data_bits)),
-                "soon_last": Out(1),
-                "soon_slot": Out(result_layout(manifest)["slot"].shape),
-                "soon_stored": Out(1),
+                "soon": Out(result_layout(manifest)),
                 "saturated": Out(1),
                 "window": In(1),
                 "window_row": In(32),
@@ -232,20 +230,18 @@ class GateUnit(wiring.Component):
     def _select(self, m: Module, dense: tuple[View, Value], hidden: tuple[View, Value]) -> None:
         for (item, value), wanted in ((dense, dense[0].dense), (hidden, hidden[0].lstm)):
             with m.If(item.valid & wanted):
-                m.d.comb += [
-                    self.result[field].eq(item[field])
-                    for field in ("valid", "last", "mask", "emit", "store", "stream", "row", "slot")
-                ]
                 m.d.comb += self.value.eq(value)
+                self._address(m, self.result, item)
 
     def _announce(self, m: Module, dense: View, hidden: View) -> None:
         for item, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
-            with m.If(item.valid & wanted & item.store):
-                m.d.comb += [
-                    self.soon_stored.eq(1),
-                    self.soon_last.eq(item.last),
-                    self.soon_slot.eq(item.slot),
-                ]
+            with m.If(item.valid & wanted):
+                self._address(m, self.soon, item)
+
+    @staticmethod
+    def _address(m: Module, result: View, item: View) -> None:
+        fields = ("valid", "last", "mask", "emit", "store", "stream", "row", "slot")
+        m.d.comb += [result[field].eq(item[field]) for field in fields]
 
 
 def _sum_bits(manifest: Manifest) -> int:

@@ -151,8 +151,12 @@ def clocked(
 ) -> tuple[ReadPort, WritePort]:
     """Add a memory whose word comes ``stages`` (1 or 2) cycles after its address.
 
-    With 2 it is what :func:`storage` makes of its size, with its output register. With 1 it is not
-    a block RAM, which is slow to answer without that register, unless it is deep.
+    With 2 it is a block RAM with its output register, unless it is tiny. With 1 it is none, because
+    that is slow to answer without the register, unless it is deep.
     """
-    style: MemoryStyle = "distributed" if stages == 1 and depth <= 256 else "auto"
+    style: MemoryStyle = "auto"
+    if stages == 1 and depth <= 256:
+        style = "distributed"
+    elif stages == 2 and depth > 16:
+        style = "block"
     return storage(m, name, width, depth, granularity, output_register=stages == 2, style=style)

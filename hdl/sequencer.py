@@ -1,5 +1,7 @@
 """The sequencer: executes the program, one word of the array per cycle."""
 
+from typing import Literal
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -9,6 +11,9 @@ from rtlstm.hdl.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["Sequencer"]
+
+Case = Literal["loaded", "issued", "waits"]
+"""What a cycle does: loads an operation, issues a word that does not end one, or neither."""
 
 
 class Sequencer(wiring.Component):
@@ -160,7 +165,7 @@ class Sequencer(wiring.Component):
 
     def _conditions(self, m: Module) -> None:
         """What this cycle does."""
-        fields, program = self._fields, self._manifest.program
+        fields = self._fields
         self._listening = Signal()
         self._cold = Signal()
         self._valid = Signal()
@@ -169,7 +174,7 @@ class Sequencer(wiring.Component):
         self._flips = Signal()
         self._ends_step = Signal()
         stale = self._stale.bit_select(self._stream, 1)
-        self._last_op = self._ends(m, self._pc, "this")
+        self._last_op = fields["ends"] | (fields["ends_quiet"] & self._now_quiet)
         m.d.comb += [
             self._valid.eq(self._admitted & ~(self._last_column & self._drain_busy)),
             self._advance.eq(self._valid & self._last_column & self._last_group),
@@ -178,19 +183,9 @@ class Sequencer(wiring.Component):
             self._cold.eq(
                 self._listening & self.input_full & stale & ~self.window_wanted & (self._rest == 0)
             ),
-            self._flips.eq(self._advance & (self._pc == program.ahead + 1)),
+            self._flips.eq(self._advance & fields["writes_other"]),
             self._ends_step.eq(self._advance & self._last_op),
         ]
-
-    def _ends(self, m: Module, index: Signal, name: str) -> Value:
-        """Whether operation ``index``, this one or the next, is its step's last."""
-        program = self._manifest.program
-        ops = range(len(program.ops))
-        loud = lookup(m, index, [int(program.follows(i) is None) for i in ops], f"{name}_ends")
-        quiet = lookup(
-            m, index, [int(program.follows(i, quiet=True) is None) for i in ops], f"{name}_ends_quiet"
-        )
-        return loud | (quiet & (self._now_quiet if name == "this" else self._next_quiet))
 
     @property
     def _now_quiet(self) -> Value:
@@ -266,9 +261,7 @@ class Sequencer(wiring.Component):
         second = self._copy.bit_select(self._stream, 1) ^ self._flips
         start = Signal.like(self._vector_row, name="next_vector_row")
         m.d.comb += start.eq(Mux(second, copied, source) + Mux(table["from_input"], bank, self._context))
-        m.d.sync += self._next.eq(
-            Mux(self._load, self._successor(m, self._next, "next"), self._successor(m, self._pc, "this"))
-        )
+        m.d.sync += self._next.eq(Mux(self._load, self._successor(table), self._successor(self._fields)))
         with m.If(self._load):
             m.d.sync += [register.eq(table[name]) for name, register in self._fields.items()]
             m.d.sync += [
@@ -304,58 +297,73 @@ class Sequencer(wiring.Component):
             "source_copied": [op.source + program.copy_words * op.reads_copy for op in program.ops],
         }
 
-    def _successor(self, m: Module, index: Signal, name: str) -> Value:
-        """The operation after ``index``; after a step's last, the next step's first."""
-        program = self._manifest.program
+    def _successor(self, op: dict[str, Signal]) -> Value:
+        """The operation after this or the next one; after a step's last, the next step's first."""
+        program, this = self._manifest.program, op is self._fields
         # While an operation reads the input, or one is loaded that does, the next step's is the other.
-        other = self._fields["from_input"] | (self._table["from_input"] if name == "next" else 0)
+        other = self._fields["from_input"] | (0 if this else op["from_input"])
         place = self.input_bank ^ other
         same = self.halves_streams.word_select(place, len(self._stream)) == self._stream
         there = self.halves_full.bit_select(place, 1) & same & ~self.window_wanted
-        after = [program.follows(i) or 0 for i in range(len(program.ops))]
-        following = lookup(m, index, after, f"{name}_following")
-        ends = self._last_op if name == "this" else self._ends(m, index, name)
-        return Mux(ends, Mux(there, program.ahead, 0), following)
+        ends = op["ends"] | (op["ends_quiet"] & (self._now_quiet if this else self._next_quiet))
+        return Mux(ends, Mux(there, program.ahead, 0), op["follows"])
 
     def _admit_next(self, m: Module) -> None:
-        """Decide whether a word may be issued in the next cycle, but for the drain."""
-        fields, table = self._fields, self._table
-        resting = Signal()
-        stores = self._advance & fields["stores"]
+        """Decide whether a word may be issued in the next cycle, but for the drain.
 
-        def beyond(count: Signal) -> Value:
-            """Whether a count has passed the word that comes next."""
-            return Mux(self._valid, count > self._word_next, count > self._word)
-
-        def vector_ready(op: dict[str, Signal], first: bool) -> Value:
-            newer = self._outstanding + (stores if first else 0)
-            known = self._written != 0 if first else beyond(self._written)
-            return ~op["fence"] | (newer <= op["behind"]) | ((newer == op["behind"] + 1) & known)
-
-        def input_ready(op: dict[str, Signal], first: bool) -> Value:
-            words = self.input_words
-            known = words != 0 if first else beyond(words)
-            grown = 1 if first else Mux(self._valid, words > self._word, words >= self._word)
-            there = (
-                (self.input_coming & known) | (self.input_grows & grown) | self.input_full | self.input_fills
-            )
-            stale = self._stale.bit_select(self.input_stream, 1)
-            prepared = self._prepared & (self.input_stream == self._stream)
-            return ~op["waits"] | (there & (~stale | prepared) & ~self.window_wanted)
-
-        def output_ready(op: dict[str, Signal], first: bool) -> Value:
-            return ~op["emit"] | self.room | (self._next_quiet if first else self._now_quiet)
-
-        again = ~self._open | (self._valid & self._last_column)
-        same = (again | (vector_ready(fields, False) & input_ready(fields, False))) & (
-            ~self._begin | self._valid | output_ready(fields, False)
+        There are three cases: an operation is loaded, a word is issued, or neither. Each is looked
+        at as if it were the one, so that whether it is comes last.
+        """
+        loaded = self._vector_ready("loaded") & self._input_ready("loaded") & self._output_ready("loaded")
+        loaded = loaded & (self._loading | (self._fields["rest"] == 0))
+        rested = self._rest <= 1
+        issued = rested & (
+            ~self._open | self._last_column | (self._vector_ready("issued") & self._input_ready("issued"))
         )
-        new = vector_ready(table, True) & input_ready(table, True) & output_ready(table, True)
-        m.d.comb += resting.eq(Mux(self._advance, fields["rest"] != 0, self._rest > 1))
-        m.d.sync += [
-            self._admitted.eq(Mux(self._load, new, same) & ~resting & ~self.window & ~self._cold),
-            self._rest.eq(Mux(self._advance, fields["rest"], Mux(self._rest != 0, self._rest - 1, 0))),
-        ]
+        waits = rested & (~self._open | (self._vector_ready("waits") & self._input_ready("waits")))
+        waits = waits & (~self._begin | self._output_ready("waits"))
+        admitted = Mux(self._load, loaded, Mux(self._valid, issued, waits))
+        m.d.sync += self._admitted.eq(admitted & ~self.window & ~self._cold)
+        with m.If(self._advance):
+            m.d.sync += self._rest.eq(self._fields["rest"])
+        with m.Elif(self._rest != 0):
+            m.d.sync += self._rest.eq(self._rest - 1)
+
+    def _beyond(self, case: Case, count: Signal) -> Value:
+        """Whether a count has passed the word that comes next."""
+        if case == "loaded":
+            return count != 0
+        return count > (self._word_next if case == "issued" else self._word)
+
+    def _vector_ready(self, case: Case) -> Value:
+        op = self._table if case == "loaded" else self._fields
+        # An operation is loaded when the one before ends, but for the first.
+        stores = self._fields["stores"] & ~self._loading if case == "loaded" else 0
+        newer = self._outstanding + stores
+        return (
+            ~op["fence"]
+            | (newer <= op["behind"])
+            | ((newer == op["behind"] + 1) & self._beyond(case, self._written))
+        )
+
+    def _input_ready(self, case: Case) -> Value:
+        op = self._table if case == "loaded" else self._fields
+        known = self.input_coming & self._beyond(case, self.input_words)
+        grown = {
+            "loaded": 1,
+            "issued": self.input_words > self._word,
+            "waits": self.input_words >= self._word,
+        }
+        there = known | (self.input_grows & grown[case]) | self.input_full | self.input_fills
+        # With this cycle the current stream's recurrent part may be ready.
+        prepared = self._fields["prepares"] & ~self._loading & (self.input_stream == self._stream)
+        hot = ~self._stale.bit_select(self.input_stream, 1) | (prepared if case == "loaded" else 0)
+        return ~op["waits"] | (there & hot & ~self.window_wanted)
+
+    def _output_ready(self, case: Case) -> Value:
+        if case == "loaded":
+            return ~self._table["emit"] | self.room | self._next_quiet
+        return ~self._fields["emit"] | self.room | self._now_quiet
 
     def _streams(self, m: Module) -> None:
         """Keep, per stream, where its state stands and whether its recurrent part is ready."""
@@ -392,7 +400,7 @@ class Sequencer(wiring.Component):
     @property
     def _prepared(self) -> Value:
         """The stream's parking recurrent operations have been issued with this word."""
-        return self._advance & (self._pc == self._manifest.program.body - 1)
+        return self._advance & self._fields["prepares"]
 
     def _quiet_time(self, m: Module) -> None:
         """Count results under way, and cycles until whatever was issued has left the pipeline."""
@@ -422,7 +430,8 @@ def _vector_bits(manifest: Manifest) -> int:
 
 def _field_values(manifest: Manifest) -> dict[str, list[int]]:
     """Per field of the operation register, its value in every operation."""
-    ops = manifest.program.ops
+    program = manifest.program
+    ops = program.ops
     return {
         "columns": [op.columns - 1 for op in ops],
         "groups": [op.groups - 1 for op in ops],
@@ -437,6 +446,10 @@ def _field_values(manifest: Manifest) -> dict[str, list[int]]:
         "fence": [int(op.fence) for op in ops],
         "emit": [int(op.emit) for op in ops],
         "stores": [int(op.destination is not None) for op in ops],
+        "prepares": [int(index == program.body - 1) for index in range(len(ops))],
+        "follows": [program.follows(index) or 0 for index in range(len(ops))],
+        "ends": [int(program.follows(index) is None) for index in range(len(ops))],
+        "ends_quiet": [int(program.follows(index, quiet=True) is None) for index in range(len(ops))],
         "writes_current": [int(op.writes_copy == "current") for op in ops],
         "writes_other": [int(op.writes_copy == "other") for op in ops],
     }

@@ -103,56 +103,52 @@ class Window(wiring.Component):
         to_window = (address == Register.DATA) | (address == Register.COMMAND) & write
         longest = READ_WAIT + array_round_trip(self._manifest)
         writes, reading, wait = Signal(), Signal(), Signal(range(longest + 1))
+        takes, loads, gives = Signal(), Signal(), Signal()
         m.d.comb += [
             self.active.eq(reading | (asked & to_window)),
             self.opens.eq(reading | (asked & (address == Register.DATA))),
-            # After a row was written, other requests wait for the cycle in which that shows.
-            self.bus_ready.eq(
-                asked & ~reading & (~to_window | self.granted) & ((address == Register.DATA) | ~writes)
-            ),
+            # After a row was written, requests wait for the cycle in which that shows.
+            self.bus_ready.eq(asked & ~reading & ~takes & ~writes & ~gives & (~to_window | self.granted)),
         ]
         accepted = self.bus_ready
+        # DATA's word, and what is done with the staged row, in the cycle after it is decided.
+        given = Signal.like(data, reset_less=True)
         last_word = word == words
         value, answers = Signal(32, reset_less=True), Signal()
+        reads = accepted & ~write
         m.d.sync += [
+            given.eq(data),
+            takes.eq(accepted & write & (address == Register.DATA)),
+            loads.eq(reading & (wait == 1)),
+            gives.eq(reading & (wait == 0)),
             self.write.eq(0),
             writes.eq(0),
-            answers.eq(0),
-            self.bus_read_valid.eq(answers),
-            self.bus_read_data.eq(value),
+            answers.eq(reads & (address != Register.DATA)),
+            value.eq(self._read_register(m, address, region, bank, row, counters)),
+            self.bus_read_valid.eq(answers | gives),
+            self.bus_read_data.eq(Mux(gives, staging[:32], value)),
         ]
-        # A write reaches its memory in the cycle after it was accepted; only then the row moves.
-        with m.If(writes):
-            m.d.sync += row.eq(row + 1)
         with m.If(accepted & write):
             self._write_register(m, address, data, region, bank, row, word)
-            with m.If(address == Register.DATA):
-                m.d.sync += [
-                    staging.eq(Cat(staging[32:], data)),
-                    word.eq(Mux(last_word, 0, word + 1)),
-                ]
-                with m.If(last_word):
-                    m.d.sync += [self.write.eq(Const(1, len(Region)) << region), writes.eq(1)]
-        with m.If(accepted & ~write):
-            m.d.sync += [
-                answers.eq(address != Register.DATA),
-                value.eq(self._read_register(m, address, region, bank, row, counters)),
-            ]
-            with m.If(address == Register.DATA):
-                m.d.sync += [reading.eq(1), wait.eq(Mux(word == 0, longest, 0))]
-        with m.If(reading & (wait != 0)):
+        with m.If(takes):
+            m.d.sync += staging.eq(Cat(staging[32:], given))
+            with m.If(last_word):
+                m.d.sync += [self.write.eq(Const(1, len(Region)) << region), writes.eq(1)]
+        with m.If(loads):
+            m.d.sync += staging.eq(self.read_data)
+        with m.If(gives):
+            m.d.sync += staging.eq(staging >> 32)
+        with m.If(takes | gives):
+            m.d.sync += word.eq(Mux(last_word, 0, word + 1))
+        # A write reaches its memory in the cycle after it was staged; only then the row moves.
+        with m.If(writes | (gives & last_word)):
+            m.d.sync += row.eq(row + 1)
+        with m.If(reads & (address == Register.DATA)):
+            m.d.sync += [reading.eq(1), wait.eq(Mux(word == 0, longest, 0))]
+        with m.If(reading):
             m.d.sync += wait.eq(wait - 1)
-            with m.If(wait == 1):
-                m.d.sync += staging.eq(self.read_data)
-        with m.If(reading & (wait == 0)):
-            m.d.sync += [
-                reading.eq(0),
-                self.bus_read_valid.eq(1),
-                self.bus_read_data.eq(staging[:32]),
-                staging.eq(staging >> 32),
-                word.eq(Mux(last_word, 0, word + 1)),
-                row.eq(row + last_word),
-            ]
+            with m.If(wait == 0):
+                m.d.sync += [reading.eq(0), wait.eq(0)]
         self._align(m, staging, region)
         # State memories are left out: STATE_WRITTEN says which stream they concern.
         state = 1 << Region.VECTORS | 1 << Region.CELLS
