@@ -21,6 +21,7 @@ __all__ = [
     "ClockModel",
     "Estimate",
     "check_estimate",
+    "clock_model",
     "estimate",
     "estimated_uses",
     "lut_parts",
@@ -34,8 +35,8 @@ LUT_MARGIN = 0.15
 """How far the tables of an estimate may be off, as a share; ``bench/estimates.py`` measures it."""
 
 LUT_FACTORS: Mapping[str, Mapping[str, float]] = {
-    "ecp5": {},
-    "ice40": {},
+    "ecp5": {'table RAM': 1.38, 'registers': .7, 'banks': .9, 'read back': 4.52, 'collect': .96, 'shift': 0.9, 'round': 1.51, 'gates': 2.29, 'slopes': 1.11, 'vector': 2.74, 'window': 10.95, 'rows': 3.14, 'core': 160.82},
+    "ice40": {'table RAM': 1.0, 'registers': .95, 'banks': .6, 'read back': 5.31, 'collect': 1.07, 'shift': 1.37, 'round': 1.34, 'gates': 1.67, 'slopes': 1.1, 'vector': 4.07, 'window': 9.25, 'rows': 3.33, 'core': 154.59},
 }
 """Tables for each unit of :func:`lut_parts`; those left out count one to one. Least squares over the
 builds of ``bench/estimates.py``, Yosys 0.70, which ``--fit`` of that script does again."""
@@ -53,19 +54,29 @@ class ClockModel(Record):
     wide_bit: float
     """Share of the clock that each further bit of it costs."""
 
-    def mhz(self, grade: str, fill: float, sum_bits: int) -> float:
+    logic_slopes: float
+    """Share of it that slope multipliers of tables cost, which have one stage, where the device has
+    multiplier blocks."""
+
+    def mhz(self, grade: str, fill: float, sum_bits: int, logic_slopes: bool = False) -> float:
         """Clock of a core at a speed grade; ``fill`` is the share of the tables it takes."""
         base = self.base_mhz.get(grade, min(self.base_mhz.values()))
         wide = max(0, sum_bits - self.narrow_bits) * self.wide_bit
-        return base * (1 - self.filled * min(1.0, fill)) / (1 + wide)
+        lost = self.filled * min(1.0, fill) + self.logic_slopes * logic_slopes
+        return base * (1 - lost) / (1 + wide)
 
 
 CLOCKS: Mapping[str, ClockModel] = {
-    "ecp5": ClockModel(base_mhz={"6": 140, "7": 170, "8": 195}, filled=0.2, narrow_bits=24, wide_bit=0.01),
-    "up5k": ClockModel(base_mhz={"": 32}, filled=0.25, narrow_bits=24, wide_bit=0.01),
-    "hx8k": ClockModel(base_mhz={"": 75}, filled=0.25, narrow_bits=24, wide_bit=0.01),
+    "ecp5": ClockModel(base_mhz={"6": 140, "7": 170, "8": 195}, filled=0.2, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
+    "up5k": ClockModel(base_mhz={"": 32}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
+    "hx8k": ClockModel(base_mhz={"": 75}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
 }
 """By family or, where one family has devices of different speed, by device."""
+
+
+def clock_model(device: Device) -> ClockModel:
+    """What is known of the clock on a device of an estimated family."""
+    return CLOCKS.get(device.name) or CLOCKS[device.architecture]
 
 
 def _even(bits: int) -> int:
@@ -189,6 +200,10 @@ class Estimate(Record):
     multipliers: int
     block_rams: int
     large_rams: int
+    lut_share: float
+    """Of the device's, in percent."""
+    fits: bool
+    """Whether the device has all of it."""
     fmax_mhz: float
     step_latency_us: float
     """Cycles of a step, which are exact, at that clock."""
@@ -208,13 +223,18 @@ def estimate(manifest: Manifest, chosen: Chosen, multipliers: bool = True) -> Es
     factors = LUT_FACTORS[family]
     luts = sum(factors.get(name, 1.0) * size for name, size in lut_parts(manifest, family, hard).items())
     blocks = count_blocks(manifest, family, hard)
-    model = CLOCKS.get(device.name) or CLOCKS[family]
-    clock = model.mhz(chosen.grade, luts / device.luts, manifest.numerics.accumulator.bits)
+    logic_slopes = hard and manifest.parameters.slope_multipliers == "lut"
+    clock = clock_model(device).mhz(
+        chosen.grade, luts / device.luts, manifest.numerics.accumulator.bits, logic_slopes
+    )
     if chosen.block_ram_mhz is not None and blocks.block_rams:
         clock = min(clock, chosen.block_ram_mhz)
+    fits = luts <= device.luts and blocks.multipliers <= device.multipliers
     return Estimate(
         device=chosen.label,
         luts=round(luts),
+        lut_share=round(100 * luts / device.luts, 1),
+        fits=fits and blocks.block_rams <= device.block_rams,
         multipliers=blocks.multipliers,
         block_rams=blocks.block_rams,
         large_rams=blocks.large_rams,
