@@ -9,7 +9,7 @@ costs. The factors of both are measured and stand here, in one place.
 from collections.abc import Iterator, Mapping
 
 from rtlstm.boards.blocks import count_blocks, map_memory, memory_parts, multiplications
-from rtlstm.boards.devices import Chosen, Device
+from rtlstm.boards.devices import DEVICES, Chosen, Device, find_device
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
@@ -23,6 +23,7 @@ __all__ = [
     "check_estimate",
     "clock_model",
     "estimate",
+    "estimate_devices",
     "estimated_uses",
     "lut_parts",
     "multiplier_tables",
@@ -35,8 +36,36 @@ LUT_MARGIN = 0.15
 """How far the tables of an estimate may be off, as a share; ``bench/estimates.py`` measures it."""
 
 LUT_FACTORS: Mapping[str, Mapping[str, float]] = {
-    "ecp5": {'table RAM': 1.38, 'registers': .7, 'banks': .9, 'read back': 4.52, 'collect': .96, 'shift': 0.9, 'round': 1.51, 'gates': 2.29, 'slopes': 1.11, 'vector': 2.74, 'window': 10.95, 'rows': 3.14, 'core': 160.82},
-    "ice40": {'table RAM': 1.0, 'registers': .95, 'banks': .6, 'read back': 5.31, 'collect': 1.07, 'shift': 1.37, 'round': 1.34, 'gates': 1.67, 'slopes': 1.1, 'vector': 4.07, 'window': 9.25, 'rows': 3.33, 'core': 154.59},
+    "ecp5": {
+        "table RAM": 1.38,
+        "registers": 0.7,
+        "banks": 0.9,
+        "read back": 4.52,
+        "collect": 0.96,
+        "shift": 0.9,
+        "round": 1.51,
+        "gates": 2.29,
+        "slopes": 1.11,
+        "vector": 2.74,
+        "window": 10.95,
+        "rows": 3.14,
+        "core": 160.82,
+    },
+    "ice40": {
+        "table RAM": 1.0,
+        "registers": 0.95,
+        "banks": 0.6,
+        "read back": 5.31,
+        "collect": 1.07,
+        "shift": 1.37,
+        "round": 1.34,
+        "gates": 1.67,
+        "slopes": 1.1,
+        "vector": 4.07,
+        "window": 9.25,
+        "rows": 3.33,
+        "core": 154.59,
+    },
 }
 """Tables for each unit of :func:`lut_parts`; those left out count one to one. Least squares over the
 builds of ``bench/estimates.py``, Yosys 0.70, which ``--fit`` of that script does again."""
@@ -67,7 +96,9 @@ class ClockModel(Record):
 
 
 CLOCKS: Mapping[str, ClockModel] = {
-    "ecp5": ClockModel(base_mhz={"6": 140, "7": 170, "8": 195}, filled=0.2, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
+    "ecp5": ClockModel(
+        base_mhz={"6": 140, "7": 170, "8": 195}, filled=0.2, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2
+    ),
     "up5k": ClockModel(base_mhz={"": 32}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
     "hx8k": ClockModel(base_mhz={"": 75}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
 }
@@ -171,8 +202,11 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
         "collect": units * accumulator * blocks * (4 + 2 * shared),
         "shift": units * 4 * partial * numerics.shift_bits,
         "round": units * 4 * (3 * _even(partial) + 3 * numerics.preactivation.bits),
-        "gates": units * (3 * cell_sum + numerics.cell.bits + numerics.cell_argument.bits + numerics.data_bits),
-        "slopes": units * sum(table.base_bits for table in tables) if parameters.tables == "interpolated" else 0,
+        "gates": units
+        * (3 * cell_sum + numerics.cell.bits + numerics.cell_argument.bits + numerics.data_bits),
+        "slopes": units * sum(table.base_bits for table in tables)
+        if parameters.tables == "interpolated"
+        else 0,
         "vector": macs * numerics.data_bits,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "rows": rows,
@@ -241,6 +275,13 @@ def estimate(manifest: Manifest, chosen: Chosen, multipliers: bool = True) -> Es
         fmax_mhz=round(clock, 1),
         step_latency_us=round(manifest.cycles.step_latency_cycles / clock, 4),
     )
+
+
+def estimate_devices(manifest: Manifest) -> tuple[Estimate, ...]:
+    """Estimate a core on every device of its family, in its slowest grade; none without estimates."""
+    chosen = [find_device(name) for name, device in DEVICES.items() if device.architecture in ESTIMATED]
+    found = (estimate(manifest, each) for each in chosen)
+    return tuple(each for each in found if each is not None)
 
 
 def estimated_uses(found: Estimate, device: Device) -> Iterator[tuple[str, int, int]]:

@@ -25,7 +25,9 @@ LUT_SHARE = 0.85
 
 _MOST_UNITS = 16
 """Gate units beyond which no network has been found to gain."""
-_NOTHING = "nothing: more would not make a step shorter"
+_LOOKED_AT = 100
+"""Refused designs among which the limit is looked for, the nearest first."""
+_NOTHING = "the network: a larger array would not make a step shorter"
 
 
 class FitRequest(Record):
@@ -45,6 +47,38 @@ class FitRequest(Record):
     """By default as many as there are gate units."""
     streams: int = 1
     max_steps: int | None = None
+
+    def check(self) -> None:
+        """Check what is given, whatever else will be chosen.
+
+        Raises
+        ------
+        ConfigurationError
+            If the device's family has no estimates, or what is given cannot be built.
+        """
+        device = self.chosen.device
+        if device.architecture not in ESTIMATED:
+            raise ConfigurationError(
+                f"--fit needs estimates, which there are for {' and '.join(ESTIMATED)} devices, not for "
+                f"{device.name}; give --family, --lanes and --macs"
+            )
+        units, lut_macs = self.gate_units or 1, self.lut_macs or 0
+        least = lcm(units, self.beat_in)
+        self.parameters(
+            lanes=self.lanes or 4 * units,
+            macs=self.macs or least * max(1, lut_macs),
+            gate_units=units,
+            lut_macs=lut_macs,
+            beat_out=self.beat_out or units,
+        )
+
+    def parameters(self, **sizes: object) -> Parameters:
+        """Return parameters of these sizes for the device's family."""
+        family = self.chosen.device.family
+        common = {"tables": self.tables, "beat_in": self.beat_in, "streams": self.streams}
+        return Parameters(
+            **{**common, "max_steps": self.max_steps, "family": family, "pipeline": FAMILIES[family], **sizes}
+        )
 
 
 class Fit(Record):
@@ -70,6 +104,19 @@ class _Candidate:
     cycles: int
 
 
+@dataclass(frozen=True)
+class _Design:
+    """A candidate worked out."""
+
+    parameters: Parameters
+    estimate: Estimate
+
+    @property
+    def key(self) -> tuple[float, int]:
+        """What the best has least of."""
+        return self.estimate.step_latency_us, self.estimate.luts
+
+
 @dataclass
 class _Excess:
     """The resource of which a candidate takes most beyond what may be used; none if it fits."""
@@ -84,6 +131,15 @@ class _Excess:
         if share > self.share:
             self.share, self.resource = share, resource
             self.text = f"{used:,.0f} {resource} (of {there:,.0f} that may be used)"
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """A candidate that does not fit, and why; its design, if it was worked out."""
+
+    candidate: _Candidate
+    design: _Design | None
+    excess: _Excess
 
 
 def fit_device(
@@ -109,60 +165,65 @@ class _Search:
         self._name, self._shapes, self._numerics = name, shapes, numerics
         self._request, self._device = request, request.chosen.device
         self._lut_limit = LUT_SHARE * self._device.luts
-        if self._device.architecture not in ESTIMATED:
-            raise ConfigurationError(
-                f"--fit needs estimates, which there are for {' and '.join(ESTIMATED)} devices, not for "
-                f"{self._device.name}; give --family, --lanes and --macs"
-            )
-        # What is given must be possible at all, whatever else is chosen.
-        self._parameters(
-            _Candidate(
-                request.lanes or 4 * (request.gate_units or 1),
-                request.macs or lcm(request.gate_units or 1, request.beat_in, request.lut_macs or 1),
-                request.gate_units or 1,
-                0,
-                "dsp",
-                0,
-            )
-        )
+        request.check()
+        self._stages = Parameters.for_family(self._device.family, tables=request.tables, macs=1)
 
     def run(self) -> tuple[Parameters, Fit]:
         """Search; see :func:`fit_device`."""
-        best: tuple[tuple[float, int], Parameters, Estimate] | None = None
-        refused: list[tuple[float, _Excess]] = []
+        fastest = clock_model(self._device).mhz(self._request.chosen.grade, 0, 0)
+        best: _Design | None = None
+        refused: list[_Refused] = []
         tried = 0
         for candidate in sorted(self._candidates(), key=lambda item: (item.cycles, item.lanes * item.macs)):
-            clock = clock_model(self._device).mhz(self._request.chosen.grade, 0, 0)
-            if best is not None and candidate.cycles / clock > best[0][0]:
+            if best is not None and candidate.cycles / fastest > best.estimate.step_latency_us:
                 break
-            excess = _Excess()
-            self._least(candidate, excess)
+            excess = self._least(candidate)
             if excess.resource:
-                refused.append((candidate.cycles / clock, excess))
+                refused.append(_Refused(candidate, None, excess))
                 continue
-            parameters = self._parameters(candidate)
-            manifest = Manifest.create(self._name, self._shapes, parameters, self._numerics)
-            found = estimate(manifest, self._request.chosen)
-            assert found is not None  # the family has estimates, and the parameters are its own
+            design = self._design(candidate)
             tried += 1
-            self._all(found, excess)
+            excess = self._excess(design.estimate)
             if excess.resource:
-                refused.append((found.step_latency_us, excess))
-                continue
-            key = (found.step_latency_us, found.luts)
-            if best is None or key < best[0]:
-                best = key, parameters, found
+                refused.append(_Refused(candidate, design, excess))
+            elif best is None or design.key < best.key:
+                best = design
         if best is None:
-            nearest = min((excess for _, excess in refused), key=lambda item: item.share)
-            raise ConfigurationError(
-                f"{self._name} does not fit {self._device.name}, whatever the array: the nearest takes "
-                f"{nearest.text}; choose a larger device or fewer bits"
+            raise ConfigurationError(self._why_nothing(refused))
+        return best.parameters, Fit(
+            device=self._request.chosen.label,
+            limited_by=self._limit(refused, best),
+            tried=tried,
+            estimate=best.estimate,
+        )
+
+    def _limit(self, refused: list[_Refused], best: _Design) -> str:
+        """The resource for which the nearest design that is sooner than the best was refused."""
+        for each in sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]:
+            design = each.design or self._design(each.candidate)
+            if design.key < best.key:
+                return each.excess.resource
+        return _NOTHING
+
+    def _design(self, candidate: _Candidate) -> _Design:
+        parameters = self._parameters(candidate)
+        manifest = Manifest.create(self._name, self._shapes, parameters, self._numerics)
+        found = estimate(manifest, self._request.chosen)
+        assert found is not None  # the family has estimates, and the parameters are its own
+        return _Design(parameters, found)
+
+    def _why_nothing(self, refused: list[_Refused]) -> str:
+        device = self._device.name
+        if not refused:
+            return (
+                f"--fit finds no array for {device} with what is given; leave out lanes, macs or gate units"
             )
-        key, parameters, found = best
-        sooner = [excess for latency, excess in refused if latency < key[0]]
-        limit = min(sooner, key=lambda item: item.share).resource if sooner else _NOTHING
-        return parameters, Fit(
-            device=self._request.chosen.label, limited_by=limit, tried=tried, estimate=found
+        least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
+        designs = (each.design or self._design(each.candidate) for each in least)
+        nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)
+        return (
+            f"{self._name} does not fit {device}, whatever the array: the nearest takes {nearest.text}; "
+            "choose a larger device or fewer bits"
         )
 
     def _candidates(self) -> Iterator[_Candidate]:
@@ -224,17 +285,17 @@ class _Search:
 
     def _fewest_cycles(self, lanes: int, macs: int) -> int:
         """Fewer than a step takes: a layer's first group may be all but done before its input is."""
-        stages = self._parameters(_Candidate(4, 1, 1, 0, "dsp", 0), bare=True)
         cycles = 0
         for index, shape in enumerate(self._shapes):
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
             cycles += (groups - 1) * columns + 1 if index else groups * columns
-            cycles += stages.hidden_result if shape.kind == "lstm" else stages.dense_result
+            cycles += self._stages.hidden_result if shape.kind == "lstm" else self._stages.dense_result
         return cycles
 
-    def _least(self, candidate: _Candidate, excess: _Excess) -> None:
+    def _least(self, candidate: _Candidate) -> _Excess:
         """Hold the least that lanes and weights alone take against the device."""
         numerics, family, device = self._numerics, self._device.architecture, self._device
+        excess = _Excess()
         lanes, macs = candidate.lanes, candidate.macs
         in_tables = macs if not device.multipliers else candidate.lut_macs
         logic = multiplier_tables(numerics.weight_bits, numerics.data_bits, 2, family)
@@ -247,28 +308,24 @@ class _Search:
             rows += -(-shape.rows // lanes) * words
         bank = MemoryPart("weights", lanes, macs * numerics.weight_bits, max(2, rows))
         excess.compare("block RAMs", lanes * map_memory(bank, family).block_rams, device.block_rams)
+        return excess
 
-    def _all(self, found: Estimate, excess: _Excess) -> None:
+    def _excess(self, found: Estimate) -> _Excess:
         """Hold an estimate against the device."""
+        excess = _Excess()
         excess.compare("multipliers", found.multipliers, self._device.multipliers)
         excess.compare("block RAMs", found.block_rams, self._device.block_rams)
         excess.compare("lookup tables", found.luts, self._lut_limit)
+        return excess
 
-    def _parameters(self, candidate: _Candidate, bare: bool = False) -> Parameters:
-        request, device = self._request, self._device
-        return Parameters(
+    def _parameters(self, candidate: _Candidate) -> Parameters:
+        return self._request.parameters(
             lanes=candidate.lanes,
             macs=candidate.macs,
             gate_units=candidate.gate_units,
             lut_macs=candidate.lut_macs,
             slope_multipliers=candidate.slopes,
-            tables=request.tables,
-            beat_in=1 if bare else request.beat_in,
-            beat_out=1 if bare else request.beat_out or candidate.gate_units,
-            streams=request.streams,
-            max_steps=request.max_steps,
-            family=device.family,
-            pipeline=FAMILIES[device.family],
+            beat_out=self._request.beat_out or candidate.gate_units,
         )
 
 
