@@ -30,6 +30,12 @@ def bench(
     clock: Annotated[
         float, typer.Option(help="MHz to assume for builds that were not placed and routed.")
     ] = 100.0,
+    estimates: Annotated[
+        bool,
+        typer.Option(
+            "--estimates", help="Only hold estimated sizes against synthesis; --quick: of few builds."
+        ),
+    ] = False,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where the builds go; those found there are used.")
     ] = Path("build/bench"),
@@ -39,7 +45,8 @@ def bench(
 ) -> None:
     """Measure cycles, CPU times and the tools themselves, with others' figures beside them.
 
-    Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere.
+    Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere, or an
+    estimate of multipliers or block RAM from synthesis.
     """
     with Session(as_json, debug) as session:
         from rtlstm.bench.run import Plan, run_bench
@@ -50,6 +57,11 @@ def bench(
         check_writable(save)
         if not 0 < clock < 1e5:
             raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
+        if estimates:
+            if shapes:
+                raise ConfigurationError("--estimates has builds of its own: leave out the shapes")
+            _estimates(session, quick, save)
+            return
         plan = Plan(
             shapes=find_shapes(shapes),
             folder=output,
@@ -65,6 +77,58 @@ def bench(
         if save is not None:
             save.write_text(result.to_json())
         _show(session, result)
+
+
+def _estimates(session: Session, quick: bool, save: Path | None) -> None:
+    """Measure the estimates' errors and show them."""
+    import json
+
+    from rtlstm.bench.estimates import fit_factors, measure_estimates
+    from rtlstm.boards.estimate import LUT_FACTORS, LUT_MARGIN
+
+    with session.progress() as progress:
+        results = list(measure_estimates(quick, progress))
+    factors = fit_factors(results)
+    session.fields = {"estimates": [result.model_dump(mode="json") for result in results], "factors": factors}
+    session.passed = all(result.exact for result in results)
+    if save is not None:
+        save.write_text(json.dumps(session.fields, indent=1) + "\n")
+    session.table(
+        "Estimates, and what synthesis takes",
+        ("build", "device", "lanes x macs", "tables", "estimated", "error", "multipliers", "block RAMs"),
+        [
+            (
+                each.name,
+                each.device,
+                f"{each.lanes} x {each.macs}",
+                each.luts,
+                each.estimated_luts,
+                f"{each.lut_error:+.1f} %",
+                _both(each.estimated_multipliers, each.multipliers),
+                _both(each.estimated_block_rams, each.block_rams),
+            )
+            for each in results
+        ],
+        right="  rrrrrr",
+    )
+    session.table(
+        "Factors of the tables",
+        ("family", "part", "now", "fitted to these builds"),
+        [
+            (family, name, f"{LUT_FACTORS[family][name]:g}", f"{factor:g}")
+            for family, found in factors.items()
+            for name, factor in found.items()
+        ],
+        right="  rr",
+    )
+    worst = max(abs(each.lut_error) for each in results)
+    session.say(f"Tables are off by {worst:.1f} % at most; {100 * LUT_MARGIN:g} % are allowed for.")
+    if not session.passed:
+        session.say("FAILED: multipliers and block RAM are to be exact")
+
+
+def _both(estimated: int, taken: float) -> str:
+    return f"{taken:g}" if estimated == taken else f"{taken:g}, not {estimated:g}"
 
 
 def _show(session: Session, result: "BenchResult") -> None:
