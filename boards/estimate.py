@@ -37,38 +37,38 @@ LUT_MARGIN = 0.15
 
 LUT_FACTORS: Mapping[str, Mapping[str, float]] = {
     "ecp5": {
-        "table RAM": 1.38,
+        "table RAM": 1.37,
         "registers": 0.7,
-        "banks": 0.9,
-        "read back": 4.52,
-        "collect": 0.96,
-        "shift": 0.9,
-        "round": 1.51,
-        "gates": 2.29,
-        "slopes": 1.11,
-        "vector": 2.74,
-        "window": 10.95,
-        "rows": 3.14,
-        "core": 160.82,
+        "banks": 0.91,
+        "read back": 4.28,
+        "collect": 0.9,
+        "shift": 0.81,
+        "round": 2.06,
+        "gates": 3.22,
+        "slopes": 0.77,
+        "vector": 0.89,
+        "window": 6.56,
+        "rows": 5.27,
+        "core": 256.0,
     },
     "ice40": {
         "table RAM": 1.0,
-        "registers": 0.95,
-        "banks": 0.6,
-        "read back": 5.31,
-        "collect": 1.07,
-        "shift": 1.37,
-        "round": 1.34,
-        "gates": 1.67,
-        "slopes": 1.1,
-        "vector": 4.07,
-        "window": 9.25,
-        "rows": 3.33,
-        "core": 154.59,
+        "registers": 1.06,
+        "banks": 0.69,
+        "read back": 4.72,
+        "collect": 0.95,
+        "shift": 1.42,
+        "round": 1.71,
+        "gates": 1.97,
+        "slopes": 0.59,
+        "vector": 3.5,
+        "window": 6.17,
+        "rows": 5.15,
+        "core": 195.0,
     },
 }
 """Tables for each unit of :func:`lut_parts`; those left out count one to one. Least squares over the
-builds of ``bench/estimates.py``, Yosys 0.70, which ``--fit`` of that script does again."""
+builds of ``rtlstm bench --estimates``, which fits them again; Yosys 0.70."""
 
 
 class ClockModel(Record):
