@@ -29,7 +29,7 @@ class Array(wiring.Component):
     address : In
         Row of the weight banks.
     vector : In
-        Word of the vector, two cycles after its address.
+        Word of the vector, when the weights are there.
     add, first, last : In(1)
         Of the word whose products' sum stands in the first block's registers.
     held : Out(lanes * accumulator.bits)

@@ -32,6 +32,9 @@ BUS_PORTS = (
 )
 
 
+INPUT_NEWS = ("words", "grows", "fills", "stream", "quiet", "bank")
+
+
 @dataclass
 class _Access:
     """A row of a memory behind the window."""
@@ -57,6 +60,7 @@ class Core(wiring.Component):
             {
                 "x_data": In(parameters.beat_in * data),
                 "x_stream": In(streams),
+                "x_quiet": In(1),
                 "x_valid": In(1),
                 "x_ready": Out(1),
                 "y_data": Out(parameters.beat_out * data),
@@ -118,12 +122,12 @@ class Core(wiring.Component):
             m.d.sync += register.eq(getattr(source, field))
         return access
 
-    def _vectors(self, m: Module) -> Signal:
+    def _vectors(self, m: Module) -> Value:
         """Read the vector that the issued word multiplies; write new h and dense results."""
         manifest, sequencer = self._manifest, self._sequencer
         layout, bits = manifest.regions[Region.VECTORS], manifest.numerics.data_bits
         macs, units = manifest.parameters.macs, manifest.parameters.gate_units
-        stages = manifest.parameters.pipeline.operand - 1
+        stages = min(manifest.parameters.pipeline.operand - 1, 2)
         read, write = clocked(m, "vectors", layout.width, layout.rows, stages, granularity=units * bits)
         result, access = self._result, self._access
         stores = result.valid & result.store
@@ -148,12 +152,12 @@ class Core(wiring.Component):
             part = word.word_select(index, bits)
             hidden = flags[2] | (flags[1] & part[-1])
             m.d.sync += operand.word_select(index, bits).eq(Mux(hidden, 0, part))
-        return operand
+        return delay(m, operand, manifest.parameters.pipeline.operand - 1 - stages)
 
-    def _feed_array(self, m: Module, vector: Signal, token: View) -> None:
+    def _feed_array(self, m: Module, vector: Value, token: View) -> None:
         """Give the array what it multiplies, and the window's writes."""
-        # Weights come two cycles after their address, the vector perhaps later.
-        array_delay = self._manifest.parameters.pipeline.operand - 2
+        # Weights come two cycles after their address (three, with a register behind), the vector later.
+        array_delay = min(self._manifest.parameters.pipeline.operand - 2, 1)
         array, access = self._array, self._access
         m.d.comb += [
             array.address.eq(delay(m, self._sequencer.weight_row, array_delay)),
@@ -188,7 +192,7 @@ class Core(wiring.Component):
             ]
 
     def _ports(self, m: Module) -> None:
-        for name in ("x_data", "x_stream", "x_valid"):
+        for name in ("x_data", "x_stream", "x_quiet", "x_valid"):
             m.d.comb += getattr(self._input, name).eq(getattr(self, name))
         m.d.comb += self.x_ready.eq(self._input.x_ready)
         for name in ("y_data", "y_stream", "y_last", "y_valid"):
@@ -207,37 +211,38 @@ class Core(wiring.Component):
         """Wire sequencer, ports, window and counters."""
         sequencer, window, source = self._sequencer, self._window, self._input
         access = self._access
-        result = self._result
+        first = self._gate_units[0]
         last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
         # From the bus to every address register is far: the window opens one cycle later. While
         # the bus asks, no step begins: what was idle then is idle now.
-        granted = Signal()
+        granted, wanted = Signal(), Signal()
+        idle = wanted & sequencer.idle
         m.d.sync += [
-            granted.eq(window.active & sequencer.idle),
-            self._opened.eq(window.opens & sequencer.idle),
+            wanted.eq(window.active),
+            granted.eq(window.active & idle),
+            self._opened.eq(window.opens & idle),
         ]
         # The cycle of a step's last input beat follows the step to its last output beat.
-        reading, emitting = Signal(32, reset_less=True), Signal(32, reset_less=True)
-        with m.If(sequencer.emits):
-            m.d.sync += emitting.eq(reading)
-        with m.If(sequencer.input_taken):
-            m.d.sync += reading.eq(source.since)
-            with m.If(sequencer.output):
-                # Its first words were issued before the last beat came.
-                m.d.sync += emitting.eq(source.since)
+        since, reading, emitting = (Signal(32, reset_less=True, name=n) for n in ("since", "reading", "emitting"))
+        taken, emitted = delay(m, sequencer.input_taken, 1), delay(m, sequencer.output, 1)
+        m.d.sync += since.eq(source.since)
+        with m.If(taken):
+            m.d.sync += reading.eq(since)
+        with m.If(emitted):
+            m.d.sync += emitting.eq(Mux(taken, since, reading))
         m.d.comb += [
-            sequencer.input_valid.eq(source.full),
-            sequencer.input_words.eq(source.words),
-            sequencer.input_stream.eq(source.stream),
-            sequencer.input_bank.eq(source.bank),
+            sequencer.input_full.eq(source.full),
+            *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
+            sequencer.halves_full.eq(source.halves_full),
+            sequencer.halves_streams.eq(source.halves_streams),
             source.taken.eq(sequencer.input_taken),
             source.now.eq(window.now),
             sequencer.room.eq(self._output.room),
             self._output.emits.eq(sequencer.emits),
-            sequencer.result_last.eq(result.valid & result.last),
-            sequencer.result_word.eq(result.valid & result.store & (result.slot == last_slot)),
+            sequencer.result_last.eq(first.soon_stored & first.soon_last),
+            sequencer.result_word.eq(first.soon_stored & (first.soon_slot == last_slot)),
             sequencer.window.eq(self._opened),
-            sequencer.window_wanted.eq(window.active | self._opened),
+            sequencer.window_wanted.eq(wanted),
             sequencer.window_row.eq(access.row),
             sequencer.reset_stream.eq(window.reset_stream),
             sequencer.state_written.eq(window.state_written),

@@ -142,9 +142,13 @@ class Drain(wiring.Component):
             Cat(item[name] for name in ITEM_FLAGS).eq(flags),
         ]
         fresh, stream = Signal(reset_less=True), Signal.like(item.stream, reset_less=True)
+        quiet = Signal(reset_less=True)
         with m.If(ends):
-            m.d.sync += [fresh.eq(tokens.at(2).fresh), stream.eq(tokens.at(2).stream)]
+            token = tokens.at(2)
+            m.d.sync += [fresh.eq(token.fresh), stream.eq(token.stream), quiet.eq(token.quiet)]
         m.d.comb += [item.fresh.eq(fresh), item.stream.eq(stream)]
+        with m.If(quiet):
+            m.d.comb += item.emit.eq(0)
         return item
 
     def _of_op(self, m: Module, token: View) -> Callable[[str, list[int]], Signal]:
@@ -168,7 +172,10 @@ class Drain(wiring.Component):
             return lookup(m, stream, [index * size for index in streams], f"{name}_stream")
 
         ops = program.ops
-        parked = registered("input", [op.kind == "input" for op in ops])
+        parked = registered("adds", [op.adds_parked for op in ops])
+        copied = [(op.destination or 0) + program.copy_words * (op.writes_copy is not None) for op in ops]
+        row = registered("row", [op.destination or 0 for op in ops])
+        other_row = registered("other_row", copied)
         park = offset("park", program.park_context) + program.bias_rows
         packed = [_flags(op, self._manifest.layers[op.layer].activation) for op in ops]
         return [
@@ -176,7 +183,7 @@ class Drain(wiring.Component):
             registered("addend", [op.addends for op in ops]) + Mux(parked, park, 0),
             registered("park", [op.park for op in ops]) + park,
             registered("cell", [op.cell for op in ops]) + offset("cell", program.cell_context),
-            registered("row", [op.destination or 0 for op in ops]) + offset("row", program.vector_context),
+            Mux(tokens.at(2).copy, other_row, row) + offset("row", program.vector_context),
             registered("tail", [(1 << op.tail) - 1 for op in ops]),
             registered("flags", packed),
         ]
@@ -197,8 +204,8 @@ def _flags(op: Op, activation: str) -> int:
     """Pack what an operation's items share, in the order of ``ITEM_FLAGS``."""
     dense = op.kind == "dense"
     flags = {
-        "park": op.kind == "recurrent",
-        "lstm": op.kind == "input",
+        "park": op.parks,
+        "lstm": not op.parks and not dense,
         "dense": dense,
         "relu": dense and activation == "relu",
         "sigmoid": dense and activation == "sigmoid",

@@ -38,6 +38,8 @@ class GateUnit(wiring.Component):
         Row of the cell memory, three cycles before the item's gates come out of their tables.
     result, value : Out
         A new h or dense output, and where it goes.
+    soon_stored, soon_last, soon_slot : Out
+        In the next cycle there is a result to store; it is its operation's last; its place in a word.
     saturated : Out(1)
         A cell state was limited in this cycle.
     window, window_row : In
@@ -66,6 +68,9 @@ class GateUnit(wiring.Component):
                 "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
                 "result": Out(result_layout(manifest)),
                 "value": Out(signed(numerics.data_bits)),
+                "soon_last": Out(1),
+                "soon_slot": Out(result_layout(manifest)["slot"].shape),
+                "soon_stored": Out(1),
                 "saturated": Out(1),
                 "window": In(1),
                 "window_row": In(32),
@@ -89,6 +94,7 @@ class GateUnit(wiring.Component):
         hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), register)
         dense = delay(m, self._dense(m, gates, items.at(self._stages)), register)
         self._select(m, (items.at(self._stages + 1 + register), dense), (items.at(last), hidden))
+        self._announce(m, items.at(self._stages + register), items.at(last - 1))
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
@@ -231,6 +237,15 @@ class GateUnit(wiring.Component):
                     for field in ("valid", "last", "mask", "emit", "store", "stream", "row", "slot")
                 ]
                 m.d.comb += self.value.eq(value)
+
+    def _announce(self, m: Module, dense: View, hidden: View) -> None:
+        for item, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
+            with m.If(item.valid & wanted & item.store):
+                m.d.comb += [
+                    self.soon_stored.eq(1),
+                    self.soon_last.eq(item.last),
+                    self.soon_slot.eq(item.slot),
+                ]
 
 
 def _sum_bits(manifest: Manifest) -> int:

@@ -23,13 +23,13 @@ class Lane(wiring.Component):
     address : In
         Row of the weight bank.
     vector : In(macs * data_bits)
-        The vector's word, two cycles after its address.
+        The vector's word, in the cycle in which its address's word is in ``weights``.
     add, first, last : In(1)
         Whether the registered sum of products counts, starts a row and ends it.
     held : Out(signed)
         The last row's sum, until the next one is complete.
     weights : Out
-        The bank's word two cycles after its address, for read-back.
+        The bank's word two cycles after its address, or three, for the multipliers and read-back.
     write : In(1)
         Store ``write_data`` in row ``write_row``.
     """
@@ -48,7 +48,7 @@ class Lane(wiring.Component):
             write.addr.eq(self.write_row),
             write.data.eq(self.write_data),
             write.en.eq(self.write),
-            self.weights.eq(read.data),
+            self.weights.eq(delay(m, read.data, max(0, self._parameters.pipeline.operand - 3))),
         ]
         word_sum = self._tree(m, self._products(m))
         total = Signal(self.held.shape(), reset_less=True)

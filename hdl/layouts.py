@@ -31,6 +31,8 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "op": row_bits(len(manifest.program.ops)),
             "stream": stream_bits(manifest),
             "fresh": 1,  # the stream's state is zero, whatever the memories hold
+            "copy": 1,  # results go to the second copy of the first layer's h
+            "quiet": 1,  # the step's output is not wanted
         }
     )
 

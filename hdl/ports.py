@@ -1,6 +1,6 @@
 """The data ports: input beats to the array's words, results to output beats."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,13 +19,18 @@ class InputBuffer(wiring.Component):
 
     Members
     -------
-    x_data, x_stream, x_valid, x_ready
+    x_data, x_stream, x_quiet, x_valid, x_ready
         The port; see ``docs/ports.md``.
     row : In, word : Out
-        Clocked read: the word of ``row``, ``pipeline.operand - 1`` cycles later.
-    full, words, stream, bank, since : Out
-        The next input is complete; how many of its words are, while it is not; its stream, half of
-        the buffer, and the cycle of its last beat.
+        Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
+    full, words, bank, since : Out
+        The next input is complete; how many of its words are, while it is not; its half of the buffer,
+        and the cycle of its last beat.
+    grows, fills, stream, quiet : Out
+        One more of its words is complete with this cycle; so is all of it; its stream, and whether
+        its output is not wanted, as known with this cycle.
+    halves_full, halves_streams : Out
+        Of each half, whether it holds a complete input, and of which stream.
     taken : In(1)
         It has been read.
     now : In(32)
@@ -40,13 +45,19 @@ class InputBuffer(wiring.Component):
             {
                 "x_data": In(manifest.parameters.beat_in * data),
                 "x_stream": In(streams),
+                "x_quiet": In(1),
                 "x_valid": In(1),
                 "x_ready": Out(1),
                 "row": In(row_bits(2 * manifest.program.input_words)),
                 "word": Out(manifest.parameters.macs * data),
                 "full": Out(1),
                 "words": Out(range(manifest.program.input_words + 1)),
+                "grows": Out(1),
+                "fills": Out(1),
                 "stream": Out(streams),
+                "quiet": Out(1),
+                "halves_full": Out(2),
+                "halves_streams": Out(2 * streams),
                 "bank": Out(1),
                 "since": Out(32),
                 "taken": In(1),
@@ -60,20 +71,22 @@ class InputBuffer(wiring.Component):
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
         beats = -(-self._manifest.program.inputs // beat)
         width = self._manifest.numerics.data_bits * beat
-        stages = self._manifest.parameters.pipeline.operand - 1
+        stages = min(self._manifest.parameters.pipeline.operand - 1, 2)
         read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
+        quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
         since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
         left = Signal(range(beats), init=beats - 1)
         row, slot = Signal(range(words)), Signal(range(macs // beat))
         accepted = self.x_valid & self.x_ready
+        for_next = accepted & (bank_in == bank_out)
         ends_word = slot == macs // beat - 1
         data = Signal(width)
         rest = (self._manifest.program.inputs - 1) % beat + 1
         keep = Mux(left == 0, (1 << width // beat * rest) - 1, -1)
         m.d.comb += [
-            self.x_ready.eq(~full.bit_select(bank_in, 1)),
+            self.x_ready.eq(~ResetSignal() & ~full.bit_select(bank_in, 1)),
             data.eq(self.x_data & keep),
             write.addr.eq(row + Mux(bank_in, words, 0)),
             # A word's first beat clears the rest of it, so that no position stays undefined.
@@ -83,7 +96,12 @@ class InputBuffer(wiring.Component):
             self.word.eq(read.data),
             self.full.eq(full.bit_select(bank_out, 1)),
             self.words.eq(Mux(bank_in == bank_out, row, 0)),
-            self.stream.eq(streams[bank_out]),
+            self.grows.eq(for_next & ends_word),
+            self.fills.eq(for_next & (left == 0)),
+            self.stream.eq(Mux(for_next, self.x_stream, streams[bank_out])),
+            self.quiet.eq(Mux(for_next, self.x_quiet, quiet[bank_out])),
+            self.halves_full.eq(full),
+            self.halves_streams.eq(Cat(*streams)),
             self.since.eq(since[bank_out]),
             self.bank.eq(bank_out),
         ]
@@ -95,6 +113,7 @@ class InputBuffer(wiring.Component):
                 slot.eq(Mux(ends_word, 0, slot + 1)),
                 row.eq(row + ends_word),
                 streams[bank_in].eq(self.x_stream),
+                quiet[bank_in].eq(self.x_quiet),
             ]
             with m.If(left == 0):
                 m.d.sync += [

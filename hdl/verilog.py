@@ -5,7 +5,7 @@ from importlib.resources import files
 
 from amaranth._toolchain.yosys import YosysError, find_yosys
 from amaranth.back import rtlil
-from amaranth.hdl import Value
+from amaranth.hdl import ClockDomain, Module, Signal, Value
 from amaranth.lib import wiring
 
 from rtlstm.hdl.core import Core
@@ -51,8 +51,9 @@ def to_verilog(components: Mapping[str, wiring.Component], family: Family = "gen
     """
     modules = []
     for name, component in components.items():
-        ports = [Value.cast(value) for _, _, value in component.signature.flatten(component)]
-        text = rtlil.convert(component, name=name, ports=ports, emit_src=False)
+        top, ports = _clocked(component)
+        ports += [Value.cast(value) for _, _, value in component.signature.flatten(component)]
+        text = rtlil.convert(top, name=name, ports=ports, emit_src=False)
         modules.append(f"read_rtlil <<rtlil\n{text}\nrtlil")
     try:
         yosys = find_yosys(lambda version: version >= (0, 40))
@@ -60,6 +61,22 @@ def to_verilog(components: Mapping[str, wiring.Component], family: Family = "gen
     except YosysError as error:
         raise ToolError(f"Yosys could not write Verilog: {error}") from None
     return str(verilog) + primitives(family)
+
+
+def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
+    """Give a component a clock ``clk`` and a reset ``rst``, which has a register of its own.
+
+    Where that register is placed is then the router's choice, not the pin's. The ready outputs stay
+    low until it has let go.
+    """
+    clock, reset = Signal(name="clk"), Signal(name="rst")
+    inner, pins = ClockDomain("sync"), ClockDomain("pins", reset_less=True)
+    inner.clk = pins.clk = clock
+    top = Module()
+    top.domains += [inner, pins]
+    top.submodules.core = component
+    top.d.pins += inner.rst.eq(reset)
+    return top, [clock, reset]
 
 
 def core_to_verilog(manifest: Manifest) -> str:

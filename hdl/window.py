@@ -1,6 +1,6 @@
 """Registers, and the window through which the host reaches the core's memories."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -66,7 +66,7 @@ class Window(wiring.Component):
                 "reset_stream": Out(1),
                 "state_written": Out(1),
                 "weights_written": Out(1),
-                "flags": In(2),
+                "flags": In(3),
                 "step_done": In(1),
                 "saturated": In(range(manifest.parameters.gate_units + 1)),
                 "since": In(32),
@@ -94,7 +94,7 @@ class Window(wiring.Component):
             self.opens.eq(reading | (self.bus_valid & (address == Register.DATA))),
             # After a row was written, other requests wait for the cycle in which that shows.
             self.bus_ready.eq(
-                ~reading & (~to_window | self.granted) & ((address == Register.DATA) | ~writes)
+                ~ResetSignal() & ~reading & (~to_window | self.granted) & ((address == Register.DATA) | ~writes)
             ),
         ]
         accepted = self.bus_valid & self.bus_ready

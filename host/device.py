@@ -15,6 +15,7 @@ from rtlstm.spec.registers import IDENTITY, Command, Region, Register
 __all__ = ["Device"]
 
 _STATE_IS_ZERO = 1
+_IS_COPIED = 4
 
 
 class Device:
@@ -144,7 +145,8 @@ class Device:
     def read_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
         """Return a stream's h and c, arrays ``(H_l,)`` per LSTM layer."""
         self.transport.write(Register.STREAM, [stream])
-        if self.register(Register.FLAGS) & _STATE_IS_ZERO:
+        flags = self.register(Register.FLAGS)
+        if flags & _STATE_IS_ZERO:
             # The memories still hold what was there before the reset.
             zeros = tuple(array[0] for array in self.layout.zeros(1))
             return zeros, zeros
@@ -157,7 +159,7 @@ class Device:
         )
         count, row = layout.cell_span[1], self._cell_row(stream)
         cells = [self.read_rows(Region.CELLS, bank, row, count) for bank in range(layout.banks)]
-        return layout.decode(vectors, np.stack(cells))
+        return layout.decode(vectors, np.stack(cells), bool(flags & _IS_COPIED))
 
     def _vector_row(self, stream: int) -> int:
         return stream * self.manifest.program.vector_context + self.layout.vector_span[0]

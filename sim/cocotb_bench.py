@@ -88,7 +88,7 @@ class _Player:
 
     async def reset(self) -> None:
         dut = self.dut
-        for signal in (dut.x_valid, dut.y_ready, dut.bus_valid, dut.x_data, dut.x_stream):
+        for signal in (dut.x_valid, dut.y_ready, dut.bus_valid, dut.x_data, dut.x_stream, dut.x_quiet):
             signal.value = 0
         for signal in (dut.bus_address, dut.bus_write, dut.bus_data):
             signal.value = 0

@@ -20,6 +20,7 @@ module rtlstm_harness;
     reg [`RTLSTM_X_BITS-1:0] x_data;
     reg [`RTLSTM_STREAM_BITS-1:0] x_stream;
     reg x_valid;
+    reg x_quiet = 0;
     wire x_ready;
     wire [`RTLSTM_Y_BITS-1:0] y_data;
     wire [`RTLSTM_STREAM_BITS-1:0] y_stream;
@@ -38,6 +39,7 @@ module rtlstm_harness;
         .rst(rst),
         .x_data(x_data),
         .x_stream(x_stream),
+        .x_quiet(x_quiet),
         .x_valid(x_valid),
         .x_ready(x_ready),
         .y_data(y_data),

@@ -215,6 +215,7 @@ private:
             putWord(core_->x_data, i, word & kMask);
         }
         core_->x_stream = job_.streams[job_.sent];
+        core_->x_quiet = 0;
         core_->x_valid = 1;
         job_.holding = true;
     }

@@ -26,9 +26,9 @@ def ceil_log2(value: int) -> int:
 class Pipeline(Record):
     """Register stages that a device family needs between two clock edges."""
 
-    operand: Annotated[int, Field(ge=2, le=3)] = 2
+    operand: Annotated[int, Field(ge=2, le=4)] = 2
     """Registers from an address to weights and vector at the multipliers: 2, the block RAM of weights
-    has its output register; 3, the vector's has one, too."""
+    has its output register; 3, the vector's has one, too; 4, each has another one behind it."""
     multiplier: Annotated[int, Field(ge=1, le=3)] = 2
     """Registers of a multiplier: 1 at its output, 2 also at its inputs, 3 also inside."""
     tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
@@ -47,7 +47,7 @@ class Pipeline(Record):
 
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
-    "ecp5": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
+    "ecp5": Pipeline(operand=4, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
     "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=1, result=1),
     "nexus": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
     "gowin": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),

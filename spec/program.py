@@ -20,10 +20,11 @@ OpKind = Literal["recurrent", "input", "dense"]
 class Op(Record):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
-    Every group drains its items one per cycle: ``gate_units`` units or outputs each.
-    ``recurrent`` adds the biases and parks the partial sums; ``input`` adds the parked sums and
-    goes on to the gate unit; ``dense`` adds the biases and goes on to its activation.
-    Addresses marked *context* are relative to the stream's own part of that memory.
+    Every group drains its items one per cycle: ``gate_units`` units or outputs each. An LSTM
+    layer's ``recurrent`` and ``input`` products meet in the partial sums: the one that comes first
+    adds the biases and ``parks``; the other adds what is parked and goes on to the gate unit.
+    ``dense`` adds the biases and goes on to its activation. Addresses marked *context* are relative
+    to the stream's own part of that memory.
     """
 
     kind: OpKind
@@ -36,16 +37,26 @@ class Op(Record):
     """Read the network's input instead of the vector memory."""
     relu: bool
     """Apply ReLU to the vector read."""
+    parks: bool
+    """Keep the sums for the layer's other product."""
     fence: bool
-    """Words of the first group wait until the results before have been written."""
+    """Words of the first group wait until the results they read have been written."""
+    behind: int
+    """How many operations have stored, or will store, results since those that the fence is for."""
+    rest: int
+    """Idle cycles after this operation, for what is parked to be there when the next one adds it."""
+    reads_copy: bool
+    """The vector read is the first layer's h: its current copy."""
+    writes_copy: Literal["current", "other"] | None
+    """The results are the first layer's h: they replace the current copy, or become it."""
     weights: int
     """First row of the weight banks."""
     shifts: int
     """First row of the shift memory."""
     addends: int
-    """First row of the partial-sum memory that items add (context for ``input``)."""
+    """First row of the partial-sum memory that items add: biases, or (context) parked sums."""
     park: int
-    """First row of the partial-sum memory that items are parked in (context; ``recurrent``)."""
+    """First row of the partial-sum memory that items are parked in (context)."""
     items: int
     """Items of a full group."""
     last_items: int
@@ -53,7 +64,7 @@ class Op(Record):
     tail: int
     """Units or outputs in the last item of the last group."""
     cell: int
-    """First row of the cell memory (context; ``input`` only)."""
+    """First row of the cell memory (context; only of what goes on to the gate unit)."""
     destination: int | None
     """First word of the vector memory written (context), or None."""
     emit: bool
@@ -62,19 +73,34 @@ class Op(Record):
     @property
     def yields(self) -> bool:
         """Whether the items become results: new h and c, or a dense layer's outputs."""
-        return self.kind != "recurrent"
+        return not self.parks
+
+    @property
+    def adds_parked(self) -> bool:
+        """Whether items add what the layer's other product parked; else they add biases."""
+        return self.kind != "dense" and not self.parks
 
 
 class Program(Record):
-    """The operations of one step and the depths of the memories.
+    """The operations of a step, two ways through them, and the depths of the memories.
 
-    ``ops`` begins with one ``recurrent`` operation per LSTM layer, which prepare the step and
-    run as soon as the step before is done; ``body`` is the index of the first operation that
-    needs the new input.
+    ``ops`` has three parts. First one parking ``recurrent`` operation per LSTM layer: they prepare
+    a step and run as soon as the one before is done. From ``body`` on, the operations that need the
+    input. From ``ahead`` on, what takes the place of the first part and the first layer's input
+    product if the stream's next input is there already: that product parks, the recurrent product
+    is the one that ends the layer, and the other layers' recurrent products follow. As the array
+    still reads the old h of the first layer then, that h has two copies.
     """
 
     ops: tuple[Op, ...]
     body: int
+    ahead: int
+    """Index of the first operation if the next input is there when a step ends."""
+    recurrent_end: int
+    """Index of the operation after the last LSTM layer's, in the second part: where a quiet step,
+    whose output nobody wants, ends."""
+    copy_words: int
+    """Words of the vector memory from one copy of the first layer's h to the other."""
     inputs: int
     outputs: int
     input_words: int
@@ -89,8 +115,16 @@ class Program(Record):
     """First vector word (context) and number of units of each LSTM layer's h."""
     cells: tuple[tuple[int, int], ...]
     """First cell row (context) and number of units of each LSTM layer's c; ``gate_units`` a row."""
-    settle: int
-    """Idle cycles between the recurrent operations and the next step's first operation."""
+
+    def follows(self, index: int, quiet: bool = False) -> int | None:
+        """Return the index of the operation after this one; None if it ends a step."""
+        if self.ahead <= index < len(self.ops) - 1:
+            return index + 1
+        # The third part leads to what follows the first layer in the second.
+        after = self.body + 1 if index >= self.ahead else index + 1
+        if quiet and index >= self.body and after >= self.recurrent_end:
+            return None
+        return after if after != self.ahead else None
 
 
 class _Layout:
@@ -100,10 +134,12 @@ class _Layout:
         self.shapes = shapes
         self.parameters = parameters
         self.ops: list[Op] = []
-        self.weights = self.shifts = self.biases = self.parked = self.cells = self.vectors = 0
+        self.weights = self.shifts = self.biases = self.parked = self.cells = 0
+        # The first layer's h has two copies.
+        self.vectors = parameters.words(shapes[0].outputs)
         self.outputs_at: list[int] = []
         for index, layer in enumerate(shapes):
-            self.outputs_at.append(self.vectors)
+            self.outputs_at.append(0 if index == 0 else self.vectors)
             if layer.kind == "lstm" or index < len(shapes) - 1:
                 self.vectors += parameters.words(layer.outputs)
 
@@ -115,7 +151,8 @@ class _Layout:
         per_group = parameters.lanes if kind == "dense" else parameters.units
         last = (layer.outputs - 1) % per_group + 1
         common = {"relu": False, "from_input": False, "cell": 0, "destination": None}
-        common |= {"emit": False, "park": 0}
+        common |= {"emit": False, "park": 0, "parks": False, "fence": False, "behind": 0, "rest": 0}
+        common |= {"reads_copy": False, "writes_copy": None}
         op = Op(
             kind=kind,
             layer=index,
@@ -132,24 +169,39 @@ class _Layout:
         self.weights += groups * columns
         self.shifts += parameters.items(layer.outputs)
 
+    def again(self, index: int, **changes: object) -> None:
+        """Append operation ``index`` once more, with the same weights, changed."""
+        self.ops.append(self.ops[index].model_copy(update=changes))
+
+    def rest(self, first: int, after: int, adder: int) -> None:
+        """Make operation ``after`` rest until what ``first`` parks is there for ``adder``."""
+        path = self.ops[first : after + 1]
+        rest = _rest(path, self.ops[adder], self.parameters.park_to_add)
+        self.ops[after] = self.ops[after].model_copy(update={"rest": rest})
+
 
 def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> Program:
     """Lay out the memories and order the operations of one step."""
     layout = _Layout(shapes, parameters)
     last_layer = len(shapes) - 1
-    lstm = [index for index, layer in enumerate(shapes) if layer.kind == "lstm"]
-    hidden, cells, parked_at = [], [], []
-    for index in lstm:
-        units = shapes[index].outputs
+    body = sum(layer.kind == "lstm" for layer in shapes)
+    bias_of: list[int] = []
+    parked_at: list[int] = []
+    hidden, cells = [], []
+    for index in range(body):
+        bias_of.append(layout.biases)
+        parked_at.append(layout.parked)
         layout.append(
             "recurrent",
             index,
             source=layout.outputs_at[index],
-            fence=index == last_layer,
-            addends=layout.biases,
-            park=layout.parked,
+            parks=True,
+            fence=index == body - 1,
+            reads_copy=index == 0,
+            addends=bias_of[index],
+            park=parked_at[index],
         )
-        parked_at.append(layout.parked)
+        units = shapes[index].outputs
         hidden.append((layout.outputs_at[index], units))
         layout.biases += parameters.items(units)
         layout.parked += parameters.items(units)
@@ -162,6 +214,8 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
             from_input=index == 0,
             relu=layer.input_relu,
             fence=index > 0,
+            reads_copy=index == 1,
+            writes_copy="current" if index == 0 else None,
             addends=parked_at[index] if recurrent else layout.biases,
             cell=layout.cells if recurrent else 0,
             destination=layout.outputs_at[index] if recurrent or index < last_layer else None,
@@ -172,9 +226,26 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
             layout.cells += parameters.items(layer.outputs)
         else:
             layout.biases += parameters.items(layer.outputs)
+    ahead = len(layout.ops)
+    finished = ("addends", "cell", "destination", "emit")
+    first = {name: getattr(layout.ops[body], name) for name in finished}
+    layout.again(
+        body, parks=True, addends=bias_of[0], park=parked_at[0], destination=None, emit=False, writes_copy=None
+    )
+    layout.again(0, parks=False, fence=body == 1, writes_copy="other", **first)
+    for index in range(1, body):
+        # The results of the last layer, then those of the first, are under way.
+        layout.again(index, behind=1 if index == body - 1 else 0)
+    layout.rest(0, body - 1, body)
+    layout.rest(ahead, ahead, ahead + 1)
+    if body > 1:
+        layout.rest(ahead + 2, len(layout.ops) - 1, body + 1)
     return Program(
         ops=tuple(layout.ops),
-        body=len(lstm),
+        body=body,
+        ahead=ahead,
+        recurrent_end=2 * body,
+        copy_words=parameters.words(shapes[0].outputs),
         inputs=shapes[0].inputs,
         outputs=shapes[-1].outputs,
         input_words=parameters.words(shapes[0].inputs),
@@ -186,7 +257,6 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
         cell_context=layout.cells,
         hidden=tuple(hidden),
         cells=tuple(cells),
-        settle=_settle(layout.ops, len(lstm), parameters.park_to_add),
     )
 
 
@@ -222,16 +292,16 @@ def dense_lanes(parameters: Parameters) -> list[int]:
     ]
 
 
-def _settle(ops: list[Op], body: int, park_to_add: int) -> int:
-    """Fewest idle cycles after which no parked sum is late for the next step."""
-    parked, drain_free = group_ends(ops[0], 0, 0)
-    last = parked[-1]
-    for op in ops[1:body]:
+def _rest(path: Sequence[Op], adder: Op, park_to_add: int) -> int:
+    """Fewest idle cycles after ``path`` for which no sum that its first operation parks is late."""
+    parked, drain_free = group_ends(path[0], 0, 0)
+    last = parked[-1] + path[0].rest
+    for op in path[1:]:
         ends, drain_free = group_ends(op, last + 1, drain_free)
-        last = ends[-1]
+        last = ends[-1] + op.rest
     # A later start moves the ends by less where the drain is what they wait for: so try.
-    for settle in range(park_to_add + 1):
-        added, _ = group_ends(ops[body], last + 1 + settle, drain_free)
+    for rest in range(park_to_add + 1):
+        added, _ = group_ends(adder, last + 1 + rest, drain_free)
         if all(at >= end + park_to_add for end, at in zip(parked, added, strict=True)):
-            return settle
+            return rest
     raise AssertionError("the first group ends after its start")  # pragma: no cover

@@ -40,7 +40,8 @@ REGISTERS: dict[Register, tuple[str, str]] = {
     Register.FLAGS: (
         "r",
         "Of the stream: bit 0, its state is zero whatever the memories hold; "
-        "bit 1, its recurrent part must be computed anew.",
+        "bit 1, its recurrent part must be computed anew; "
+        "bit 2, its first layer's h is in the second of its two places.",
     ),
     Register.SELECT: ("rw", "Bits 31..28 region, bits 15..0 bank, of the memory window."),
     Register.ROW: ("rw", "Row of the memory window; moves on after a row's last word."),

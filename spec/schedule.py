@@ -64,23 +64,24 @@ class Timeline:
     """First cycle that may issue a draining group's last word."""
     results: int = 0
     """First cycle in which every drained result has been written."""
-    words: list[int] = field(default_factory=list)
-    """First cycle in which each vector word of the last results can be read."""
+    stored: list[list[int]] = field(default_factory=lambda: [[], []])
+    """First cycle in which each vector word can be read that the last but one and the last
+    operation that stores its results writes."""
 
     def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
         """Issue one operation; return the cycle in which its results can be read.
 
         ``arrivals`` is the first cycle in which each word of the input can be read.
         """
-        readable = arrivals if op.from_input else self.words if op.fence else ()
+        readable = arrivals if op.from_input else self.stored[-1 - op.behind] if op.fence else ()
         ends, self.drain_free = group_ends(op, self.free, self.drain_free, readable)
-        self.free = ends[-1] + 1
+        self.free = ends[-1] + 1 + op.rest
         if op.yields:
             written = self.parameters
-            stage = written.hidden_result if op.kind == "input" else written.dense_result
+            stage = written.dense_result if op.kind == "dense" else written.hidden_result
             self.results = self.drain_free + stage
             if op.destination is not None:
-                self.words = self._words(op, ends, stage)
+                self.stored = [self.stored[-1], self._words(op, ends, stage)]
         return self.results
 
     def _words(self, op: Op, ends: list[int], stage: int) -> list[int]:
@@ -95,10 +96,9 @@ class Timeline:
         return words
 
     def prepare(self) -> None:
-        """Issue the recurrent operations and settle."""
+        """Issue the parking recurrent operations."""
         for op in self.program.ops[: self.program.body]:
             self.run(op)
-        self.free += self.program.settle
 
     def arrivals(self, begins: int) -> list[int]:
         """First cycle in which each word can be read of an input whose first beat comes in ``begins``."""
@@ -106,24 +106,30 @@ class Timeline:
         counts = (min(first + macs, self.program.inputs) for first in range(0, self.program.inputs, macs))
         return [begins + -(-count // beat) for count in counts]
 
-    def step(self, begins: int, cold: bool) -> tuple[int, int]:
+    def step(self, begins: int, cold: bool, ahead: bool = False, quiet: bool = False) -> tuple[int, int]:
         """Run a step whose first beat is accepted in cycle ``begins``, and the others right after.
 
-        Returns the cycle after which the input buffer is free again and the cycle that offers
-        the last output beat. Afterwards the next step's recurrent part has been issued.
+        ``ahead`` says that the step before ended with this one's input there; then nothing has
+        been prepared. Returns the cycle after which the input buffer is free again and the one
+        that offers the last output beat, or would, if the step is quiet.
         """
-        arrivals = self.arrivals(begins)
+        program, arrivals = self.program, self.arrivals(begins)
         if cold:
             self.free = max(self.free, arrivals[-1]) + COLD_JUMP
             self.prepare()
-        body = self.program.ops[self.program.body :]
-        self.run(body[0], arrivals)
-        released = self.free - 1
-        for op in body[1:]:
-            self.run(op)
-        offered = self.results
-        self.prepare()
-        return released, offered
+        index: int | None = program.ahead if ahead else program.body
+        released = self.free
+        while index is not None:
+            op = program.ops[index]
+            self.run(op, arrivals)
+            if op.from_input:
+                released = self.free - 1 - op.rest
+            index = program.follows(index, quiet)
+        return released, self.results
+
+    def next_is_there(self, begins: int) -> bool:
+        """Whether the next step's input, first beat in ``begins``, is there when this step ends."""
+        return self.arrivals(begins)[-1] < self.free - 1
 
 
 def offer_cycles(
@@ -132,29 +138,35 @@ def offer_cycles(
     steps: int,
     cold: bool = True,
     streams: Sequence[int] | None = None,
+    quiet: Sequence[bool] | None = None,
 ) -> list[int]:
     """Cycle in which each of ``steps`` steps offers its last output beat.
 
     Cycle 0 accepts the first input beat. ``streams`` is the stream of each step (one stream if
-    None); ``cold`` says that their states were reset or written just before.
+    None); ``cold`` says that their states were reset or written just before; ``quiet`` says which
+    steps' output nobody wants (none, if None): of those, the cycle after the last result.
     """
     stream_of = [0] * steps if streams is None else list(streams)
+    silent = [False] * steps if quiet is None else list(quiet)
     warm: set[int] = set() if cold else set(stream_of)
     beats = -(-program.inputs // parameters.beat_in)
     timeline = Timeline(program, parameters)
     released: list[int] = []
     offered: list[int] = []
-    accepted = -1
+    begins, ahead = 0, False
     for index in range(steps):
-        begins = accepted + 1
-        if index >= 2:
-            # The input buffer holds two steps: the next goes where the last but one was read.
-            begins = max(begins, released[index - 2] + 1)
-        accepted = begins + beats - 1
-        free, done = timeline.step(begins, stream_of[index] not in warm)
+        free, done = timeline.step(begins, stream_of[index] not in warm, ahead, silent[index])
         warm.add(stream_of[index])
         released.append(free)
         offered.append(done)
+        begins += beats
+        if index >= 1:
+            # The input buffer holds two steps: the next goes where the last but one was read.
+            begins = max(begins, released[index - 1] + 1)
+        same = index + 1 < steps and stream_of[index + 1] == stream_of[index]
+        ahead = same and timeline.next_is_there(begins)
+        if not ahead:
+            timeline.prepare()
     return offered
 
 
@@ -163,7 +175,7 @@ def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: P
     begins = 1 - -(-program.inputs // parameters.beat_in)
     warm = Timeline(program, parameters, free=begins)
     layers = []
-    body = program.ops[program.body :]
+    body = program.ops[program.body : program.ahead]
     before = 0
     for op, shape in zip(body, shapes, strict=True):
         done = warm.run(op, warm.arrivals(begins))

@@ -128,7 +128,7 @@ def _parameters(rng: Generator, tables: TableKind) -> Parameters:
             narrow=int(rng.integers(2, 5)),
             collect=int(rng.integers(0, 3)),
             table=int(rng.integers(1, 3)),
-            operand=int(rng.integers(2, 4)),
+            operand=int(rng.integers(2, 5)),
             result=int(rng.integers(0, 2)),
         ),
     )
