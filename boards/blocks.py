@@ -69,7 +69,7 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
     """Yield all memories of a core."""
     parameters, numerics, regions = manifest.parameters, manifest.numerics, manifest.regions
     units, macs = parameters.gate_units, parameters.macs
-    late = parameters.pipeline.operand == 3
+    late = parameters.pipeline.operand >= 3
 
     def part(name: str, region: Region, count: int, granules: int = 1, registered: bool = True) -> MemoryPart:
         layout = regions[region]
