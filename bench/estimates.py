@@ -13,7 +13,7 @@ import numpy as np
 
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.devices import find_device
-from rtlstm.boards.estimate import ESTIMATED, LUT_FACTORS, estimate, lut_parts
+from rtlstm.boards.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate, ff_parts, lut_parts
 from rtlstm.boards.fpga_tools import find_yosys
 from rtlstm.boards.synthesis import synthesise
 from rtlstm.gen.implementation import error_percent
@@ -56,12 +56,17 @@ class EstimateResult(Record):
     luts: int
     estimated_luts: int
     lut_error: float
+    ffs: int
+    estimated_ffs: int
+    ff_error: float
     multipliers: float
     estimated_multipliers: int
     block_rams: float
     estimated_block_rams: int
     parts: Mapping[str, float]
-    """Sizes of the core's parts, that the factors multiply."""
+    """Sizes of the core's parts, that the tables' factors multiply."""
+    registers: Mapping[str, float]
+    """The same for flip-flops."""
 
     @property
     def exact(self) -> bool:
@@ -128,7 +133,11 @@ def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = N
         estimated_multipliers=found.multipliers,
         block_rams=core.block_rams,
         estimated_block_rams=found.block_rams,
+        ffs=core.ffs,
+        estimated_ffs=found.ffs,
+        ff_error=error_percent(found.ffs, core.ffs),
         parts=lut_parts(manifest, chosen.device.architecture, chosen.device.multipliers > 0),
+        registers=ff_parts(manifest, chosen.device.architecture, chosen.device.multipliers > 0),
     )
 
 
@@ -148,24 +157,36 @@ _HOLD = 0.03
 """How strongly a fit holds on to the factors there are, where the builds do not tell."""
 
 
-def fit_factors(results: Sequence[EstimateResult]) -> dict[str, dict[str, float]]:
-    """Fit the factors of the tables to results, per family: least squares of the relative errors.
+def fit_factors(results: Sequence[EstimateResult]) -> dict[str, dict[str, dict[str, float]]]:
+    """Fit the factors of tables ("luts") and flip-flops ("ffs") to results, per family.
 
-    Parts that count one to one stay so. Few results leave the factors near what they are.
+    Least squares of the relative errors. Parts that count one to one stay so. Few results leave the
+    factors near what they are.
     """
     fitted = {}
     for family in ESTIMATED:
         rows = [row for row in results if find_device(row.device).device.architecture == family]
-        if not rows:
-            continue
-        now = LUT_FACTORS[family]
-        fixed = [sum(size for name, size in row.parts.items() if name not in now) for row in rows]
-        taken = np.array([row.luts for row in rows], dtype=np.float64)
-        parts = np.array([[row.parts[name] * factor for name, factor in now.items()] for row in rows])
-        hold = _HOLD * np.eye(len(now))
-        left = np.vstack([parts / taken[:, None], hold])
-        right = np.concatenate([(taken - np.array(fixed)) / taken, hold.sum(axis=1)])
-        scale = np.linalg.lstsq(left, right, rcond=None)[0]
-        pairs = zip(now.items(), scale, strict=True)
-        fitted[family] = {name: round(max(0.0, factor * float(by)), 2) for (name, factor), by in pairs}
+        if rows:
+            fitted[family] = {
+                "luts": _fit(LUT_FACTORS[family], [row.parts for row in rows], [row.luts for row in rows]),
+                "ffs": _fit(FF_FACTORS[family], [row.registers for row in rows], [row.ffs for row in rows]),
+            }
     return fitted
+
+
+def _fit(
+    now: Mapping[str, float], parts: Sequence[Mapping[str, float]], taken: Sequence[int]
+) -> dict[str, float]:
+    fixed = np.array([sum(size for name, size in row.items() if name not in now) for row in parts])
+    names, total = list(now), np.array(taken, dtype=np.float64)
+    while True:
+        sizes = np.array([[row[name] * now[name] for name in names] for row in parts])
+        hold = _HOLD * np.eye(len(names))
+        left = np.vstack([sizes / total[:, None], hold])
+        right = np.concatenate([(total - fixed) / total, hold.sum(axis=1)])
+        scale = np.linalg.lstsq(left, right, rcond=None)[0]
+        if scale.min() >= 0:
+            found = dict(zip(names, scale, strict=True))
+            return {name: float(f"{now[name] * found.get(name, 0.0):.3g}") for name in now}
+        # A part takes nothing rather than less than that.
+        names.pop(int(scale.argmin()))

@@ -5,7 +5,7 @@ which Yosys chooses: the cheapest of block RAM, table RAM and flip-flops.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import MultiplierKind, ceil_log2
@@ -27,6 +27,8 @@ class MemoryPart:
     """Asked to be no block RAM, where the family has another kind."""
     at_once: bool = False
     """Read without a clock: never a block RAM."""
+    registered: bool = False
+    """With an output register."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Mapped:
     """Bits kept in flip-flops."""
     banks: int = 1
     """Parts below each other, told apart by a multiplexer."""
+    output_bits: int = 0
+    """Bits of registers behind it, in flip-flops."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,23 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
     units, macs = parameters.gate_units, parameters.macs
     late = parameters.pipeline.operand >= 3
 
-    def part(name: str, region: Region, count: int, granules: int = 1, registered: bool = True) -> MemoryPart:
+    def part(
+        name: str,
+        region: Region,
+        count: int,
+        granules: int = 1,
+        *,
+        registered: bool = True,
+        quick: bool = False,
+    ) -> MemoryPart:
         layout = regions[region]
         depth = max(2, layout.rows)
-        return MemoryPart(name, count, layout.width, depth, granules, not registered and depth <= 256)
+        return MemoryPart(
+            name, count, layout.width, depth, granules, quick and depth <= 256, registered=registered
+        )
 
     yield part("weights", Region.WEIGHTS, parameters.lanes)
-    yield part("vectors", Region.VECTORS, 1, macs // units, late)
+    yield part("vectors", Region.VECTORS, 1, macs // units, registered=late, quick=not late)
     buffered = max(2, 2 * manifest.program.input_words)
     yield MemoryPart(
         "input buffer",
@@ -86,14 +100,16 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
         buffered,
         macs // parameters.beat_in,
         not late and buffered <= 256,
+        registered=late,
     )
-    yield part("row shifts", Region.SHIFTS, units)
-    yield part("partial sums", Region.PARTIALS, units)
+    collected = parameters.collect > 0
+    yield part("row shifts", Region.SHIFTS, units, registered=collected)
+    yield part("partial sums", Region.PARTIALS, units, registered=collected)
     yield part("cell states", Region.CELLS, units)
     registered = parameters.pipeline.table == 2
-    yield part("sigmoid tables", Region.SIGMOID, 3 * units, registered=registered)
-    yield part("tanh table", Region.TANH, units, registered=registered)
-    yield part("cell tanh table", Region.CELL_TANH, units, registered=registered)
+    yield part("sigmoid tables", Region.SIGMOID, 3 * units, registered=registered, quick=not registered)
+    yield part("tanh table", Region.TANH, units, registered=registered, quick=not registered)
+    yield part("cell tanh table", Region.CELL_TANH, units, registered=registered, quick=not registered)
     beat = parameters.beat_out * numerics.data_bits + max(1, ceil_log2(parameters.streams)) + 1
     beats = -(-manifest.program.outputs // parameters.beat_out)
     yield MemoryPart("output queue", 1, beat, max(2, 2 * beats), at_once=True)
@@ -103,14 +119,22 @@ def map_memory(part: MemoryPart, family: str) -> Mapped:
     """Return what one memory becomes on ECP5 or iCE40."""
     if family == "ecp5" and not part.distributed and not part.at_once and part.depth > _AUTO_WORDS:
         return _ecp5_block(part)
+    best = _chosen(part, family)
+    # Yosys keeps what a memory without block RAM reads, and any output register, in flip-flops.
+    reads = not part.at_once and not best.block_rams
+    return replace(best, output_bits=part.width * (reads + part.registered))
+
+
+def _chosen(part: MemoryPart, family: str) -> Mapped:
+    """The cheapest for Yosys."""
     kinds = {"ecp5": (_ECP5_TABLES, _ECP5_BLOCK), "ice40": (_ICE40_BLOCK,)}[family]
     if part.at_once:
         kinds = tuple(kind for kind in kinds if not kind.block)
     elif part.distributed:
         kinds = tuple(kind for kind in kinds if not kind.block) or kinds
-    bits = part.width * part.depth
     # A memory that asks for table RAM is not made of flip-flops.
     forced = part.distributed and family == "ecp5"
+    bits = part.width * part.depth
     best, cost = Mapped(flip_flop_bits=bits), float("inf") if forced else float(bits)
     for kind in kinds:
         found, price = _cheapest(part, kind)

@@ -16,8 +16,9 @@ from rtlstm.spec.record import Record
 
 __all__ = [
     "ESTIMATED",
+    "FF_FACTORS",
     "LUT_FACTORS",
-    "LUT_MARGIN",
+    "MARGIN",
     "ClockModel",
     "Estimate",
     "check_estimate",
@@ -25,6 +26,7 @@ __all__ = [
     "estimate",
     "estimate_devices",
     "estimated_uses",
+    "ff_parts",
     "lut_parts",
     "multiplier_tables",
 ]
@@ -32,8 +34,9 @@ __all__ = [
 ESTIMATED = ("ecp5", "ice40")
 """Families whose parts are known well enough to be estimated."""
 
-LUT_MARGIN = 0.15
-"""How far the tables of an estimate may be off, as a share; ``bench/estimates.py`` measures it."""
+MARGIN = 0.15
+"""How far tables and flip-flops of an estimate may be off, as a share; ``bench/estimates.py`` measures it."""
+_UNSURE = ("lookup tables", "flip-flops")
 
 LUT_FACTORS: Mapping[str, Mapping[str, float]] = {
     "ecp5": {
@@ -71,13 +74,50 @@ LUT_FACTORS: Mapping[str, Mapping[str, float]] = {
 builds of ``rtlstm bench --estimates``, which fits them again; Yosys 0.70."""
 
 
+FF_FACTORS: Mapping[str, Mapping[str, float]] = {
+    "ecp5": {
+        "sums": 1,
+        "products": 0.8,
+        "banks": 1,
+        "passed": 1,
+        "vector": 1,
+        "collected": 1,
+        "memories": 1,
+        "pre-activations": 1,
+        "gates": 3,
+        "window": 4,
+        "items": 0.6,
+        "core": 500,
+    },
+    "ice40": {
+        "sums": 1,
+        "products": 0.8,
+        "banks": 1,
+        "passed": 1,
+        "vector": 1,
+        "collected": 1,
+        "memories": 1,
+        "pre-activations": 1,
+        "gates": 3,
+        "window": 4,
+        "items": 0.6,
+        "core": 500,
+    },
+}
+"""Flip-flops for each unit of :func:`ff_parts`, fitted in the same way."""
+
+LONE_FLIP_FLOPS: Mapping[str, float] = {"ice40": 0.6}
+"""Share of the flip-flops that no table feeds alone, so that each takes a logic cell to itself, where
+those have one table and one flip-flop: nextpnr's packing of the up5k, and cells that only carry."""
+
+
 class ClockModel(Record):
     """Clock in MHz per speed grade of a family's pipeline, in a device that is hardly filled."""
 
     base_mhz: Mapping[str, float]
     """Per speed grade."""
     filled: float
-    """Share of the clock that is lost in a device whose tables are all taken."""
+    """Share of the clock that is lost in a device whose logic cells are all taken."""
     narrow_bits: int
     """Widest sum of a lane that costs nothing."""
     wide_bit: float
@@ -88,7 +128,7 @@ class ClockModel(Record):
     multiplier blocks."""
 
     def mhz(self, grade: str, fill: float, sum_bits: int, logic_slopes: bool = False) -> float:
-        """Clock of a core at a speed grade; ``fill`` is the share of the tables it takes."""
+        """Clock of a core at a speed grade; ``fill`` is the share of the logic cells it takes."""
         base = self.base_mhz.get(grade, min(self.base_mhz.values()))
         wide = max(0, sum_bits - self.narrow_bits) * self.wide_bit
         lost = self.filled * min(1.0, fill) + self.logic_slopes * logic_slopes
@@ -147,7 +187,7 @@ def _tree_tables(x: int, y: int, top: bool, family: str) -> int:
     bits = x + high
     tables = _tree_tables(x, low, False, family)
     if high == 1 and top:
-        return tables + _sum_tables(bits, family)
+        return tables + _sum_tables(bits, family) + (0 if family == "ecp5" else x)
     tables += _tree_tables(x, high, top, family)
     return tables + (_sum_tables(bits, family) if bits % 2 else _sum_tables(bits - 1, family) + 1)
 
@@ -180,7 +220,6 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
     dense = {layer.activation for layer in manifest.layers if layer.kind == "dense"}
     shared = bool(dense) + ("tanh" in dense)
     tables = (numerics.sigmoid,) * 3 + (numerics.tanh, numerics.cell_tanh)
-    rows = sum(max(1, (max(2, layout.rows) - 1).bit_length()) for layout in manifest.regions.values())
     fraction = numerics.cell_sum_fraction
     cell_sum = max(
         numerics.cell.bits + numerics.gate.bits + fraction - numerics.gate.fraction - numerics.cell.fraction,
@@ -209,9 +248,44 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
         else 0,
         "vector": macs * numerics.data_bits,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
-        "rows": rows,
+        "rows": sum(_row_bits(manifest)),
         "core": 1,
     }
+
+
+def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[str, float]:
+    """Registers of a core's parts, in units of about one flip-flop."""
+    parameters, numerics = manifest.parameters, manifest.numerics
+    units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
+    word, values = macs * numerics.weight_bits, macs * numerics.data_bits
+    pipeline = parameters.pipeline
+    tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, "ice40") / pipeline.tree_levels
+    collected = blocks if parameters.collect > 1 else 1
+    mapped = [(part.count, map_memory(part, family)) for part in memory_parts(manifest)]
+    banks = lanes * (1 + max(0, pipeline.operand - 3))
+    return {
+        "sums": lanes * (tree + 2 * numerics.accumulator.bits),
+        "products": sum(
+            count * stages * (a + b)
+            for count, a, b, kind, stages in multiplications(manifest)
+            if kind == "lut" or not multipliers
+        ),
+        "banks": banks * word,
+        "passed": blocks * (2 * word + values),
+        "vector": values * pipeline.operand,
+        "collected": units * 4 * collected * numerics.accumulator.bits,
+        "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped),
+        "pre-activations": units * 4 * pipeline.narrow * numerics.accumulator.partial_bits,
+        "gates": units * (numerics.gate.bits + numerics.cell.bits) * (parameters.activation + 1),
+        "window": 32 * max(layout.words for layout in manifest.regions.values()),
+        "items": sum(_row_bits(manifest)) * (parameters.hidden_result - parameters.summed),
+        "core": 1,
+    }
+
+
+def _row_bits(manifest: Manifest) -> list[int]:
+    """Address widths of the memories behind the window."""
+    return [max(1, (max(2, layout.rows) - 1).bit_length()) for layout in manifest.regions.values()]
 
 
 def _memory_units(manifest: Manifest, family: str) -> dict[str, float]:
@@ -231,10 +305,13 @@ class Estimate(Record):
     device: str
     """With its speed grade, as ``rtlstm implement`` takes it."""
     luts: int
+    ffs: int
     multipliers: int
     block_rams: int
     large_rams: int
-    lut_share: float
+    cells: int
+    """Logic cells: places of a table and a flip-flop."""
+    cell_share: float
     """Of the device's, in percent."""
     fits: bool
     """Whether the device has all of it."""
@@ -254,20 +331,24 @@ def estimate(manifest: Manifest, chosen: Chosen, multipliers: bool = True) -> Es
     if family not in ESTIMATED or manifest.parameters.family != family:
         return None
     hard = multipliers and device.multipliers > 0
-    factors = LUT_FACTORS[family]
-    luts = sum(factors.get(name, 1.0) * size for name, size in lut_parts(manifest, family, hard).items())
+    luts = _total(LUT_FACTORS[family], lut_parts(manifest, family, hard))
+    ffs = _total(FF_FACTORS[family], ff_parts(manifest, family, hard))
+    lone = LONE_FLIP_FLOPS.get(family)
+    cells = max(luts, ffs) if lone is None else luts + round(lone * ffs)
     blocks = count_blocks(manifest, family, hard)
     logic_slopes = hard and manifest.parameters.slope_multipliers == "lut"
     clock = clock_model(device).mhz(
-        chosen.grade, luts / device.luts, manifest.numerics.accumulator.bits, logic_slopes
+        chosen.grade, cells / device.luts, manifest.numerics.accumulator.bits, logic_slopes
     )
     if chosen.block_ram_mhz is not None and blocks.block_rams:
         clock = min(clock, chosen.block_ram_mhz)
-    fits = luts <= device.luts and blocks.multipliers <= device.multipliers
+    fits = cells <= device.luts and blocks.multipliers <= device.multipliers
     return Estimate(
         device=chosen.label,
-        luts=round(luts),
-        lut_share=round(100 * luts / device.luts, 1),
+        luts=luts,
+        ffs=ffs,
+        cells=cells,
+        cell_share=round(100 * cells / device.luts, 1),
         fits=fits and blocks.block_rams <= device.block_rams,
         multipliers=blocks.multipliers,
         block_rams=blocks.block_rams,
@@ -275,6 +356,10 @@ def estimate(manifest: Manifest, chosen: Chosen, multipliers: bool = True) -> Es
         fmax_mhz=round(clock, 1),
         step_latency_us=round(manifest.cycles.step_latency_cycles / clock, 4),
     )
+
+
+def _total(factors: Mapping[str, float], parts: Mapping[str, float]) -> int:
+    return round(sum(factors.get(name, 1.0) * size for name, size in parts.items()))
 
 
 def estimate_devices(manifest: Manifest) -> tuple[Estimate, ...]:
@@ -287,6 +372,7 @@ def estimate_devices(manifest: Manifest) -> tuple[Estimate, ...]:
 def estimated_uses(found: Estimate, device: Device) -> Iterator[tuple[str, int, int]]:
     """Yield each resource of an estimate: its name, how much is taken, how much there is."""
     yield "lookup tables", found.luts, device.luts
+    yield "flip-flops", found.ffs, device.ffs
     yield "multipliers", found.multipliers, device.multipliers
     yield "block RAMs", found.block_rams, device.block_rams
     if device.large_ram is not None:
@@ -299,13 +385,13 @@ def check_estimate(name: str, found: Estimate, device: Device) -> None:
     Raises
     ------
     ConfigurationError
-        If multipliers or block RAM, which are exact, are too few, or if tables are by more than
-        :data:`LUT_MARGIN`; the message names all of it.
+        If multipliers or block RAM, which are exact, are too few, or if tables or flip-flops are by more
+        than :data:`MARGIN`; the message names all of it.
     """
     lacking = [
         f"{used:,} {what} (it has {there:,})"
         for what, used, there in estimated_uses(found, device)
-        if used * (1 - LUT_MARGIN if what == "lookup tables" else 1) > there
+        if used * (1 - MARGIN if what in _UNSURE else 1) > there
     ]
     if lacking:
         raise ConfigurationError(

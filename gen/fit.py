@@ -5,7 +5,7 @@ number of words only costs), soonest possible first, and ends when no other can 
 best that fits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import lcm
 
@@ -18,10 +18,11 @@ from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import FAMILIES, MultiplierKind, Parameters, TableKind
 from rtlstm.spec.record import Record
 
-__all__ = ["LUT_SHARE", "Fit", "FitRequest", "fit_device"]
+__all__ = ["CELL_SHARE", "Fit", "FitRequest", "fit_device"]
 
-LUT_SHARE = 0.85
-"""Share of a device's tables that a design may be estimated at: beyond it, routing takes long or fails."""
+CELL_SHARE: Mapping[str, float] = {"ecp5": 0.85, "ice40": 0.92}
+"""Share of a device's logic cells that a design may be estimated at, per family: beyond it, placing and
+routing take long or fail, and estimates are not sure enough."""
 
 _MOST_UNITS = 16
 """Gate units beyond which no network has been found to gain."""
@@ -114,7 +115,7 @@ class _Design:
     @property
     def key(self) -> tuple[float, int]:
         """What the best has least of."""
-        return self.estimate.step_latency_us, self.estimate.luts
+        return self.estimate.step_latency_us, self.estimate.cells
 
 
 @dataclass
@@ -164,8 +165,8 @@ class _Search:
     ) -> None:
         self._name, self._shapes, self._numerics = name, shapes, numerics
         self._request, self._device = request, request.chosen.device
-        self._lut_limit = LUT_SHARE * self._device.luts
         request.check()
+        self._cell_limit = CELL_SHARE[self._device.architecture] * self._device.luts
         self._stages = Parameters.for_family(self._device.family, tables=request.tables, macs=1)
 
     def run(self) -> tuple[Parameters, Fit]:
@@ -301,7 +302,7 @@ class _Search:
         logic = multiplier_tables(numerics.weight_bits, numerics.data_bits, 2, family)
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
         tables = lanes * (in_tables * logic + sums + 2 * numerics.accumulator.bits)
-        excess.compare("lookup tables", tables, self._lut_limit)
+        excess.compare("logic cells", tables, self._cell_limit)
         rows = 0
         for shape in self._shapes:
             words = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.kind == "lstm" else 0)
@@ -315,7 +316,7 @@ class _Search:
         excess = _Excess()
         excess.compare("multipliers", found.multipliers, self._device.multipliers)
         excess.compare("block RAMs", found.block_rams, self._device.block_rams)
-        excess.compare("lookup tables", found.luts, self._lut_limit)
+        excess.compare("logic cells", found.cells, self._cell_limit)
         return excess
 
     def _parameters(self, candidate: _Candidate) -> Parameters:

@@ -10,6 +10,7 @@ from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
     from rtlstm.bench.anchors import Anchor
+    from rtlstm.bench.estimates import EstimateResult
     from rtlstm.bench.records import BenchResult, ShapeResult
 
 __all__ = ["bench"]
@@ -84,7 +85,7 @@ def _estimates(session: Session, quick: bool, save: Path | None) -> None:
     import json
 
     from rtlstm.bench.estimates import fit_factors, measure_estimates
-    from rtlstm.boards.estimate import LUT_FACTORS, LUT_MARGIN
+    from rtlstm.boards.estimate import FF_FACTORS, LUT_FACTORS, MARGIN
 
     with session.progress() as progress:
         results = list(measure_estimates(quick, progress))
@@ -95,36 +96,55 @@ def _estimates(session: Session, quick: bool, save: Path | None) -> None:
         save.write_text(json.dumps(session.fields, indent=1) + "\n")
     session.table(
         "Estimates, and what synthesis takes",
-        ("build", "device", "lanes x macs", "tables", "estimated", "error", "multipliers", "block RAMs"),
+        (
+            "build",
+            "device",
+            "lanes x macs",
+            "tables",
+            "error",
+            "flip-flops",
+            "error",
+            "multipliers",
+            "block RAMs",
+        ),
         [
             (
                 each.name,
                 each.device,
                 f"{each.lanes} x {each.macs}",
                 each.luts,
-                each.estimated_luts,
                 f"{each.lut_error:+.1f} %",
+                each.ffs,
+                f"{each.ff_error:+.1f} %",
                 _both(each.estimated_multipliers, each.multipliers),
                 _both(each.estimated_block_rams, each.block_rams),
             )
             for each in results
         ],
-        right="  rrrrrr",
+        right="  rrrrrrr",
     )
     session.table(
-        "Factors of the tables",
-        ("family", "part", "now", "fitted to these builds"),
+        "Factors",
+        ("family", "of", "part", "now", "fitted to these builds"),
         [
-            (family, name, f"{LUT_FACTORS[family][name]:g}", f"{factor:g}")
+            (family, what, name, f"{now[family][name]:g}", f"{factor:g}")
             for family, found in factors.items()
-            for name, factor in found.items()
+            for what, now in (("luts", LUT_FACTORS), ("ffs", FF_FACTORS))
+            for name, factor in found[what].items()
         ],
-        right="  rr",
+        right="   rr",
     )
-    worst = max(abs(each.lut_error) for each in results)
-    session.say(f"Tables are off by {worst:.1f} % at most; {100 * LUT_MARGIN:g} % are allowed for.")
+    luts, ffs = (max(abs(error) for error in found) for found in _errors(results))
+    session.say(
+        f"Tables are off by {luts:.1f} % at most and flip-flops by {ffs:.1f} %; {100 * MARGIN:g} % are "
+        "allowed for."
+    )
     if not session.passed:
         session.say("FAILED: multipliers and block RAM are to be exact")
+
+
+def _errors(results: "list[EstimateResult]") -> tuple[list[float], list[float]]:
+    return [each.lut_error for each in results], [each.ff_error for each in results]
 
 
 def _both(estimated: int, taken: float) -> str:

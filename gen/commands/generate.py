@@ -203,12 +203,12 @@ def _show_estimates(session: Session, report: dict[str, Any]) -> None:
         return
     session.table(
         "Estimates, before synthesis (multipliers and block RAM are exact)",
-        ("device", "tables", "share", "multipliers", "block RAMs", "clock", "step latency", "fits"),
+        ("device", "tables", "logic cells", "multipliers", "block RAMs", "clock", "step latency", "fits"),
         [
             (
                 each["device"],
                 each["luts"],
-                f"{each['lut_share']:g} %",
+                f"{each['cell_share']:g} %",
                 each["multipliers"],
                 each["block_rams"],
                 f"{each['fmax_mhz']:g} MHz",
