@@ -11,7 +11,16 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import MultiplierKind, ceil_log2
 from rtlstm.spec.registers import Region
 
-__all__ = ["Blocks", "Mapped", "MemoryPart", "count_blocks", "map_memory", "memory_parts", "multiplications"]
+__all__ = [
+    "Blocks",
+    "Mapped",
+    "MemoryPart",
+    "count_blocks",
+    "hard_blocks",
+    "map_memory",
+    "memory_parts",
+    "multiplications",
+]
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class ClockModel(Record):
 
 CLOCKS: Mapping[str, ClockModel] = {
     "ecp5": ClockModel(
-        base_mhz={"6": 140, "7": 170, "8": 195}, filled=0.2, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2
+        base_mhz={"6": 130, "7": 147, "8": 165}, filled=0.2, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2
     ),
     "up5k": ClockModel(base_mhz={"": 32}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
     "hx8k": ClockModel(base_mhz={"": 75}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
