@@ -26,6 +26,8 @@ routing take long or fail, and estimates are not sure enough."""
 
 _MOST_UNITS = 16
 """Gate units beyond which no network has been found to gain."""
+_MOST = 1024
+"""Lanes, and multipliers per lane, that can be built."""
 _LOOKED_AT = 100
 """Refused designs among which the limit is looked for, the nearest first."""
 _NOTHING = "the network: a larger array would not make a step shorter"
@@ -246,7 +248,8 @@ class _Search:
         """Fewest lanes for each number of row groups that a layer can have."""
         if self._request.lanes:
             return [self._request.lanes]
-        return sorted({_up(needed, 4) for shape in self._shapes for needed in _shares(shape.rows)})
+        found = {_up(needed, 4) for shape in self._shapes for needed in _shares(shape.rows)}
+        return sorted(lanes for lanes in found if lanes <= _MOST)
 
     def _macs(self, multiple: int) -> list[int]:
         """Fewest multipliers for each number of words that a vector can have."""
@@ -254,7 +257,8 @@ class _Search:
             return [self._request.macs]
         lengths = {shape.inputs for shape in self._shapes}
         lengths |= {shape.outputs for shape in self._shapes if shape.kind == "lstm"}
-        return sorted({_up(needed, multiple) for length in lengths for needed in _shares(length)})
+        found = {_up(needed, multiple) for length in lengths for needed in _shares(length)}
+        return sorted(macs for macs in found if macs <= _MOST)
 
     def _multipliers(self, lanes: int, macs: int, gate_units: int) -> Iterator[tuple[int, MultiplierKind]]:
         """Yield how many of a lane's multipliers, and which of the slopes', are made of tables."""
