@@ -248,7 +248,7 @@ class Core(wiring.Component):
             sequencer.state_written.eq(window.state_written),
             sequencer.weights_written.eq(window.weights_written),
             sequencer.command_stream.eq(window.stream),
-            window.idle.eq(sequencer.idle),
+            window.busy.eq(~sequencer.idle | source.halves_full.any()),
             window.granted.eq(granted),
             window.flags.eq(sequencer.flags),
             window.step_done.eq(self._output.pushed_last),

@@ -24,8 +24,9 @@ class Window(wiring.Component):
     -------
     bus_* :
         The port; see ``docs/ports.md``.
-    idle, granted : In(1)
-        Nothing is under way in the core; nor was it in the cycle before, when ``active`` was set.
+    busy, granted : In(1)
+        Something is under way in the core, or waits in its input buffer; nothing was under way in
+        the cycle before, when ``active`` was set.
     active, opens : Out(1), row : Out(32), bank : Out(16)
         The bus waits for the core to be idle, or reads; address registers are to follow ``row``.
     write : Out(8)
@@ -52,7 +53,7 @@ class Window(wiring.Component):
                 "bus_ready": Out(1),
                 "bus_read_data": Out(32),
                 "bus_read_valid": Out(1),
-                "idle": In(1),
+                "busy": In(1),
                 "granted": In(1),
                 "active": Out(1),
                 "opens": Out(1),
@@ -191,7 +192,7 @@ class Window(wiring.Component):
         contents = {
             Register.ID: Const(IDENTITY, 32),
             Register.BUILD: Const(self._manifest.build_number, 32),
-            Register.STATUS: ~self.idle,
+            Register.STATUS: self.busy,
             Register.STREAM: self.stream,
             Register.FLAGS: self.flags,
             Register.SELECT: Cat(bank, Const(0, 12), region),

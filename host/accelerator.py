@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,10 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
-__all__ = ["Accelerator"]
+__all__ = ["Accelerator", "Outputs"]
+
+Outputs = Literal["all", "last", "none"]
+"""Which steps' outputs a run computes."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ class Accelerator:
         lengths: ArrayLike | None = None,
         state: Any = None,
         batch_first: bool = False,
+        outputs: Outputs = "all",
     ) -> tuple[NDArray[Any], State]:
         """Run whole sequences, with PyTorch's shapes.
 
@@ -143,11 +147,15 @@ class Accelerator:
             if None.
         batch_first
             Whether ``x`` and ``y`` have the batch first. The state never has.
+        outputs
+            Which steps' outputs to compute: ``all``; ``last``, each sequence's last valid one; or
+            ``none``, for the states alone. What is not wanted takes no time on the device.
 
         Returns
         -------
         y
-            ``(T, N, O)`` as ``x`` is laid out; zero past a sequence's length.
+            ``(T, N, O)`` as ``x`` is laid out; zero past a sequence's length. With ``last`` ``(N, O)``,
+            with ``none`` ``(0, N, O)``; each without N if ``x`` was unbatched.
         (h_n, c_n)
             State after each sequence's last valid step: ``(num_layers, N, H)`` each, without N
             if ``x`` was unbatched; tuples of ``(N, H_l)``, one per LSTM layer, if the layers
@@ -165,12 +173,18 @@ class Accelerator:
         if batched and batch_first and array.ndim == 3:
             array = array.swapaxes(0, 1)
         raw = is_raw(array)
+        if outputs not in get_args(Outputs):
+            raise InputError(f"outputs must be one of {', '.join(get_args(Outputs))}, not {outputs!r}")
         batch = self._check_run(array if batched else array[:, np.newaxis], lengths, state, batched)
-        y, h, c = self._run_waves(batch)
+        y, h, c = self._run_waves(batch, outputs)
+        if outputs == "last":
+            y = y[batch.lengths - 1, np.arange(len(batch.lengths))]
+        elif outputs == "none":
+            y = y[:0]
         values: NDArray[Any] = y if raw else self.manifest.layers[-1].output.to_floats(y)
         if not batched:
-            values = values[:, 0]
-        elif batch_first:
+            values = values[0] if outputs == "last" else values[:, 0]
+        elif batch_first and outputs != "last":
             values = values.swapaxes(0, 1)
         return values, self.device.layout.present(h, c, raw, batched)
 
@@ -231,7 +245,7 @@ class Accelerator:
         warn_saturated("x", saturated, total, format, stacklevel=stacklevel + 1)
         return x
 
-    def _run_waves(self, batch: _Batch) -> tuple[IntArray, LayerArrays, LayerArrays]:
+    def _run_waves(self, batch: _Batch, outputs: Outputs) -> tuple[IntArray, LayerArrays, LayerArrays]:
         streams = np.array(sorted(self._free), dtype=np.int64)
         if not len(streams):
             raise DeviceError(self._busy("a run needs at least one free stream"))
@@ -242,7 +256,7 @@ class Accelerator:
         order = np.argsort(-batch.lengths, kind="stable")
         for begin in range(0, count, len(streams)):
             members = order[begin : begin + len(streams)]
-            self._run_wave(batch, members, streams[: len(members)], y, h, c)
+            self._run_wave(batch, members, streams[: len(members)], outputs, y, h, c)
             if self._progress:
                 self._progress("run", begin + len(members), count)
         return y, h, c
@@ -252,6 +266,7 @@ class Accelerator:
         batch: _Batch,
         members: IntArray,
         streams: IntArray,
+        outputs: Outputs,
         y: IntArray,
         h: LayerArrays,
         c: LayerArrays,
@@ -269,7 +284,10 @@ class Accelerator:
         # Step by step, one of each stream, so that all advance together.
         step, column = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
         chosen = (step, members[column])
-        y[chosen] = device.exchange(streams[column], batch.x[chosen])
+        quiet = None
+        if outputs != "all":
+            quiet = (outputs == "none") | (step < lengths[column] - 1)
+        y[chosen] = device.exchange(streams[column], batch.x[chosen], quiet)
         for member, stream in zip(members.tolist(), streams.tolist(), strict=True):
             found_h, found_c = device.read_state(stream)
             for part, found in zip((*h, *c), (*found_h, *found_c), strict=True):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rtlstm.host.image import WeightImage
 from rtlstm.host.state import LayerArrays, StateLayout
@@ -16,6 +17,8 @@ __all__ = ["Device"]
 
 _STATE_IS_ZERO = 1
 _IS_COPIED = 4
+_POLLS = 100_000
+"""Reads of STATUS, beside a few steps' cycles, before a device counts as dead."""
 
 
 class Device:
@@ -125,6 +128,17 @@ class Device:
         self.transport.write(Register.SELECT, [region << 28 | bank])
         self.transport.write(Register.ROW, [row])
 
+    def _await_idle(self) -> None:
+        """Wait for steps that say nothing when they are done."""
+        polls = _POLLS + 4 * self.manifest.cycles.step_interval_cycles
+        for _ in range(polls):
+            if not self.register(Register.STATUS) & 1:
+                return
+        raise DeviceError(
+            f"the device must finish its steps, but STATUS still says busy after {polls} reads; "
+            "reset it and open it again"
+        )
+
     def _command(self, stream: int, command: Command) -> None:
         self.transport.write(Register.STREAM, [stream])
         self.transport.write(Register.COMMAND, [command])
@@ -167,9 +181,16 @@ class Device:
     def _cell_row(self, stream: int) -> int:
         return stream * self.manifest.program.cell_context + self.layout.cell_span[0]
 
-    def exchange(self, streams: IntArray, x: IntArray) -> IntArray:
-        """Run steps in order: streams ``(K,)``, x ``(K, inputs)``, result ``(K, outputs)``."""
-        y = np.asarray(self.transport.exchange(streams, x), dtype=np.int64)
+    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+        """Run steps in order: streams ``(K,)``, x ``(K, inputs)``, result ``(K, outputs)``.
+
+        ``quiet`` ``(K,)`` says which outputs are not wanted; they are 0.
+        """
+        # Told only if there are any: a backend that knows of none still serves all others.
+        silent = () if quiet is None or not quiet.any() else (quiet,)
+        y = np.asarray(self.transport.exchange(streams, x, *silent), dtype=np.int64)
+        if silent and silent[0][-1]:
+            self._await_idle()
         expected = (len(streams), self.manifest.program.outputs)
         if y.shape != expected:
             raise DeviceError(

@@ -5,6 +5,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
@@ -33,7 +36,7 @@ class Transport(Protocol):
     def read(self, register: Register, count: int = 1) -> IntArray:
         """Read a register ``count`` times; 32-bit words as non-negative int64."""
 
-    def exchange(self, streams: IntArray, x: IntArray) -> IntArray:
+    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
         """Run steps in order.
 
         Parameters
@@ -42,6 +45,9 @@ class Transport(Protocol):
             Stream of each step, shape ``(steps,)``.
         x
             Inputs, shape ``(steps, inputs)``, integers of the input format.
+        quiet
+            Which steps' outputs nobody wants, ``(steps,)``: they are not computed, and 0 in the
+            result. None for none.
 
         Returns
         -------

@@ -90,14 +90,17 @@ class SimulatedDevice:
         except DeviceError as error:
             raise self._failed(error) from None
 
-    def exchange(self, streams: IntArray, x: IntArray) -> IntArray:
+    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
         checked_streams, checked_x = self._check(np.asarray(streams), np.asarray(x))
+        hush = np.zeros(len(checked_streams), dtype=bool) if quiet is None else np.asarray(quiet, dtype=bool)
+        if hush.shape != checked_streams.shape:
+            raise InputError(f"quiet must have shape {checked_streams.shape}, not {hush.shape}")
         model = self._use()
         if not len(checked_streams):
             return np.empty((0, self._shape.outputs), dtype=np.int64)
         try:
-            y, self.last_cycles = model.exchange(checked_streams, checked_x)
+            y, self.last_cycles = model.exchange(checked_streams, checked_x, hush)
         except DeviceError as error:
             raise self._failed(error) from None
         except BaseException:

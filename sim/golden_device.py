@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rtlstm.host.image import WeightImage, WordArray, image_shapes
 from rtlstm.host.packing import unpack
@@ -204,8 +205,15 @@ class GoldenDevice:
         }
         return (fixed | self._counters).get(register, 0)
 
-    def exchange(self, streams: IntArray, x: IntArray) -> IntArray:
+    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
+        y = self._exchange(streams, x)
+        if quiet is not None:
+            y = np.where(np.asarray(quiet)[:, None], 0, y)
+            self._counters[Register.STEPS] -= int(np.count_nonzero(quiet))
+        return y
+
+    def _exchange(self, streams: IntArray, x: IntArray) -> IntArray:
         self._open()
         streams = np.asarray(streams, dtype=np.int64)
         x = np.asarray(x, dtype=np.int64)

@@ -110,12 +110,12 @@ class IcarusModel:
         return np.array([int(line[2:], 16) for line in lines], dtype=np.uint32)
 
     def exchange(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32]
+        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
         shape, steps = self._shape, len(streams)
         # Results fill their pipe while the inputs still fill theirs: two ends, two threads.
-        sender = threading.Thread(target=self._send, args=(self._commands(streams, x),), daemon=True)
+        sender = threading.Thread(target=self._send, args=(self._commands(streams, x, quiet),), daemon=True)
         sender.start()
         taken: list[list[str]] = []
         given: list[list[str]] = []
@@ -123,9 +123,13 @@ class IcarusModel:
             (taken if line[0] == "a" else given).append(line.split())
         sender.join()
         begun, accepted = _hexadecimal([row[1:] for row in taken]).reshape(steps, 2).T
-        offered = _hexadecimal([[row[1]] for row in given]).reshape(steps, shape.beats_out)[:, -1]
-        words = unpack_beats([row[2] for row in given], shape.beat_out, shape.data_bits)
-        words = words.reshape(steps, shape.beats_out * shape.beat_out)
+        loud = np.flatnonzero(~quiet)
+        offered = np.full(steps, -1, dtype=np.int64)
+        words = np.zeros((steps, shape.beats_out * shape.beat_out), dtype=np.int64)
+        if loud.size:
+            offered[loud] = _hexadecimal([[row[1]] for row in given]).reshape(-1, shape.beats_out)[:, -1]
+            beats = unpack_beats([row[2] for row in given], shape.beat_out, shape.data_bits)
+            words[loud] = beats.reshape(len(loud), -1)
         wrong = np.flatnonzero(words[:, shape.outputs :].any(axis=1))
         if wrong.size:
             raise Fault(8, int(wrong[0])).error(shape)
@@ -146,7 +150,9 @@ class IcarusModel:
                     # What was still to be sent has nobody to go to.
                     continue
 
-    def _commands(self, streams: NDArray[np.int32], x: NDArray[np.int32]) -> list[str]:
+    def _commands(
+        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_]
+    ) -> list[str]:
         shape, steps = self._shape, len(streams)
         limit = 1 << shape.data_bits
         # The words past the last input must not matter: they are random.
@@ -156,7 +162,7 @@ class IcarusModel:
         lines = [f"x {steps:x}"]
         for step, stream in enumerate(streams.tolist()):
             first = step * shape.beats_in
-            lines += [f"{stream:x}", *beats[first : first + shape.beats_in]]
+            lines += [f"{stream:x} {int(quiet[step])}", *beats[first : first + shape.beats_in]]
         return lines
 
     def _send(self, lines: list[str]) -> None:

@@ -95,6 +95,7 @@ private:
 struct Job {
     int64_t steps = 0;
     const int32_t* streams = nullptr;
+    const uint8_t* quiet = nullptr;  // steps without output
     const int32_t* x = nullptr;
     int32_t* y = nullptr;
     int64_t* begun = nullptr;
@@ -215,7 +216,7 @@ private:
             putWord(core_->x_data, i, word & kMask);
         }
         core_->x_stream = job_.streams[job_.sent];
-        core_->x_quiet = 0;
+        core_->x_quiet = job_.quiet[job_.sent];
         core_->x_valid = 1;
         job_.holding = true;
     }
@@ -226,6 +227,11 @@ private:
         // What x carries while it is not valid must not matter.
         clearPort(core_->x_data);
         for (int i = 0; i < kBeatIn; ++i) putWord(core_->x_data, i, random_.next() & kMask);
+    }
+
+    // A quiet step is done as soon as its input is taken: nothing else will be heard of it.
+    void passQuiet() {
+        while (job_.delivered < job_.sent && job_.quiet[job_.delivered]) ++job_.delivered;
     }
 
     int exchangeCycle() {
@@ -243,6 +249,7 @@ private:
         // Before this cycle's input counts: a result is due only for what came earlier.
         if (const int fault = output()) return fault;
         if (job.holding && core_->x_ready) inputTaken();
+        passQuiet();
         edge();
         if (job.delivered == job.steps) {
             core_->x_valid = 0;
@@ -337,11 +344,13 @@ RTLSTM_API void rtlstm_stalls(void* core, uint64_t seed, double in, double out) 
 }
 
 // The arrays must live until rtlstm_run returns something other than kMore.
-RTLSTM_API void rtlstm_begin(void* core, int64_t steps, const int32_t* streams, const int32_t* x,
-                             int32_t* y, int64_t* begun, int64_t* accepted, int64_t* offered) {
+RTLSTM_API void rtlstm_begin(void* core, int64_t steps, const int32_t* streams, const uint8_t* quiet,
+                             const int32_t* x, int32_t* y, int64_t* begun, int64_t* accepted,
+                             int64_t* offered) {
     Job job;
     job.steps = steps;
     job.streams = streams;
+    job.quiet = quiet;
     job.x = x;
     job.y = y;
     job.begun = begun;

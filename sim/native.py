@@ -163,7 +163,7 @@ def _load(library: Path) -> ctypes.CDLL:
         "write": (ctypes.c_int, [handle, word, handle, size]),
         "read": (ctypes.c_int, [handle, word, handle, size]),
         "stalls": (None, [handle, ctypes.c_uint64, ctypes.c_double, ctypes.c_double]),
-        "begin": (None, [handle, size, *[handle] * 6]),
+        "begin": (None, [handle, size, *[handle] * 7]),
         "run": (ctypes.c_int, [handle, size]),
         "cycle": (size, [handle]),
         "delivered": (size, [handle]),
@@ -211,15 +211,16 @@ class NativeModel:
         return words
 
     def exchange(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32]
+        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
         streams = np.ascontiguousarray(streams, dtype=np.int32)
         x = np.ascontiguousarray(x, dtype=np.int32)
         steps = len(streams)
-        y = np.empty((steps, self._shape.outputs), dtype=np.int32)
-        cycles = StepCycles(*(np.empty(steps, dtype=np.int64) for _ in range(3)))
-        arrays: list[NDArray[Any]] = [streams, x, y, *cycles]
+        hush = np.ascontiguousarray(quiet, dtype=np.uint8)
+        y = np.zeros((steps, self._shape.outputs), dtype=np.int32)
+        cycles = StepCycles(*(np.full(steps, -1, dtype=np.int64) for _ in range(3)))
+        arrays: list[NDArray[Any]] = [streams, hush, x, y, *cycles]
         library, core = self._library, self._core
         library.rtlstm_begin(core, steps, *(array.ctypes.data for array in arrays))
         while (code := library.rtlstm_run(core, _SLICE)) < 0:

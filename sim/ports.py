@@ -130,9 +130,10 @@ class Model(Protocol):
         """Read a register ``count`` times."""
 
     def exchange(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32]
+        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int32], StepCycles]:
-        """Run steps; return the outputs and when each step was accepted and offered."""
+        """Run steps; return the outputs (of a quiet step zeros) and when each step was accepted and
+        offered (a quiet one -1)."""
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Stall each side at random from now on."""

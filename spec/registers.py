@@ -34,7 +34,7 @@ class Register(IntEnum):
 REGISTERS: dict[Register, tuple[str, str]] = {
     Register.ID: ("r", "Reads 0x4C53544D."),
     Register.BUILD: ("r", "First 32 bits of the build's hash."),
-    Register.STATUS: ("r", "Bit 0: a step is being computed or results are under way."),
+    Register.STATUS: ("r", "Bit 0: a step is being computed or waits in the input buffer, or results are under way."),
     Register.STREAM: ("rw", "The stream that COMMAND and FLAGS speak of."),
     Register.COMMAND: ("w", "1: reset the stream to zero state. 2: its state has been written."),
     Register.FLAGS: (
@@ -46,7 +46,7 @@ REGISTERS: dict[Register, tuple[str, str]] = {
     Register.SELECT: ("rw", "Bits 31..28 region, bits 15..0 bank, of the memory window."),
     Register.ROW: ("rw", "Row of the memory window; moves on after a row's last word."),
     Register.DATA: ("rw", "Next word of the row. Waits until no step is being computed."),
-    Register.STEPS: ("r", "Steps completed since reset, modulo 2**32."),
+    Register.STEPS: ("r", "Steps since reset whose output was given, modulo 2**32."),
     Register.LATENCY: ("r", "Cycles of the last step: last input beat to last output beat."),
     Register.CELL_SATURATIONS: ("r", "Cell states limited since reset, modulo 2**32."),
     Register.CYCLES: ("r", "Cycles since reset, modulo 2**32."),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.hdl.verilog import core_to_verilog
@@ -36,6 +37,8 @@ class Case:
     state: tuple[list[IntArray], list[IntArray]]
     """Initial h and c of each LSTM layer, ``(streams, units)``."""
     stalls: tuple[float, float]
+    quiet: NDArray[np.bool_]
+    """Steps whose output may be left out, ``(steps,)``."""
 
     def write(self, folder: Path) -> Path:
         """Write the build folder."""
@@ -156,6 +159,9 @@ def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, step
     streams = manifest.parameters.streams
     order = np.concatenate([np.arange(streams), rng.integers(0, streams, size=steps)])
     rng.shuffle(order)
+    if rng.integers(2):
+        # A stream's steps one after the other: each finds its input there and goes ahead.
+        order.sort()
     low, high = network.numerics.input.lowest, network.numerics.input.maximum
     x = rng.integers(low, high, size=(len(order), network.inputs), endpoint=True)
     units = [shape.outputs for shape in network.shapes if shape.kind == "lstm"]
@@ -165,4 +171,5 @@ def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, step
         for limit in limits
     )
     stalls = float(rng.choice([0.1, 0.5, 0.8])), float(rng.choice([0.1, 0.5, 0.8]))
-    return Case(seed, network, manifest, order, x, (h, c), stalls)
+    quiet = rng.random(len(order)) < rng.choice([0.3, 0.7])
+    return Case(seed, network, manifest, order, x, (h, c), stalls, quiet)
