@@ -153,7 +153,7 @@ def measure_estimates(quick: bool = False, progress: Progress | None = None) -> 
             progress("cases", len(cases), len(cases))
 
 
-_HOLD = 0.03
+_HOLD = 0.1
 """How strongly a fit holds on to the factors there are, where the builds do not tell."""
 
 
