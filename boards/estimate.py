@@ -106,7 +106,7 @@ FF_FACTORS: Mapping[str, Mapping[str, float]] = {
 }
 """Flip-flops for each unit of :func:`ff_parts`, fitted in the same way."""
 
-LONE_FLIP_FLOPS: Mapping[str, float] = {"ice40": 0.6}
+LONE_FLIP_FLOPS: Mapping[str, float] = {"ice40": 0.62}
 """Share of the flip-flops that no table feeds alone, so that each takes a logic cell to itself, where
 those have one table and one flip-flop: nextpnr's packing of the up5k, and cells that only carry."""
 
