@@ -143,11 +143,11 @@ CLOCKS: Mapping[str, ClockModel] = {
 }
 """By family or, where one family has devices of different speed, by device.
 
-Clocks in MHz, nextpnr with its default target, one seed each, that the bases stand for. ECP5: traffic20, 4 x 4,
-8 bits, on the 25F 160 and 139 (grade 8, two states of the hardware) and 125 (grade 6); stac_a, 8 x 7, 8 bits, on
-the 85F 129 (grade 8); grade 7 is taken between them. up5k: traffic20, 4 x 1, 6 bits, 27.2 with 81 % of the
-cells taken. hx8k: the same, 73.2 with 65 %. The losses are assumptions: of 64 and 128 multipliers by
-themselves, 208 to 223 and 190 MHz had been measured.
+Clocks in MHz that the bases stand for, nextpnr with its default target, one seed each. ECP5: traffic20,
+4 x 4, 8 bits, on the 25F 160 and 139 (grade 8, two states of the hardware) and 125 (grade 6); stac_a,
+8 x 7, 8 bits, on the 85F 129 (grade 8); grade 7 is taken between them. up5k: traffic20, 4 x 1, 6 bits,
+27.2 with 81 % of the cells taken. hx8k: the same, 73.2 with 65 %. The losses are assumptions: of 64 and
+128 multipliers by themselves, 208 to 223 and 190 MHz had been measured.
 """
 
 
