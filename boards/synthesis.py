@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from rtlstm.boards.carries import CUT, cut_carries
 from rtlstm.boards.devices import Architecture, Device
+from rtlstm.boards.floorplan import PLAN, floorplan
 from rtlstm.boards.fpga_tools import Tool, run_logged
 from rtlstm.boards.harness import HARNESS, black_box, harness, read_ports
 from rtlstm.boards.resources import Counts, count_cells
@@ -145,7 +146,7 @@ def synthesise(
         "shell.v": black_box(top, ports),
         "synthesis.ys": script(device, top, multipliers, "SB_MAC16" in verilog),
         **(_NEXUS if device.architecture == "nexus" else {}),
-        **({"carries": CUT} if device.architecture == "ecp5" else {}),
+        **({"carries": CUT, "floorplan": f"{device.name}: {PLAN}"} if device.architecture == "ecp5" else {}),
     }
     key = digest(tool.version, *(text for pair in files.items() for text in pair))
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,6 +170,7 @@ def synthesise(
         )
         if device.architecture == "ecp5" and device.routable:
             cut_carries(work / NETLIST)
+            floorplan(work / NETLIST, device.name)
         (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
 
     if report:

@@ -32,7 +32,7 @@ BUS_PORTS = (
 )
 
 
-INPUT_NEWS = ("words", "grows", "fills", "stream", "quiet", "bank")
+INPUT_NEWS = ("full", "coming", "words", "grows", "fills", "stream", "quiet", "bank")
 
 
 @dataclass
@@ -223,7 +223,9 @@ class Core(wiring.Component):
             self._opened.eq(window.opens & idle),
         ]
         # The cycle of a step's last input beat follows the step to its last output beat.
-        since, reading, emitting = (Signal(32, reset_less=True, name=n) for n in ("since", "reading", "emitting"))
+        since, reading, emitting = (
+            Signal(32, reset_less=True, name=n) for n in ("since", "reading", "emitting")
+        )
         taken, emitted = delay(m, sequencer.input_taken, 1), delay(m, sequencer.output, 1)
         m.d.sync += since.eq(source.since)
         with m.If(taken):
@@ -231,7 +233,6 @@ class Core(wiring.Component):
         with m.If(emitted):
             m.d.sync += emitting.eq(Mux(taken, since, reading))
         m.d.comb += [
-            sequencer.input_full.eq(source.full),
             *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
             sequencer.halves_full.eq(source.halves_full),
             sequencer.halves_streams.eq(source.halves_streams),
@@ -289,8 +290,10 @@ class Core(wiring.Component):
         }
         # A register where each word comes from, and one where they meet.
         chosen = Signal.like(window.read_data, reset_less=True)
-        with m.Switch(window.region):
-            for region, entry in entries.items():
-                with m.Case(int(region)):
-                    m.d.sync += chosen.eq(delay(m, entry, 1))
+        words_read: list[Value] = []
+        for region, entry in entries.items():
+            selected = Signal(reset_less=True, name=f"reads_{region.name.lower()}")
+            m.d.sync += selected.eq(window.region == int(region))
+            words_read.append(Mux(selected, delay(m, entry, 1), 0))
+        m.d.sync += chosen.eq(any_of(words_read))
         m.d.comb += window.read_data.eq(chosen)

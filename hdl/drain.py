@@ -106,15 +106,11 @@ class Drain(wiring.Component):
         with m.If(left != 0):
             m.d.sync += remaining.eq(left - 1)
         wraps = slot == self._parameters.macs // width - 1
-        with m.If(valid):
-            m.d.sync += [
-                shift_row.eq(shift_row + 1),
-                addend_row.eq(addend_row + 1),
-                park_row.eq(park_row + 1),
-                cell_row.eq(cell_row + 1),
-                slot.eq(Mux(wraps, 0, slot + 1)),
-                row.eq(row + wraps),
-            ]
+        m.d.sync += [
+            *(counter.eq(counter + valid) for counter in (shift_row, addend_row, park_row, cell_row)),
+            slot.eq(Mux(wraps & valid, 0, slot + valid)),
+            row.eq(row + (wraps & valid)),
+        ]
         with m.If(ends):
             m.d.sync += in_last_group.eq(tokens.at(2).group_last)
         of_op = self._of_op(m, tokens.at(0))

@@ -23,9 +23,9 @@ class InputBuffer(wiring.Component):
         The port; see ``docs/ports.md``.
     row : In, word : Out
         Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
-    full, words, bank, since : Out
-        The next input is complete; how many of its words are, while it is not; its half of the buffer,
-        and the cycle of its last beat.
+    full, coming, words, bank, since : Out
+        The next input is complete; it is not, but what arrives is part of it; how many words of what
+        arrives are complete; the next input's half of the buffer, and the cycle of its last beat.
     grows, fills, stream, quiet : Out
         One more of its words is complete with this cycle; so is all of it; its stream, and whether
         its output is not wanted, as known with this cycle.
@@ -51,6 +51,7 @@ class InputBuffer(wiring.Component):
                 "row": In(row_bits(2 * manifest.program.input_words)),
                 "word": Out(manifest.parameters.macs * data),
                 "full": Out(1),
+                "coming": Out(1),
                 "words": Out(range(manifest.program.input_words + 1)),
                 "grows": Out(1),
                 "fills": Out(1),
@@ -80,7 +81,9 @@ class InputBuffer(wiring.Component):
         left = Signal(range(beats), init=beats - 1)
         row, slot = Signal(range(words)), Signal(range(macs // beat))
         accepted = self.x_valid & self.x_ready
-        for_next = accepted & (bank_in == bank_out)
+        same_bank = Signal(init=1)
+        for_next = accepted & same_bank
+        m.d.sync += same_bank.eq(same_bank ^ (accepted & (left == 0)) ^ self.taken)
         ends_word = slot == macs // beat - 1
         data = Signal(width)
         rest = (self._manifest.program.inputs - 1) % beat + 1
@@ -95,7 +98,8 @@ class InputBuffer(wiring.Component):
             read.addr.eq(self.row),
             self.word.eq(read.data),
             self.full.eq(full.bit_select(bank_out, 1)),
-            self.words.eq(Mux(bank_in == bank_out, row, 0)),
+            self.coming.eq(same_bank),
+            self.words.eq(row),
             self.grows.eq(for_next & ends_word),
             self.fills.eq(for_next & (left == 0)),
             self.stream.eq(Mux(for_next, self.x_stream, streams[bank_out])),

@@ -32,8 +32,8 @@ class Sequencer(wiring.Component):
         Addresses of the word.
     from_input, relu, blank : Out(1)
         Of the word: read the input buffer; apply ReLU; read zeros.
-    input_full, input_words : In
-        The next input is complete; how many of its words are.
+    input_full, input_coming, input_words : In
+        The next input is complete; it is not, but is coming, and so many of its words are complete.
     input_grows, input_fills : In(1)
         A word of it is complete with this cycle; so is all of it.
     input_stream, input_quiet : In
@@ -75,6 +75,7 @@ class Sequencer(wiring.Component):
                 "relu": Out(1),
                 "blank": Out(1),
                 "input_full": In(1),
+                "input_coming": In(1),
                 "input_words": In(range(manifest.program.input_words + 1)),
                 "input_grows": In(1),
                 "input_fills": In(1),
@@ -174,7 +175,9 @@ class Sequencer(wiring.Component):
             self._advance.eq(self._valid & self._last_column & self._last_group),
             self._load.eq(self._advance | self._loading),
             self._listening.eq(self._open & fields["waits"] & ~self._loading),
-            self._cold.eq(self._listening & self.input_full & stale & ~self.window_wanted & (self._rest == 0)),
+            self._cold.eq(
+                self._listening & self.input_full & stale & ~self.window_wanted & (self._rest == 0)
+            ),
             self._flips.eq(self._advance & (self._pc == program.ahead + 1)),
             self._ends_step.eq(self._advance & self._last_op),
         ]
@@ -184,7 +187,9 @@ class Sequencer(wiring.Component):
         program = self._manifest.program
         ops = range(len(program.ops))
         loud = lookup(m, index, [int(program.follows(i) is None) for i in ops], f"{name}_ends")
-        quiet = lookup(m, index, [int(program.follows(i, quiet=True) is None) for i in ops], f"{name}_ends_quiet")
+        quiet = lookup(
+            m, index, [int(program.follows(i, quiet=True) is None) for i in ops], f"{name}_ends_quiet"
+        )
         return loud | (quiet & (self._now_quiet if name == "this" else self._next_quiet))
 
     @property
@@ -331,7 +336,9 @@ class Sequencer(wiring.Component):
             words = self.input_words
             known = words != 0 if first else beyond(words)
             grown = 1 if first else Mux(self._valid, words > self._word, words >= self._word)
-            there = known | (self.input_grows & grown) | self.input_full | self.input_fills
+            there = (
+                (self.input_coming & known) | (self.input_grows & grown) | self.input_full | self.input_fills
+            )
             stale = self._stale.bit_select(self.input_stream, 1)
             prepared = self._prepared & (self.input_stream == self._stream)
             return ~op["waits"] | (there & (~stale | prepared) & ~self.window_wanted)
@@ -378,7 +385,9 @@ class Sequencer(wiring.Component):
             ]
         with m.If(self.weights_written):
             m.d.sync += self._stale.eq(-1)
-        m.d.comb += self.flags.eq(Cat(bits.bit_select(commanded, 1) for bits in (self._fresh, self._stale, self._copy)))
+        m.d.comb += self.flags.eq(
+            Cat(bits.bit_select(commanded, 1) for bits in (self._fresh, self._stale, self._copy))
+        )
 
     @property
     def _prepared(self) -> Value:

@@ -1,11 +1,12 @@
 """Registers, and the window through which the host reaches the core's memories."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.array import array_round_trip
-from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.layouts import row_bits, stream_bits
+from rtlstm.hdl.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register
 
@@ -78,45 +79,64 @@ class Window(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         counters = self._counters(m)
-        region, row, bank, word = Signal(4), Signal(32), Signal(16), Signal(16)
+        layouts = self._manifest.regions.values()
+        # ROW and SELECT keep as many bits as there are rows and banks.
+        row = Signal(row_bits(max(layout.rows for layout in layouts) + 1))
+        bank = Signal(row_bits(max(layout.banks for layout in layouts) + 1))
+        region, word = Signal(4), Signal(range(max(layout.words for layout in layouts)))
         staging = Signal(self._width, reset_less=True)
-        words = Signal(16)
+        words = Signal.like(word, name="words")
         with m.Switch(region):
             for number, layout in self._manifest.regions.items():
                 with m.Case(int(number)):
                     m.d.comb += words.eq(layout.words - 1)
         m.d.comb += [self.region.eq(region), self.row.eq(row), self.bank.eq(bank)]
-        address = self.bus_address
-        to_window = (address == Register.DATA) | (address == Register.COMMAND) & self.bus_write
+        # A request is looked at in the cycle after it came: the bus comes from far.
+        address, write = Signal.like(self.bus_address, reset_less=True), Signal(reset_less=True, name="write")
+        data, asked = Signal.like(self.bus_data, reset_less=True), Signal()
+        m.d.sync += [
+            address.eq(self.bus_address),
+            write.eq(self.bus_write),
+            data.eq(self.bus_data),
+            asked.eq(self.bus_valid & ~self.bus_ready),
+        ]
+        to_window = (address == Register.DATA) | (address == Register.COMMAND) & write
         longest = READ_WAIT + array_round_trip(self._manifest)
         writes, reading, wait = Signal(), Signal(), Signal(range(longest + 1))
         m.d.comb += [
-            self.active.eq(reading | (self.bus_valid & to_window)),
-            self.opens.eq(reading | (self.bus_valid & (address == Register.DATA))),
+            self.active.eq(reading | (asked & to_window)),
+            self.opens.eq(reading | (asked & (address == Register.DATA))),
             # After a row was written, other requests wait for the cycle in which that shows.
             self.bus_ready.eq(
-                ~ResetSignal() & ~reading & (~to_window | self.granted) & ((address == Register.DATA) | ~writes)
+                asked & ~reading & (~to_window | self.granted) & ((address == Register.DATA) | ~writes)
             ),
         ]
-        accepted = self.bus_valid & self.bus_ready
+        accepted = self.bus_ready
         last_word = word == words
-        m.d.sync += [self.write.eq(0), writes.eq(0), self.bus_read_valid.eq(0)]
+        value, answers = Signal(32, reset_less=True), Signal()
+        m.d.sync += [
+            self.write.eq(0),
+            writes.eq(0),
+            answers.eq(0),
+            self.bus_read_valid.eq(answers),
+            self.bus_read_data.eq(value),
+        ]
         # A write reaches its memory in the cycle after it was accepted; only then the row moves.
         with m.If(writes):
             m.d.sync += row.eq(row + 1)
-        with m.If(accepted & self.bus_write):
-            self._write_register(m, region, bank, row, word)
+        with m.If(accepted & write):
+            self._write_register(m, address, data, region, bank, row, word)
             with m.If(address == Register.DATA):
                 m.d.sync += [
-                    staging.eq(Cat(staging[32:], self.bus_data)),
+                    staging.eq(Cat(staging[32:], data)),
                     word.eq(Mux(last_word, 0, word + 1)),
                 ]
                 with m.If(last_word):
                     m.d.sync += [self.write.eq(Const(1, len(Region)) << region), writes.eq(1)]
-        with m.If(accepted & ~self.bus_write):
+        with m.If(accepted & ~write):
             m.d.sync += [
-                self.bus_read_valid.eq(address != Register.DATA),
-                self.bus_read_data.eq(self._read_register(m, address, region, bank, row, counters)),
+                answers.eq(address != Register.DATA),
+                value.eq(self._read_register(m, address, region, bank, row, counters)),
             ]
             with m.If(address == Register.DATA):
                 m.d.sync += [reading.eq(1), wait.eq(Mux(word == 0, longest, 0))]
@@ -146,19 +166,26 @@ class Window(wiring.Component):
                 with m.Case(int(number)):
                     m.d.comb += self.write_data.eq(staging[self._width - 32 * layout.words :])
 
-    def _write_register(self, m: Module, region: Signal, bank: Signal, row: Signal, word: Signal) -> None:
+    def _write_register(
+        self,
+        m: Module,
+        address: Signal,
+        data: Signal,
+        region: Signal,
+        bank: Signal,
+        row: Signal,
+        word: Signal,
+    ) -> None:
         command = Cat(self.reset_stream, self.state_written)
-        with m.Switch(self.bus_address):
+        with m.Switch(address):
             with m.Case(Register.STREAM):
-                m.d.sync += self.stream.eq(self.bus_data)
+                m.d.sync += self.stream.eq(data)
             with m.Case(Register.COMMAND):
-                m.d.comb += command.eq(
-                    Cat(self.bus_data == Command.RESET, self.bus_data == Command.STATE_WRITTEN)
-                )
+                m.d.comb += command.eq(Cat(data == Command.RESET, data == Command.STATE_WRITTEN))
             with m.Case(Register.SELECT):
-                m.d.sync += [region.eq(self.bus_data[28:]), bank.eq(self.bus_data[:16]), word.eq(0)]
+                m.d.sync += [region.eq(data[28:]), bank.eq(data), word.eq(0)]
             with m.Case(Register.ROW):
-                m.d.sync += [row.eq(self.bus_data), word.eq(0)]
+                m.d.sync += [row.eq(data), word.eq(0)]
 
     def _counters(self, m: Module) -> dict[Register, Signal]:
         steps, latency, saturations = Signal(32), Signal(32), Signal(32)
@@ -167,7 +194,7 @@ class Window(wiring.Component):
             self.now.eq(self.now + 1),
             later.eq(later + 1),
             steps.eq(steps + self.step_done),
-            saturations.eq(saturations + self.saturated),
+            saturations.eq(saturations + delay(m, self.saturated, 1)),
         ]
         with m.If(self.step_done):
             # The beat is offered one cycle after it enters the queue.
@@ -195,7 +222,7 @@ class Window(wiring.Component):
             Register.STATUS: self.busy,
             Register.STREAM: self.stream,
             Register.FLAGS: self.flags,
-            Register.SELECT: Cat(bank, Const(0, 12), region),
+            Register.SELECT: Cat(bank, Const(0, 28 - len(bank)), region),
             Register.ROW: row,
             **counters,
         }

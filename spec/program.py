@@ -230,7 +230,13 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
     finished = ("addends", "cell", "destination", "emit")
     first = {name: getattr(layout.ops[body], name) for name in finished}
     layout.again(
-        body, parks=True, addends=bias_of[0], park=parked_at[0], destination=None, emit=False, writes_copy=None
+        body,
+        parks=True,
+        addends=bias_of[0],
+        park=parked_at[0],
+        destination=None,
+        emit=False,
+        writes_copy=None,
     )
     layout.again(0, parks=False, fence=body == 1, writes_copy="other", **first)
     for index in range(1, body):

@@ -34,7 +34,10 @@ class Register(IntEnum):
 REGISTERS: dict[Register, tuple[str, str]] = {
     Register.ID: ("r", "Reads 0x4C53544D."),
     Register.BUILD: ("r", "First 32 bits of the build's hash."),
-    Register.STATUS: ("r", "Bit 0: a step is being computed or waits in the input buffer, or results are under way."),
+    Register.STATUS: (
+        "r",
+        "Bit 0: a step is being computed or waits in the input buffer, or results are under way.",
+    ),
     Register.STREAM: ("rw", "The stream that COMMAND and FLAGS speak of."),
     Register.COMMAND: ("w", "1: reset the stream to zero state. 2: its state has been written."),
     Register.FLAGS: (

@@ -62,9 +62,7 @@ def check_device(case: Case, folder: Path, backend: str) -> None:
         check_cycles(case, transport, cold=False)
 
 
-def check_cycles(
-    case: Case, transport: SimulatedDevice, cold: bool, quiet: np.ndarray | None = None
-) -> None:
+def check_cycles(case: Case, transport: SimulatedDevice, cold: bool, quiet: np.ndarray | None = None) -> None:
     """Compare the last exchange, which nothing stalled, with the schedule, step by step."""
     cycles = transport.last_cycles
     program, parameters = case.manifest.program, case.manifest.parameters

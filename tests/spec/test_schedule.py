@@ -35,17 +35,58 @@ def every_program(lanes: int, macs: int) -> list[Program]:
 @pytest.mark.parametrize("lanes", [4, 8, 12, 16, 20, 64])
 def test_parked_sums_are_never_late(lanes: int, macs: int) -> None:
     """Back to back, every group of the next step ends late enough after the one that parked it."""
+    least = Parameters(lanes=lanes, macs=macs).park_to_add
     for program in every_program(lanes, macs):
-        start, drain_free = 0, 0
-        ends = []
-        for op in (*program.ops[: program.body], program.ops[program.body]):
-            if op is program.ops[program.body]:
-                start += program.settle
-            found, drain_free = group_ends(op, start, drain_free)
-            ends.append(found)
-            start = found[-1] + 1
-        distances = [added - parked for parked, added in zip(ends[0], ends[-1], strict=True)]
-        assert min(distances) >= Parameters(lanes=lanes, macs=macs).park_to_add
+        ops, body, ahead = program.ops, program.body, program.ahead
+        paths = [ops[: body + 1], ops[ahead : ahead + 2]]
+        if body > 1:
+            paths.append((*ops[ahead + 2 :], ops[body + 1]))
+        for path in paths:
+            start, drain_free = 0, 0
+            ends = []
+            for op in path:
+                found, drain_free = group_ends(op, start, drain_free)
+                ends.append(found)
+                start = found[-1] + 1 + op.rest
+            distances = [added - parked for parked, added in zip(ends[0], ends[-1], strict=True)]
+            assert min(distances) >= least
+
+
+@pytest.mark.parametrize("units", [(16,), (16, 8), (16, 8, 4)])
+@pytest.mark.parametrize("head", [None, 5])
+def test_both_ways_through_a_step(units: tuple[int, ...], head: int | None) -> None:
+    """Each layer is finished once on either way, by the product that does not park."""
+    program = compile_program(shapes(4, *units, head=head), Parameters(lanes=4, macs=4))
+
+    def way(first: int, quiet: bool) -> list[int]:
+        indices, index = [], first
+        while index is not None:
+            indices.append(index)
+            index = program.follows(index, quiet)
+        return indices
+
+    lstm = len(units)
+    for quiet in (False, True):
+        dense = [lstm] if head and not quiet else []
+        usual, ahead = (way(first, quiet) for first in (0, program.ahead))
+        for indices in (usual, ahead):
+            ops = [program.ops[index] for index in indices]
+            assert [op.layer for op in ops if op.yields] == [*range(lstm), *dense]
+            assert sorted(op.layer for op in ops if op.parks) == list(range(lstm))
+            assert sum(op.from_input for op in ops) == 1
+        assert [program.ops[index].kind for index in ahead[:2]] == ["input", "recurrent"]
+
+
+def test_going_ahead_is_quicker_and_quiet_steps_quicker_still() -> None:
+    layers, parameters = (
+        shapes(6, 20, head=8),
+        Parameters(lanes=40, macs=4, gate_units=2, beat_in=4, beat_out=2),
+    )
+    program = compile_program(layers, parameters)
+    turns = offer_cycles(program, parameters.model_copy(update={"streams": 2}), 40, streams=[0, 1] * 20)
+    loud = offer_cycles(program, parameters, 40)
+    quiet = offer_cycles(program, parameters, 40, quiet=[True] * 39 + [False])
+    assert turns[-1] > loud[-1] > quiet[-1]
 
 
 @pytest.mark.parametrize("macs", [1, 5, 16])

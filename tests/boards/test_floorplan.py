@@ -1,0 +1,67 @@
+"""Sites of hard blocks: every block one, none twice, lanes in one piece."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rtlstm.boards.floorplan import DIES, floorplan, plan
+
+
+def blocks(lanes: int, macs: int, rams: int, others: int = 8) -> dict[str, str]:
+    """Cells of a core with so many multipliers and block RAMs to a lane."""
+    kinds = {
+        f"core.core.array.lane{i}.product{k}.block": "MULT18X18D" for i in range(lanes) for k in range(macs)
+    }
+    kinds |= {f"core.core.array.lane{i}.bank.ram{k}": "DP16KD" for i in range(lanes) for k in range(rams)}
+    kinds |= {f"core.core.gate_unit0.m{k}": "MULT18X18D" for k in range(others)}
+    kinds |= {f"core.core.gate_unit0.table{k}": "DP16KD" for k in range(others)}
+    return kinds | {f"core.core.array.lane0.sum{k}": "LUT4" for k in range(9)}
+
+
+@pytest.mark.parametrize(
+    ("device", "lanes", "macs", "rams"),
+    [
+        ("lfe5u-85f", 36, 4, 3),
+        ("lfe5u-85f", 28, 5, 4),
+        ("lfe5u-85f", 48, 3, 2),
+        ("lfe5u-45f", 16, 4, 4),
+        ("lfe5u-25f", 4, 5, 8),
+    ],
+)
+def test_every_block_has_a_site_of_its_own(device: str, lanes: int, macs: int, rams: int) -> None:
+    kinds = blocks(lanes, macs, rams)
+    sites = plan(kinds, DIES[device])
+    assert set(sites) == {name for name, kind in kinds.items() if kind != "LUT4"}
+    assert len({site.bel for site in sites.values()}) == len(sites)
+    assert all(
+        site.name.startswith("MULT" if kinds[name] == "MULT18X18D" else "EBR") for name, site in sites.items()
+    )
+    for lane in range(lanes):
+        mine = [site for name, site in sites.items() if f"array.lane{lane}." in name and "product" in name]
+        rows = {site.y for site in mine}
+        # In one slice or two, perhaps on both sides of what stands in the middle, unless the line
+        # turns to the next row in between.
+        assert len(rows) > 1 or max(site.x for site in mine) - min(site.x for site in mine) <= 36
+
+
+def test_next_lane_is_near() -> None:
+    sites = plan(blocks(36, 4, 3), DIES["lfe5u-85f"])
+    places = [sites[f"core.core.array.lane{i}.product0.block"] for i in range(36)]
+    steps = [abs(a.x - b.x) + abs(a.y - b.y) for a, b in zip(places, places[1:], strict=False)]
+    assert sorted(steps)[len(steps) // 2] <= 9 and max(steps) <= 60
+
+
+@pytest.mark.parametrize(("lanes", "macs", "rams"), [(3, 4, 3), (40, 4, 1), (36, 4, 6)])
+def test_few_multipliers_or_too_many_blocks_are_left_to_the_placer(lanes: int, macs: int, rams: int) -> None:
+    assert plan(blocks(lanes, macs, rams), DIES["lfe5u-85f"]) == {}
+
+
+def test_netlist_gets_the_sites(tmp_path: Path) -> None:
+    cells = {name: {"type": kind} for name, kind in blocks(8, 4, 2).items()}
+    netlist = {"modules": {"top": {"attributes": {"top": "1"}, "cells": cells}}}
+    path = tmp_path / "netlist.json"
+    path.write_text(json.dumps(netlist))
+    assert floorplan(path, "up5k") == 0 and json.loads(path.read_text()) == netlist
+    assert floorplan(path, "lfe5u-85f") == 8 * 6 + 16
+    placed = json.loads(path.read_text())["modules"]["top"]["cells"]
+    assert sum("BEL" in cell.get("attributes", {}) for cell in placed.values()) == 8 * 6 + 16
