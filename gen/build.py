@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.fit import FitRequest, fit_device
 from rtlstm.gen.folder import check_target, new_folder, write_files
 from rtlstm.gen.frontends.report import ModelReport
 from rtlstm.gen.names import check_build_name, derive_build_name
@@ -30,6 +31,7 @@ def generate_build(
     name: str | None = None,
     settings: QuantizationSettings | None = None,
     parameters: Parameters | None = None,
+    fit: FitRequest | None = None,
     calibration: NDArray[np.generic] | None = None,
     source: ModelReport | None = None,
     progress: Progress | None = None,
@@ -42,6 +44,8 @@ def generate_build(
         New, empty, or a build that is replaced. It appears, or changes, only when all is done.
     name
         Of the top module; by default from the model file's name, else from the network's.
+    fit
+        A device for which the parameters are chosen, instead of ``parameters``.
     calibration
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see :func:`rtlstm.gen.quantise.quantise`.
     source
@@ -54,7 +58,7 @@ def generate_build(
     BuildError
         If ``folder`` holds something else.
     ConfigurationError
-        If name, formats or parameters cannot be built.
+        If name, formats or parameters cannot be built, or nothing fits the device.
     InputError
         If the calibration data do not fit the network.
     ToolError
@@ -72,12 +76,15 @@ def generate_build(
     with new_folder(target) as work:
         begin(0)
         quantised = quantise(network, settings, values)
+        fitted = None
+        if fit is not None:
+            parameters, fitted = fit_device(chosen, quantised.shapes, quantised.numerics, fit)
         manifest = Manifest.create(chosen, quantised.shapes, parameters or Parameters(), quantised.numerics)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = core_to_verilog(manifest)
         begin(2)
-        report = create_report(network, quantised, manifest, settings, values, source)
+        report = create_report(network, quantised, manifest, settings, values, source, fitted)
         begin(3)
         write_files(
             work,

@@ -8,6 +8,7 @@ from threading import Event
 from typing import Literal
 
 from rtlstm.boards.devices import Chosen
+from rtlstm.boards.estimate import check_estimate, estimate
 from rtlstm.boards.fpga_tools import find_nextpnr, find_yosys
 from rtlstm.boards.place_route import Routed, nextpnr_options, place_and_route
 from rtlstm.boards.resources import check_fit
@@ -69,7 +70,7 @@ def implement(
     BuildError
         If ``folder`` is not a build, or is damaged.
     ConfigurationError
-        If the design does not fit the device.
+        If the design does not fit the device, by its estimate (before synthesis) or by its netlist.
     ToolError
         If a tool is missing or fails.
     """
@@ -81,6 +82,9 @@ def implement(
         raise ConfigurationError(
             f"{device.name} is synthesised only, there is no place and route for it here: leave out --clock"
         )
+    expected = estimate(manifest, chosen, multipliers)
+    if expected is not None:
+        check_estimate(manifest.name, expected, device)
     yosys = find_yosys()
     nextpnr = find_nextpnr(device.architecture) if device.routable else None
     work = Path(folder) / "impl" / chosen.label
@@ -116,6 +120,7 @@ def implement(
         core=synthesis.core,
         seeds=routed,
         requested_mhz=clock_mhz,
+        estimate=expected,
         multiplier_blocks=multipliers and device.multipliers > 0,
         tools=tools,
         harness=synthesis.harness,

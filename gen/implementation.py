@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from rtlstm.boards.devices import Chosen
+from rtlstm.boards.estimate import Estimate, estimated_uses
 from rtlstm.boards.place_route import Routed
 from rtlstm.boards.resources import Counts, resource_uses
 from rtlstm.boards.worst_path import WorstPath
 from rtlstm.spec.record import Record
 from rtlstm.spec.schedule import Cycles
 
-__all__ = ["Implementation", "ResourceUse"]
+__all__ = ["Implementation", "ResourceUse", "error_percent"]
 
 
 class ResourceUse(Record):
@@ -19,11 +20,25 @@ class ResourceUse(Record):
     name: str
     used: float
     available: int
+    estimated: float | None = None
+    """What was expected before synthesis; None if nothing was."""
 
     @property
     def share(self) -> float:
         """Taken of what is there, in percent."""
         return round(100 * self.used / self.available, 1) if self.available else 0.0
+
+    @property
+    def error(self) -> float | None:
+        """How far the estimate is above what is taken, in percent; None without one."""
+        return None if self.estimated is None else error_percent(self.estimated, self.used)
+
+
+def error_percent(estimated: float, measured: float) -> float:
+    """How far an estimate is above what was measured, in percent of that."""
+    if not measured:
+        return 0.0 if not estimated else 100.0
+    return round(100 * (estimated / measured - 1), 1)
 
 
 class Implementation(Record):
@@ -64,6 +79,8 @@ class Implementation(Record):
     """Of the median seed."""
     met: bool | None
     """Whether the best seed reaches the clock that was asked for; None if none was."""
+    estimate: Estimate | None = None
+    """What was expected before synthesis; None where there are no estimates."""
 
     @classmethod
     def create(
@@ -74,6 +91,7 @@ class Implementation(Record):
         core: Counts,
         seeds: Sequence[Routed],
         requested_mhz: float | None,
+        estimate: Estimate | None = None,
         **fields: Any,
     ) -> Self:
         """Sum up the seeds' results."""
@@ -92,16 +110,20 @@ class Implementation(Record):
         def time(count: int, clock: float | None) -> float | None:
             return None if clock is None else round(count / clock, 4)
 
+        expected = (
+            {} if estimate is None else {name: used for name, used, _ in estimated_uses(estimate, device)}
+        )
         return cls(
             device=device.name,
             package=chosen.package,
             speed_grade=chosen.grade,
             architecture=device.architecture,
             resources=tuple(
-                ResourceUse(name=name, used=used, available=there)
+                ResourceUse(name=name, used=used, available=there, estimated=expected.get(name))
                 for name, used, there in resource_uses(core, device)
             ),
             core=core,
+            estimate=estimate,
             requested_mhz=requested_mhz,
             block_ram_mhz=chosen.block_ram_mhz,
             seeds=tuple(seeds),
@@ -114,6 +136,13 @@ class Implementation(Record):
             met=None if requested_mhz is None or best is None else best >= requested_mhz,
             **fields,
         )
+
+    @property
+    def clock_error(self) -> float | None:
+        """How far the estimated clock is above the median seed's, in percent; None without either."""
+        if self.estimate is None or self.fmax_median_mhz is None:
+            return None
+        return error_percent(self.estimate.fmax_mhz, self.fmax_median_mhz)
 
     @property
     def label(self) -> str:

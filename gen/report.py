@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from rtlstm.boards.estimate import Estimate, estimate_devices
 from rtlstm.gen.accuracy import Accuracy, measure_accuracy
+from rtlstm.gen.fit import Fit
 from rtlstm.gen.frontends.report import ModelReport
 from rtlstm.gen.implementation import Implementation
 from rtlstm.gen.quantise import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANGE, QuantizationSettings
@@ -157,6 +159,12 @@ class BuildReport(Record):
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     """What the front end remarks about the model."""
+    gate_units: int = 1
+    lut_macs: int = 0
+    estimates: tuple[Estimate, ...] = ()
+    """What it is expected to take and to reach on the family's devices, each in its slowest grade."""
+    fit: Fit | None = None
+    """How its size was chosen, if it was for a device."""
     implementations: tuple[Implementation, ...] = ()
     """What ``rtlstm implement`` found, one per device, package and speed grade."""
 
@@ -339,6 +347,7 @@ def create_report(
     settings: QuantizationSettings,
     calibration: NDArray[np.float64] | None = None,
     source: ModelReport | None = None,
+    fit: Fit | None = None,
 ) -> BuildReport:
     """Make a build's report; runs golden model and float reference for the accuracy."""
     parameters, numerics = manifest.parameters, manifest.numerics
@@ -372,4 +381,8 @@ def create_report(
         accuracy=measure_accuracy(network, quantised, calibration),
         assumptions=_assumptions(network, settings, calibration is not None, manifest),
         notes=() if source is None else source.notes,
+        gate_units=parameters.gate_units,
+        lut_macs=parameters.lut_macs,
+        estimates=estimate_devices(manifest),
+        fit=fit,
     )

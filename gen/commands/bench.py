@@ -10,6 +10,7 @@ from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
     from rtlstm.bench.anchors import Anchor
+    from rtlstm.bench.estimates import EstimateResult
     from rtlstm.bench.records import BenchResult, ShapeResult
 
 __all__ = ["bench"]
@@ -30,6 +31,12 @@ def bench(
     clock: Annotated[
         float, typer.Option(help="MHz to assume for builds that were not placed and routed.")
     ] = 100.0,
+    estimates: Annotated[
+        bool,
+        typer.Option(
+            "--estimates", help="Only hold estimated sizes against synthesis; --quick: of few builds."
+        ),
+    ] = False,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where the builds go; those found there are used.")
     ] = Path("build/bench"),
@@ -39,7 +46,8 @@ def bench(
 ) -> None:
     """Measure cycles, CPU times and the tools themselves, with others' figures beside them.
 
-    Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere.
+    Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere, or an
+    estimate of multipliers or block RAM from synthesis.
     """
     with Session(as_json, debug) as session:
         from rtlstm.bench.run import Plan, run_bench
@@ -50,6 +58,11 @@ def bench(
         check_writable(save)
         if not 0 < clock < 1e5:
             raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
+        if estimates:
+            if shapes:
+                raise ConfigurationError("--estimates has builds of its own: leave out the shapes")
+            _estimates(session, quick, save)
+            return
         plan = Plan(
             shapes=find_shapes(shapes),
             folder=output,
@@ -65,6 +78,77 @@ def bench(
         if save is not None:
             save.write_text(result.to_json())
         _show(session, result)
+
+
+def _estimates(session: Session, quick: bool, save: Path | None) -> None:
+    """Measure the estimates' errors and show them."""
+    import json
+
+    from rtlstm.bench.estimates import fit_factors, measure_estimates
+    from rtlstm.boards.estimate import FF_FACTORS, LUT_FACTORS, MARGIN
+
+    with session.progress() as progress:
+        results = list(measure_estimates(quick, progress))
+    factors = fit_factors(results)
+    session.fields = {"estimates": [result.model_dump(mode="json") for result in results], "factors": factors}
+    session.passed = all(result.exact for result in results)
+    if save is not None:
+        save.write_text(json.dumps(session.fields, indent=1) + "\n")
+    session.table(
+        "Estimates, and what synthesis takes",
+        (
+            "build",
+            "device",
+            "lanes x macs",
+            "tables",
+            "error",
+            "flip-flops",
+            "error",
+            "multipliers",
+            "block RAMs",
+        ),
+        [
+            (
+                each.name,
+                each.device,
+                f"{each.lanes} x {each.macs}",
+                each.luts,
+                f"{each.lut_error:+.1f} %",
+                each.ffs,
+                f"{each.ff_error:+.1f} %",
+                _both(each.estimated_multipliers, each.multipliers),
+                _both(each.estimated_block_rams, each.block_rams),
+            )
+            for each in results
+        ],
+        right="  rrrrrrr",
+    )
+    session.table(
+        "Factors",
+        ("family", "of", "part", "now", "fitted to these builds"),
+        [
+            (family, what, name, f"{now[family][name]:g}", f"{factor:g}")
+            for family, found in factors.items()
+            for what, now in (("luts", LUT_FACTORS), ("ffs", FF_FACTORS))
+            for name, factor in found[what].items()
+        ],
+        right="   rr",
+    )
+    luts, ffs = (max(abs(error) for error in found) for found in _errors(results))
+    session.say(
+        f"Tables are off by {luts:.1f} % at most and flip-flops by {ffs:.1f} %; {100 * MARGIN:g} % are "
+        "allowed for."
+    )
+    if not session.passed:
+        session.say("FAILED: multipliers and block RAM are to be exact")
+
+
+def _errors(results: "list[EstimateResult]") -> tuple[list[float], list[float]]:
+    return [each.lut_error for each in results], [each.ff_error for each in results]
+
+
+def _both(estimated: int, taken: float) -> str:
+    return f"{taken:g}" if estimated == taken else f"{taken:g}, not {estimated:g}"
 
 
 def _show(session: Session, result: "BenchResult") -> None:

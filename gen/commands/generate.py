@@ -11,6 +11,7 @@ from rtlstm.gen.commands.generate_options import (
     CellRangeOption,
     DataBitsOption,
     FamilyOption,
+    FitOption,
     GateBitsOption,
     GateUnitsOption,
     InputRangeOption,
@@ -29,6 +30,7 @@ from rtlstm.gen.commands.options import DebugOption, DenseOption, JsonOption, Ls
 from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
+    from rtlstm.gen.fit import FitRequest
     from rtlstm.spec.parameters import Parameters
 
 __all__ = ["generate"]
@@ -38,11 +40,12 @@ def generate(
     model: ModelArgument,
     output: OutputFolderOption,
     name: NameOption = None,
-    family: FamilyOption = "generic",
-    lanes: LanesOption = 4,
-    macs: MacsOption = 32,
-    gate_units: GateUnitsOption = 1,
-    multipliers: MultipliersOption = "dsp",
+    fit: FitOption = None,
+    family: FamilyOption = None,
+    lanes: LanesOption = None,
+    macs: MacsOption = None,
+    gate_units: GateUnitsOption = None,
+    multipliers: MultipliersOption = None,
     tables: TablesOption = "interpolated",
     beat_in: BeatInOption = 1,
     beat_out: BeatOutOption = None,
@@ -69,18 +72,24 @@ def generate(
         from rtlstm.gen.frontends import ReadOptions, read_model
         from rtlstm.gen.quantise import QuantizationSettings
 
-        parameters = _parameters(
-            family,
-            lanes=lanes,
-            macs=macs,
-            gate_units=gate_units,
-            lut_macs=_lut_macs(multipliers, macs),
-            tables=tables,
-            beat_in=beat_in,
-            beat_out=beat_out or gate_units,
-            streams=streams,
-            max_steps=max_steps,
-        )
+        sizes: dict[str, object] = {
+            "tables": tables,
+            "beat_in": beat_in,
+            "streams": streams,
+            "max_steps": max_steps,
+        }
+        given = {"lanes": lanes, "macs": macs, "gate_units": gate_units}
+        parameters = request = None
+        if fit is None:
+            defaults = {"lanes": 4, "macs": 32, "gate_units": 1}
+            sizes |= {
+                name: default if given[name] is None else given[name] for name, default in defaults.items()
+            }
+            lut_macs = _lut_macs(multipliers or "dsp", macs or defaults["macs"])
+            sizes |= {"lut_macs": lut_macs, "beat_out": beat_out or gate_units or defaults["gate_units"]}
+            parameters = _parameters(family or "generic", **sizes)
+        else:
+            request = _fit_request(fit, family, multipliers, **sizes, **given, beat_out=beat_out)
         settings = QuantizationSettings(
             weight_bits=weight_bits,
             data_bits=data_bits,
@@ -101,6 +110,7 @@ def generate(
                 name=name,
                 settings=settings,
                 parameters=parameters,
+                fit=request,
                 calibration=calibration,
                 source=read.report,
                 progress=progress,
@@ -115,9 +125,29 @@ def _lut_macs(multipliers: str, macs: int) -> int:
         return macs if multipliers == "lut" else 0
     if multipliers.isdecimal():
         return int(multipliers)
+    if multipliers == "auto":
+        raise ConfigurationError(
+            "--multipliers auto makes of tables what a device lacks, so it needs --fit DEVICE; give that, or "
+            "dsp, lut or a number"
+        )
     raise ConfigurationError(
-        f"multipliers must be dsp, lut or a number of look-up table multipliers per lane, not {multipliers!r}"
+        "multipliers must be dsp, lut, auto or a number of look-up table multipliers per lane, "
+        f"not {multipliers!r}"
     )
+
+
+def _fit_request(device: str, family: str | None, multipliers: str | None, **fields: object) -> "FitRequest":
+    from rtlstm.boards.devices import find_device
+    from rtlstm.gen.fit import FitRequest
+    from rtlstm.spec.errors import ConfigurationError
+
+    if family is not None:
+        raise ConfigurationError("--fit takes the family from its device: leave out --family, or --fit")
+    kind = multipliers or "auto"
+    fields |= {"all_lut": kind == "lut", "lut_macs": None if kind in ("auto", "lut") else _lut_macs(kind, 0)}
+    request = FitRequest(chosen=find_device(device), **fields)
+    request.check()
+    return request
 
 
 def _parameters(family: str, **sizes: object) -> "Parameters":
@@ -143,7 +173,7 @@ def _show(session: Session, folder: Path) -> None:
         ("", ""),
         [
             ("weights and biases", report["parameters"]),
-            ("array", f"{report['lanes']} lanes x {report['macs']} multipliers"),
+            ("array", _array(report)),
             ("memory", f"{report['memory_bits'] / 1024:.1f} Kibit"),
             ("step latency", f"{cycles['step_latency_cycles']} cycles"),
             ("step interval", f"{cycles['step_interval_cycles']} cycles"),
@@ -153,5 +183,43 @@ def _show(session: Session, folder: Path) -> None:
             ("measured on", accuracy["description"]),
         ],
     )
+    _show_estimates(session, report)
     for text in (*report["assumptions"], *report["notes"]):
         session.note(text)
+
+
+def _array(report: dict[str, Any]) -> str:
+    text = f"{report['lanes']} lanes x {report['macs']} multipliers"
+    if report["lut_macs"]:
+        text += f", {report['lut_macs']} of each lane's of tables"
+    return f"{text}, {report['gate_units']} gate units" if report["gate_units"] > 1 else text
+
+
+def _show_estimates(session: Session, report: dict[str, Any]) -> None:
+    """Show what was chosen for a device, or what to expect on the family's devices."""
+    fit = report["fit"]
+    found = report["estimates"] if fit is None else [fit["estimate"]]
+    if not found:
+        return
+    session.table(
+        "Estimates, before synthesis (multipliers and block RAM are exact)",
+        ("device", "tables", "logic cells", "multipliers", "block RAMs", "clock", "step latency", "fits"),
+        [
+            (
+                each["device"],
+                each["luts"],
+                f"{each['cell_share']:g} %",
+                each["multipliers"],
+                each["block_rams"],
+                f"{each['fmax_mhz']:g} MHz",
+                f"{each['step_latency_us']:.4g} us",
+                "yes" if each["fits"] else "no",
+            )
+            for each in found
+        ],
+        right=" rrrrrr",
+    )
+    if fit is not None:
+        session.say(
+            f"Sizes chosen for {fit['device']}, of {fit['tried']} worked out; limited by {fit['limited_by']}."
+        )

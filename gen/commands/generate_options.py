@@ -13,6 +13,7 @@ __all__ = [
     "CellRangeOption",
     "DataBitsOption",
     "FamilyOption",
+    "FitOption",
     "GateBitsOption",
     "GateUnitsOption",
     "InputRangeOption",
@@ -55,18 +56,19 @@ BeatOutOption = Annotated[
 ]
 
 MultipliersOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="dsp: the family's hard multipliers; lut: of look-up tables; N: that many of each lane's of "
-        "look-up tables.",
+        help="dsp (the default): the family's hard multipliers; lut: of look-up tables; N: that many of each "
+        "lane's of look-up tables; auto (the default with --fit): those that the device lacks.",
         rich_help_panel=_HARDWARE,
     ),
 ]
 
 GateUnitsOption = Annotated[
-    int,
+    int | None,
     typer.Option(
-        help="Hidden units finished per cycle; must divide lanes / 4 and macs.", rich_help_panel=_HARDWARE
+        help="Hidden units finished per cycle; must divide lanes / 4 and macs; by default 1.",
+        rich_help_panel=_HARDWARE,
     ),
 ]
 
@@ -97,8 +99,20 @@ DataBitsOption = Annotated[
 ]
 
 FamilyOption = Annotated[
-    str,
-    typer.Option(help="generic, ecp5, ice40, nexus, gowin, xilinx or intel.", rich_help_panel=_HARDWARE),
+    str | None,
+    typer.Option(
+        help="generic (the default), ecp5, ice40, nexus, gowin, xilinx or intel.", rich_help_panel=_HARDWARE
+    ),
+]
+
+FitOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        help="Choose family, lanes, macs, gate units and multipliers for the shortest step on this ECP5 or "
+        "iCE40 device; those given are kept.",
+        rich_help_panel=_HARDWARE,
+    ),
 ]
 
 GateBitsOption = Annotated[
@@ -117,13 +131,13 @@ InputRangeOption = Annotated[
 ]
 
 LanesOption = Annotated[
-    int,
-    typer.Option(help="Dot-product engines, a multiple of 4.", rich_help_panel=_HARDWARE),
+    int | None,
+    typer.Option(help="Dot-product engines, a multiple of 4; by default 4.", rich_help_panel=_HARDWARE),
 ]
 
 MacsOption = Annotated[
-    int,
-    typer.Option(help="Multipliers per lane.", rich_help_panel=_HARDWARE),
+    int | None,
+    typer.Option(help="Multipliers per lane; by default 32.", rich_help_panel=_HARDWARE),
 ]
 
 MaxStepsOption = Annotated[

@@ -96,13 +96,30 @@ def _placer(text: str | None) -> "Placer | None":
     raise ConfigurationError(f"the placer must be heap or static, not {text!r}")
 
 
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.6g}"
+
+
+def _error(percent: float | None) -> str:
+    return "" if percent is None else f"{percent:+g} %" if percent else "0 %"
+
+
 def _show(session: Session, found: "Implementation") -> None:
     stored = all(seed.stored for seed in found.seeds) and bool(found.seeds)
     session.table(
         f"On {found.label}: the core alone",
-        ("resource", "taken", "there", "share"),
-        [(use.name, f"{use.used:,.6g}", use.available, f"{use.share:g} %") for use in found.resources],
-        right=" rrr",
+        ("resource", "taken", "there", "share", *(("estimated", "error") if found.estimate else ())),
+        [
+            (
+                use.name,
+                f"{use.used:,.6g}",
+                use.available,
+                f"{use.share:g} %",
+                *((_count(use.estimated), _error(use.error)) if found.estimate else ()),
+            )
+            for use in found.resources
+        ],
+        right=" rrrrr",
     )
     if not found.seeds:
         session.note(f"{found.device} is synthesised only: there is no place and route for it here")
@@ -122,6 +139,8 @@ def _show(session: Session, found: "Implementation") -> None:
         ("step latency", f"{found.step_latency_us:.4g} us", f"{found.best_step_latency_us:.4g} us"),
     ]
     session.table("Seeds", ("", "median", "best"), rows, right=" rr")
+    if found.estimate is not None:
+        session.say(f"Estimated clock: {found.estimate.fmax_mhz:g} MHz ({_error(found.clock_error)}).")
     if limited:
         session.say(f"The block RAM allows {found.block_ram_mhz:g} MHz at most; clocks above are cut to it.")
     if found.worst_path is not None:

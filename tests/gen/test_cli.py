@@ -143,7 +143,7 @@ def test_broken_models_are_refused(cli, tmp_path, case):
         (("--calibrate", "no.npy"), ["no.npy"]),
         (("--dense", "nothing"), ["nothing"]),
         (("--lanes", "many"), ["--lanes"]),
-        (("--fit", "lfe5u"), ["--fit"]),
+        (("--fit", "lfe5u"), ["no device 'lfe5u'", "lfe5u-85f"]),
     ],
 )
 def test_wrong_options_are_refused(cli, model, tmp_path, arguments, words):

@@ -9,12 +9,13 @@ from conftest import network
 
 from rtlstm.boards import fpga_tools
 from rtlstm.boards.devices import find_device
+from rtlstm.boards.estimate import Estimate
 from rtlstm.boards.place_route import Routed
 from rtlstm.boards.resources import count_cells
 from rtlstm.boards.worst_path import WorstPath
 from rtlstm.gen import implement as module
 from rtlstm.gen.build import generate_build
-from rtlstm.gen.implementation import Implementation
+from rtlstm.gen.implementation import Implementation, error_percent
 from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.gen.report import BuildReport
 from rtlstm.gen.report_html import render_report
@@ -41,7 +42,28 @@ def routed(seed: int, fmax: float) -> Routed:
     return Routed(seed=seed, fmax_mhz=fmax, worst_path=PATH, used={}, available={}, seconds=1, stored=False)
 
 
-def implementation(folder: Path, *clocks: float, asked: float | None = None, rams: int = 1) -> Implementation:
+ESTIMATE = Estimate(
+    device="lfe5u-25f-6",
+    luts=110,
+    ffs=45,
+    multipliers=8,
+    block_rams=2,
+    large_rams=0,
+    cells=110,
+    cell_share=0.5,
+    fits=True,
+    fmax_mhz=120,
+    step_latency_us=1,
+)
+
+
+def implementation(
+    folder: Path,
+    *clocks: float,
+    asked: float | None = None,
+    rams: int = 1,
+    estimate: Estimate | None = None,
+) -> Implementation:
     counts = count_cells({"LUT4": 100, "TRELLIS_FF": 50, "MULT18X18D": 8, "DP16KD": rams})
     return Implementation.create(
         chosen=find_device("lfe5u-25f-6"),
@@ -55,6 +77,7 @@ def implementation(folder: Path, *clocks: float, asked: float | None = None, ram
         synthesis_seconds=1.0,
         target_mhz=160,
         options=("--25k",),
+        estimate=estimate,
     )
 
 
@@ -107,6 +130,22 @@ def test_figures(build):
     assert implementation(build, 300, asked=290, rams=0).met is True
     nothing = implementation(build)
     assert (nothing.fmax_best_mhz, nothing.worst_path, nothing.met) == (None, None, None)
+
+
+def test_estimate_stands_beside_what_is_measured(cli, build, monkeypatch):
+    found = implementation(build, 100, estimate=ESTIMATE)
+    errors = {use.name: use.error for use in found.resources}
+    assert errors == {"lookup tables": 10, "flip-flops": -10, "multipliers": 0, "block RAMs": 100}
+    assert found.clock_error == 20
+    assert (error_percent(0, 0), error_percent(1, 0)) == (0, 100)
+    page = render_report(BuildReport.load(build).with_implementation(found))
+    assert "clock, estimated" in page and '<td class="n">-10.0 %</td>' in page
+    monkeypatch.setattr(module, "implement", lambda *a, **k: found)
+    shown = cli("implement", build, "--device", "lfe5u-25f").out
+    assert "estimated" in shown and "+10 %" in shown and "Estimated clock: 120 MHz (+20 %)." in shown
+    without = implementation(build, 100)
+    assert without.clock_error is None and {use.error for use in without.resources} == {None}
+    assert implementation(build, estimate=ESTIMATE).clock_error is None
 
 
 def test_report_keeps_one_per_device(build):

@@ -1,0 +1,192 @@
+"""How far estimates are from what synthesis takes, and the factors that would bring them nearer.
+
+``rtlstm bench --estimates``: builds of several shapes, formats and families are synthesised, and
+multipliers, block RAM and tables held against :mod:`rtlstm.boards.estimate`.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtlstm.bench.shapes import SHAPES
+from rtlstm.boards.devices import find_device
+from rtlstm.boards.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate, ff_parts, lut_parts
+from rtlstm.boards.fpga_tools import find_yosys
+from rtlstm.boards.synthesis import synthesise
+from rtlstm.gen.implementation import error_percent
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.host.transport import Progress
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.record import Record
+
+__all__ = ["CASES", "EstimateCase", "EstimateResult", "fit_factors", "measure_case", "measure_estimates"]
+
+
+class EstimateCase(Record):
+    """A build to be synthesised: a shape of the benchmarks, formats and sizes."""
+
+    name: str
+    shape: str
+    device: str
+    settings: QuantizationSettings
+    sizes: Mapping[str, Any]
+    quick: bool = False
+    """Small, and among those that ``--quick`` takes."""
+
+    def manifest(self) -> Manifest:
+        """Quantise the shape's random weights and lay out the core; same case, same manifest."""
+        family = find_device(self.device).device.family
+        quantised = quantise(SHAPES[self.shape].network(), self.settings)
+        parameters = Parameters.for_family(family, **self.sizes)
+        return Manifest.create(self.name, quantised.shapes, parameters, quantised.numerics)
+
+
+class EstimateResult(Record):
+    """Estimated and synthesised sizes of a case; errors in percent of what is taken."""
+
+    name: str
+    device: str
+    lanes: int
+    macs: int
+    luts: int
+    estimated_luts: int
+    lut_error: float
+    ffs: int
+    estimated_ffs: int
+    ff_error: float
+    multipliers: float
+    estimated_multipliers: int
+    block_rams: float
+    estimated_block_rams: int
+    parts: Mapping[str, float]
+    """Sizes of the core's parts, that the tables' factors multiply."""
+    registers: Mapping[str, float]
+    """The same for flip-flops."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether multipliers and block RAM are what was estimated."""
+        return (self.multipliers, self.block_rams) == (self.estimated_multipliers, self.estimated_block_rams)
+
+
+def _case(
+    name: str, device: str, shape: str, bits: tuple[int, int], *, quick: bool = False, **sizes: Any
+) -> EstimateCase:
+    settings = QuantizationSettings(
+        weight_bits=bits[0], data_bits=bits[1], tables=sizes.get("tables", "interpolated")
+    )
+    return EstimateCase(name=name, device=device, shape=shape, settings=settings, sizes=sizes, quick=quick)
+
+
+_ECP5, _UP5K, _HX8K = "lfe5u-85f", "up5k", "hx8k"
+
+CASES = (
+    _case("ecp5_small", _ECP5, "traffic20", (8, 8), lanes=4, macs=2, quick=True),
+    _case("ecp5_direct", _ECP5, "traffic20", (8, 8), lanes=8, macs=4, tables="direct", quick=True),
+    _case("ecp5_tables", _ECP5, "toptag", (8, 8), lanes=8, macs=8, lut_macs=8, quick=True),
+    _case("ecp5_streams", _ECP5, "mnist32", (12, 12), lanes=12, macs=6, lut_macs=2, streams=4),
+    _case("ecp5_16_bits", _ECP5, "stac_a", (16, 16), lanes=8, macs=4),
+    _case("ecp5_lanes", _ECP5, "stac_a", (8, 8), lanes=36, macs=4),
+    _case("ecp5_units", _ECP5, "stac_a", (8, 8), lanes=16, macs=8, gate_units=2, beat_out=2),
+    _case("ecp5_macs", _ECP5, "stac_a", (8, 8), lanes=4, macs=32),
+    _case("ecp5_4_bits", _ECP5, "stac_a", (4, 8), lanes=24, macs=12, lut_macs=6),
+    _case("ecp5_narrow", _ECP5, "vollo_ex3", (8, 8), lanes=64, macs=2),
+    _case("up5k_small", _UP5K, "traffic20", (8, 8), lanes=4, macs=1, quick=True),
+    _case("up5k_16_bits", _UP5K, "traffic20", (16, 16), lanes=4, macs=1),
+    _case("up5k_tables", _UP5K, "toptag", (8, 8), lanes=4, macs=4, lut_macs=4, quick=True),
+    _case("up5k_slopes", _UP5K, "traffic20", (12, 12), lanes=4, macs=2, slope_multipliers="lut"),
+    _case("hx8k_small", _HX8K, "traffic20", (8, 8), lanes=4, macs=1, quick=True),
+    _case("hx8k_lanes", _HX8K, "mnist32", (8, 8), lanes=8, macs=2),
+)
+"""Six quick ones, and others that vary what the sizes depend on."""
+
+
+def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = None) -> EstimateResult:
+    """Synthesise a case, logs in ``folder``, and hold it against its estimate.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or fails.
+    """
+    chosen = find_device(case.device)
+    manifest = case.manifest()
+    found = estimate(manifest, chosen)
+    assert found is not None  # all cases are of families with estimates
+    core = synthesise(
+        core_to_verilog(manifest), manifest.name, chosen.device, find_yosys(), folder, report=progress
+    ).core
+    return EstimateResult(
+        name=case.name,
+        device=chosen.device.name,
+        lanes=manifest.parameters.lanes,
+        macs=manifest.parameters.macs,
+        luts=core.luts,
+        estimated_luts=found.luts,
+        lut_error=error_percent(found.luts, core.luts),
+        multipliers=core.multipliers,
+        estimated_multipliers=found.multipliers,
+        block_rams=core.block_rams,
+        estimated_block_rams=found.block_rams,
+        ffs=core.ffs,
+        estimated_ffs=found.ffs,
+        ff_error=error_percent(found.ffs, core.ffs),
+        parts=lut_parts(manifest, chosen.device.architecture, chosen.device.multipliers > 0),
+        registers=ff_parts(manifest, chosen.device.architecture, chosen.device.multipliers > 0),
+    )
+
+
+def measure_estimates(quick: bool = False, progress: Progress | None = None) -> Iterator[EstimateResult]:
+    """Measure all cases, or the quick ones, one after the other."""
+    cases = [case for case in CASES if case.quick or not quick]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, case in enumerate(cases):
+            if progress:
+                progress("cases", number, len(cases))
+            yield measure_case(case, Path(folder) / case.name)
+        if progress:
+            progress("cases", len(cases), len(cases))
+
+
+_HOLD = 0.1
+"""How strongly a fit holds on to the factors there are, where the builds do not tell."""
+
+
+def fit_factors(results: Sequence[EstimateResult]) -> dict[str, dict[str, dict[str, float]]]:
+    """Fit the factors of tables ("luts") and flip-flops ("ffs") to results, per family.
+
+    Least squares of the relative errors. Parts that count one to one stay so. Few results leave the
+    factors near what they are.
+    """
+    fitted = {}
+    for family in ESTIMATED:
+        rows = [row for row in results if find_device(row.device).device.architecture == family]
+        if rows:
+            fitted[family] = {
+                "luts": _fit(LUT_FACTORS[family], [row.parts for row in rows], [row.luts for row in rows]),
+                "ffs": _fit(FF_FACTORS[family], [row.registers for row in rows], [row.ffs for row in rows]),
+            }
+    return fitted
+
+
+def _fit(
+    now: Mapping[str, float], parts: Sequence[Mapping[str, float]], taken: Sequence[int]
+) -> dict[str, float]:
+    fixed = np.array([sum(size for name, size in row.items() if name not in now) for row in parts])
+    names, total = list(now), np.array(taken, dtype=np.float64)
+    while True:
+        sizes = np.array([[row[name] * now[name] for name in names] for row in parts])
+        hold = _HOLD * np.eye(len(names))
+        left = np.vstack([sizes / total[:, None], hold])
+        right = np.concatenate([(total - fixed) / total, hold.sum(axis=1)])
+        scale = np.linalg.lstsq(left, right, rcond=None)[0]
+        if scale.min() >= 0:
+            found = dict(zip(names, scale, strict=True))
+            return {name: float(f"{now[name] * found.get(name, 0.0):.3g}") for name in now}
+        # A part takes nothing rather than less than that.
+        names.pop(int(scale.argmin()))

@@ -1,0 +1,229 @@
+"""Hard blocks that a core takes, from its manifest alone: multipliers and block RAM, exact.
+
+The rules are those of ``hdl/primitives``, and for memories that are left to synthesis those by
+which Yosys chooses: the cheapest of block RAM, table RAM and flip-flops.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import MultiplierKind, ceil_log2
+from rtlstm.spec.registers import Region
+
+__all__ = [
+    "Blocks",
+    "Mapped",
+    "MemoryPart",
+    "count_blocks",
+    "hard_blocks",
+    "map_memory",
+    "memory_parts",
+    "multiplications",
+]
+
+
+@dataclass(frozen=True)
+class MemoryPart:
+    """``count`` memories of ``depth`` words of ``width`` bits, with ``granules`` write enables."""
+
+    name: str
+    count: int
+    width: int
+    depth: int
+    granules: int = 1
+    distributed: bool = False
+    """Asked to be no block RAM, where the family has another kind."""
+    at_once: bool = False
+    """Read without a clock: never a block RAM."""
+    registered: bool = False
+    """With an output register."""
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What one memory is made of."""
+
+    block_rams: int = 0
+    table_rams: int = 0
+    """16 x 4 cells of table RAM."""
+    flip_flop_bits: int = 0
+    """Bits kept in flip-flops."""
+    banks: int = 1
+    """Parts below each other, told apart by a multiplexer."""
+    output_bits: int = 0
+    """Bits of registers behind it, in flip-flops."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A RAM that Yosys knows: bits at the narrowest width, widths, granularity, cost."""
+
+    address_bits: int
+    widths: tuple[int, ...]
+    byte: int
+    """Bits to a write enable; 0, one for all."""
+    cost: int
+    block: bool
+
+
+_ECP5_TABLES = _Kind(4, (4,), 0, 4, block=False)
+_ECP5_BLOCK = _Kind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
+_ICE40_BLOCK = _Kind(11, (2, 4, 8, 16), 1, 64, block=True)
+# A port costs two whatever it reads.
+_PORT_COST = 2.0
+_ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
+"""Of the ECP5's block RAM: bits of a word, bits of its address."""
+_AUTO_WORDS = 64
+"""Words up to which ``rtlstm_memory`` of style "auto" leaves the choice to synthesis on ECP5."""
+
+
+def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
+    """Yield all memories of a core."""
+    parameters, numerics, regions = manifest.parameters, manifest.numerics, manifest.regions
+    units, macs = parameters.gate_units, parameters.macs
+    late = parameters.pipeline.operand >= 3
+
+    def part(
+        name: str,
+        region: Region,
+        count: int,
+        granules: int = 1,
+        *,
+        registered: bool = True,
+        quick: bool = False,
+    ) -> MemoryPart:
+        layout = regions[region]
+        depth = max(2, layout.rows)
+        return MemoryPart(
+            name, count, layout.width, depth, granules, quick and depth <= 256, registered=registered
+        )
+
+    yield part("weights", Region.WEIGHTS, parameters.lanes)
+    yield part("vectors", Region.VECTORS, 1, macs // units, registered=late, quick=not late)
+    buffered = max(2, 2 * manifest.program.input_words)
+    yield MemoryPart(
+        "input buffer",
+        1,
+        macs * numerics.data_bits,
+        buffered,
+        macs // parameters.beat_in,
+        not late and buffered <= 256,
+        registered=late,
+    )
+    collected = parameters.collect > 0
+    yield part("row shifts", Region.SHIFTS, units, registered=collected)
+    yield part("partial sums", Region.PARTIALS, units, registered=collected)
+    yield part("cell states", Region.CELLS, units)
+    registered = parameters.pipeline.table == 2
+    yield part("sigmoid tables", Region.SIGMOID, 3 * units, registered=registered, quick=not registered)
+    yield part("tanh table", Region.TANH, units, registered=registered, quick=not registered)
+    yield part("cell tanh table", Region.CELL_TANH, units, registered=registered, quick=not registered)
+    beat = parameters.beat_out * numerics.data_bits + max(1, ceil_log2(parameters.streams)) + 1
+    beats = -(-manifest.program.outputs // parameters.beat_out)
+    yield MemoryPart("output queue", 1, beat, max(2, 2 * beats), at_once=True)
+
+
+def map_memory(part: MemoryPart, family: str) -> Mapped:
+    """Return what one memory becomes on ECP5 or iCE40."""
+    if family == "ecp5" and not part.distributed and not part.at_once and part.depth > _AUTO_WORDS:
+        return _ecp5_block(part)
+    best = _chosen(part, family)
+    # Yosys keeps what a memory without block RAM reads, and any output register, in flip-flops.
+    reads = not part.at_once and not best.block_rams
+    return replace(best, output_bits=part.width * (reads + part.registered))
+
+
+def _chosen(part: MemoryPart, family: str) -> Mapped:
+    """The cheapest for Yosys."""
+    kinds = {"ecp5": (_ECP5_TABLES, _ECP5_BLOCK), "ice40": (_ICE40_BLOCK,)}[family]
+    if part.at_once:
+        kinds = tuple(kind for kind in kinds if not kind.block)
+    elif part.distributed:
+        kinds = tuple(kind for kind in kinds if not kind.block) or kinds
+    # A memory that asks for table RAM is not made of flip-flops.
+    forced = part.distributed and family == "ecp5"
+    bits = part.width * part.depth
+    best, cost = Mapped(flip_flop_bits=bits), float("inf") if forced else float(bits)
+    for kind in kinds:
+        found, price = _cheapest(part, kind)
+        if price < cost:
+            best, cost = found, price
+    return best
+
+
+def _cheapest(part: MemoryPart, kind: _Kind) -> tuple[Mapped, float]:
+    """Best use of one kind of RAM, and what Yosys holds it to cost."""
+    best, cost = Mapped(), float("inf")
+    granule = part.width // part.granules
+    for index, width in enumerate(kind.widths):
+        byte = min(kind.byte or width, width)
+        bits = part.granules * -(-granule // byte) * byte
+        banks = -(-part.depth >> kind.address_bits - index)
+        cells = -(-banks * bits // width)
+        price = kind.cost * cells + (banks - 1) * part.width / 2 + _PORT_COST
+        price += banks * part.granules / 2 if banks > 1 else 0
+        if price < cost:
+            best = Mapped(cells, 0, 0, banks) if kind.block else Mapped(0, cells, 0, banks)
+            cost = price
+    return best, cost
+
+
+def _ecp5_block(part: MemoryPart) -> Mapped:
+    """The aspect that takes the fewest blocks, and of those the deepest."""
+    best = Mapped()
+    for bits, address_bits in _ASPECTS:
+        lane = min(bits, 9)
+        lanes = -(-(part.width // part.granules) // lane)
+        columns = -(-part.granules * lanes * lane // bits)
+        banks = -(-part.depth >> address_bits)
+        if not best.block_rams or columns * banks <= best.block_rams:
+            best = Mapped(block_rams=columns * banks, banks=banks)
+    return best
+
+
+def multiplications(manifest: Manifest) -> Iterator[tuple[int, int, int, MultiplierKind, int]]:
+    """Yield how many multipliers there are of each sort: count, bits of both operands, kind, stages."""
+    parameters, numerics = manifest.parameters, manifest.numerics
+    weight, data, units = numerics.weight_bits, numerics.data_bits, parameters.gate_units
+    stages = parameters.pipeline.multiplier
+    yield parameters.lanes * (parameters.macs - parameters.lut_macs), weight, data, "dsp", stages
+    yield parameters.lanes * parameters.lut_macs, weight, data, "lut", stages
+    gate = numerics.gate.bits
+    yield units, gate, numerics.cell.bits, "dsp", 1
+    yield 2 * units, gate, gate, "dsp", 1
+    if parameters.tables == "interpolated":
+        kind = parameters.slope_multipliers
+        for count, table in ((3, numerics.sigmoid), (1, numerics.tanh), (1, numerics.cell_tanh)):
+            if table.low_bits:
+                yield count * units, table.slope_bits, table.low_bits + 1, kind, 1
+
+
+def hard_blocks(a: int, b: int, family: str) -> int:
+    """Multiplier blocks that one hard multiplier of this size takes."""
+    if family == "ice40":
+        return int(max(a, b) <= 20)
+    # Synthesis cuts wider operands into pieces of 17 bits, the uppermost of 18.
+    pieces = [1 if bits <= 18 else -(-(bits - 18) // 17) + 1 for bits in (a, b)]
+    return pieces[0] * pieces[1]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Exact counts of hard blocks."""
+
+    multipliers: int
+    block_rams: int
+    large_rams: int
+
+
+def count_blocks(manifest: Manifest, family: str, multipliers: bool = True) -> Blocks:
+    """Count the hard blocks of a core for ``family``; ``multipliers`` says whether it uses those."""
+    hard = sum(
+        count * hard_blocks(a, b, family)
+        for count, a, b, kind, _ in multiplications(manifest)
+        if kind == "dsp" and multipliers
+    )
+    rams = sum(part.count * map_memory(part, family).block_rams for part in memory_parts(manifest))
+    # No memory of the core asks for the large ones yet.
+    return Blocks(multipliers=hard, block_rams=rams, large_rams=0)

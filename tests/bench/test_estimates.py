@@ -1,0 +1,87 @@
+"""The benchmark of the estimates: its cases, its fit and its command, without synthesis."""
+
+import json
+
+import pytest
+
+import rtlstm.bench.estimates as module
+from rtlstm.bench.estimates import CASES, EstimateResult, fit_factors
+from rtlstm.bench.shapes import SHAPES
+from rtlstm.boards.devices import find_device
+from rtlstm.boards.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate, ff_parts, lut_parts
+from rtlstm.gen.cli import main
+
+
+def result(case, scale: float = 1.0, **changes: object) -> EstimateResult:
+    """What a case would measure if each part but those that count one to one took ``scale`` times as much."""
+    made, chosen = case.manifest(), find_device(case.device)
+    family = chosen.device.architecture
+    found = estimate(made, chosen)
+    parts = lut_parts(made, family, chosen.device.multipliers > 0)
+    registers = ff_parts(made, family, chosen.device.multipliers > 0)
+    luts = sum(size * LUT_FACTORS[family].get(name, 1 / scale) * scale for name, size in parts.items())
+    ffs = sum(size * FF_FACTORS[family][name] * scale for name, size in registers.items())
+    fields = {
+        "name": case.name,
+        "device": chosen.device.name,
+        "lanes": made.parameters.lanes,
+        "macs": made.parameters.macs,
+        "luts": round(luts),
+        "estimated_luts": found.luts,
+        "lut_error": 0.0,
+        "ffs": round(ffs),
+        "estimated_ffs": found.ffs,
+        "ff_error": 0.0,
+        "multipliers": found.multipliers,
+        "estimated_multipliers": found.multipliers,
+        "block_rams": found.block_rams,
+        "estimated_block_rams": found.block_rams,
+        "parts": parts,
+        "registers": registers,
+    }
+    return EstimateResult(**(fields | changes))
+
+
+QUICK = [case for case in CASES if case.quick]
+
+
+def test_cases():
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert {find_device(case.device).device.architecture for case in QUICK} == set(ESTIMATED)
+    assert {case.shape for case in CASES} <= SHAPES.keys()
+
+
+def test_fit_keeps_what_agrees_and_follows_what_does_not():
+    same = fit_factors([result(case) for case in QUICK])
+    for family in ESTIMATED:
+        assert same[family]["luts"] == pytest.approx(dict(LUT_FACTORS[family]), rel=0.02)
+        assert same[family]["ffs"] == pytest.approx(dict(FF_FACTORS[family]), rel=0.02)
+    more = [result(case, 1.2) for case in QUICK]
+    fitted = fit_factors(more)
+    for row in more:
+        family = find_device(row.device).device.architecture
+        now = sum(size * fitted[family]["ffs"][name] for name, size in row.registers.items())
+        assert now == pytest.approx(row.ffs, rel=0.02)
+    assert fit_factors(more[:1]).keys() == {"ecp5"}
+
+
+def test_command(monkeypatch, capfd, tmp_path):
+    rows = [result(case) for case in QUICK]
+    monkeypatch.setattr(module, "measure_estimates", lambda quick, progress: iter(rows))
+    save = tmp_path / "estimates.json"
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["bench", *arguments])
+        captured = capfd.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    code, out, _ = run("--estimates", "--quick", "--save", str(save))
+    assert code == 0
+    assert "ecp5_small" in out and "fitted to these builds" in out
+    assert len(json.loads(save.read_text())["estimates"]) == len(rows)
+    rows[0] = result(QUICK[0], multipliers=1)
+    code, out, _ = run("--estimates", "--quick")
+    assert code == 1 and "FAILED" in out and "1, not " in out
+    code, _, err = run("--estimates", "stac_a")
+    assert code == 2 and "leave out the shapes" in err
