@@ -95,8 +95,9 @@ class Core(wiring.Component):
         m.submodules.window = self._window = Window(manifest)
 
         self._opened = Signal()
-        self._access = self._late(m, self._window, "near")
-        self._far = self._late(m, self._access, "far")
+        distance = manifest.parameters.pipeline.window
+        self._access = self._late(m, self._window, "near") if distance > 1 else self._window
+        self._far = self._late(m, self._access, "far") if distance else self._window
         self._result = self._gate_units[0].result
         self._values = Cat(unit.value for unit in self._gate_units)
         tokens = DelayLine(
@@ -227,12 +228,12 @@ class Core(wiring.Component):
         last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
         # From the bus to every address register is far: the window opens one cycle later. While
         # the bus asks, no step begins: what was idle then is idle now.
-        granted, wanted = Signal(), Signal()
-        idle = wanted & sequencer.idle
+        granted, wanted, idle = Signal(), Signal(), Signal()
         m.d.sync += [
             wanted.eq(window.active),
-            granted.eq(window.active & idle),
-            self._opened.eq(window.opens & idle),
+            idle.eq(wanted & sequencer.idle),
+            granted.eq(window.active & wanted & idle),
+            self._opened.eq(window.opens & wanted & idle),
         ]
         # The cycle of a step's last input beat follows the step to its last output beat.
         since, reading, emitting = (
@@ -301,11 +302,11 @@ class Core(wiring.Component):
             Region.CELL_TANH: tables.cell_tanh,
         }
         # A register where each word comes from, and one where they meet.
-        chosen = Signal.like(window.read_data, reset_less=True)
+        stages = min(self._manifest.parameters.pipeline.window, 1)
         words_read: list[Value] = []
         for region, entry in entries.items():
             selected = Signal(reset_less=True, name=f"reads_{region.name.lower()}")
             m.d.sync += selected.eq(window.region == int(region))
-            words_read.append(Mux(selected, delay(m, entry, 1), 0))
-        m.d.sync += chosen.eq(any_of(words_read))
-        m.d.comb += window.read_data.eq(chosen)
+            words_read.append(Mux(selected, delay(m, entry, stages), 0))
+        chosen = Signal.like(window.read_data)
+        m.d.comb += [chosen.eq(any_of(words_read)), window.read_data.eq(delay(m, chosen, stages))]

@@ -101,8 +101,7 @@ class Drain(wiring.Component):
         left = Mux(ends, Mux(tokens.at(2).group_last, last_count, count), remaining)
         valid, last = Signal(), Signal(reset_less=True)
         m.d.sync += [valid.eq(left != 0), last.eq(group_last & (left == 1))]
-        with m.If(left != 0):
-            m.d.sync += remaining.eq(left - 1)
+        m.d.sync += remaining.eq(Mux(left != 0, left - 1, 0))
         wraps = slot == self._parameters.macs // width - 1
         m.d.sync += [
             *(counter.eq(counter + valid) for counter in (shift_row, addend_row, park_row, cell_row)),

@@ -163,7 +163,7 @@ class OutputQueue(wiring.Component):
                 "y_valid": Out(1),
                 "y_ready": In(1),
                 "emits": In(1),
-                "room": Out(1),
+                "room": Out(1, init=1),
                 "pushed_last": Out(1),
             }
         )
@@ -197,5 +197,6 @@ class OutputQueue(wiring.Component):
         credits = Signal(range(depth + 1), init=depth)
         taken = self.y_valid & self.y_ready
         m.d.sync += credits.eq(credits + taken - Mux(self.emits, self._beats, 0))
-        m.d.comb += self.room.eq(credits >= self._beats)
+        # What is taken in this cycle counts in the next but one.
+        m.d.sync += self.room.eq(credits >= Mux(self.emits, 2 * self._beats, self._beats))
         return m

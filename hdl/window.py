@@ -128,6 +128,7 @@ class Window(wiring.Component):
             self.bus_read_valid.eq(answers | gives),
             self.bus_read_data.eq(Mux(gives, staging[:32], value)),
         ]
+        m.d.sync += [self.reset_stream.eq(0), self.state_written.eq(0)]
         with m.If(accepted & write):
             self._write_register(m, address, data, region, bank, row, word)
         with m.If(takes):
@@ -152,7 +153,7 @@ class Window(wiring.Component):
         self._align(m, staging, region)
         # State memories are left out: STATE_WRITTEN says which stream they concern.
         state = 1 << Region.VECTORS | 1 << Region.CELLS
-        m.d.comb += self.weights_written.eq((self.write & ~Const(state, len(Region))).any())
+        m.d.sync += self.weights_written.eq((self.write & ~Const(state, len(Region))).any())
         return m
 
     def _align(self, m: Module, staging: Signal, region: Signal) -> None:
@@ -177,7 +178,7 @@ class Window(wiring.Component):
             with m.Case(Register.STREAM):
                 m.d.sync += self.stream.eq(data)
             with m.Case(Register.COMMAND):
-                m.d.comb += command.eq(Cat(data == Command.RESET, data == Command.STATE_WRITTEN))
+                m.d.sync += command.eq(Cat(data == Command.RESET, data == Command.STATE_WRITTEN))
             with m.Case(Register.SELECT):
                 m.d.sync += [region.eq(data[28:]), bank.eq(data), word.eq(0)]
             with m.Case(Register.ROW):
@@ -185,16 +186,15 @@ class Window(wiring.Component):
 
     def _counters(self, m: Module) -> dict[Register, Signal]:
         steps, latency, saturations = Signal(32), Signal(32), Signal(32)
-        later = Signal(32, init=1)
+        done = delay(m, self.step_done, 1)
         m.d.sync += [
             self.now.eq(self.now + 1),
-            later.eq(later + 1),
-            steps.eq(steps + self.step_done),
+            steps.eq(steps + done),
             saturations.eq(saturations + delay(m, self.saturated, 1)),
         ]
-        with m.If(self.step_done):
-            # The beat is offered one cycle after it enters the queue.
-            m.d.sync += latency.eq(later - self.since)
+        with m.If(done):
+            # The beat is offered one cycle after it enters the queue: now.
+            m.d.sync += latency.eq(self.now - self.since)
         return {
             Register.STEPS: steps,
             Register.LATENCY: latency,

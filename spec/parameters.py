@@ -41,18 +41,30 @@ class Pipeline(Record):
     and limited."""
     table: Annotated[int, Field(ge=1, le=2)] = 1
     """Registers of an activation table: 2, it is a block RAM with its output register."""
+    window: Annotated[int, Field(ge=0, le=2)] = 0
+    """Registers from the memory window to the memories far from it; with any, also on the way back."""
     result: Annotated[int, Field(ge=0, le=1)] = 0
     """Register behind the rounding of h and of dense results."""
 
 
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
-    "ecp5": Pipeline(operand=4, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
+    "ecp5": Pipeline(
+        operand=4, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+    ),
     "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=1, result=1),
-    "nexus": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
-    "gowin": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
-    "xilinx": Pipeline(operand=3, multiplier=3, tree_levels=1, collect=2, narrow=4, table=2, result=1),
-    "intel": Pipeline(operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, result=1),
+    "nexus": Pipeline(
+        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+    ),
+    "gowin": Pipeline(
+        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+    ),
+    "xilinx": Pipeline(
+        operand=3, multiplier=3, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+    ),
+    "intel": Pipeline(
+        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+    ),
 }
 """Pipeline depth per device family."""
 

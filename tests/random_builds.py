@@ -132,6 +132,7 @@ def _parameters(rng: Generator, tables: TableKind) -> Parameters:
             collect=int(rng.integers(0, 3)),
             table=int(rng.integers(1, 3)),
             operand=int(rng.integers(2, 5)),
+            window=int(rng.integers(0, 3)),
             result=int(rng.integers(0, 2)),
         ),
     )
