@@ -16,7 +16,8 @@ class Activation(wiring.Component):
 
     Latency: ``table_stages`` cycles, 2 if the table is a block RAM with output register, and two
     more (product, sum) unless it is a direct one, whose entries are the results. One result per
-    cycle. Within 1 unit in the last place of the correctly rounded function. tanh gives the magnitude; its sign is the input's.
+    cycle. Within 1 unit in the last place of the correctly rounded function. tanh gives the magnitude;
+    its sign is the input's.
 
     Members
     -------

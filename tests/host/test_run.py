@@ -209,3 +209,33 @@ def test_progress(small):
     accelerator._progress = lambda *news: seen.append(news)
     accelerator.run(small.inputs(2, 5))
     assert seen == [("run", 3, 5), ("run", 5, 5)]
+
+
+def test_last_output_or_none(small):
+    x = small.inputs(9, 4)
+    lengths = [3, 9, 1, 5]
+    accelerator = small.open()
+    y, state = accelerator.run(x, lengths=lengths)
+    last, last_state = accelerator.run(x, lengths=lengths, outputs="last")
+    np.testing.assert_array_equal(last, [y[length - 1, index] for index, length in enumerate(lengths)])
+    nothing, no_state = accelerator.run(x, lengths=lengths, outputs="none")
+    assert nothing.shape == (0, 4, y.shape[2])
+    same_state(last_state, state)
+    same_state(no_state, state)
+    alone, _ = accelerator.run(x[:, 0], outputs="last")
+    np.testing.assert_array_equal(alone, accelerator.run(x[:, 0])[0][-1])
+    floats = small.network.numerics.input.to_floats(np.maximum(x, -127))
+    swapped, _ = accelerator.run(floats.swapaxes(0, 1), batch_first=True, outputs="last")
+    np.testing.assert_array_equal(swapped, accelerator.run(floats)[0][-1])
+    with pytest.raises(InputError, match=r"outputs must be one of all, last, none, not 'first'"):
+        accelerator.run(x, outputs="first")
+
+
+def test_backends_hear_of_quiet_steps_only_if_there_are_any(small):
+    accelerator = small.open()
+    told = []
+    exchange = accelerator.device.transport.exchange
+    accelerator.device.transport.exchange = lambda *given: told.append(len(given)) or exchange(*given)
+    accelerator.run(small.inputs(1, 2), outputs="last")
+    accelerator.run(small.inputs(3, 2), outputs="last")
+    assert told == [2, 3]
