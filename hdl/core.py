@@ -129,6 +129,8 @@ class Core(wiring.Component):
         layout, bits = manifest.regions[Region.VECTORS], manifest.numerics.data_bits
         macs, units = manifest.parameters.macs, manifest.parameters.gate_units
         stages = min(manifest.parameters.pipeline.operand - 1, 2)
+        early = manifest.parameters.pipeline.operand - 1 - stages
+        row = delay(m, (sequencer.vector_row + sequencer.vector_base)[: len(sequencer.vector_row)], early)
         read, write = clocked(m, "vectors", layout.width, layout.rows, stages, granularity=units * bits)
         result, access = self._result, self._access
         soon, loads = self._gate_units[0].soon, access.write[Region.VECTORS]
@@ -151,21 +153,21 @@ class Core(wiring.Component):
             for unit in range(units)
         ]
         m.d.comb += [
-            self._input.row.eq(sequencer.vector_row),
-            read.addr.eq(sequencer.vector_row),
+            self._input.row.eq(row),
+            read.addr.eq(row),
             write.addr.eq(Mux(loads, access.row, result.row)),
             write.en.eq(stores | loads.replicate(len(slots))),
             write.data.eq(Mux(loads, access.write_data, Cat(parts))),
         ]
         self._vector_entry = read.data
-        flags = delay(m, Cat(sequencer.from_input, sequencer.relu, sequencer.blank), stages)
+        flags = delay(m, Cat(sequencer.from_input, sequencer.relu, sequencer.blank), early + stages)
         word = Mux(flags[0], self._input.word, read.data)
         operand = Signal(layout.width, reset_less=True)
         for index in range(macs):
             part = word.word_select(index, bits)
             hidden = flags[2] | (flags[1] & part[-1])
             m.d.sync += operand.word_select(index, bits).eq(Mux(hidden, 0, part))
-        return delay(m, operand, manifest.parameters.pipeline.operand - 1 - stages)
+        return operand
 
     def _feed_array(self, m: Module, vector: Value, token: View) -> None:
         """Give the array what it multiplies, and the window's writes."""

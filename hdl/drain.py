@@ -99,7 +99,7 @@ class Drain(wiring.Component):
         ends = tokens.at(2).valid & tokens.at(2).last
         group_last = Mux(ends, tokens.at(2).group_last, in_last_group)
         left = Mux(ends, Mux(tokens.at(2).group_last, last_count, count), remaining)
-        valid, last = Signal(), Signal(reset_less=True)
+        valid, last = Signal(name="has_item"), Signal(reset_less=True, name="is_last")
         m.d.sync += [valid.eq(left != 0), last.eq(group_last & (left == 1))]
         m.d.sync += remaining.eq(Mux(left != 0, left - 1, 0))
         wraps = slot == self._parameters.macs // width - 1

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -32,9 +32,9 @@ class Sequencer(wiring.Component):
     Members
     -------
     token : Out
-        The word being issued, beside its three addresses.
-    weight_row, vector_row : Out
-        Addresses of the word.
+        The word being issued, beside its addresses.
+    weight_row, vector_row, vector_base : Out
+        Addresses of the word; that of the vector's is the sum of two.
     from_input, relu, blank : Out(1)
         Of the word: read the input buffer; apply ReLU; read zeros.
     input_full, input_coming, input_words : In
@@ -76,6 +76,7 @@ class Sequencer(wiring.Component):
                 "token": Out(token_layout(manifest)),
                 "weight_row": Out(row_bits(manifest.program.weight_rows)),
                 "vector_row": Out(_vector_bits(manifest)),
+                "vector_base": Out(_vector_bits(manifest)),
                 "from_input": Out(1),
                 "relu": Out(1),
                 "blank": Out(1),
@@ -146,6 +147,7 @@ class Sequencer(wiring.Component):
         self._weight_row = Signal(self.weight_row.shape(), reset_less=True)
         self._vector_row = Signal(self.vector_row.shape(), reset_less=True)
         self._vector_start = Signal(self.vector_row.shape(), reset_less=True)
+        self._vector_base = Signal(self.vector_row.shape(), reset_less=True)
         self._context = Signal(self.vector_row.shape(), reset_less=True)
         self._drain_left = Signal(range(max(op.items for op in ops) + 1))
         self._outstanding = Signal(3)
@@ -163,6 +165,14 @@ class Sequencer(wiring.Component):
             for name, values in _field_values(self._manifest).items()
         }
 
+    def _of(self, bits: Signal, stream: Value | None = None) -> Value:
+        """A stream's bit, the current one's if none is named."""
+        return bits.bit_select(self._stream if stream is None else stream, 1) if len(bits) > 1 else bits[0]
+
+    def _same(self, stream: Value) -> Value:
+        """Whether this is the current stream."""
+        return stream == self._stream if self._manifest.parameters.streams > 1 else Const(1)
+
     def _conditions(self, m: Module) -> None:
         """What this cycle does."""
         fields = self._fields
@@ -173,7 +183,7 @@ class Sequencer(wiring.Component):
         self._load = Signal()
         self._flips = Signal()
         self._ends_step = Signal()
-        stale = self._stale.bit_select(self._stream, 1)
+        stale = self._of(self._stale)
         self._last_op = fields["ends"] | (fields["ends_quiet"] & self._now_quiet)
         m.d.comb += [
             self._valid.eq(self._admitted & ~(self._last_column & self._drain_busy)),
@@ -236,14 +246,15 @@ class Sequencer(wiring.Component):
             self.token.group_last.eq(self._last_group),
             self.token.op.eq(self._pc),
             self.token.stream.eq(self._stream),
-            self.token.fresh.eq(self._fresh.bit_select(self._stream, 1)),
+            self.token.fresh.eq(self._of(self._fresh)),
             self.token.copy.eq(
-                (fields["writes_current"] & self._copy.bit_select(self._stream, 1))
-                | (fields["writes_other"] & ~self._copy.bit_select(self._stream, 1))
+                (fields["writes_current"] & self._of(self._copy))
+                | (fields["writes_other"] & ~self._of(self._copy))
             ),
             self.token.quiet.eq(self._now_quiet),
             self.weight_row.eq(self._weight_row),
             self.vector_row.eq(self._vector_row),
+            self.vector_base.eq(self._vector_base),
             self.from_input.eq(fields["from_input"]),
             self.relu.eq(fields["relu"]),
             self.blank.eq(self._blank),
@@ -258,9 +269,9 @@ class Sequencer(wiring.Component):
         # What follows an operation that reads the input reads the next input, if any.
         bank = Mux(self.input_bank ^ self._fields["from_input"], program.input_words, 0)
         source, copied = (lookup(m, self._next, values, name) for name, values in self._sources().items())
-        second = self._copy.bit_select(self._stream, 1) ^ self._flips
+        second = self._of(self._copy) ^ self._flips
         start = Signal.like(self._vector_row, name="next_vector_row")
-        m.d.comb += start.eq(Mux(second, copied, source) + Mux(table["from_input"], bank, self._context))
+        m.d.comb += start.eq(Mux(second, copied, source))
         m.d.sync += self._next.eq(Mux(self._load, self._successor(table), self._successor(self._fields)))
         with m.If(self._load):
             m.d.sync += [register.eq(table[name]) for name, register in self._fields.items()]
@@ -278,6 +289,7 @@ class Sequencer(wiring.Component):
                 self._weight_row.eq(table["weights"]),
                 self._vector_row.eq(start),
                 self._vector_start.eq(start),
+                self._vector_base.eq(Mux(table["from_input"], bank, self._context)),
             ]
         with m.If(self._cold):
             m.d.sync += [self._next.eq(0), self._loading.eq(1)]
@@ -287,6 +299,7 @@ class Sequencer(wiring.Component):
                 self._loading.eq(1),
                 self._weight_row.eq(self.window_row),
                 self._vector_row.eq(self.window_row),
+                self._vector_base.eq(0),
             ]
 
     def _sources(self) -> dict[str, list[int]]:
@@ -303,7 +316,7 @@ class Sequencer(wiring.Component):
         # While an operation reads the input, or one is loaded that does, the next step's is the other.
         other = self._fields["from_input"] | (0 if this else op["from_input"])
         place = self.input_bank ^ other
-        same = self.halves_streams.word_select(place, len(self._stream)) == self._stream
+        same = self._same(self.halves_streams.word_select(place, len(self._stream)))
         there = self.halves_full.bit_select(place, 1) & same & ~self.window_wanted
         ends = op["ends"] | (op["ends_quiet"] & (self._now_quiet if this else self._next_quiet))
         return Mux(ends, Mux(there, program.ahead, 0), op["follows"])
@@ -312,7 +325,8 @@ class Sequencer(wiring.Component):
         """Decide whether a word may be issued in the next cycle, but for the drain.
 
         There are three cases: an operation is loaded, a word is issued, or neither. Each is looked
-        at as if it were the one, so that whether it is comes last.
+        at as if it were the one, so that whether it is comes last. A cold stream's input, and any
+        input while the window is wanted, is never ready.
         """
         loaded = self._vector_ready("loaded") & self._input_ready("loaded") & self._output_ready("loaded")
         loaded = loaded & (self._loading | (self._fields["rest"] == 0))
@@ -323,7 +337,7 @@ class Sequencer(wiring.Component):
         waits = rested & (~self._open | (self._vector_ready("waits") & self._input_ready("waits")))
         waits = waits & (~self._begin | self._output_ready("waits"))
         admitted = Mux(self._load, loaded, Mux(self._valid, issued, waits))
-        m.d.sync += self._admitted.eq(admitted & ~self.window & ~self._cold)
+        m.d.sync += self._admitted.eq(admitted)
         with m.If(self._advance):
             m.d.sync += self._rest.eq(self._fields["rest"])
         with m.Elif(self._rest != 0):
@@ -356,8 +370,8 @@ class Sequencer(wiring.Component):
         }
         there = known | (self.input_grows & grown[case]) | self.input_full | self.input_fills
         # With this cycle the current stream's recurrent part may be ready.
-        prepared = self._fields["prepares"] & ~self._loading & (self.input_stream == self._stream)
-        hot = ~self._stale.bit_select(self.input_stream, 1) | (prepared if case == "loaded" else 0)
+        prepared = self._fields["prepares"] & ~self._loading & self._same(self.input_stream)
+        hot = ~self._of(self._stale, self.input_stream) | (prepared if case == "loaded" else 0)
         return ~op["waits"] | (there & hot & ~self.window_wanted)
 
     def _output_ready(self, case: Case) -> Value:
@@ -377,13 +391,13 @@ class Sequencer(wiring.Component):
             self._quiet.eq(self._now_quiet),
         ]
         with m.If(self._prepared):
-            m.d.sync += [self._stale.bit_select(self._stream, 1).eq(0), self._blank.eq(0)]
+            m.d.sync += [self._of(self._stale).eq(0), self._blank.eq(0)]
         with m.If(self._flips):
-            m.d.sync += self._copy.bit_select(self._stream, 1).eq(~self._copy.bit_select(self._stream, 1))
+            m.d.sync += self._of(self._copy).eq(~self._of(self._copy))
         with m.If(self._ends_step):
-            m.d.sync += self._fresh.bit_select(self._stream, 1).eq(0)
+            m.d.sync += self._of(self._fresh).eq(0)
         with m.If(self._cold):
-            m.d.sync += self._blank.eq(self._fresh.bit_select(self._stream, 1))
+            m.d.sync += self._blank.eq(self._of(self._fresh))
         commanded = self.command_stream
         with m.If(self.reset_stream | self.state_written):
             m.d.sync += [

@@ -113,7 +113,8 @@ class Window(wiring.Component):
         accepted = self.bus_ready
         # DATA's word, and what is done with the staged row, in the cycle after it is decided.
         given = Signal.like(data, reset_less=True)
-        last_word = word == words
+        # Words are further apart than the cycle by which this is late.
+        last_word = delay(m, word == words, 1)
         value, answers = Signal(32, reset_less=True), Signal()
         reads = accepted & ~write
         m.d.sync += [

@@ -28,7 +28,8 @@ class Pipeline(Record):
 
     operand: Annotated[int, Field(ge=2, le=4)] = 2
     """Registers from an address to weights and vector at the multipliers: 2, the block RAM of weights
-    has its output register; 3, the vector's has one, too; 4, each has another one behind it."""
+    has its output register; 3, the vector's has one, too; 4, there is one more behind that of the weights,
+    and before the vector's memory."""
     multiplier: Annotated[int, Field(ge=1, le=3)] = 2
     """Registers of a multiplier: 1 at its output, 2 also at its inputs, 3 also inside."""
     tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
