@@ -20,8 +20,8 @@ GATES = ("input", "forget", "candidate", "output")
 class GateUnit(wiring.Component):
     """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
 
-    Latency, from pre-activations: ``2 * activation + 4`` cycles to h and ``activation + 1`` to a
-    dense result, and one more with the family's result register. Throughput: one item per
+    Latency, from pre-activations: ``2 * activation + pipeline.cell + 1`` cycles to h and
+    ``activation + 1`` to a dense result, and ``pipeline.result`` more. Throughput: one item per
     cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product
     before; saturation is symmetric.
 
@@ -81,18 +81,21 @@ class GateUnit(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         # Stage k of ``items`` is k cycles after the pre-activations.
-        register = self._manifest.parameters.pipeline.result
-        last = 2 * self._stages + 4 + register
+        pipeline = self._manifest.parameters.pipeline
+        result, self._cell_stages = pipeline.result, pipeline.cell
+        last = 2 * self._stages + self._cell_stages + 1 + result
         items = DelayLine(m, item_layout(self._manifest), self.item, "item", last)
         negative = self.negative
         gates = self._gates(m)
         old = self._read_cell(m, items)
         total = self._cell_sum(m, gates, old, negative[2])
-        argument_negative, argument = self._write_cell(m, total, items.at(self._stages + 3))
-        hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), register)
-        dense = delay(m, self._dense(m, gates, items.at(self._stages)), register)
-        self._select(m, (items.at(self._stages + 1 + register), dense), (items.at(last), hidden))
-        self._announce(m, items.at(self._stages + register), items.at(last - 1))
+        argument_negative, argument = self._write_cell(m, total, items.at(self._stages + self._cell_stages))
+        self._compared = max(0, result - 1)
+        hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), result - self._compared)
+        dense = self._dense(m, gates, items.at(self._stages), items.at(self._stages + self._compared))
+        dense = delay(m, dense, result - self._compared)
+        self._select(m, (items.at(self._stages + 1 + result), dense), (items.at(last), hidden))
+        self._announce(m, items.at(self._stages + result), items.at(last - 1))
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
@@ -171,13 +174,11 @@ class GateUnit(wiring.Component):
         limit, half = numerics.cell.maximum, (1 << drop) >> 1
         cell = Signal(signed(numerics.cell.bits), reset_less=True)
         limited = Signal(reset_less=True)
-        over, under = Signal(), Signal()
-        m.d.comb += [
-            over.eq(total >= ((limit + 1) << drop) - half),
-            under.eq(total < (-limit << drop) - half),
-        ]
+        late = self._cell_stages - 3
+        over = delay(m, total >= ((limit + 1) << drop) - half, late)
+        under = delay(m, total < (-limit << drop) - half, late)
         m.d.sync += [
-            cell.eq(Mux(over, limit, Mux(under, -limit, _round(total, drop)))),
+            cell.eq(Mux(over, limit, Mux(under, -limit, delay(m, _round(total, drop), late)))),
             limited.eq(over | under),
         ]
         write = self._cell_write
@@ -197,21 +198,23 @@ class GateUnit(wiring.Component):
         # The magnitude of a negative sum, half of a unit going towards zero: ~t is -t - 1.
         size = Signal(signed(len(total)))
         m.d.comb += size.eq(total ^ (total < 0).replicate(len(total)).as_signed())
+        beyond = delay(m, size >= ((most + 1) << drop) - half, late)
         m.d.sync += [
-            negative.eq(total < 0),
-            magnitude.eq(Mux(size >= ((most + 1) << drop) - half, most, _round(size, drop))),
+            negative.eq(delay(m, total < 0, late)),
+            magnitude.eq(Mux(beyond, most, delay(m, _round(size, drop), late))),
         ]
         return negative, magnitude
 
     def _hidden(self, m: Module, output_gate: Value, negative: Signal, magnitude: Signal) -> Signal:
         numerics = self._manifest.numerics
         squashed = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
-        gate = delay(m, output_gate, self._stages + 3)
+        gate = delay(m, output_gate, self._stages + self._cell_stages)
         product = multiply(m, _positive(gate), _positive(squashed), 1, name="hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
-        return _signed(m, product[:-1], delay(m, negative, self._stages + 1), drop, numerics.hidden, "h")
+        sign = delay(m, negative, self._stages + 1)
+        return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
 
-    def _dense(self, m: Module, gates: list[Value], item: View) -> Signal:
+    def _dense(self, m: Module, gates: list[Value], item: View, compared: View) -> Value:
         """Return a dense layer's result: sigmoid of gate 0, tanh of gate 2, or the sum itself."""
         numerics = self._manifest.numerics
         bits = numerics.preactivation.bits - 1
@@ -220,11 +223,18 @@ class GateUnit(wiring.Component):
         negative = delay(m, self.negative[0], self._stages)
         drop = numerics.gate.fraction - numerics.hidden.fraction
         squashed = _signed(
-            m, Mux(item.sigmoid, gates[0], gates[2]), negative & ~item.sigmoid, drop, form, "squashed"
+            m,
+            Mux(item.sigmoid, gates[0], gates[2]),
+            negative & ~item.sigmoid,
+            drop,
+            form,
+            "squashed",
+            self._compared,
         )
-        plain = _signed(m, Mux(item.relu & negative, 0, linear), negative, 0, form, "linear")
+        plain = Mux(item.relu & negative, 0, linear)
+        plain = _signed(m, plain, negative, 0, form, "linear", self._compared)
         result = Signal(signed(numerics.data_bits), reset_less=True)
-        m.d.sync += result.eq(Mux(item.sigmoid | item.tanh, squashed, plain))
+        m.d.sync += result.eq(Mux(compared.sigmoid | compared.tanh, squashed, plain))
         return result
 
     def _select(self, m: Module, dense: tuple[View, Value], hidden: tuple[View, Value]) -> None:
@@ -263,8 +273,13 @@ def _positive(value: Value) -> Value:
     return Cat(value, Const(0, 1)).as_signed()
 
 
-def _signed(m: Module, magnitude: Value, negative: Value, drop: int, form: Format, name: str) -> Signal:
-    """Give a magnitude its sign, drop low bits rounding half up, and limit; one carry chain deep."""
+def _signed(
+    m: Module, magnitude: Value, negative: Value, drop: int, form: Format, name: str, stages: int
+) -> Signal:
+    """Give a magnitude its sign, drop low bits rounding half up, and limit; one carry chain deep.
+
+    Takes ``stages`` (0 or 1) cycles: the register, if any, stands before the limiting.
+    """
     limit = form.maximum
     result = Signal(signed(form.bits), name=name)
     # In halves of its last place: 2 * m + 1 for m, 2 * ~m + 2 for -m.
@@ -273,5 +288,6 @@ def _signed(m: Module, magnitude: Value, negative: Value, drop: int, form: Forma
     rounded = (wide + Cat(negative, Const(half, max(1, drop)), Const(0, 1)).as_signed()) >> (1 + drop)
     # Half a unit below the next value counts for a positive one and not for a negative one.
     over = Cat(~negative, magnitude) > 2 * (((limit + 1) << drop) - half) if drop else magnitude > limit
-    m.d.comb += result.eq(Mux(over, Mux(negative, -limit, limit), rounded))
+    over, below, rounded = (delay(m, value, stages) for value in (over, negative, rounded))
+    m.d.comb += result.eq(Mux(over, Mux(below, -limit, limit), rounded))
     return result

@@ -44,14 +44,16 @@ class Pipeline(Record):
     """Registers of an activation table: 2, it is a block RAM with its output register."""
     window: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers from the memory window to the memories far from it; with any, also on the way back."""
-    result: Annotated[int, Field(ge=0, le=1)] = 0
-    """Register behind the rounding of h and of dense results."""
+    cell: Annotated[int, Field(ge=3, le=4)] = 3
+    """Registers from the gates to c: products, sum, (compared with the limits,) rounded."""
+    result: Annotated[int, Field(ge=0, le=2)] = 0
+    """Registers behind the rounding of h and of dense results: 2, one of them before the limiting."""
 
 
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
     "ecp5": Pipeline(
-        operand=4, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
+        operand=4, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, cell=4, window=2, result=2
     ),
     "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=1, result=1),
     "nexus": Pipeline(
@@ -159,8 +161,6 @@ class Parameters(Record):
 
     HELD: ClassVar[int] = 1
     """A group's totals."""
-    CELL: ClassVar[int] = 3
-    """Products, sum, rounding."""
 
     @property
     def tree(self) -> int:
@@ -195,7 +195,8 @@ class Parameters(Record):
     @property
     def hidden_result(self) -> int:
         """Stage at which the first drained units' new h are written."""
-        return self.preactivation + self.activation + self.CELL + self.activation + 1 + self.pipeline.result
+        gates = self.preactivation + self.activation
+        return gates + self.pipeline.cell + self.activation + 1 + self.pipeline.result
 
     @property
     def park_to_add(self) -> int:

@@ -133,7 +133,8 @@ def _parameters(rng: Generator, tables: TableKind) -> Parameters:
             table=int(rng.integers(1, 3)),
             operand=int(rng.integers(2, 5)),
             window=int(rng.integers(0, 3)),
-            result=int(rng.integers(0, 2)),
+            cell=int(rng.integers(3, 5)),
+            result=int(rng.integers(0, 3)),
         ),
     )
 
