@@ -38,7 +38,9 @@ def check_simulator() -> None:
 def predict_cycles(shape: Shape) -> Manifest:
     """The manifest of a shape without its weights, on whose values no cycle depends."""
     rows = np.zeros((4, 1))
-    formats = quantise(Network(layers=(Lstm(w_ih=rows, w_hh=rows, bias=rows[:, 0]),))).numerics
+    formats = quantise(
+        Network(layers=(Lstm(w_ih=rows, w_hh=rows, bias=rows[:, 0]),)), shape.settings
+    ).numerics
     return Manifest.create(shape.name, shape.layer_shapes(formats), shape.parameters, formats)
 
 
@@ -51,14 +53,21 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
         If ``folder`` holds something else.
     """
     network = shape.network()
-    quantised = quantise(network)
+    quantised = quantise(network, shape.settings)
     wanted = Manifest.create(shape.name, quantised.shapes, shape.parameters, quantised.numerics)
     try:
         if Manifest.load(folder).build_hash == wanted.build_hash:
             return wanted
     except BuildError:
         pass
-    return generate_build(network, folder, name=shape.name, parameters=shape.parameters, progress=progress)
+    return generate_build(
+        network,
+        folder,
+        name=shape.name,
+        settings=shape.settings,
+        parameters=shape.parameters,
+        progress=progress,
+    )
 
 
 def _use_with_streams(manifest: Manifest) -> float:
@@ -71,14 +80,21 @@ def _use_with_streams(manifest: Manifest) -> float:
     return work * half / (offered[-1] - offered[-1 - half])
 
 
-def describe(manifest: Manifest, not_simulated: str, **measured: Any) -> Hardware:
-    """Put predicted and measured cycles side by side."""
+def _sequence(manifest: Manifest, steps: int) -> int:
+    """Cycles of a sequence, all its inputs waiting, of which the last output is wanted."""
+    quiet = [True] * (steps - 1) + [False]
+    return offer_cycles(manifest.program, manifest.parameters, steps, cold=False, quiet=quiet)[-1]
+
+
+def describe(manifest: Manifest, steps: int, not_simulated: str, **measured: Any) -> Hardware:
+    """Put predicted and measured cycles side by side; ``steps`` are those of a sequence."""
     cycles = manifest.cycles
     return Hardware(
         lanes=manifest.parameters.lanes,
         macs=manifest.parameters.macs,
         predicted_latency=cycles.step_latency_cycles,
         predicted_interval=cycles.step_interval_cycles,
+        predicted_sequence=_sequence(manifest, steps),
         predicted_cold_latency=cycles.cold_latency_cycles,
         array_cycles=cycles.array_cycles,
         overhead_cycles=cycles.overhead_cycles,
@@ -110,6 +126,7 @@ def measure_cycles(shape: Shape, folder: Path, steps: int, progress: Progress | 
         intervals = last_intervals(accelerator)
     return describe(
         manifest,
+        shape.steps,
         "",
         measured_latency=latencies.warm,
         measured_cold_latency=latencies.cold,

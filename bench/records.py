@@ -63,6 +63,8 @@ class Hardware(Record):
     macs: int
     predicted_latency: int
     predicted_interval: int
+    predicted_sequence: int
+    """From the first input beat to the last step's output, of a sequence of which no other is wanted."""
     predicted_cold_latency: int
     array_cycles: int
     """Least cycles from input to output: words of the array on that path."""

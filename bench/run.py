@@ -108,7 +108,7 @@ def _measure_hardware(shape: Shape, plan: Plan, progress: Progress | None) -> Ha
         except ToolError as missing:
             why = str(missing)
     if why:
-        return describe(predict_cycles(shape), why)
+        return describe(predict_cycles(shape), shape.steps, why)
     folder = plan.folder / shape.name
     build_shape(shape, folder, progress)
     return measure_cycles(shape, folder, plan.steps, progress)
@@ -135,7 +135,6 @@ def _measure_generate(progress: Progress | None) -> Line:
 def _put_together(shape: Shape, hardware: Hardware, times: list[CpuTime], plan: Plan) -> ShapeResult:
     clock = post_route(plan.folder / shape.name, plan.devices)
     clock = clock or Clock(mhz=plan.assumed_mhz, source="assumed")
-    sequence = hardware.predicted_latency + (shape.steps - 1) * hardware.predicted_interval
     return ShapeResult(
         name=shape.name,
         origin=shape.origin,
@@ -151,7 +150,7 @@ def _put_together(shape: Shape, hardware: Hardware, times: list[CpuTime], plan: 
         clock=clock,
         latency_us=round(hardware.predicted_latency / clock.mhz, 4),
         interval_us=round(hardware.predicted_interval / clock.mhz, 4),
-        sequence_us=round(sequence / clock.mhz, 4),
+        sequence_us=round(hardware.predicted_sequence / clock.mhz, 4),
         cpu=tuple(times),
         anchors=tuple(anchor for anchor in ANCHORS if anchor.shape == shape.name),
     )

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Activation, Dense, Lstm, Network
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import Family, Parameters, TableKind
 from rtlstm.spec.record import Record
 
 __all__ = ["SHAPES", "DenseWeights", "LstmWeights", "Shape", "Weights", "find_shapes"]
@@ -57,6 +58,15 @@ class Shape(Record):
     """Of a sequence, or of the window that a stream's figures are quoted for."""
     lanes: int = 4
     macs: int = 32
+    gate_units: int = 1
+    lut_macs: int = 0
+    """Multipliers per lane made of look-up tables."""
+    beat: int = 1
+    """Input words per transfer."""
+    tables: TableKind = "interpolated"
+    family: Family = "generic"
+    bits: int = 16
+    """Of weights and data."""
     without_rtl: str = ""
     """Why its RTL is not simulated; empty if it is."""
 
@@ -83,7 +93,21 @@ class Shape(Record):
     @property
     def parameters(self) -> Parameters:
         """The array."""
-        return Parameters(lanes=self.lanes, macs=self.macs)
+        return Parameters.for_family(
+            self.family,
+            lanes=self.lanes,
+            macs=self.macs,
+            gate_units=self.gate_units,
+            beat_in=self.beat,
+            beat_out=self.gate_units,
+            lut_macs=self.lut_macs,
+            tables=self.tables,
+        )
+
+    @property
+    def settings(self) -> QuantizationSettings:
+        """The formats."""
+        return QuantizationSettings(weight_bits=self.bits, data_bits=self.bits, tables=self.tables)
 
     @property
     def outputs(self) -> int:
@@ -165,6 +189,14 @@ SHAPES: dict[str, Shape] = {
             lstm=(20,),
             dense=(64, 1),
             steps=20,
+            lanes=40,
+            macs=5,
+            gate_units=5,
+            lut_macs=2,
+            beat=5,
+            tables="direct",
+            family="ecp5",
+            bits=8,
         ),
         Shape(name="mnist32", origin="digits row by row", inputs=28, lstm=(32,), dense=(10,), steps=28),
         Shape(
@@ -185,8 +217,11 @@ SHAPES: dict[str, Shape] = {
             lstm=(100, 100),
             dense=(1,),
             steps=50,
-            lanes=16,
-            macs=8,
+            lanes=36,
+            macs=4,
+            beat=4,
+            family="ecp5",
+            bits=8,
         ),
         Shape(
             name="stac_b",

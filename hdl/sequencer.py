@@ -127,12 +127,11 @@ class Sequencer(wiring.Component):
         self._pc = Signal(range(len(ops)))
         self._next = Signal(range(len(ops)), init=program.body)
         self._loading = Signal(init=1)
-        self._admitted = Signal()
+        self._valid = Signal()
         self._begin = Signal()
         self._open = Signal()
         self._last_column = Signal(reset_less=True)
         self._last_group = Signal(reset_less=True)
-        self._drain_busy = Signal()
         self._word = Signal(range(widest + 1), reset_less=True)
         self._word_next = Signal(range(widest + 2), reset_less=True)
         self._written = Signal(range(widest + 1))
@@ -178,7 +177,6 @@ class Sequencer(wiring.Component):
         fields = self._fields
         self._listening = Signal()
         self._cold = Signal()
-        self._valid = Signal()
         self._advance = Signal()
         self._load = Signal()
         self._flips = Signal()
@@ -186,7 +184,6 @@ class Sequencer(wiring.Component):
         stale = self._of(self._stale)
         self._last_op = fields["ends"] | (fields["ends_quiet"] & self._now_quiet)
         m.d.comb += [
-            self._valid.eq(self._admitted & ~(self._last_column & self._drain_busy)),
             self._advance.eq(self._valid & self._last_column & self._last_group),
             self._load.eq(self._advance | self._loading),
             self._listening.eq(self._open & fields["waits"] & ~self._loading),
@@ -210,33 +207,33 @@ class Sequencer(wiring.Component):
     def _issue(self, m: Module) -> None:
         """Walk the words of an operation."""
         fields = self._fields
+        wraps = self._valid & self._last_column
+        m.d.sync += [
+            self._weight_row.eq(self._weight_row + self._valid),
+            self._vector_row.eq(Mux(wraps, self._vector_start, self._vector_row + self._valid)),
+        ]
         with m.If(self._drain_left != 0):
             m.d.sync += self._drain_left.eq(self._drain_left - 1)
-        m.d.sync += self._drain_busy.eq(self._drain_left > 1)
         with m.If(self._valid):
             m.d.sync += [
                 self._begin.eq(0),
                 self._word.eq(self._word_next),
                 self._word_next.eq(self._word_next + 1),
-                self._weight_row.eq(self._weight_row + 1),
             ]
             with m.If(self._last_column):
                 items = Mux(self._last_group, fields["last_items"], fields["items"])
                 m.d.sync += [
                     self._open.eq(0),
                     self._column.eq(fields["columns"]),
-                    self._last_column.eq(fields["columns"] == 0),
-                    self._vector_row.eq(self._vector_start),
+                    self._last_column.eq(fields["single"]),
                     self._group.eq(self._group - 1),
                     self._last_group.eq(self._group == 1),
                     self._drain_left.eq(items - 1),
-                    self._drain_busy.eq(items != 1),
                 ]
             with m.Else():
                 m.d.sync += [
                     self._column.eq(self._column - 1),
                     self._last_column.eq(self._column == 1),
-                    self._vector_row.eq(self._vector_row + 1),
                 ]
         m.d.comb += [
             self.token.valid.eq(self._valid),
@@ -283,7 +280,7 @@ class Sequencer(wiring.Component):
                 self._word_next.eq(1),
                 self._loading.eq(0),
                 self._column.eq(table["columns"]),
-                self._last_column.eq(table["columns"] == 0),
+                self._last_column.eq(table["single"]),
                 self._group.eq(table["groups"]),
                 self._last_group.eq(table["groups"] == 0),
                 self._weight_row.eq(table["weights"]),
@@ -322,22 +319,29 @@ class Sequencer(wiring.Component):
         return Mux(ends, Mux(there, program.ahead, 0), op["follows"])
 
     def _admit_next(self, m: Module) -> None:
-        """Decide whether a word may be issued in the next cycle, but for the drain.
+        """Decide whether a word is issued in the next cycle.
 
-        There are three cases: an operation is loaded, a word is issued, or neither. Each is looked
-        at as if it were the one, so that whether it is comes last. A cold stream's input, and any
-        input while the window is wanted, is never ready.
+        There are four cases: an operation is loaded; a word is issued that ends a group, or another
+        one; or none. Each is looked at as if it were the one, so that which it is comes last. A cold
+        stream's input, and any input while the window is wanted, is never ready.
         """
+        fields, table = self._fields, self._table
+        draining, rested = self._drain_left > 1, self._rest <= 1
         loaded = self._vector_ready("loaded") & self._input_ready("loaded") & self._output_ready("loaded")
-        loaded = loaded & (self._loading | (self._fields["rest"] == 0))
-        rested = self._rest <= 1
-        issued = rested & (
-            ~self._open | self._last_column | (self._vector_ready("issued") & self._input_ready("issued"))
+        # Before an operation that is loaded, the last group of another has ended, or none at all.
+        loaded = Mux(
+            self._loading,
+            loaded & ~(table["single"] & draining),
+            loaded & ~(table["single"] & ~fields["last_item_only"]) & (fields["rest"] == 0),
         )
-        waits = rested & (~self._open | (self._vector_ready("waits") & self._input_ready("waits")))
+        wraps = rested & ~(fields["single"] & ~fields["item_only"])
+        goes_on = ~self._open | (self._vector_ready("issued") & self._input_ready("issued"))
+        goes_on = goes_on & rested & ~((self._column == 1) & draining)
+        waits = ~self._open | (self._vector_ready("waits") & self._input_ready("waits"))
         waits = waits & (~self._begin | self._output_ready("waits"))
-        admitted = Mux(self._load, loaded, Mux(self._valid, issued, waits))
-        m.d.sync += self._admitted.eq(admitted)
+        waits = waits & rested & ~(self._last_column & draining)
+        issued = Mux(self._last_column, Mux(self._last_group, loaded, wraps), goes_on)
+        m.d.sync += self._valid.eq(Mux(self._loading, loaded, Mux(self._valid, issued, waits)))
         with m.If(self._advance):
             m.d.sync += self._rest.eq(self._fields["rest"])
         with m.Elif(self._rest != 0):
@@ -347,7 +351,7 @@ class Sequencer(wiring.Component):
         """Whether a count has passed the word that comes next."""
         if case == "loaded":
             return count != 0
-        return count > (self._word_next if case == "issued" else self._word)
+        return _exceeds(count, self._word_next if case == "issued" else self._word)
 
     def _vector_ready(self, case: Case) -> Value:
         op = self._table if case == "loaded" else self._fields
@@ -365,8 +369,8 @@ class Sequencer(wiring.Component):
         known = self.input_coming & self._beyond(case, self.input_words)
         grown = {
             "loaded": 1,
-            "issued": self.input_words > self._word,
-            "waits": self.input_words >= self._word,
+            "issued": _exceeds(self.input_words, self._word),
+            "waits": ~_exceeds(self._word, self.input_words),
         }
         there = known | (self.input_grows & grown[case]) | self.input_full | self.input_fills
         # With this cycle the current stream's recurrent part may be ready.
@@ -436,6 +440,17 @@ class Sequencer(wiring.Component):
         m.d.comb += self.idle.eq(waits & (left == 0) & ~self._valid & ~self._cold)
 
 
+def _exceeds(a: Value, b: Value) -> Value:
+    """Whether ``a > b``, without a carry chain: synthesis then sees how deep it is."""
+    width = max(len(a), len(b))
+    above, equal = Const(0, 1), Const(1, 1)
+    for bit in reversed(range(width)):
+        one = a[bit] if bit < len(a) else Const(0, 1)
+        other = b[bit] if bit < len(b) else Const(0, 1)
+        above, equal = above | (equal & one & ~other), equal & ~(one ^ other)
+    return above
+
+
 def _vector_bits(manifest: Manifest) -> int:
     program = manifest.program
     words = manifest.parameters.streams * program.vector_context
@@ -451,6 +466,9 @@ def _field_values(manifest: Manifest) -> dict[str, list[int]]:
         "groups": [op.groups - 1 for op in ops],
         "items": [op.items for op in ops],
         "last_items": [op.last_items for op in ops],
+        "single": [int(op.columns == 1) for op in ops],
+        "item_only": [int(op.items == 1) for op in ops],
+        "last_item_only": [int(op.last_items == 1) for op in ops],
         "weights": [op.weights for op in ops],
         "rest": [op.rest for op in ops],
         "behind": [op.behind for op in ops],

@@ -103,12 +103,12 @@ class Window(wiring.Component):
         to_window = (address == Register.DATA) | (address == Register.COMMAND) & write
         longest = READ_WAIT + array_round_trip(self._manifest)
         writes, reading, wait = Signal(), Signal(), Signal(range(longest + 1))
-        takes, loads, gives = Signal(), Signal(), Signal()
+        written, takes, loads, gives = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             self.active.eq(reading | (asked & to_window)),
             self.opens.eq(reading | (asked & (address == Register.DATA))),
             # After a row was written, requests wait for the cycle in which that shows.
-            self.bus_ready.eq(asked & ~reading & ~takes & ~writes & ~gives & (~to_window | self.granted)),
+            self.bus_ready.eq(asked & ~reading & ~written & ~writes & ~gives & (~to_window | self.granted)),
         ]
         accepted = self.bus_ready
         # DATA's word, and what is done with the staged row, in the cycle after it is decided.
@@ -129,9 +129,10 @@ class Window(wiring.Component):
             self.bus_read_valid.eq(answers | gives),
             self.bus_read_data.eq(Mux(gives, staging[:32], value)),
         ]
-        m.d.sync += [self.reset_stream.eq(0), self.state_written.eq(0)]
-        with m.If(accepted & write):
-            self._write_register(m, address, data, region, bank, row, word)
+        place = Signal.like(address, reset_less=True)
+        m.d.sync += [written.eq(accepted & write), place.eq(address)]
+        with m.If(written):
+            self._write_register(m, place, given, region, bank, row, word)
         with m.If(takes):
             m.d.sync += staging.eq(Cat(staging[32:], given))
             with m.If(last_word):
@@ -179,7 +180,7 @@ class Window(wiring.Component):
             with m.Case(Register.STREAM):
                 m.d.sync += self.stream.eq(data)
             with m.Case(Register.COMMAND):
-                m.d.sync += command.eq(Cat(data == Command.RESET, data == Command.STATE_WRITTEN))
+                m.d.comb += command.eq(Cat(data == Command.RESET, data == Command.STATE_WRITTEN))
             with m.Case(Register.SELECT):
                 m.d.sync += [region.eq(data[28:]), bank.eq(data), word.eq(0)]
             with m.Case(Register.ROW):
