@@ -38,20 +38,19 @@ def test_every_block_has_a_site_of_its_own(device: str, lanes: int, macs: int, r
     assert all(
         site.name.startswith("MULT" if kinds[name] == "MULT18X18D" else "EBR") for name, site in sites.items()
     )
-    # In one slice or two, but for the few lanes at the ends of rows and around the middle.
-    apart = 0
     for lane in range(lanes):
         mine = [site for name, site in sites.items() if f"array.lane{lane}." in name and "product" in name]
-        apart += max(site.x for site in mine) - min(site.x for site in mine) > 16
-    assert apart <= 3
+        rows = {site.y for site in mine}
+        # In one slice or two, perhaps on both sides of what stands in the middle, unless the line
+        # turns to the next row in between.
+        assert len(rows) > 1 or max(site.x for site in mine) - min(site.x for site in mine) <= 36
 
 
 def test_next_lane_is_near() -> None:
     sites = plan(blocks(36, 4, 3), DIES["lfe5u-85f"])
     places = [sites[f"core.core.array.lane{i}.product0.block"] for i in range(36)]
     steps = [abs(a.x - b.x) + abs(a.y - b.y) for a, b in itertools.pairwise(places)]
-    assert sorted(steps)[len(steps) // 2] <= 9 and max(steps) <= 80
-    assert abs(places[0].x - 62) <= 27 and abs(places[0].y - 34) <= 24
+    assert sorted(steps)[len(steps) // 2] <= 9 and max(steps) <= 60
 
 
 @pytest.mark.parametrize(("lanes", "macs", "rams"), [(3, 4, 3), (40, 4, 1), (36, 4, 6)])

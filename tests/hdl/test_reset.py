@@ -27,7 +27,7 @@ module bench;
   wire [7:0] y_data;
   wire x_ready, y_valid, y_last, bus_ready;
   integer i, k, beats, phantom;
-  dut dut (.clk(clk), .rst(rst), .x_data(x_data), .x_stream(1'b0), .x_valid(x_valid),
+  dut dut (.clk(clk), .rst(rst), .x_data(x_data), .x_stream(1'b0), .x_quiet(1'b0), .x_valid(x_valid),
     .x_ready(x_ready), .y_data(y_data), .y_valid(y_valid), .y_last(y_last), .y_ready(1'b1),
     .bus_address(bus_address), .bus_write(1'b1), .bus_data(bus_data), .bus_valid(bus_valid),
     .bus_ready(bus_ready));
