@@ -132,6 +132,7 @@ class Sequencer(wiring.Component):
         self._open = Signal()
         self._last_column = Signal(reset_less=True)
         self._last_group = Signal(reset_less=True)
+        self._last_word = Signal(reset_less=True)
         self._word = Signal(range(widest + 1), reset_less=True)
         self._word_next = Signal(range(widest + 2), reset_less=True)
         self._written = Signal(range(widest + 1))
@@ -184,7 +185,7 @@ class Sequencer(wiring.Component):
         stale = self._of(self._stale)
         self._last_op = fields["ends"] | (fields["ends_quiet"] & self._now_quiet)
         m.d.comb += [
-            self._advance.eq(self._valid & self._last_column & self._last_group),
+            self._advance.eq(self._valid & self._last_word),
             self._load.eq(self._advance | self._loading),
             self._listening.eq(self._open & fields["waits"] & ~self._loading),
             self._cold.eq(
@@ -226,6 +227,7 @@ class Sequencer(wiring.Component):
                     self._open.eq(0),
                     self._column.eq(fields["columns"]),
                     self._last_column.eq(fields["single"]),
+                    self._last_word.eq(fields["single"] & (self._group == 1)),
                     self._group.eq(self._group - 1),
                     self._last_group.eq(self._group == 1),
                     self._drain_left.eq(items - 1),
@@ -234,6 +236,7 @@ class Sequencer(wiring.Component):
                 m.d.sync += [
                     self._column.eq(self._column - 1),
                     self._last_column.eq(self._column == 1),
+                    self._last_word.eq((self._column == 1) & self._last_group),
                 ]
         m.d.comb += [
             self.token.valid.eq(self._valid),
@@ -281,6 +284,7 @@ class Sequencer(wiring.Component):
                 self._loading.eq(0),
                 self._column.eq(table["columns"]),
                 self._last_column.eq(table["single"]),
+                self._last_word.eq(table["single"] & (table["groups"] == 0)),
                 self._group.eq(table["groups"]),
                 self._last_group.eq(table["groups"] == 0),
                 self._weight_row.eq(table["weights"]),
