@@ -86,15 +86,15 @@ def _sequence(manifest: Manifest, steps: int) -> int:
     return offer_cycles(manifest.program, manifest.parameters, steps, cold=False, quiet=quiet)[-1]
 
 
-def describe(manifest: Manifest, steps: int, not_simulated: str, **measured: Any) -> Hardware:
-    """Put predicted and measured cycles side by side; ``steps`` are those of a sequence."""
+def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: Any) -> Hardware:
+    """Put predicted and measured cycles side by side; ``sequence`` has so many steps."""
     cycles = manifest.cycles
     return Hardware(
         lanes=manifest.parameters.lanes,
         macs=manifest.parameters.macs,
         predicted_latency=cycles.step_latency_cycles,
         predicted_interval=cycles.step_interval_cycles,
-        predicted_sequence=_sequence(manifest, steps),
+        predicted_sequence=_sequence(manifest, sequence),
         predicted_cold_latency=cycles.cold_latency_cycles,
         array_cycles=cycles.array_cycles,
         overhead_cycles=cycles.overhead_cycles,

@@ -112,7 +112,7 @@ def _ecp5(size: str, luts: int, multipliers: int, block_rams: int, packages: str
         pins=dict.fromkeys(packages.split(), ()),
         aliases=(f"ecp5-{size}f", f"ecp5-{size}k"),
         block_ram_mhz={"6": 212, "7": 254, "8": 271},
-        target_mhz={"6": 160, "7": 190, "8": 220},
+        target_mhz={"6": 160, "7": 190, "8": 230},
     )
 
 

@@ -26,7 +26,7 @@ _PLACER: dict[Architecture, str] = {"ecp5": "heap", "ice40": "heap"}
 """What is used if the user does not choose; elsewhere nextpnr's own choice."""
 
 _TIMING_WEIGHT = "30"
-"""Of the analytical placer on ECP5; with its own, 10, placements of large cores differ by a third in clock."""
+"""Of the analytical placer on ECP5. With its own, 10, placements of large cores differ by a third."""
 
 _STAGES = (
     ("Packing", "Assigned", "Annotating"),

@@ -27,8 +27,8 @@ class InputBuffer(wiring.Component):
         The next input is complete; it is not, but what arrives is part of it; how many words of what
         arrives are complete; the next input's half of the buffer, and the cycle of its last beat.
     grows, fills, stream, quiet : Out
-        One more of its words is complete with this cycle; so is all of it; its stream, and whether
-        its output is not wanted, as known with this cycle.
+        One more of its words is complete with this cycle; so is all of it; its stream, as known with
+        this cycle; and whether its output is not wanted.
     halves_full, halves_streams : Out
         Of each half, whether it holds a complete input, and of which stream.
     taken : In(1)
@@ -69,6 +69,7 @@ class InputBuffer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         words = self._manifest.program.input_words
+        first = self._manifest.program.ops[self._manifest.program.body]
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
         beats = -(-self._manifest.program.inputs // beat)
         width = self._manifest.numerics.data_bits * beat
@@ -103,7 +104,8 @@ class InputBuffer(wiring.Component):
             self.grows.eq(for_next & ends_word),
             self.fills.eq(for_next & (left == 0)),
             self.stream.eq(Mux(for_next, self.x_stream, streams[bank_out])),
-            self.quiet.eq(Mux(for_next, self.x_quiet, quiet[bank_out])),
+            # Not before it is needed: an operation of several words outlasts the cycle in which it comes.
+            self.quiet.eq(Mux(for_next & (first.columns * first.groups == 1), self.x_quiet, quiet[bank_out])),
             self.halves_full.eq(full),
             self.halves_streams.eq(Cat(*streams)),
             self.since.eq(since[bank_out]),
@@ -163,7 +165,7 @@ class OutputQueue(wiring.Component):
                 "y_valid": Out(1),
                 "y_ready": In(1),
                 "emits": In(1),
-                "room": Out(1, init=1),
+                "room": Out(1),
                 "pushed_last": Out(1),
             }
         )
@@ -189,14 +191,20 @@ class OutputQueue(wiring.Component):
             queue.w_data.eq(Cat(full, self.result.stream, self.result.last)),
             self.pushed_last.eq(emitted & self.result.last),
             Cat(self.y_data, self.y_stream, self.y_last).eq(queue.r_data),
-            self.y_valid.eq(queue.r_rdy),
+            self.y_valid.eq(queue.r_rdy & ~ResetSignal()),
             queue.r_en.eq(self.y_valid & self.y_ready),
         ]
         with m.If(emitted):
             m.d.sync += [slot.eq(Mux(ends, 0, slot + 1)), packed.eq(Mux(ends, 0, full))]
         credits = Signal(range(depth + 1), init=depth)
         taken = self.y_valid & self.y_ready
-        m.d.sync += credits.eq(credits + taken - Mux(self.emits, self._beats, 0))
-        # What is taken in this cycle counts in the next but one.
-        m.d.sync += self.room.eq(credits >= Mux(self.emits, 2 * self._beats, self._beats))
+        # What is reserved or taken in a cycle is counted in the next; so is what is left of it.
+        reserved, for_one, for_two = Signal(), Signal(init=1), Signal(init=1)
+        m.d.sync += [
+            reserved.eq(self.emits),
+            credits.eq(credits + taken - Mux(reserved, self._beats, 0)),
+            for_one.eq(credits >= Mux(reserved, 2 * self._beats, self._beats)),
+            for_two.eq(~reserved & (credits >= 2 * self._beats)),
+        ]
+        m.d.comb += self.room.eq(Mux(reserved, for_two, for_one))
         return m

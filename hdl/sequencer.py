@@ -42,7 +42,7 @@ class Sequencer(wiring.Component):
     input_grows, input_fills : In(1)
         A word of it is complete with this cycle; so is all of it.
     input_stream, input_quiet : In
-        Its stream and whether its output is not wanted, as known after this cycle.
+        Its stream, as known after this cycle, and whether its output is not wanted.
     input_bank : In(1)
         Its half of the buffer.
     halves_full, halves_streams : In
@@ -331,7 +331,8 @@ class Sequencer(wiring.Component):
         """
         fields, table = self._fields, self._table
         draining, rested = self._drain_left > 1, self._rest <= 1
-        loaded = self._vector_ready("loaded") & self._input_ready("loaded") & self._output_ready("loaded")
+        loaded = self._vector_ready("loaded") & self._input_ready("loaded")
+        loaded = loaded & (~table["emit"] | self.room)
         # Before an operation that is loaded, the last group of another has ended, or none at all.
         loaded = Mux(
             self._loading,
@@ -342,7 +343,7 @@ class Sequencer(wiring.Component):
         goes_on = ~self._open | (self._vector_ready("issued") & self._input_ready("issued"))
         goes_on = goes_on & rested & ~((self._column == 1) & draining)
         waits = ~self._open | (self._vector_ready("waits") & self._input_ready("waits"))
-        waits = waits & (~self._begin | self._output_ready("waits"))
+        waits = waits & (~self._begin | ~fields["emit"] | self.room)
         waits = waits & rested & ~(self._last_column & draining)
         issued = Mux(self._last_column, Mux(self._last_group, loaded, wraps), goes_on)
         m.d.sync += self._valid.eq(Mux(self._loading, loaded, Mux(self._valid, issued, waits)))
@@ -381,11 +382,6 @@ class Sequencer(wiring.Component):
         prepared = self._fields["prepares"] & ~self._loading & self._same(self.input_stream)
         hot = ~self._of(self._stale, self.input_stream) | (prepared if case == "loaded" else 0)
         return ~op["waits"] | (there & hot & ~self.window_wanted)
-
-    def _output_ready(self, case: Case) -> Value:
-        if case == "loaded":
-            return ~self._table["emit"] | self.room | self._next_quiet
-        return ~self._fields["emit"] | self.room | self._now_quiet
 
     def _streams(self, m: Module) -> None:
         """Keep, per stream, where its state stands and whether its recurrent part is ready."""

@@ -69,7 +69,7 @@ def test_anchors_stand_beside(found: BenchResult) -> None:
 @pytest.mark.parametrize("name", ["traffic20", "toptag", "mnist32"])
 def test_prediction_needs_no_weights(name: str) -> None:
     shape = SHAPES[name]
-    real = quantise(shape.network())
+    real = quantise(shape.network(), shape.settings)
     manifest = Manifest.create(name, real.shapes, shape.parameters, real.numerics)
     assert predict_cycles(shape).cycles.model_dump(exclude={"layers"}) == manifest.cycles.model_dump(
         exclude={"layers"}
@@ -77,7 +77,7 @@ def test_prediction_needs_no_weights(name: str) -> None:
 
 
 def test_stac_c_is_predicted() -> None:
-    hardware = describe(predict_cycles(SHAPES["stac_c"]), SHAPES["stac_c"].without_rtl)
+    hardware = describe(predict_cycles(SHAPES["stac_c"]), 3, SHAPES["stac_c"].without_rtl)
     assert hardware.agrees and hardware.measured_latency is None
     assert hardware.array_cycles >= SHAPES["stac_c"].input_path_macs / 128
 
