@@ -110,10 +110,11 @@ class IcarusModel:
         return np.array([int(line[2:], 16) for line in lines], dtype=np.uint32)
 
     def exchange(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_]
+        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
         shape, steps = self._shape, len(streams)
+        quiet = np.zeros(steps, dtype=bool) if quiet is None else quiet
         # Results fill their pipe while the inputs still fill theirs: two ends, two threads.
         sender = threading.Thread(target=self._send, args=(self._commands(streams, x, quiet),), daemon=True)
         sender.start()

@@ -211,13 +211,15 @@ class NativeModel:
         return words
 
     def exchange(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_]
+        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
         streams = np.ascontiguousarray(streams, dtype=np.int32)
         x = np.ascontiguousarray(x, dtype=np.int32)
         steps = len(streams)
-        hush = np.ascontiguousarray(quiet, dtype=np.uint8)
+        hush = np.zeros(steps, dtype=np.uint8)
+        if quiet is not None:
+            hush[:] = quiet
         y = np.zeros((steps, self._shape.outputs), dtype=np.int32)
         cycles = StepCycles(*(np.full(steps, -1, dtype=np.int64) for _ in range(3)))
         arrays: list[NDArray[Any]] = [streams, hush, x, y, *cycles]

@@ -130,7 +130,7 @@ class Model(Protocol):
         """Read a register ``count`` times."""
 
     def exchange(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_]
+        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs (of a quiet step zeros) and when each step was accepted and
         offered (a quiet one -1)."""

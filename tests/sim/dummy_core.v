@@ -14,6 +14,7 @@ module `TOP (
     input rst,
     input [`BEAT_IN*`BITS-1:0] x_data,
     input [`STREAM_BITS-1:0] x_stream,
+    input x_quiet,
     input x_valid,
     output x_ready,
     output [`BEAT_OUT*`BITS-1:0] y_data,
