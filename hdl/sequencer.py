@@ -267,7 +267,8 @@ class Sequencer(wiring.Component):
         """Load the following operation when one ends, when a stream is cold, after the window."""
         program, table = self._manifest.program, self._table
         # What follows an operation that reads the input reads the next input, if any.
-        bank = Mux(self.input_bank ^ self._fields["from_input"], program.input_words, 0)
+        taken = self._fields["from_input"] & ~self._loading
+        bank = Mux(self.input_bank ^ taken, program.input_words, 0)
         source, copied = (lookup(m, self._next, values, name) for name, values in self._sources().items())
         second = self._of(self._copy) ^ self._flips
         start = Signal.like(self._vector_row, name="next_vector_row")

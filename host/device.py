@@ -164,16 +164,18 @@ class Device:
             # The memories still hold what was there before the reset.
             zeros = tuple(array[0] for array in self.layout.zeros(1))
             return zeros, zeros
-        regions, layout = self.manifest.regions, self.layout
-        vectors = self.read_rows(
-            Region.VECTORS,
-            0,
-            self._vector_row(stream),
-            layout.vector_span[1] * regions[Region.VECTORS].words,
-        )
+        layout, first = self.layout, self._vector_row(stream)
+        # Of the first layer's two places only that which holds its h: the other may never have been written.
+        place, words = self.manifest.program.copy_words, self.manifest.regions[Region.VECTORS].words
+        current = place if flags & _IS_COPIED else 0
+        vectors = np.zeros(layout.vector_span[1] * words, dtype=np.int64)
+        vectors[: place * words] = self.read_rows(Region.VECTORS, 0, first + current, place * words)
+        rest = 2 * place * words
+        if len(vectors) > rest:
+            vectors[rest:] = self.read_rows(Region.VECTORS, 0, first + 2 * place, len(vectors) - rest)
         count, row = layout.cell_span[1], self._cell_row(stream)
         cells = [self.read_rows(Region.CELLS, bank, row, count) for bank in range(layout.banks)]
-        return layout.decode(vectors, np.stack(cells), bool(flags & _IS_COPIED))
+        return layout.decode(vectors, np.stack(cells))
 
     def _vector_row(self, stream: int) -> int:
         return stream * self.manifest.program.vector_context + self.layout.vector_span[0]

@@ -44,9 +44,8 @@ class StateLayout:
         self.banks = manifest.parameters.gate_units
         self._cells = [(first, manifest.parameters.items(units)) for first, units in program.cells]
         # The first layer's h may be in the place after its own.
-        self._copy = program.copy_words
         first, rows = self._vectors[0]
-        self.vector_span = _span([*self._vectors, (first + self._copy, rows)])
+        self.vector_span = _span([*self._vectors, (first + program.copy_words, rows)])
         self.cell_span = _span(self._cells)
 
     @property
@@ -73,17 +72,14 @@ class StateLayout:
             )
         return vectors.reshape(-1), cells
 
-    def decode(
-        self, vectors: IntArray, cells: IntArray, copied: bool = False
-    ) -> tuple[LayerArrays, LayerArrays]:
-        """Inverse of :meth:`encode`; ``copied`` says that the first layer's h is in its second place."""
+    def decode(self, vectors: IntArray, cells: IntArray) -> tuple[LayerArrays, LayerArrays]:
+        """Inverse of :meth:`encode`; the first layer's h in the first of its places."""
         rows_of = vectors.reshape(self.vector_span[1], -1)
         words_of = cells.reshape(self.banks, self.cell_span[1])
         h: list[IntArray] = []
         c: list[IntArray] = []
         for (row, rows), (word, words), units in zip(self._vectors, self._cells, self.sizes, strict=True):
             row, word = row - self.vector_span[0], word - self.cell_span[0]
-            row += self._copy if copied and not h else 0
             h.append(unpack_vector(rows_of[row : row + rows], self.macs, self.hidden.bits, units))
             mine = gather(words_of[:, word : word + words], units)
             c.append(unpack_fields(mine[:, None], self.cell.bits, 1)[:, 0])

@@ -48,14 +48,19 @@ class Case:
         (folder / "rtl" / f"{self.manifest.name}.v").write_text(core_to_verilog(self.manifest))
         return folder
 
-    def golden(self) -> tuple[IntArray, list[GoldenResult]]:
-        """Return y in the order of the steps, and each stream's result."""
+    def golden(self, after: list[GoldenResult] | None = None) -> tuple[IntArray, list[GoldenResult]]:
+        """Return y in the order of the steps, and each stream's result.
+
+        ``after`` is each stream's result that the states are taken from; the case's own if None.
+        """
         model = Golden(self.network)
         y = np.empty((len(self.x), self.network.outputs), dtype=np.int64)
         results = []
         for stream in range(self.manifest.parameters.streams):
             mine = self.streams == stream
             h, c = ([part[stream : stream + 1] for part in parts] for parts in self.state)
+            if after is not None:
+                h, c = list(after[stream].h), list(after[stream].c)
             result = model.run(self.x[mine][:, None], (h, c))
             y[mine] = result.y[:, 0]
             results.append(result)

@@ -57,8 +57,9 @@ def check_device(case: Case, folder: Path, backend: str) -> None:
             h, c = accelerator.device.read_state(stream)
             for got, want in zip((*h, *c), (*result.h, *result.c), strict=True):
                 np.testing.assert_array_equal(got, want[0])
-        # Once more, without touching the states: every stream is warm.
-        accelerator.device.exchange(case.streams, case.x)
+        # Once more, from the states that are there, after the window was open: every stream is warm.
+        again = accelerator.device.exchange(case.streams, case.x)
+        np.testing.assert_array_equal(again, case.golden(results)[0])
         check_cycles(case, transport, cold=False)
 
 
@@ -158,7 +159,13 @@ def check_actions(case: Case, results: list[GoldenResult]) -> list[BusWrite | Bu
     actions: list[BusWrite | BusRead] = []
     for stream, result in enumerate(results):
         h, c = [part[0] for part in result.h], [part[0] for part in result.c]
+        # Where the first layer's h stands, and whether its other place was ever written, depends on time.
+        places = 2 * case.manifest.program.copy_words
         for region, bank, row, words in state_words(case, stream, h, c):
+            if region == Region.VECTORS:
+                row, words = row + places, words[places * case.manifest.regions[region].words :]
+                if not len(words):
+                    continue
             what = f"{region.name} of stream {stream}"
             actions += [*point(region, row, bank), BusRead(Register.DATA, words, what)]
     return actions
