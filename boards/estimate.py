@@ -6,10 +6,11 @@ such a bit; the clock is what the family's pipeline reaches at a speed grade, le
 costs. The factors of both are measured and stand here, in one place.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from rtlstm.boards.blocks import count_blocks, map_memory, memory_parts, multiplications
 from rtlstm.boards.devices import DEVICES, Chosen, Device, find_device
+from rtlstm.boards.resources import Sizes, resource_uses
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
@@ -25,7 +26,6 @@ __all__ = [
     "clock_model",
     "estimate",
     "estimate_devices",
-    "estimated_uses",
     "ff_parts",
     "lut_parts",
     "multiplier_tables",
@@ -305,16 +305,13 @@ def _memory_units(manifest: Manifest, family: str) -> dict[str, float]:
     return found
 
 
-class Estimate(Record):
+class Estimate(Sizes):
     """What a core is expected to take of a device, and to reach there."""
 
     device: str
     """With its speed grade, as ``rtlstm implement`` takes it."""
-    luts: int
-    ffs: int
     multipliers: int
     block_rams: int
-    large_rams: int
     cells: int
     """Logic cells: places of a table and a flip-flop."""
     cell_share: float
@@ -375,16 +372,6 @@ def estimate_devices(manifest: Manifest) -> tuple[Estimate, ...]:
     return tuple(each for each in found if each is not None)
 
 
-def estimated_uses(found: Estimate, device: Device) -> Iterator[tuple[str, int, int]]:
-    """Yield each resource of an estimate: its name, how much is taken, how much there is."""
-    yield "lookup tables", found.luts, device.luts
-    yield "flip-flops", found.ffs, device.ffs
-    yield "multipliers", found.multipliers, device.multipliers
-    yield "block RAMs", found.block_rams, device.block_rams
-    if device.large_ram is not None:
-        yield f"{device.large_ram.name} blocks", found.large_rams, device.large_ram.count
-
-
 def check_estimate(name: str, found: Estimate, device: Device) -> None:
     """Refuse a core of which an estimate says that it cannot fit, and only such a one.
 
@@ -396,7 +383,7 @@ def check_estimate(name: str, found: Estimate, device: Device) -> None:
     """
     lacking = [
         f"{used:,} {what} (it has {there:,})"
-        for what, used, there in estimated_uses(found, device)
+        for what, used, there in resource_uses(found, device)
         if used * (1 - MARGIN if what in _UNSURE else 1) > there
     ]
     if lacking:

@@ -6,7 +6,7 @@ from rtlstm.boards.devices import Device
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
-__all__ = ["Counts", "check_fit", "count_cells", "resource_uses"]
+__all__ = ["Counts", "Sizes", "check_fit", "count_cells", "resource_uses"]
 
 _LARGE_RAMS = {"SB_SPRAM256KA": 1, "PDPSC512K": 1, "DPSC512K": 1, "SP512K": 1, "URAM288": 1}
 _LUTS: dict[str, float] = {
@@ -101,14 +101,19 @@ _FFS = ("TRELLIS_FF", "SB_DFF", "FD1P3", "DFF", "FD", "LD", "MISTRAL_FF")
 """How the names of flip-flops begin."""
 
 
-class Counts(Record):
-    """What a design takes of a device, in the units of the device's own sizes."""
+class Sizes(Record):
+    """What is taken of a device, counted or estimated, in the units of the device's own sizes."""
 
     luts: int
     ffs: int
     multipliers: float
     block_rams: float
     large_rams: int
+
+
+class Counts(Sizes):
+    """What a synthesised design takes of a device."""
+
     cells: Mapping[str, int]
     """The tool's own cells."""
 
@@ -130,14 +135,14 @@ def count_cells(cells: Mapping[str, int]) -> Counts:
     )
 
 
-def resource_uses(counts: Counts, device: Device) -> Iterator[tuple[str, float, int]]:
+def resource_uses(sizes: Sizes, device: Device) -> Iterator[tuple[str, float, int]]:
     """Yield each resource of a device: its name, how much is taken, how much there is."""
-    yield "lookup tables" if device.architecture != "intel" else "logic modules", counts.luts, device.luts
-    yield "flip-flops", counts.ffs, device.ffs
-    yield "multipliers", counts.multipliers, device.multipliers
-    yield "block RAMs", counts.block_rams, device.block_rams
+    yield "lookup tables" if device.architecture != "intel" else "logic modules", sizes.luts, device.luts
+    yield "flip-flops", sizes.ffs, device.ffs
+    yield "multipliers", sizes.multipliers, device.multipliers
+    yield "block RAMs", sizes.block_rams, device.block_rams
     if device.large_ram is not None:
-        yield f"{device.large_ram.name} blocks", counts.large_rams, device.large_ram.count
+        yield f"{device.large_ram.name} blocks", sizes.large_rams, device.large_ram.count
 
 
 def check_fit(name: str, counts: Counts, device: Device) -> None:

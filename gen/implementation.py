@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from rtlstm.boards.devices import Chosen
-from rtlstm.boards.estimate import Estimate, estimated_uses
+from rtlstm.boards.estimate import Estimate
 from rtlstm.boards.place_route import Routed
 from rtlstm.boards.resources import Counts, resource_uses
 from rtlstm.boards.worst_path import WorstPath
@@ -111,7 +111,7 @@ class Implementation(Record):
             return None if clock is None else round(count / clock, 4)
 
         expected = (
-            {} if estimate is None else {name: used for name, used, _ in estimated_uses(estimate, device)}
+            {} if estimate is None else {name: used for name, used, _ in resource_uses(estimate, device)}
         )
         return cls(
             device=device.name,

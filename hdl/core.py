@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
@@ -221,8 +221,6 @@ class Core(wiring.Component):
             ours, inner = getattr(self, name), getattr(self._window, name)
             outward = name in ("bus_ready", "bus_read_data", "bus_read_valid")
             m.d.comb += ours.eq(inner) if outward else inner.eq(ours)
-        # The reset comes a cycle late: what stands here until then is not meant.
-        m.d.comb += self.bus_read_valid.eq(self._window.bus_read_valid & ~ResetSignal())
 
     def _control(self, m: Module) -> None:
         """Wire sequencer, ports, window and counters."""

@@ -320,7 +320,7 @@ class Sequencer(wiring.Component):
         place = self.input_bank ^ other
         same = self._same(self.halves_streams.word_select(place, len(self._stream)))
         there = self.halves_full.bit_select(place, 1) & same & ~self.window_wanted
-        ends = op["ends"] | (op["ends_quiet"] & (self._now_quiet if this else self._next_quiet))
+        ends = self._last_op if this else op["ends"] | (op["ends_quiet"] & self._next_quiet)
         return Mux(ends, Mux(there, program.ahead, 0), op["follows"])
 
     def _admit_next(self, m: Module) -> None:

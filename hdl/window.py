@@ -1,6 +1,6 @@
 """Registers, and the window through which the host reaches the core's memories."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -115,7 +115,9 @@ class Window(wiring.Component):
         given = Signal.like(data, reset_less=True)
         # Words are further apart than the cycle by which this is late.
         last_word = delay(m, word == words, 1)
-        value, answers = Signal(32, reset_less=True), Signal()
+        value, answers, answered = Signal(32, reset_less=True), Signal(), Signal()
+        # The reset comes a cycle late: what stands here until then is not meant.
+        m.d.comb += self.bus_read_valid.eq(answered & ~ResetSignal())
         reads = accepted & ~write
         m.d.sync += [
             given.eq(data),
@@ -126,7 +128,7 @@ class Window(wiring.Component):
             writes.eq(0),
             answers.eq(reads & (address != Register.DATA)),
             value.eq(self._read_register(m, address, region, bank, row, counters)),
-            self.bus_read_valid.eq(answers | gives),
+            answered.eq(answers | gives),
             self.bus_read_data.eq(Mux(gives, staging[:32], value)),
         ]
         place = Signal.like(address, reset_less=True)
