@@ -182,30 +182,48 @@ def _ecp5_block(part: MemoryPart) -> Mapped:
     return best
 
 
-def multiplications(manifest: Manifest) -> Iterator[tuple[int, int, int, MultiplierKind, int]]:
-    """Yield how many multipliers there are of each sort: count, bits of both operands, kind, stages."""
+@dataclass(frozen=True)
+class Multipliers:
+    """Multipliers of one sort: ``sets`` times so many side by side."""
+
+    sets: int
+    each: int
+    a_bits: int
+    b_bits: int
+    kind: MultiplierKind
+    stages: int
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.sets * self.each
+
+
+def multiplications(manifest: Manifest) -> Iterator[Multipliers]:
+    """Yield the multipliers of a core, sort by sort."""
     parameters, numerics = manifest.parameters, manifest.numerics
     weight, data, units = numerics.weight_bits, numerics.data_bits, parameters.gate_units
     stages = parameters.pipeline.multiplier
-    yield parameters.lanes * (parameters.macs - parameters.lut_macs), weight, data, "dsp", stages
-    yield parameters.lanes * parameters.lut_macs, weight, data, "lut", stages
+    yield Multipliers(parameters.lanes, parameters.macs - parameters.lut_macs, weight, data, "dsp", stages)
+    yield Multipliers(parameters.lanes, parameters.lut_macs, weight, data, "lut", stages)
     gate = numerics.gate.bits
-    yield units, gate, numerics.cell.bits, "dsp", 1
-    yield 2 * units, gate, gate, "dsp", 1
+    yield Multipliers(units, 1, gate, numerics.cell.bits, "dsp", 1)
+    yield Multipliers(2 * units, 1, gate, gate, "dsp", 1)
     if parameters.tables == "interpolated":
         kind = parameters.slope_multipliers
         for count, table in ((3, numerics.sigmoid), (1, numerics.tanh), (1, numerics.cell_tanh)):
             if table.low_bits:
-                yield count * units, table.slope_bits, table.low_bits + 1, kind, 1
+                yield Multipliers(count * units, 1, table.slope_bits, table.low_bits + 1, kind, 1)
 
 
-def hard_blocks(a: int, b: int, family: str) -> int:
-    """Multiplier blocks that one hard multiplier of this size takes."""
+def hard_blocks(a: int, b: int, family: str, count: int = 1) -> int:
+    """Multiplier blocks that so many hard multipliers of this size take, side by side in a lane."""
     if family == "ice40":
-        return int(max(a, b) <= 20)
+        # A block is two multipliers of 8 x 8.
+        return -(-count // 2) if max(a, b) <= 8 else count * int(max(a, b) <= 20)
     # Synthesis cuts wider operands into pieces of 17 bits, the uppermost of 18.
     pieces = [1 if bits <= 18 else -(-(bits - 18) // 17) + 1 for bits in (a, b)]
-    return pieces[0] * pieces[1]
+    return count * pieces[0] * pieces[1]
 
 
 @dataclass(frozen=True)
@@ -220,9 +238,9 @@ class Blocks:
 def count_blocks(manifest: Manifest, family: str, multipliers: bool = True) -> Blocks:
     """Count the hard blocks of a core for ``family``; ``multipliers`` says whether it uses those."""
     hard = sum(
-        count * hard_blocks(a, b, family)
-        for count, a, b, kind, _ in multiplications(manifest)
-        if kind == "dsp" and multipliers
+        some.sets * hard_blocks(some.a_bits, some.b_bits, family, some.each)
+        for some in multiplications(manifest)
+        if some.kind == "dsp" and multipliers
     )
     rams = sum(part.count * map_memory(part, family).block_rams for part in memory_parts(manifest))
     # No memory of the core asks for the large ones yet.

@@ -234,13 +234,13 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
     return {
         "lanes": lanes * (tree + total + accumulator),
         "multipliers": sum(
-            count
+            some.count
             * (
-                _hard_tables(a, b, family)
-                if kind == "dsp" and multipliers
-                else multiplier_tables(a, b, stages, family)
+                _hard_tables(some.a_bits, some.b_bits, family)
+                if some.kind == "dsp" and multipliers
+                else multiplier_tables(some.a_bits, some.b_bits, some.stages, family)
             )
-            for count, a, b, kind, stages in multiplications(manifest)
+            for some in multiplications(manifest)
         ),
         **_memory_units(manifest, family),
         "read back": word * (blocks if parameters.gate_units == 1 else lanes / 4),
@@ -272,9 +272,9 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
     return {
         "sums": lanes * (tree + 2 * numerics.accumulator.bits),
         "products": sum(
-            count * stages * (a + b)
-            for count, a, b, kind, stages in multiplications(manifest)
-            if kind == "lut" or not multipliers
+            some.count * some.stages * (some.a_bits + some.b_bits)
+            for some in multiplications(manifest)
+            if some.kind == "lut" or not multipliers
         ),
         "banks": banks * word,
         "passed": blocks * (2 * word + values),

@@ -15,11 +15,13 @@ from pathlib import Path
 
 __all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
 
-PLAN = "lanes along the rows of multipliers, 3"
+PLAN = "lanes along the rows of multipliers, 4"
 """The rule, for the hash of a synthesis: count up when it changes."""
 
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
 _LANE = re.compile(r"\barray\.lane(\d+)\.")
+_TABLE = re.compile(r"\b(gate_unit\d+\.\w+)\.")
+"""An activation table: its RAM, and the multiplier of its slopes."""
 _LEAST = 16
 """Multipliers in lanes below which the placer does well by itself."""
 
@@ -128,6 +130,11 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
     rest |= set(middle[len(others[_MULTIPLIER]) :]) if len(rest) < in_lanes else set()
     line = iter([site for site in multipliers if site in rest])
     free = set(rams)
+    # A table goes next to the multiplier that it feeds, which has no register before it.
+    slopes = {found[1]: sites[name] for name in others[_MULTIPLIER] if (found := _TABLE.search(name))}
+    for name in others[_RAM]:
+        if (found := _TABLE.search(name)) and found[1] in slopes:
+            sites[name] = _take_nearest(free, slopes[found[1]].x, slopes[found[1]].y)
     for _, lane in sorted(lanes.items()):
         places = [next(line) for _ in lane[_MULTIPLIER]]
         sites |= zip(lane[_MULTIPLIER], places, strict=True)
@@ -135,7 +142,8 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
         for name in lane[_RAM]:
             sites[name] = _take_nearest(free, x, y)
     for name in others[_RAM]:
-        sites[name] = _take_nearest(free, *die.middle)
+        if name not in sites:
+            sites[name] = _take_nearest(free, *die.middle)
     return sites
 
 

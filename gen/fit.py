@@ -281,12 +281,20 @@ class _Search:
             # Synthesis makes all of them of tables, whatever their kind.
             yield 0, "dsp"
             return
-        hard = min(macs, max(0, there - gate_units * (fixed + slopes)) // lanes)
+        hard = self._hard(macs, there - gate_units * (fixed + slopes), lanes)
         yield macs - hard, "dsp"
         # Where multipliers are few, those of the slopes are better used in the lanes.
-        more = min(macs, max(0, there - gate_units * fixed) // lanes)
+        more = self._hard(macs, there - gate_units * fixed, lanes)
         if slopes and (more > hard or gate_units * (fixed + slopes) > there):
             yield macs - more, "lut"
+
+    def _hard(self, macs: int, blocks: int, lanes: int) -> int:
+        """Most of a lane's multipliers that can be hard ones, with so many blocks for all lanes."""
+        weight, data, family = self._numerics.weight_bits, self._numerics.data_bits, self._device.architecture
+        counts = range(macs, 0, -1)
+        return next(
+            (count for count in counts if lanes * hard_blocks(weight, data, family, count) <= blocks), 0
+        )
 
     def _fewest_cycles(self, lanes: int, macs: int) -> int:
         """Fewer than a step takes: a layer's first group may be all but done before its input is."""

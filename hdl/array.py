@@ -30,8 +30,9 @@ class Array(wiring.Component):
         Row of the weight banks.
     vector : In
         Word of the vector, when the weights are there.
-    add, first, last : In(1)
-        Of the word whose products' sum stands in the first block's registers.
+    add, ends : In(1)
+        Of the word whose products' sum stands in the first block's registers: it counts; it counts
+        and is the last of its rows. Reset ends, too.
     held : Out(lanes * accumulator.bits)
         Each lane's last row sum.
     write : In(1), bank, row, write_data : In
@@ -49,15 +50,14 @@ class Array(wiring.Component):
         self._passed = {
             "address": address,
             "vector": parameters.macs * numerics.data_bits,
-            "first": 1,
-            "last": 1,
             "row": address,
             "bank": row_bits(parameters.lanes),
             "write_data": word,
         }
-        self._events = {"add": 1, "write": 1}
+        self._events = {"add": 0, "ends": 1, "write": 0}
         super().__init__(
-            {name: In(width) for name, width in (self._passed | self._events).items()}
+            {name: In(width) for name, width in self._passed.items()}
+            | {name: In(1) for name in self._events}
             | {"held": Out(parameters.lanes * numerics.accumulator.bits), "weights": Out(word)}
         )
 
@@ -78,7 +78,7 @@ class Array(wiring.Component):
         later = {
             name: Signal(len(given[name]), name=f"{name}{block}", reset_less=True) for name in self._passed
         }
-        later |= {name: Signal(name=f"{name}{block}") for name in self._events}
+        later |= {name: Signal(name=f"{name}{block}", init=value) for name, value in self._events.items()}
         m.d.sync += [register.eq(given[name]) for name, register in later.items()]
         return later
 
@@ -95,9 +95,7 @@ class Array(wiring.Component):
                 selected.eq(given["bank"] == index),
                 write.eq(given["write"] & (given["bank"] == index)),
             ]
-            m.d.comb += [
-                getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add", "first", "last")
-            ]
+            m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add", "ends")]
             m.d.comb += [lane.write_row.eq(row), lane.write_data.eq(write_data), lane.write.eq(write)]
             held.append(lane.held)
             words.append(Mux(selected, delay(m, lane.weights, 1), 0))

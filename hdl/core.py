@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.array import Array, any_of
@@ -103,7 +102,7 @@ class Core(wiring.Component):
         tokens = DelayLine(
             m, token_layout(manifest), self._sequencer.token, "token", manifest.parameters.summed
         )
-        self._feed_array(m, self._vectors(m), tokens.at(manifest.parameters.summed))
+        self._feed_array(m, self._vectors(m), tokens)
         m.d.comb += self._drain.token.eq(tokens.at(manifest.parameters.summed - 3))
         self._drain_array(m)
         self._ports(m)
@@ -169,17 +168,19 @@ class Core(wiring.Component):
             m.d.sync += operand.word_select(index, bits).eq(Mux(hidden, 0, part))
         return operand
 
-    def _feed_array(self, m: Module, vector: Value, token: View) -> None:
+    def _feed_array(self, m: Module, vector: Value, tokens: DelayLine) -> None:
         """Give the array what it multiplies, and the window's writes."""
         # Weights come two cycles after their address (three, with a register behind), the vector later.
         array_delay = min(self._manifest.parameters.pipeline.operand - 2, 1)
-        array, access = self._array, self._access
+        array, access, summed = self._array, self._access, self._manifest.parameters.summed
+        # Reset ends what was being added.
+        ends = Signal(init=1)
+        m.d.sync += ends.eq(tokens.at(summed - 1).valid & tokens.at(summed - 1).last)
         m.d.comb += [
             array.address.eq(delay(m, self._sequencer.weight_row, array_delay)),
             array.vector.eq(vector),
-            array.add.eq(token.valid),
-            array.first.eq(token.first),
-            array.last.eq(token.last),
+            array.add.eq(tokens.at(summed).valid),
+            array.ends.eq(ends),
             array.write.eq(access.write[Region.WEIGHTS]),
             array.bank.eq(access.bank),
             array.row.eq(access.row),
@@ -194,9 +195,8 @@ class Core(wiring.Component):
             mine = range(index, self._manifest.parameters.units, units)
             m.d.comb += [
                 unit.held.eq(Cat(self._array.held.word_select(number, quad) for number in mine)),
-                unit.block.eq(drain.block),
-                unit.lane.eq(drain.lane),
-                unit.dense.eq(drain.dense),
+                unit.blocks.eq(drain.blocks),
+                unit.lanes.eq(drain.lanes),
                 unit.shift_row.eq(drain.shift_row),
                 unit.addend_row.eq(drain.addend_row),
                 unit.item.eq(drain.item),

@@ -23,16 +23,16 @@ class Drain(wiring.Component):
     layer's item is one lane of four: a block drains in four cycles.
 
     Latency: with a group's last word issued in cycle ``n`` and ``S = n + summed``, item ``k`` has
-    its memory rows in cycle ``S + k``, ``block`` and ``lane`` in the cycle after that, and
+    its memory rows in cycle ``S + k``, ``blocks`` and ``lanes`` in the cycle after that, and
     ``item`` when its pre-activations are ready. Throughput: one item per cycle.
 
     Members
     -------
     token : In
         The array's word three cycles before its products' sum stands in a register.
-    block : Out(blocks), lane : Out(4), dense : Out(1)
-        One-hot: the block whose held totals are taken, and, if the item is a dense layer's, the
-        lane in each four.
+    blocks : Out(blocks), lanes : Out(4 * blocks)
+        One-hot: the block whose held totals are an LSTM layer's item; the block, and the lane in
+        each four, whose total is a dense layer's.
     shift_row, addend_row : Out
         Rows of the shift and partial-sum memories.
     item : Out
@@ -49,9 +49,8 @@ class Drain(wiring.Component):
         super().__init__(
             {
                 "token": In(token_layout(manifest)),
-                "block": Out(self._parameters.blocks),
-                "lane": Out(4),
-                "dense": Out(1),
+                "blocks": Out(self._parameters.blocks),
+                "lanes": Out(4 * self._parameters.blocks),
                 "shift_row": Out(row_bits(manifest.regions[Region.SHIFTS].rows)),
                 "addend_row": Out(row_bits(manifest.regions[Region.PARTIALS].rows)),
                 "item": Out(item_layout(manifest)),
@@ -63,14 +62,13 @@ class Drain(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        tokens = DelayLine(m, token_layout(self._manifest), self.token, "token", 3)
+        tokens = DelayLine(m, token_layout(self._manifest), self.token, "token", 2)
         item = self._sequence(m, tokens)
-        self._choose(m, tokens.at(3), item)
+        self._choose(m, tokens.at(2).valid & tokens.at(2).last, item)
         depth = self._parameters.preactivation - self._parameters.summed
         early = depth + self._parameters.activation - 3
         items = DelayLine(m, item_layout(self._manifest), item, "item", max(depth, early))
         m.d.comb += [
-            self.dense.eq(items.at(1).dense),
             self.cell_row.eq(items.at(early).cell_row),
             self.item.eq(items.at(depth)),
         ]
@@ -89,19 +87,22 @@ class Drain(wiring.Component):
             Signal(item[field].shape(), reset_less=True, name=field)
             for field in ("park_row", "cell_row", "row", "slot")
         )
-        count = Signal(range(max(op.items for op in program.ops) + 1), reset_less=True)
-        last_count = Signal.like(count, reset_less=True)
-        remaining = Signal.like(count, reset_less=False)
         tail = Signal(width, reset_less=True)
         in_last_group = Signal(reset_less=True)
         flags = Signal(len(ITEM_FLAGS), reset_less=True)
 
+        # Items of the word's group but for its first, and what remains of the group that drains.
+        items = self._of_op(m, tokens, "items", [op.items - 1 for op in program.ops])
+        last_items = self._of_op(m, tokens, "last_items", [op.last_items - 1 for op in program.ops])
+        more, remaining = Signal.like(items, reset_less=True), Signal.like(items, reset_less=False)
+        m.d.sync += more.eq(Mux(tokens.at(1).group_last, last_items, items))
         ends = tokens.at(2).valid & tokens.at(2).last
-        group_last = Mux(ends, tokens.at(2).group_last, in_last_group)
-        left = Mux(ends, Mux(tokens.at(2).group_last, last_count, count), remaining)
         valid, last = Signal(name="has_item"), Signal(reset_less=True, name="is_last")
-        m.d.sync += [valid.eq(left != 0), last.eq(group_last & (left == 1))]
-        m.d.sync += remaining.eq(Mux(left != 0, left - 1, 0))
+        m.d.sync += [
+            valid.eq(ends | (remaining != 0)),
+            last.eq(Mux(ends, tokens.at(2).group_last & (more == 0), in_last_group & (remaining == 1))),
+            remaining.eq(Mux(ends, more, remaining - (remaining != 0))),
+        ]
         wraps = slot == self._parameters.macs // width - 1
         m.d.sync += [
             *(counter.eq(counter + valid) for counter in (shift_row, addend_row, park_row, cell_row)),
@@ -110,10 +111,6 @@ class Drain(wiring.Component):
         ]
         with m.If(ends):
             m.d.sync += in_last_group.eq(tokens.at(2).group_last)
-        items = self._of_op(m, tokens, "items", [op.items for op in program.ops])
-        last_items = self._of_op(m, tokens, "last_items", [op.last_items for op in program.ops])
-        with m.If(_opens(tokens.at(1))):
-            m.d.sync += [count.eq(items), last_count.eq(last_items)]
         targets = (shift_row, addend_row, park_row, cell_row, row, tail, flags)
         bases = self._bases(m, tokens)
         with m.If(_opens(tokens.at(2))):
@@ -182,16 +179,16 @@ class Drain(wiring.Component):
         ]
         return [delay(m, base, 1) for base in bases]
 
-    def _choose(self, m: Module, token: View, item: View) -> None:
-        """Step through the blocks, and for dense items through the lanes of a block first."""
-        block, lane = Signal.like(self.block, reset_less=True), Signal.like(self.lane, reset_less=True)
-        m.d.comb += [self.block.eq(block), self.lane.eq(lane)]
-        with m.If(token.valid & token.last):
-            m.d.sync += [block.eq(1), lane.eq(1)]
-        with m.Else():
-            with m.If(~item.dense | lane[3]):
-                m.d.sync += block.eq(block << 1)
-            m.d.sync += lane.eq(lane.rotate_left(1))
+    def _choose(self, m: Module, ends: Value, item: View) -> None:
+        """Step through an LSTM layer's blocks, or a dense layer's lanes, behind a group's last word."""
+        starts = Signal()
+        blocks, lanes = Signal.like(self.blocks, reset_less=True), Signal.like(self.lanes, reset_less=True)
+        m.d.sync += [
+            starts.eq(ends),
+            blocks.eq(Mux(starts, ~item.dense, blocks << 1)),
+            lanes.eq(Mux(starts, item.dense, lanes << 1)),
+        ]
+        m.d.comb += [self.blocks.eq(blocks), self.lanes.eq(lanes)]
 
 
 def _flags(op: Op, activation: str) -> int:

@@ -1,12 +1,11 @@
 """A lane: one weight bank, ``macs`` multipliers, an adder tree and an accumulator."""
 
-from amaranth.hdl import ClockSignal, Instance, Module, Mux, ResetSignal, Signal, Value, signed
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.pipeline import delay, multiply, storage
+from rtlstm.hdl.pipeline import delay, multiply, multiply_pair, storage
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import MultiplierKind
 
 __all__ = ["Lane", "lane_instance", "lane_module"]
 
@@ -24,8 +23,8 @@ class Lane(wiring.Component):
         Row of the weight bank.
     vector : In(macs * data_bits)
         The vector's word, in the cycle in which its address's word is in ``weights``.
-    add, first, last : In(1)
-        Whether the registered sum of products counts, starts a row and ends it.
+    add, ends : In(1)
+        The registered sum of products counts; it counts and ends a row (or reset does, without a sum).
     held : Out(signed)
         The last row's sum, until the next one is complete.
     weights : Out
@@ -54,22 +53,33 @@ class Lane(wiring.Component):
         total = Signal(self.held.shape(), reset_less=True)
         held = Signal(self.held.shape(), reset_less=True)
         longer = Signal(self.held.shape())
-        m.d.comb += [longer.eq(Mux(self.first, 0, total) + word_sum), self.held.eq(held)]
-        with m.If(self.add):
+        m.d.comb += [longer.eq(total + word_sum), self.held.eq(held)]
+        # Cleared behind a row, not before the next: nothing stands between the total and its adder.
+        with m.If(self.ends):
+            m.d.sync += [total.eq(0), held.eq(longer)]
+        with m.Elif(self.add):
             m.d.sync += total.eq(longer)
-        with m.If(self.add & self.last):
-            m.d.sync += held.eq(longer)
         return m
 
     def _products(self, m: Module) -> list[Value]:
+        parameters = self._parameters
         weight_bits, data_bits = self._numerics.weight_bits, self._numerics.data_bits
-        stages = self._parameters.pipeline.multiplier
+        stages, macs, in_luts = parameters.pipeline.multiplier, parameters.macs, parameters.lut_macs
+        factors = [
+            (
+                self.weights.word_select(index, weight_bits).as_signed(),
+                self.vector.word_select(index, data_bits).as_signed(),
+            )
+            for index in range(macs)
+        ]
         products: list[Value] = []
-        for index in range(self._parameters.macs):
-            weight = self.weights.word_select(index, weight_bits).as_signed()
-            value = self.vector.word_select(index, data_bits).as_signed()
-            kind: MultiplierKind = "lut" if index < self._parameters.lut_macs else "dsp"
-            products.append(multiply(m, weight, value, stages, kind, name=f"product{index}"))
+        for index in range(in_luts):
+            products.append(multiply(m, *factors[index], stages, "lut", name=f"product{index}"))
+        for index in range(in_luts, macs - 1, 2):
+            pair = multiply_pair(m, factors[index], factors[index + 1], stages, name=f"product{index}")
+            products.extend(pair)
+        if (macs - in_luts) % 2:
+            products.append(multiply(m, *factors[-1], stages, name=f"product{macs - 1}"))
         return products
 
     def _tree(self, m: Module, terms: list[Value]) -> Value:
@@ -114,8 +124,7 @@ def _signature(manifest: Manifest) -> wiring.Signature:
             "address": In(range(rows)),
             "vector": In(parameters.macs * numerics.data_bits),
             "add": In(1),
-            "first": In(1),
-            "last": In(1),
+            "ends": In(1),
             "held": Out(signed(numerics.accumulator.bits)),
             "weights": Out(word),
             "write": In(1),

@@ -24,8 +24,7 @@ def token_layout(manifest: Manifest) -> StructLayout:
     return StructLayout(
         {
             "valid": 1,
-            "first": 1,  # of its row group
-            "last": 1,
+            "last": 1,  # of its row group
             "group_first": 1,  # of its operation
             "group_last": 1,
             "op": row_bits(len(manifest.program.ops)),

@@ -21,6 +21,7 @@ __all__ = [
     "delay",
     "lookup",
     "multiply",
+    "multiply_pair",
     "storage",
 ]
 
@@ -144,6 +145,39 @@ def multiply(
         o_product=product,
     )
     return product
+
+
+def multiply_pair(
+    m: Module,
+    first: tuple[Value, Value],
+    second: tuple[Value, Value],
+    stages: int,
+    kind: MultiplierKind = "dsp",
+    *,
+    name: str,
+) -> tuple[Signal, Signal]:
+    """Return two products of the same sizes, as two :func:`multiply` would.
+
+    Where a family's hard multiplier can be two narrow ones, they take one.
+    """
+    a_bits, b_bits = len(first[0]), len(first[1])
+    products = [Signal(signed(a_bits + b_bits), name=f"{name}_{index}") for index in (0, 1)]
+    m.submodules[f"{name}_multipliers"] = Instance(
+        "rtlstm_multiplier_pair",
+        p_A_BITS=a_bits,
+        p_B_BITS=b_bits,
+        p_STAGES=stages,
+        p_KIND=kind,
+        p_SHARED=0,
+        i_clk=ClockSignal(),
+        i_a0=first[0],
+        i_b0=first[1],
+        i_a1=second[0],
+        i_b1=second[1],
+        o_product0=products[0],
+        o_product1=products[1],
+    )
+    return products[0], products[1]
 
 
 def clocked(

@@ -1,6 +1,6 @@
 """The data ports: input beats to the array's words, results to output beats."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,7 +15,8 @@ class InputBuffer(wiring.Component):
     """Holds two steps' inputs, so that one can arrive while the other is read.
 
     Latency: a step whose last beat is accepted in cycle ``n`` has ``full`` set, and can be read,
-    in cycle ``n + 1``. Positions past the input's end read as zero.
+    in cycle ``n + 1``; with ``pipeline.accept``, it can be read in the cycle after that. Positions past
+    the input's end read as zero.
 
     Members
     -------
@@ -79,18 +80,25 @@ class InputBuffer(wiring.Component):
         quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
         since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
-        left = Signal(range(beats), init=beats - 1)
+        # Which beat is next, whether it is an input's last, and whether there is room for it.
+        left, last_beat, ready = Signal(range(beats), init=beats - 1), Signal(init=beats == 1), Signal(init=1)
         row, slot = Signal(range(words)), Signal(range(macs // beat))
         accepted = self.x_valid & self.x_ready
         same_bank = Signal(init=1)
         for_next = accepted & same_bank
-        m.d.sync += same_bank.eq(same_bank ^ (accepted & (left == 0)) ^ self.taken)
+        fills = accepted & last_beat
+        m.d.sync += [
+            same_bank.eq(same_bank ^ fills ^ self.taken),
+            ready.eq(Mux(fills, ~full.bit_select(~bank_in, 1) | self.taken, ready | self.taken)),
+        ]
+        # What is heard of a beat before its registers show it.
+        news = for_next if self._manifest.parameters.pipeline.accept == 0 else Const(0)
         ends_word = slot == macs // beat - 1
         data = Signal(width)
         rest = (self._manifest.program.inputs - 1) % beat + 1
-        keep = Mux(left == 0, (1 << width // beat * rest) - 1, -1)
+        keep = Mux(last_beat, (1 << width // beat * rest) - 1, -1)
         m.d.comb += [
-            self.x_ready.eq(~ResetSignal() & ~full.bit_select(bank_in, 1)),
+            self.x_ready.eq(~ResetSignal() & ready),
             data.eq(self.x_data & keep),
             write.addr.eq(row + Mux(bank_in, words, 0)),
             # A word's first beat clears the rest of it, so that no position stays undefined.
@@ -101,11 +109,11 @@ class InputBuffer(wiring.Component):
             self.full.eq(full.bit_select(bank_out, 1)),
             self.coming.eq(same_bank),
             self.words.eq(row),
-            self.grows.eq(for_next & ends_word),
-            self.fills.eq(for_next & (left == 0)),
-            self.stream.eq(Mux(for_next, self.x_stream, streams[bank_out])),
+            self.grows.eq(news & ends_word),
+            self.fills.eq(news & last_beat),
+            self.stream.eq(Mux(news, self.x_stream, streams[bank_out])),
             # Not before it is needed: an operation of several words outlasts the cycle in which it comes.
-            self.quiet.eq(Mux(for_next & (first.columns * first.groups == 1), self.x_quiet, quiet[bank_out])),
+            self.quiet.eq(Mux(news & (first.columns * first.groups == 1), self.x_quiet, quiet[bank_out])),
             self.halves_full.eq(full),
             self.halves_streams.eq(Cat(*streams)),
             self.since.eq(since[bank_out]),
@@ -116,12 +124,13 @@ class InputBuffer(wiring.Component):
         with m.If(accepted):
             m.d.sync += [
                 left.eq(left - 1),
+                last_beat.eq((left == 1) | (beats == 1)),
                 slot.eq(Mux(ends_word, 0, slot + 1)),
                 row.eq(row + ends_word),
                 streams[bank_in].eq(self.x_stream),
                 quiet[bank_in].eq(self.x_quiet),
             ]
-            with m.If(left == 0):
+            with m.If(last_beat):
                 m.d.sync += [
                     full.bit_select(bank_in, 1).eq(1),
                     since[bank_in].eq(self.now),

@@ -24,7 +24,7 @@ class Preactivation(wiring.Component):
     what the recurrent operation parked. Parking items are written back; all come out limited, as
     sign and magnitude.
 
-    Latency: from ``block`` and ``lane``, ``parameters.collect + pipeline.narrow`` cycles. Throughput: one
+    Latency: from ``blocks`` and ``lanes``, ``parameters.collect + pipeline.narrow`` cycles. Throughput: one
     item per cycle. Rounding: down when shifting, half up at the end (the bias holds the half);
     saturation is symmetric.
 
@@ -32,10 +32,11 @@ class Preactivation(wiring.Component):
     -------
     held : In(blocks * 4 * accumulator.bits)
         Totals of this unit's four lanes in every block.
-    block, lane, dense : In
-        The item's block and lane (one-hot), and whether it is a dense layer's.
+    blocks, lanes : In
+        One-hot: the block whose totals are an LSTM layer's item, the lane whose total is a dense
+        layer's.
     shift_row, addend_row : In
-        The item's rows, one cycle before ``block``.
+        The item's rows, one cycle before ``blocks``.
     item : In
         The item when its pre-activations come out.
     negative : Out(4)
@@ -55,9 +56,8 @@ class Preactivation(wiring.Component):
         super().__init__(
             {
                 "held": In(parameters.blocks * GATES * numerics.accumulator.bits),
-                "block": In(parameters.blocks),
-                "lane": In(GATES),
-                "dense": In(1),
+                "blocks": In(parameters.blocks),
+                "lanes": In(GATES * parameters.blocks),
                 "shift_row": In(range(max(2, shifts.rows))),
                 "addend_row": In(range(max(2, partials.rows))),
                 "item": In(item_layout(manifest)),
@@ -97,12 +97,12 @@ class Preactivation(wiring.Component):
                 terms: list[Value] = []
                 for lane in range(GATES) if gate in shared else (gate,):
                     total = self.held.word_select(GATES * block + lane, bits)
-                    chosen = self.lane[lane] if gate in shared else 1
+                    chosen = self.blocks[block] if lane == gate else Const(0)
                     if gate in shared:
-                        chosen = Mux(self.dense, self.lane[lane], lane == gate)
-                    if blocks > 1:
-                        chosen = chosen & self.block[block]
-                    terms.append(total if isinstance(chosen, int) else Mux(chosen, total, 0))
+                        chosen = chosen | self.lanes[GATES * block + lane]
+                    # A block of its own has no other.
+                    alone = blocks == 1 and gate not in shared
+                    terms.append(total if alone else Mux(chosen, total, 0))
                 picked.append(delay(m, any_of(terms), max(0, stages - 1)))
             collected = Signal(signed(bits), name=f"total{gate}")
             m.d.comb += collected.eq(any_of(picked))

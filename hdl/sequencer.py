@@ -240,7 +240,6 @@ class Sequencer(wiring.Component):
                 ]
         m.d.comb += [
             self.token.valid.eq(self._valid),
-            self.token.first.eq(self._column == fields["columns"]),
             self.token.last.eq(self._last_column),
             self.token.group_first.eq(self._group == fields["groups"]),
             self.token.group_last.eq(self._last_group),

@@ -46,6 +46,8 @@ class Pipeline(Record):
     """Registers from the memory window to the memories far from it; with any, also on the way back."""
     cell: Annotated[int, Field(ge=3, le=4)] = 3
     """Registers from the gates to c: products, sum, (compared with the limits,) rounded."""
+    accept: Annotated[int, Field(ge=0, le=1)] = 0
+    """Registers from an input transfer to the decision that its word may be read."""
     result: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers behind the rounding of h and of dense results: 2, one of them before the limiting."""
 
@@ -53,7 +55,16 @@ class Pipeline(Record):
 FAMILIES: dict[Family, Pipeline] = {
     "generic": Pipeline(multiplier=2, tree_levels=2),
     "ecp5": Pipeline(
-        operand=4, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, cell=4, window=2, result=2
+        operand=4,
+        multiplier=2,
+        tree_levels=1,
+        collect=2,
+        narrow=4,
+        table=2,
+        cell=4,
+        window=2,
+        accept=1,
+        result=2,
     ),
     "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=1, result=1),
     "nexus": Pipeline(

@@ -104,7 +104,11 @@ class Timeline:
         """First cycle in which each word can be read of an input whose first beat comes in ``begins``."""
         macs, beat = self.parameters.macs, self.parameters.beat_in
         counts = (min(first + macs, self.program.inputs) for first in range(0, self.program.inputs, macs))
-        return [begins + -(-count // beat) for count in counts]
+        return [begins + -(-count // beat) + self.parameters.pipeline.accept for count in counts]
+
+    def complete(self, begins: int) -> int:
+        """First cycle in which that input is marked complete."""
+        return self.arrivals(begins)[-1] - self.parameters.pipeline.accept
 
     def step(self, begins: int, cold: bool, ahead: bool = False, quiet: bool = False) -> tuple[int, int]:
         """Run a step whose first beat is accepted in cycle ``begins``, and the others right after.
@@ -115,7 +119,7 @@ class Timeline:
         """
         program, arrivals = self.program, self.arrivals(begins)
         if cold:
-            self.free = max(self.free, arrivals[-1]) + COLD_JUMP
+            self.free = max(self.free, self.complete(begins)) + COLD_JUMP
             self.prepare()
         index: int | None = program.ahead if ahead else program.body
         released = self.free
@@ -129,7 +133,7 @@ class Timeline:
 
     def next_is_there(self, begins: int) -> bool:
         """Whether the next step's input, first beat in ``begins``, is there when this step ends."""
-        return self.arrivals(begins)[-1] < self.free - 1
+        return self.complete(begins) < self.free - 1
 
 
 def offer_cycles(

@@ -139,6 +139,7 @@ def _parameters(rng: Generator, tables: TableKind) -> Parameters:
             operand=int(rng.integers(2, 5)),
             window=int(rng.integers(0, 3)),
             cell=int(rng.integers(3, 5)),
+            accept=int(rng.integers(0, 2)),
             result=int(rng.integers(0, 3)),
         ),
     )
