@@ -232,7 +232,7 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
         fraction + 2,
     )
     return {
-        "lanes": lanes * (tree + total + accumulator),
+        "lanes": lanes * (tree + total),
         "multipliers": sum(
             some.count
             * (

@@ -63,8 +63,12 @@ class Drain(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         tokens = DelayLine(m, token_layout(self._manifest), self.token, "token", 2)
-        item = self._sequence(m, tokens)
-        self._choose(m, tokens.at(2).valid & tokens.at(2).last, item)
+        # Of the word at the line's end: it ends a group; that is its operation's first.
+        ends, opens = Signal(), Signal()
+        ending = tokens.at(1).valid & tokens.at(1).last
+        m.d.sync += [ends.eq(ending), opens.eq(ending & tokens.at(1).group_first)]
+        item = self._sequence(m, tokens, ends, opens)
+        self._choose(m, ends, item)
         depth = self._parameters.preactivation - self._parameters.summed
         early = depth + self._parameters.activation - 3
         items = DelayLine(m, item_layout(self._manifest), item, "item", max(depth, early))
@@ -74,7 +78,7 @@ class Drain(wiring.Component):
         ]
         return m
 
-    def _sequence(self, m: Module, tokens: DelayLine) -> View:
+    def _sequence(self, m: Module, tokens: DelayLine, ends: Signal, opens: Signal) -> View:
         """Count items and their rows; a group's first item is there as soon as it is summed.
 
         Whether there is an item is decided one cycle ahead.
@@ -96,7 +100,6 @@ class Drain(wiring.Component):
         last_items = self._of_op(m, tokens, "last_items", [op.last_items - 1 for op in program.ops])
         more, remaining = Signal.like(items, reset_less=True), Signal.like(items, reset_less=False)
         m.d.sync += more.eq(Mux(tokens.at(1).group_last, last_items, items))
-        ends = tokens.at(2).valid & tokens.at(2).last
         valid, last = Signal(name="has_item"), Signal(reset_less=True, name="is_last")
         m.d.sync += [
             valid.eq(ends | (remaining != 0)),
@@ -113,7 +116,7 @@ class Drain(wiring.Component):
             m.d.sync += in_last_group.eq(tokens.at(2).group_last)
         targets = (shift_row, addend_row, park_row, cell_row, row, tail, flags)
         bases = self._bases(m, tokens)
-        with m.If(_opens(tokens.at(2))):
+        with m.If(opens):
             m.d.sync += [target.eq(base) for target, base in zip(targets, bases, strict=True)]
             m.d.sync += slot.eq(0)
         with m.If(self.window):
@@ -179,7 +182,7 @@ class Drain(wiring.Component):
         ]
         return [delay(m, base, 1) for base in bases]
 
-    def _choose(self, m: Module, ends: Value, item: View) -> None:
+    def _choose(self, m: Module, ends: Signal, item: View) -> None:
         """Step through an LSTM layer's blocks, or a dense layer's lanes, behind a group's last word."""
         starts = Signal()
         blocks, lanes = Signal.like(self.blocks, reset_less=True), Signal.like(self.lanes, reset_less=True)
@@ -205,8 +208,3 @@ def _flags(op: Op, activation: str) -> int:
         "store": op.destination is not None,
     }
     return sum(flags[name] << position for position, name in enumerate(ITEM_FLAGS))
-
-
-def _opens(token: View) -> Value:
-    """Whether this word ends its operation's first group."""
-    return token.valid & token.last & token.group_first

@@ -83,7 +83,8 @@ class InputBuffer(wiring.Component):
         # Which beat is next, whether it is an input's last, and whether there is room for it.
         left, last_beat, ready = Signal(range(beats), init=beats - 1), Signal(init=beats == 1), Signal(init=1)
         row, slot = Signal(range(words)), Signal(range(macs // beat))
-        accepted = self.x_valid & self.x_ready
+        # In reset nothing is offered room; what the registers do then does not matter.
+        accepted = self.x_valid & ready
         same_bank = Signal(init=1)
         for_next = accepted & same_bank
         fills = accepted & last_beat
