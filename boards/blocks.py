@@ -38,6 +38,8 @@ class MemoryPart:
     """Read without a clock: never a block RAM."""
     registered: bool = False
     """With an output register."""
+    large: bool = False
+    """Asked to be the family's largest memory."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Mapped:
     """What one memory is made of."""
 
     block_rams: int = 0
+    large_rams: int = 0
     table_rams: int = 0
     """16 x 4 cells of table RAM."""
     flip_flop_bits: int = 0
@@ -99,7 +102,8 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
             name, count, layout.width, depth, granules, quick and depth <= 256, registered=registered
         )
 
-    yield part("weights", Region.WEIGHTS, parameters.lanes)
+    weights = part("weights", Region.WEIGHTS, parameters.lanes)
+    yield replace(weights, large=parameters.weight_memory == "large")
     yield part("vectors", Region.VECTORS, 1, macs // units, registered=late, quick=not late)
     buffered = max(2, 2 * manifest.program.input_words)
     yield MemoryPart(
@@ -128,6 +132,10 @@ def map_memory(part: MemoryPart, family: str) -> Mapped:
     """Return what one memory becomes on ECP5 or iCE40."""
     if family == "ecp5" and not part.distributed and not part.at_once and part.depth > _AUTO_WORDS:
         return _ecp5_block(part)
+    if part.large and family == "ice40":
+        # 16 K words of 16 bits; a bank's number is kept for the multiplexer behind them.
+        banks = -(-part.depth // 16384)
+        return Mapped(large_rams=banks * -(-part.width // 16), banks=banks, output_bits=part.width)
     best = _chosen(part, family)
     # Yosys keeps what a memory without block RAM reads, and any output register, in flip-flops.
     reads = not part.at_once and not best.block_rams
@@ -164,7 +172,7 @@ def _cheapest(part: MemoryPart, kind: _Kind) -> tuple[Mapped, float]:
         price = kind.cost * cells + (banks - 1) * part.width / 2 + _PORT_COST
         price += banks * part.granules / 2 if banks > 1 else 0
         if price < cost:
-            best = Mapped(cells, 0, 0, banks) if kind.block else Mapped(0, cells, 0, banks)
+            best = Mapped(**{"block_rams" if kind.block else "table_rams": cells}, banks=banks)
             cost = price
     return best, cost
 
@@ -184,7 +192,7 @@ def _ecp5_block(part: MemoryPart) -> Mapped:
 
 @dataclass(frozen=True)
 class Multipliers:
-    """Multipliers of one sort: ``sets`` times so many side by side."""
+    """Multipliers of one sort: ``sets`` times so many side by side in a lane."""
 
     sets: int
     each: int
@@ -192,6 +200,8 @@ class Multipliers:
     b_bits: int
     kind: MultiplierKind
     stages: int
+    paired: bool = False
+    """Two lanes share one."""
 
     @property
     def count(self) -> int:
@@ -204,7 +214,8 @@ def multiplications(manifest: Manifest) -> Iterator[Multipliers]:
     parameters, numerics = manifest.parameters, manifest.numerics
     weight, data, units = numerics.weight_bits, numerics.data_bits, parameters.gate_units
     stages = parameters.pipeline.multiplier
-    yield Multipliers(parameters.lanes, parameters.macs - parameters.lut_macs, weight, data, "dsp", stages)
+    hard, paired = parameters.macs - parameters.lut_macs, manifest.paired_lanes
+    yield Multipliers(parameters.lanes, hard, weight, data, "dsp", stages, paired)
     yield Multipliers(parameters.lanes, parameters.lut_macs, weight, data, "lut", stages)
     gate = numerics.gate.bits
     yield Multipliers(units, 1, gate, numerics.cell.bits, "dsp", 1)
@@ -238,10 +249,13 @@ class Blocks:
 def count_blocks(manifest: Manifest, family: str, multipliers: bool = True) -> Blocks:
     """Count the hard blocks of a core for ``family``; ``multipliers`` says whether it uses those."""
     hard = sum(
-        some.sets * hard_blocks(some.a_bits, some.b_bits, family, some.each)
+        some.sets * hard_blocks(some.a_bits, some.b_bits, family, some.each) // (1 + some.paired)
         for some in multiplications(manifest)
         if some.kind == "dsp" and multipliers
     )
-    rams = sum(part.count * map_memory(part, family).block_rams for part in memory_parts(manifest))
-    # No memory of the core asks for the large ones yet.
-    return Blocks(multipliers=hard, block_rams=rams, large_rams=0)
+    mapped = [(part.count, map_memory(part, family)) for part in memory_parts(manifest)]
+    return Blocks(
+        multipliers=hard,
+        block_rams=sum(count * each.block_rams for count, each in mapped),
+        large_rams=sum(count * each.large_rams for count, each in mapped),
+    )

@@ -236,7 +236,9 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
         "multipliers": sum(
             some.count
             * (
-                _hard_tables(some.a_bits, some.b_bits, family)
+                # Beside a shared block, a pair of 4 x 8 takes 20 tables.
+                (some.a_bits + some.b_bits / 2 + 2 if some.paired else 0)
+                + _hard_tables(some.a_bits, some.b_bits, family)
                 if some.kind == "dsp" and multipliers
                 else multiplier_tables(some.a_bits, some.b_bits, some.stages, family)
             )
@@ -345,6 +347,7 @@ def estimate(manifest: Manifest, chosen: Chosen, multipliers: bool = True) -> Es
     )
     if chosen.block_ram_mhz is not None and blocks.block_rams:
         clock = min(clock, chosen.block_ram_mhz)
+    large = 0 if device.large_ram is None else device.large_ram.count
     fits = cells <= device.luts and blocks.multipliers <= device.multipliers
     return Estimate(
         device=chosen.label,
@@ -352,7 +355,7 @@ def estimate(manifest: Manifest, chosen: Chosen, multipliers: bool = True) -> Es
         ffs=ffs,
         cells=cells,
         cell_share=round(100 * cells / device.luts, 1),
-        fits=fits and blocks.block_rams <= device.block_rams,
+        fits=fits and blocks.block_rams <= device.block_rams and blocks.large_rams <= large,
         multipliers=blocks.multipliers,
         block_rams=blocks.block_rams,
         large_rams=blocks.large_rams,

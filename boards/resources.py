@@ -141,8 +141,11 @@ def resource_uses(sizes: Sizes, device: Device) -> Iterator[tuple[str, float, in
     yield "flip-flops", sizes.ffs, device.ffs
     yield "multipliers", sizes.multipliers, device.multipliers
     yield "block RAMs", sizes.block_rams, device.block_rams
-    if device.large_ram is not None:
-        yield f"{device.large_ram.name} blocks", sizes.large_rams, device.large_ram.count
+    large = device.large_ram
+    if large is not None:
+        yield f"{large.name} blocks", sizes.large_rams, large.count
+    elif sizes.large_rams:
+        yield "large memory blocks", sizes.large_rams, 0
 
 
 def check_fit(name: str, counts: Counts, device: Device) -> None:

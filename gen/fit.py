@@ -15,7 +15,14 @@ from rtlstm.boards.estimate import ESTIMATED, Estimate, clock_model, estimate, m
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.parameters import FAMILIES, MultiplierKind, Parameters, TableKind
+from rtlstm.spec.parameters import (
+    MultiplierKind,
+    Parameters,
+    TableKind,
+    WeightMemory,
+    family_pipeline,
+    lanes_share_multipliers,
+)
 from rtlstm.spec.record import Record
 
 __all__ = ["CELL_SHARE", "Fit", "FitRequest", "fit_device"]
@@ -44,6 +51,8 @@ class FitRequest(Record):
     """Multipliers per lane made of tables; None: as many as the device lacks hard ones."""
     all_lut: bool = False
     """All multipliers of the lanes are made of tables."""
+    weight_memory: WeightMemory | None = None
+    """By default block RAM, or the device's largest memory where weights do not fit that."""
     tables: TableKind = "interpolated"
     beat_in: int = 1
     beat_out: int | None = None
@@ -72,15 +81,18 @@ class FitRequest(Record):
             macs=self.macs or least * max(1, lut_macs),
             gate_units=units,
             lut_macs=lut_macs,
+            weight_memory=self.weight_memory or "block",
             beat_out=self.beat_out or units,
         )
 
     def parameters(self, **sizes: object) -> Parameters:
         """Return parameters of these sizes for the device's family."""
         family = self.chosen.device.family
+        lut_macs = sizes.get("lut_macs")
+        pipeline = family_pipeline(family, lut_macs if isinstance(lut_macs, int) else 0)
         common = {"tables": self.tables, "beat_in": self.beat_in, "streams": self.streams}
         return Parameters(
-            **{**common, "max_steps": self.max_steps, "family": family, "pipeline": FAMILIES[family], **sizes}
+            **{**common, "max_steps": self.max_steps, "family": family, "pipeline": pipeline, **sizes}
         )
 
 
@@ -104,6 +116,7 @@ class _Candidate:
     gate_units: int
     lut_macs: int
     slopes: MultiplierKind
+    memory: WeightMemory
     cycles: int
 
 
@@ -169,6 +182,8 @@ class _Search:
         self._request, self._device = request, request.chosen.device
         request.check()
         self._cell_limit = CELL_SHARE[self._device.architecture] * self._device.luts
+        large = self._device.large_ram
+        self._large_rams = 0 if large is None else large.count
         self._stages = Parameters.for_family(self._device.family, tables=request.tables, macs=1)
 
     def run(self) -> tuple[Parameters, Fit]:
@@ -242,7 +257,8 @@ class _Search:
                         continue
                     cycles = self._fewest_cycles(lanes, macs)
                     for lut_macs, slopes in self._multipliers(lanes, macs, gate_units):
-                        yield _Candidate(lanes, macs, gate_units, lut_macs, slopes, cycles)
+                        for memory in self._memories():
+                            yield _Candidate(lanes, macs, gate_units, lut_macs, slopes, memory, cycles)
 
     def _lanes(self) -> list[int]:
         """Fewest lanes for each number of row groups that a layer can have."""
@@ -288,13 +304,20 @@ class _Search:
         if slopes and (more > hard or gate_units * (fixed + slopes) > there):
             yield macs - more, "lut"
 
+    def _memories(self) -> tuple[WeightMemory, ...]:
+        """What may hold the weights."""
+        if self._request.weight_memory is not None:
+            return (self._request.weight_memory,)
+        return ("block",) if self._device.large_ram is None else ("block", "large")
+
     def _hard(self, macs: int, blocks: int, lanes: int) -> int:
         """Most of a lane's multipliers that can be hard ones, with so many blocks for all lanes."""
         weight, data, family = self._numerics.weight_bits, self._numerics.data_bits, self._device.architecture
-        counts = range(macs, 0, -1)
-        return next(
-            (count for count in counts if lanes * hard_blocks(weight, data, family, count) <= blocks), 0
-        )
+        pairs = lanes_share_multipliers(family, weight, data)
+        for count in range(macs, 0, -1):
+            if lanes * hard_blocks(weight, data, family, count) // (1 + pairs) <= blocks:
+                return count
+        return 0
 
     def _fewest_cycles(self, lanes: int, macs: int) -> int:
         """Fewer than a step takes: a layer's first group may be all but done before its input is."""
@@ -319,8 +342,10 @@ class _Search:
         for shape in self._shapes:
             words = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.kind == "lstm" else 0)
             rows += -(-shape.rows // lanes) * words
-        bank = MemoryPart("weights", lanes, macs * numerics.weight_bits, max(2, rows))
-        excess.compare("block RAMs", lanes * map_memory(bank, family).block_rams, device.block_rams)
+        width, large = macs * numerics.weight_bits, candidate.memory == "large"
+        bank = map_memory(MemoryPart("weights", lanes, width, max(2, rows), large=large), family)
+        excess.compare("block RAMs", lanes * bank.block_rams, device.block_rams)
+        excess.compare("large memories", lanes * bank.large_rams, self._large_rams)
         return excess
 
     def _excess(self, found: Estimate) -> _Excess:
@@ -328,6 +353,7 @@ class _Search:
         excess = _Excess()
         excess.compare("multipliers", found.multipliers, self._device.multipliers)
         excess.compare("block RAMs", found.block_rams, self._device.block_rams)
+        excess.compare("large memories", found.large_rams, self._large_rams)
         excess.compare("logic cells", found.cells, self._cell_limit)
         return excess
 
@@ -338,6 +364,7 @@ class _Search:
             gate_units=candidate.gate_units,
             lut_macs=candidate.lut_macs,
             slope_multipliers=candidate.slopes,
+            weight_memory=candidate.memory,
             beat_out=self._request.beat_out or candidate.gate_units,
         )
 

@@ -161,6 +161,7 @@ class BuildReport(Record):
     """What the front end remarks about the model."""
     gate_units: int = 1
     lut_macs: int = 0
+    weight_memory: str = "block"
     estimates: tuple[Estimate, ...] = ()
     """What it is expected to take and to reach on the family's devices, each in its slowest grade."""
     fit: Fit | None = None
@@ -383,6 +384,7 @@ def create_report(
         notes=() if source is None else source.notes,
         gate_units=parameters.gate_units,
         lut_macs=parameters.lut_macs,
+        weight_memory=parameters.weight_memory,
         estimates=estimate_devices(manifest),
         fit=fit,
     )

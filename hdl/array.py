@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.lane import lane_instance
+from rtlstm.hdl.lane import lane_instance, lanes_per_module
 from rtlstm.hdl.layouts import row_bits
 from rtlstm.hdl.pipeline import delay
 from rtlstm.spec.manifest import Manifest
@@ -87,18 +87,19 @@ class Array(wiring.Component):
         size = 4 * self._manifest.parameters.gate_units
         row, write_data = (delay(m, given[name], 1) for name in ("row", "write_data"))
         words: list[Value] = []
-        for index in range(block * size, block * size + size):
-            lane = lane_instance(m, self._manifest, f"lane{index}")
-            selected = Signal(reset_less=True, name=f"selected{index}")
-            write = Signal(name=f"write{index}")
-            m.d.sync += [
-                selected.eq(given["bank"] == index),
-                write.eq(given["write"] & (given["bank"] == index)),
-            ]
+        together = lanes_per_module(self._manifest)
+        for first in range(block * size, block * size + size, together):
+            lane = lane_instance(m, self._manifest, f"lane{first}")
+            selected = Signal(together, reset_less=True, name=f"selected{first}")
+            write = Signal(together, name=f"write{first}")
+            here = Cat(given["bank"] == first + index for index in range(together))
+            m.d.sync += [selected.eq(here), write.eq(Mux(given["write"], here, 0))]
             m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add", "ends")]
             m.d.comb += [lane.write_row.eq(row), lane.write_data.eq(write_data), lane.write.eq(write)]
             held.append(lane.held)
-            words.append(Mux(selected, delay(m, lane.weights, 1), 0))
+            entry = delay(m, lane.weights, 1)
+            width = len(entry) // together
+            words += [Mux(selected[i], entry.word_select(i, width), 0) for i in range(together)]
         return any_of(words)
 
     def _read_back(self, m: Module, entries: list[Value]) -> None:

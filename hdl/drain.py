@@ -66,8 +66,9 @@ class Drain(wiring.Component):
         # Of the word at the line's end: it ends a group; that is its operation's first.
         ends, opens = Signal(), Signal()
         ending = tokens.at(1).valid & tokens.at(1).last
-        m.d.sync += [ends.eq(ending), opens.eq(ending & tokens.at(1).group_first)]
-        item = self._sequence(m, tokens, ends, opens)
+        opening = ending & tokens.at(1).group_first
+        m.d.sync += [ends.eq(ending), opens.eq(opening)]
+        item = self._sequence(m, tokens, ends, opens, opening)
         self._choose(m, ends, item)
         depth = self._parameters.preactivation - self._parameters.summed
         early = depth + self._parameters.activation - 3
@@ -78,7 +79,7 @@ class Drain(wiring.Component):
         ]
         return m
 
-    def _sequence(self, m: Module, tokens: DelayLine, ends: Signal, opens: Signal) -> View:
+    def _sequence(self, m: Module, tokens: DelayLine, ends: Signal, opens: Signal, opening: Value) -> View:
         """Count items and their rows; a group's first item is there as soon as it is summed.
 
         Whether there is an item is decided one cycle ahead.
@@ -102,23 +103,28 @@ class Drain(wiring.Component):
         m.d.sync += more.eq(Mux(tokens.at(1).group_last, last_items, items))
         valid, last = Signal(name="has_item"), Signal(reset_less=True, name="is_last")
         m.d.sync += [
-            valid.eq(ends | (remaining != 0)),
             last.eq(Mux(ends, tokens.at(2).group_last & (more == 0), in_last_group & (remaining == 1))),
             remaining.eq(Mux(ends, more, remaining - (remaining != 0))),
         ]
         wraps = slot == self._parameters.macs // width - 1
-        m.d.sync += [
-            *(counter.eq(counter + valid) for counter in (shift_row, addend_row, park_row, cell_row)),
-            slot.eq(Mux(wraps & valid, 0, slot + valid)),
-            row.eq(row + (wraps & valid)),
-        ]
+        # The counters' enable is a register, too: it goes to all of them.
+        moves, has_next = Signal(reset_less=True), ends | (remaining != 0)
+        m.d.sync += [valid.eq(has_next), moves.eq(has_next | opening)]
+        counters = (shift_row, addend_row, park_row, cell_row)
+        *firsts, first_row, first_tail, first_flags = self._bases(m, tokens)
+        with m.If(moves):
+            m.d.sync += [
+                *(
+                    counter.eq(Mux(opens, base, counter + 1))
+                    for counter, base in zip(counters, firsts, strict=True)
+                ),
+                slot.eq(Mux(opens | wraps, 0, slot + 1)),
+                row.eq(Mux(opens, first_row, row + wraps)),
+            ]
+        with m.If(opens):
+            m.d.sync += [tail.eq(first_tail), flags.eq(first_flags)]
         with m.If(ends):
             m.d.sync += in_last_group.eq(tokens.at(2).group_last)
-        targets = (shift_row, addend_row, park_row, cell_row, row, tail, flags)
-        bases = self._bases(m, tokens)
-        with m.If(opens):
-            m.d.sync += [target.eq(base) for target, base in zip(targets, bases, strict=True)]
-            m.d.sync += slot.eq(0)
         with m.If(self.window):
             m.d.sync += [register.eq(self.window_row) for register in (shift_row, addend_row, cell_row)]
         m.d.comb += [

@@ -152,13 +152,14 @@ def multiply_pair(
     first: tuple[Value, Value],
     second: tuple[Value, Value],
     stages: int,
-    kind: MultiplierKind = "dsp",
     *,
+    shared: bool = False,
     name: str,
 ) -> tuple[Signal, Signal]:
     """Return two products of the same sizes, as two :func:`multiply` would.
 
-    Where a family's hard multiplier can be two narrow ones, they take one.
+    Where a family's hard multiplier can be two narrow ones, they take one; on some only if they
+    have the same second factor, which ``shared`` promises.
     """
     a_bits, b_bits = len(first[0]), len(first[1])
     products = [Signal(signed(a_bits + b_bits), name=f"{name}_{index}") for index in (0, 1)]
@@ -167,8 +168,8 @@ def multiply_pair(
         p_A_BITS=a_bits,
         p_B_BITS=b_bits,
         p_STAGES=stages,
-        p_KIND=kind,
-        p_SHARED=0,
+        p_KIND="dsp",
+        p_SHARED=int(shared),
         i_clk=ClockSignal(),
         i_a0=first[0],
         i_b0=first[1],

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
 from rtlstm.spec.program import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import Region
@@ -95,6 +95,12 @@ class Manifest(Record):
     def build_number(self) -> int:
         """What the BUILD register reads: the first 32 bits of the hash."""
         return int(self.build_hash[:8], 16)
+
+    @property
+    def paired_lanes(self) -> bool:
+        """Whether two lanes share each hard multiplier."""
+        numerics = self.numerics
+        return lanes_share_multipliers(self.parameters.family, numerics.weight_bits, numerics.data_bits)
 
     @property
     def regions(self) -> dict[Region, RegionLayout]:

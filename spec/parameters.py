@@ -7,15 +7,38 @@ from pydantic import Field, model_validator
 
 from rtlstm.spec.record import Record
 
-__all__ = ["FAMILIES", "Family", "MultiplierKind", "Parameters", "Pipeline", "TableKind", "ceil_log2"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "MultiplierKind",
+    "Parameters",
+    "Pipeline",
+    "TableKind",
+    "WeightMemory",
+    "ceil_log2",
+    "family_pipeline",
+    "lanes_share_multipliers",
+]
 
 Family = Literal["generic", "ecp5", "ice40", "nexus", "gowin", "xilinx", "intel"]
 
 
 TableKind = Literal["interpolated", "direct"]
 """A line for each segment of the input, or an entry for each input: quicker, larger, coarser."""
+WeightMemory = Literal["block", "large"]
+"""Block RAM, or the family's largest memory: iCE40's single port RAM, Nexus' large RAM, UltraRAM."""
+_LARGE_MEMORIES = ("generic", "ice40", "nexus", "xilinx")
+"""Families with one, or that are whatever the tools make of them."""
 MultiplierKind = Literal["dsp", "lut"]
 """A hard multiplier, or one of look-up tables."""
+
+
+def lanes_share_multipliers(family: str, weight_bits: int, data_bits: int) -> bool:
+    """Whether one hard multiplier holds the products of two lanes, which have the same value of the vector.
+
+    ECP5's has factors of 18 bits, in one of which two weights must stand far enough apart.
+    """
+    return family == "ecp5" and 2 * weight_bits + data_bits < 18
 
 
 def ceil_log2(value: int) -> int:
@@ -82,6 +105,17 @@ FAMILIES: dict[Family, Pipeline] = {
 }
 """Pipeline depth per device family."""
 
+_LUT_MULTIPLIER: dict[Family, int] = {"ecp5": 3}
+"""Registers of multipliers if some of a lane's are made of tables: with 2, the way from the vector's
+register through the first adders is the longest of all."""
+
+
+def family_pipeline(family: Family, lut_macs: int = 0) -> Pipeline:
+    """Return a family's pipeline for lanes with so many multipliers made of tables."""
+    pipeline = FAMILIES[family]
+    stages = _LUT_MULTIPLIER.get(family, 0) if lut_macs else 0
+    return pipeline.replace(multiplier=max(pipeline.multiplier, stages))
+
 
 class Parameters(Record):
     """Size and shape of the array and its ports."""
@@ -106,6 +140,8 @@ class Parameters(Record):
     """How sigmoid and tanh are computed."""
     slope_multipliers: MultiplierKind = "dsp"
     """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
+    weight_memory: WeightMemory = "block"
+    """What holds the weights."""
     family: Family = "generic"
     pipeline: Pipeline = Pipeline()
 
@@ -131,6 +167,11 @@ class Parameters(Record):
                 f"({self.macs}), so that what drains together is stored together; try "
                 f"{gcd(self.units, self.macs, self.gate_units)}"
             )
+        if self.weight_memory == "large" and self.family not in _LARGE_MEMORIES:
+            raise ValueError(
+                f"weight_memory must be block on {self.family}, which has no larger memory than block RAM, "
+                f"not large; those of {', '.join(_LARGE_MEMORIES)} may"
+            )
         if self.beat_out % self.gate_units:
             raise ValueError(
                 f"beat_out ({self.beat_out}) must be a multiple of gate_units ({self.gate_units}), "
@@ -141,7 +182,9 @@ class Parameters(Record):
     @classmethod
     def for_family(cls, family: Family, **fields: object) -> Self:
         """Return parameters with the family's pipeline depth."""
-        return cls(family=family, pipeline=FAMILIES[family], **fields)
+        lut_macs = fields.get("lut_macs", 0)
+        pipeline = family_pipeline(family, lut_macs if isinstance(lut_macs, int) else 0)
+        return cls(family=family, pipeline=pipeline, **fields)
 
     @property
     def multiplies_per_cycle(self) -> int:

@@ -130,6 +130,7 @@ def _parameters(rng: Generator, tables: TableKind) -> Parameters:
         streams=int(rng.integers(1, 5)),
         tables=tables,
         lut_macs=int(rng.integers(0, macs + 1)),
+        weight_memory=("block", "large")[int(rng.integers(0, 2))],
         pipeline=Pipeline(
             multiplier=int(rng.integers(1, 4)),
             tree_levels=int(rng.integers(1, 4)),

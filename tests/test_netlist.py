@@ -51,12 +51,14 @@ def check(case: Case, backend: str, folder: Path) -> None:
     netlist = netlist_build(rtl, case.manifest, folder / "netlist")
     text = (netlist / "rtl" / f"{case.manifest.name}.v").read_text()
     # The netlist has hard cells, and nothing of the RTL's memories and multipliers.
+    parameters = case.manifest.parameters
     cells = {"ecp5": "MULT18X18D", "ice40": "SB_MAC16"}
-    assert cells[case.manifest.parameters.family] in text and "rtlstm_multiplier" not in text
+    assert cells[parameters.family] in text and "rtlstm_multiplier" not in text
+    assert ("SB_SPRAM256KA" in text) == (parameters.weight_memory == "large")
     y, results = case.golden()
     with Accelerator.open(netlist, backend=backend) as accelerator:
         device = accelerator.device
-        for stream in range(case.manifest.parameters.streams):
+        for stream in range(parameters.streams):
             h, c = ([part[stream] for part in parts] for parts in case.state)
             device.write_state(stream, h, c)
         np.testing.assert_array_equal(device.exchange(case.streams, case.x), y)
@@ -69,7 +71,8 @@ def check(case: Case, backend: str, folder: Path) -> None:
 @pytest.mark.parametrize("family", ["ecp5", "ice40"])
 def test_tiny_netlist_equals_golden(family: Family, tmp_path: Path) -> None:
     network, settings = tiny()
-    parameters = Parameters.for_family(family, lanes=4, macs=2)
+    memory = "large" if family == "ice40" else "block"
+    parameters = Parameters.for_family(family, lanes=4, macs=2, weight_memory=memory)
     check(make_case(1, quantise(network, settings), parameters, steps=4), "icarus", tmp_path)
 
 

@@ -25,6 +25,7 @@ from rtlstm.gen.commands.generate_options import (
     StreamsOption,
     TablesOption,
     WeightBitsOption,
+    WeightMemoryOption,
 )
 from rtlstm.gen.commands.options import DebugOption, DenseOption, JsonOption, LstmOption, OutputTensorOption
 from rtlstm.gen.console import Session
@@ -46,6 +47,7 @@ def generate(
     macs: MacsOption = None,
     gate_units: GateUnitsOption = None,
     multipliers: MultipliersOption = None,
+    weight_memory: WeightMemoryOption = None,
     tables: TablesOption = "interpolated",
     beat_in: BeatInOption = 1,
     beat_out: BeatOutOption = None,
@@ -86,10 +88,13 @@ def generate(
                 name: default if given[name] is None else given[name] for name, default in defaults.items()
             }
             lut_macs = _lut_macs(multipliers or "dsp", macs or defaults["macs"])
-            sizes |= {"lut_macs": lut_macs, "beat_out": beat_out or gate_units or defaults["gate_units"]}
+            sizes |= {"weight_memory": weight_memory or "block", "lut_macs": lut_macs}
+            sizes |= {"beat_out": beat_out or gate_units or defaults["gate_units"]}
             parameters = _parameters(family or "generic", **sizes)
         else:
-            request = _fit_request(fit, family, multipliers, **sizes, **given, beat_out=beat_out)
+            request = _fit_request(
+                fit, family, multipliers, **sizes, **given, beat_out=beat_out, weight_memory=weight_memory
+            )
         settings = QuantizationSettings(
             weight_bits=weight_bits,
             data_bits=data_bits,
@@ -192,6 +197,8 @@ def _array(report: dict[str, Any]) -> str:
     text = f"{report['lanes']} lanes x {report['macs']} multipliers"
     if report["lut_macs"]:
         text += f", {report['lut_macs']} of each lane's of tables"
+    if report["weight_memory"] != "block":
+        text += ", weights in large memories"
     return f"{text}, {report['gate_units']} gate units" if report["gate_units"] > 1 else text
 
 

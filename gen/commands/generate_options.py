@@ -27,6 +27,7 @@ __all__ = [
     "StreamsOption",
     "TablesOption",
     "WeightBitsOption",
+    "WeightMemoryOption",
 ]
 
 _HARDWARE, _NUMBERS = "Hardware", "Numbers"
@@ -166,4 +167,13 @@ TablesOption = Annotated[
 WeightBitsOption = Annotated[
     int,
     typer.Option(help="Of the weights, 2 to 18.", rich_help_panel=_NUMBERS),
+]
+
+WeightMemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What holds the weights: block (the default) or large, the family's largest memory, such as "
+        "the iCE40 UP5K's single port RAM; with --fit, large where block RAM is too small.",
+        rich_help_panel=_HARDWARE,
+    ),
 ]

@@ -89,11 +89,38 @@ def test_multipliers():
     assert count_blocks(manifest("ecp5", lanes=8, macs=2), "ecp5").multipliers == 24
     assert count_blocks(manifest("ecp5", lanes=8, macs=2, lut_macs=1), "ecp5").multipliers == 16
     assert (
-        count_blocks(manifest("ice40", lanes=8, macs=2, slope_multipliers="lut"), "ice40").multipliers == 19
+        count_blocks(manifest("ice40", lanes=8, macs=2, slope_multipliers="lut"), "ice40").multipliers == 11
     )
     assert count_blocks(manifest("ecp5", lanes=8, macs=2), "ecp5", multipliers=False).multipliers == 0
+    # Two lanes share a block where weights are narrow; on iCE40 the two multipliers of a lane do.
+    assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2), "ecp5").multipliers == 8 + 8
+    assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2, lut_macs=1), "ecp5").multipliers == 4 + 8
+    assert [hard_blocks(8, 8, "ice40", count) for count in (1, 2, 3)] == [1, 1, 2]
+    assert hard_blocks(8, 9, "ice40", 3) == 3
     wide = QuantizationSettings(cell_bits=32, weight_bits=8, data_bits=8)
     assert count_blocks(manifest("ecp5", wide, lanes=4, macs=2), "ecp5").multipliers == 17
+
+
+def test_large_memories():
+    found = [
+        count_blocks(manifest("ice40", lanes=4, macs=macs, weight_memory="large"), "ice40")
+        for macs in (1, 2, 3)
+    ]
+    assert [blocks.large_rams for blocks in found] == [4, 4, 8]
+    deep = map_memory(MemoryPart("weights", 1, 16, 16385, large=True), "ice40")
+    assert (deep.large_rams, deep.banks, deep.block_rams) == (2, 2, 0)
+    large = manifest("ice40", lanes=4, macs=2, weight_memory="large")
+    assert (
+        count_blocks(large, "ice40").block_rams
+        < count_blocks(manifest("ice40", lanes=4, macs=2), "ice40").block_rams
+    )
+    up5k, hx8k = find_device("up5k"), find_device("hx8k")
+    assert estimate(large, up5k).large_rams == 4
+    assert not estimate(large, hx8k).fits
+    with pytest.raises(ConfigurationError, match=r"4 large memory blocks \(it has 0\)"):
+        check_estimate("tiny", estimate(large, hx8k), hx8k.device)
+    with pytest.raises(ConfigurationError, match="weight_memory must be block on ecp5"):
+        manifest("ecp5", weight_memory="large")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from conftest import network
 
@@ -11,6 +12,7 @@ from rtlstm.gen.fit import CELL_SHARE, FitRequest, _Search, fit_device
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Lstm, Network
 
 FOUR = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
 EIGHT = QuantizationSettings(weight_bits=8, data_bits=8)
@@ -50,6 +52,19 @@ def test_what_is_given_is_kept():
     _, parameters, found = fit("lfe5u-12f", all_lut=True)
     assert parameters.lut_macs == parameters.macs
     assert found.estimate.multipliers == 8 * parameters.gate_units
+
+
+def test_large_memory_where_block_ram_is_too_small():
+    rows = np.zeros((4 * 64, 64))
+    wide = Network(layers=(Lstm(w_ih=rows, w_hh=rows, bias=rows[:, 0]),))
+    quantised = quantise(wide, QuantizationSettings(weight_bits=4, data_bits=8))
+    shapes, chosen = quantised.shapes, find_device("up5k")
+    parameters, found = fit_device("wide", shapes, quantised.numerics, FitRequest(chosen=chosen))
+    assert parameters.weight_memory == "large" and 0 < found.estimate.large_rams <= 4
+    with pytest.raises(ConfigurationError, match="block RAMs"):
+        fit_device("wide", shapes, quantised.numerics, FitRequest(chosen=chosen, weight_memory="block"))
+    _, parameters, _ = fit("up5k")
+    assert parameters.weight_memory == "block"
 
 
 def test_hard_multipliers_first_then_tables():
