@@ -172,7 +172,9 @@ def _cheapest(part: MemoryPart, kind: _Kind) -> tuple[Mapped, float]:
         price = kind.cost * cells + (banks - 1) * part.width / 2 + _PORT_COST
         price += banks * part.granules / 2 if banks > 1 else 0
         if price < cost:
-            best = Mapped(**{"block_rams" if kind.block else "table_rams": cells}, banks=banks)
+            best = (
+                Mapped(block_rams=cells, banks=banks) if kind.block else Mapped(table_rams=cells, banks=banks)
+            )
             cost = price
     return best, cost
 

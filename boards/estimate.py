@@ -274,9 +274,10 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
     return {
         "sums": lanes * (tree + 2 * numerics.accumulator.bits),
         "products": sum(
-            some.count * some.stages * (some.a_bits + some.b_bits)
+            some.count
+            * (some.stages if some.kind == "lut" or not multipliers else int(some.paired))
+            * (some.a_bits + some.b_bits)
             for some in multiplications(manifest)
-            if some.kind == "lut" or not multipliers
         ),
         "banks": banks * word,
         "passed": blocks * (2 * word + values),

@@ -6,7 +6,7 @@ from rtlstm.boards.devices import Device
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
-__all__ = ["Counts", "Sizes", "check_fit", "count_cells", "resource_uses"]
+__all__ = ["Counts", "Sizes", "check_fit", "count_cells", "large_name", "resource_uses"]
 
 _LARGE_RAMS = {"SB_SPRAM256KA": 1, "PDPSC512K": 1, "DPSC512K": 1, "SP512K": 1, "URAM288": 1}
 _LUTS: dict[str, float] = {
@@ -135,6 +135,11 @@ def count_cells(cells: Mapping[str, int]) -> Counts:
     )
 
 
+def large_name(device: Device) -> str:
+    """What a device's largest memories are called."""
+    return "large memory blocks" if device.large_ram is None else f"{device.large_ram.name} blocks"
+
+
 def resource_uses(sizes: Sizes, device: Device) -> Iterator[tuple[str, float, int]]:
     """Yield each resource of a device: its name, how much is taken, how much there is."""
     yield "lookup tables" if device.architecture != "intel" else "logic modules", sizes.luts, device.luts
@@ -142,10 +147,8 @@ def resource_uses(sizes: Sizes, device: Device) -> Iterator[tuple[str, float, in
     yield "multipliers", sizes.multipliers, device.multipliers
     yield "block RAMs", sizes.block_rams, device.block_rams
     large = device.large_ram
-    if large is not None:
-        yield f"{large.name} blocks", sizes.large_rams, large.count
-    elif sizes.large_rams:
-        yield "large memory blocks", sizes.large_rams, 0
+    if large is not None or sizes.large_rams:
+        yield large_name(device), sizes.large_rams, 0 if large is None else large.count
 
 
 def check_fit(name: str, counts: Counts, device: Device) -> None:

@@ -12,6 +12,7 @@ from math import lcm
 from rtlstm.boards.blocks import MemoryPart, hard_blocks, map_memory
 from rtlstm.boards.devices import Chosen
 from rtlstm.boards.estimate import ESTIMATED, Estimate, clock_model, estimate, multiplier_tables
+from rtlstm.boards.resources import large_name
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
@@ -20,7 +21,6 @@ from rtlstm.spec.parameters import (
     Parameters,
     TableKind,
     WeightMemory,
-    family_pipeline,
     lanes_share_multipliers,
 )
 from rtlstm.spec.record import Record
@@ -87,13 +87,8 @@ class FitRequest(Record):
 
     def parameters(self, **sizes: object) -> Parameters:
         """Return parameters of these sizes for the device's family."""
-        family = self.chosen.device.family
-        lut_macs = sizes.get("lut_macs")
-        pipeline = family_pipeline(family, lut_macs if isinstance(lut_macs, int) else 0)
-        common = {"tables": self.tables, "beat_in": self.beat_in, "streams": self.streams}
-        return Parameters(
-            **{**common, "max_steps": self.max_steps, "family": family, "pipeline": pipeline, **sizes}
-        )
+        common = {name: getattr(self, name) for name in ("tables", "beat_in", "streams", "max_steps")}
+        return Parameters.for_family(self.chosen.device.family, **common | sizes)
 
 
 class Fit(Record):
@@ -184,6 +179,7 @@ class _Search:
         self._cell_limit = CELL_SHARE[self._device.architecture] * self._device.luts
         large = self._device.large_ram
         self._large_rams = 0 if large is None else large.count
+        self._large_name = large_name(self._device)
         self._stages = Parameters.for_family(self._device.family, tables=request.tables, macs=1)
 
     def run(self) -> tuple[Parameters, Fit]:
@@ -345,7 +341,7 @@ class _Search:
         width, large = macs * numerics.weight_bits, candidate.memory == "large"
         bank = map_memory(MemoryPart("weights", lanes, width, max(2, rows), large=large), family)
         excess.compare("block RAMs", lanes * bank.block_rams, device.block_rams)
-        excess.compare("large memories", lanes * bank.large_rams, self._large_rams)
+        excess.compare(self._large_name, lanes * bank.large_rams, self._large_rams)
         return excess
 
     def _excess(self, found: Estimate) -> _Excess:
@@ -353,7 +349,7 @@ class _Search:
         excess = _Excess()
         excess.compare("multipliers", found.multipliers, self._device.multipliers)
         excess.compare("block RAMs", found.block_rams, self._device.block_rams)
-        excess.compare("large memories", found.large_rams, self._large_rams)
+        excess.compare(self._large_name, found.large_rams, self._large_rams)
         excess.compare("logic cells", found.cells, self._cell_limit)
         return excess
 

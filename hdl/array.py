@@ -32,7 +32,7 @@ class Array(wiring.Component):
         Word of the vector, when the weights are there.
     add, ends : In(1)
         Of the word whose products' sum stands in the first block's registers: it counts; it counts
-        and is the last of its rows. Reset ends, too.
+        and is the last of its rows. Reset and rows that begin anew end, too.
     held : Out(lanes * accumulator.bits)
         Each lane's last row sum.
     write : In(1), bank, row, write_data : In
@@ -54,6 +54,7 @@ class Array(wiring.Component):
             "bank": row_bits(parameters.lanes),
             "write_data": word,
         }
+        # Control, and its value in reset.
         self._events = {"add": 0, "ends": 1, "write": 0}
         super().__init__(
             {name: In(width) for name, width in self._passed.items()}

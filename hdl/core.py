@@ -173,9 +173,10 @@ class Core(wiring.Component):
         # Weights come two cycles after their address (three, with a register behind), the vector later.
         array_delay = min(self._manifest.parameters.pipeline.operand - 2, 1)
         array, access, summed = self._array, self._access, self._manifest.parameters.summed
-        # Reset ends what was being added.
-        ends = Signal(init=1)
-        m.d.sync += ends.eq(tokens.at(summed - 1).valid & tokens.at(summed - 1).last)
+        # Reset ends what was being added, and so does the sequencer before it begins anew.
+        ends, before = Signal(init=1), tokens.at(summed - 1)
+        abandoned = delay(m, self._sequencer.abandons, 1)
+        m.d.sync += ends.eq((before.valid & before.last) | abandoned)
         m.d.comb += [
             array.address.eq(delay(m, self._sequencer.weight_row, array_delay)),
             array.vector.eq(vector),

@@ -107,7 +107,7 @@ class Drain(wiring.Component):
             remaining.eq(Mux(ends, more, remaining - (remaining != 0))),
         ]
         wraps = slot == self._parameters.macs // width - 1
-        # The counters' enable is a register, too: it goes to all of them.
+        # The counters' enable (an item is there, or a group opens) is a register, too: it goes far.
         moves, has_next = Signal(reset_less=True), ends | (remaining != 0)
         m.d.sync += [valid.eq(has_next), moves.eq(has_next | opening)]
         counters = (shift_row, addend_row, park_row, cell_row)

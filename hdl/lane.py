@@ -27,10 +27,11 @@ class Lane(wiring.Component):
     vector : In(macs * data_bits)
         The vector's word, in the cycle in which its address's word is in ``weights``.
     add, ends : In(1)
-        The registered sum of products counts; it counts and ends a row (or reset does, without a sum).
-    held : Out
-        The last row's sum of each lane, until the next one is complete.
-    weights : Out
+        The registered sum of products counts; it counts and ends a row (or nothing counts, and
+        what was added is dropped).
+    held : Out(lanes * accumulator.bits)
+        The last row's sum of each lane, signed, until the next one is complete.
+    weights : Out(lanes * macs * weight_bits)
         The banks' words two cycles after their address, or three, for the multipliers and read-back.
     write : In, one bit for each lane
         Store ``write_data`` in row ``write_row`` of its bank.

@@ -29,7 +29,8 @@ class InputBuffer(wiring.Component):
         arrives are complete; the next input's half of the buffer, and the cycle of its last beat.
     grows, fills, stream, quiet : Out
         One more of its words is complete with this cycle; so is all of it; its stream, as known with
-        this cycle; and whether its output is not wanted.
+        this cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is
+        known before the cycle after a beat.
     halves_full, halves_streams : Out
         Of each half, whether it holds a complete input, and of which stream.
     taken : In(1)
@@ -80,7 +81,7 @@ class InputBuffer(wiring.Component):
         quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
         since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
-        # Which beat is next, whether it is an input's last, and whether there is room for it.
+        # How many beats follow the next, whether that is an input's last, whether there is room for it.
         left, last_beat, ready = Signal(range(beats), init=beats - 1), Signal(init=beats == 1), Signal(init=1)
         row, slot = Signal(range(words)), Signal(range(macs // beat))
         # In reset nothing is offered room; what the registers do then does not matter.
@@ -92,7 +93,7 @@ class InputBuffer(wiring.Component):
             same_bank.eq(same_bank ^ fills ^ self.taken),
             ready.eq(Mux(fills, ~full.bit_select(~bank_in, 1) | self.taken, ready | self.taken)),
         ]
-        # What is heard of a beat before its registers show it.
+        # What is heard of a beat before its registers show it: with ``accept`` nothing, for a short way.
         news = for_next if self._manifest.parameters.pipeline.accept == 0 else Const(0)
         ends_word = slot == macs // beat - 1
         data = Signal(width)

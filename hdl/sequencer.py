@@ -51,6 +51,8 @@ class Sequencer(wiring.Component):
         The operation that reads the input has been issued.
     room : In(1), emits, output : Out(1)
         The output has room for a whole step; an operation that will need it begins, or has ended.
+    abandons : Out(1)
+        What was issued of an operation will be issued again: it waited in the middle of a row.
     result_last, result_word : In(1)
         In the next cycle, an operation's last result will be written, or one that completes a word of
         the vector memory; of operations whose results are stored.
@@ -94,6 +96,7 @@ class Sequencer(wiring.Component):
                 "room": In(1),
                 "emits": Out(1),
                 "output": Out(1),
+                "abandons": Out(1),
                 "result_last": In(1),
                 "result_word": In(1),
                 "window": In(1),
@@ -129,6 +132,7 @@ class Sequencer(wiring.Component):
         self._loading = Signal(init=1)
         self._valid = Signal()
         self._begin = Signal()
+        self._reserved = Signal()
         self._open = Signal()
         self._last_column = Signal(reset_less=True)
         self._last_group = Signal(reset_less=True)
@@ -182,7 +186,8 @@ class Sequencer(wiring.Component):
         self._load = Signal()
         self._flips = Signal()
         self._ends_step = Signal()
-        stale = self._of(self._stale)
+        # Of the complete input's stream, which a lone beat shows before it is the current one.
+        stale = self._of(self._stale, self.input_stream)
         self._last_op = fields["ends"] | (fields["ends_quiet"] & self._now_quiet)
         m.d.comb += [
             self._advance.eq(self._valid & self._last_word),
@@ -238,6 +243,8 @@ class Sequencer(wiring.Component):
                     self._last_column.eq(self._column == 1),
                     self._last_word.eq((self._column == 1) & self._last_group),
                 ]
+        # An operation that is issued again keeps the room it has.
+        m.d.sync += self._reserved.eq((self._reserved | self.emits) & ~self.output)
         m.d.comb += [
             self.token.valid.eq(self._valid),
             self.token.last.eq(self._last_column),
@@ -258,7 +265,8 @@ class Sequencer(wiring.Component):
             self.relu.eq(fields["relu"]),
             self.blank.eq(self._blank),
             self.output.eq(self._advance & fields["emit"]),
-            self.emits.eq(self._valid & self._begin & fields["emit"] & ~self._now_quiet),
+            self.emits.eq(self._valid & self._begin & fields["emit"] & ~self._now_quiet & ~self._reserved),
+            self.abandons.eq(self.window | (self._cold & (self._word != 0))),
             self.input_taken.eq(self._advance & fields["from_input"]),
         ]
 
@@ -332,7 +340,8 @@ class Sequencer(wiring.Component):
         fields, table = self._fields, self._table
         draining, rested = self._drain_left > 1, self._rest <= 1
         loaded = self._vector_ready("loaded") & self._input_ready("loaded")
-        loaded = loaded & (~table["emit"] | self.room)
+        kept = self._reserved & (self._loading | ~fields["emit"])
+        loaded = loaded & (~table["emit"] | self.room | kept)
         # Before an operation that is loaded, the last group of another has ended, or none at all.
         loaded = Mux(
             self._loading,
@@ -343,7 +352,7 @@ class Sequencer(wiring.Component):
         goes_on = ~self._open | (self._vector_ready("issued") & self._input_ready("issued"))
         goes_on = goes_on & rested & ~((self._column == 1) & draining)
         waits = ~self._open | (self._vector_ready("waits") & self._input_ready("waits"))
-        waits = waits & (~self._begin | ~fields["emit"] | self.room)
+        waits = waits & (~self._begin | ~fields["emit"] | self.room | self._reserved)
         waits = waits & rested & ~(self._last_column & draining)
         issued = Mux(self._last_column, Mux(self._last_group, loaded, wraps), goes_on)
         m.d.sync += self._valid.eq(Mux(self._loading, loaded, Mux(self._valid, issued, waits)))
@@ -401,7 +410,7 @@ class Sequencer(wiring.Component):
         with m.If(self._ends_step):
             m.d.sync += self._of(self._fresh).eq(0)
         with m.If(self._cold):
-            m.d.sync += self._blank.eq(self._of(self._fresh))
+            m.d.sync += self._blank.eq(self._of(self._fresh, self.input_stream))
         commanded = self.command_stream
         with m.If(self.reset_stream | self.state_written):
             m.d.sync += [

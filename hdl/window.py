@@ -26,7 +26,7 @@ class Window(wiring.Component):
     bus_* :
         The port; see ``docs/ports.md``.
     busy, granted : In(1)
-        Something is under way in the core, or waits in its input buffer; nothing was under way in
+        Something is under way in the core, or a complete input waits in its buffer; nothing was under way in
         the cycle before, when ``active`` was set.
     active, opens : Out(1), row : Out(32), bank : Out(16)
         The bus waits for the core to be idle, or reads; address registers are to follow ``row``.

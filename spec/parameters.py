@@ -1,7 +1,7 @@
 """What a user may choose about the hardware, and the pipeline that follows from it."""
 
 from math import ceil, gcd
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -180,11 +180,9 @@ class Parameters(Record):
         return self
 
     @classmethod
-    def for_family(cls, family: Family, **fields: object) -> Self:
+    def for_family(cls, family: Family, **fields: Any) -> Self:
         """Return parameters with the family's pipeline depth."""
-        lut_macs = fields.get("lut_macs", 0)
-        pipeline = family_pipeline(family, lut_macs if isinstance(lut_macs, int) else 0)
-        return cls(family=family, pipeline=pipeline, **fields)
+        return cls(family=family, pipeline=family_pipeline(family, fields.get("lut_macs", 0)), **fields)
 
     @property
     def multiplies_per_cycle(self) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "BranchOption",
     "BuildArgument",
     "DebugOption",
     "DenseOption",
@@ -42,6 +43,14 @@ DenseOption = Annotated[
     list[str] | None,
     typer.Option(
         help="A dense layer of a state dict, in order: NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION.",
+        rich_help_panel=_MODEL,
+    ),
+]
+
+BranchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Of an ONNX model's If node, the branch to take: NODE:then or NODE:else. May be repeated.",
         rich_help_panel=_MODEL,
     ),
 ]

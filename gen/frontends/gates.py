@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 __all__ = ["GATE_ORDERS", "GateOrder", "reorder"]
 
-GateOrder = Literal["torch", "onnx", "keras"]
+GateOrder = Literal["torch", "onnx", "keras", "cudnn"]
 
 PROJECT_ORDER = "ifgo"
 
@@ -15,6 +15,7 @@ GATE_ORDERS: dict[GateOrder, str] = {
     "torch": "ifgo",
     "onnx": "iofg",  # ONNX calls the candidate c
     "keras": "ifgo",  # Keras calls the candidate c
+    "cudnn": "ifgo",
 }
 """The order in which each tool stacks the four gates; g is the candidate for the cell."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.chain import Chain
+from rtlstm.gen.frontends.onnx_branches import take_branches
 from rtlstm.gen.frontends.onnx_graph import OnnxGraph, load_onnx, subgraphs
 from rtlstm.gen.frontends.onnx_lstm import read_lstm_node
 from rtlstm.gen.frontends.onnx_ops import OPERATORS, SUPPORTED, Step
@@ -31,7 +32,10 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
             "the option dense is for files of tensors without a graph; an ONNX model has its dense layers "
             "in the graph (end it with output)"
         )
-    graph = OnnxGraph(load_onnx(path))
+    model, notes = take_branches(load_onnx(path), options.branches)
+    for note in notes:
+        report.note(note)
+    graph = OnnxGraph(model)
     report.model_inputs, report.model_outputs = tuple(graph.inputs), tuple(graph.outputs)
     return _Reader(graph, options, report).read()
 
@@ -133,14 +137,23 @@ class _Reader:
                 self.report.node(self.graph.label(node), node.op_type, "refused", "not supported yet")
                 text += f"; {self.graph.where(node)} is not supported yet"
         if inner:
-            holders = listed(
-                self.graph.where(node) for node in nodes if any(map(_count_lstm, subgraphs(node)))
-            )
-            text += (
-                f" ({inner} LSTM node{'s' * (inner > 1)} inside {holders} cannot be used; "
-                "export the model without conditions)"
-            )
+            holders = [node for node in nodes if any(map(_count_lstm, subgraphs(node)))]
+            text += f" ({inner} LSTM node{'s' * (inner > 1)} inside {self._condition(holders[0])})"
         return f"{text}; it has {operators}"
+
+    def _condition(self, node: Any) -> str:
+        """Name a node with graphs inside, and say what to do about it."""
+        where, label = self.graph.where(node), self.graph.label(node)
+        if node.op_type != "If":
+            return f"{where}, which is not supported; export the model without it"
+        cause = self.graph.producer(node.input[0])
+        condition = (
+            repr(node.input[0]) if cause is None else f"{node.input[0]!r}, of {self.graph.where(cause)}"
+        )
+        return (
+            f"{where}, whose condition is {condition}; choose a branch with "
+            f"branch='{label}:then' or ':else' (--branch)"
+        )
 
     # Along the chain
 
@@ -149,6 +162,8 @@ class _Reader:
         if node.op_type == "LSTM" and node.domain in ("", "ai.onnx"):
             return self._apply_lstm(node, tensor, axes)
         operator = OPERATORS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        if node.op_type == "If":
+            raise ModelError(f"after the LSTM {tensor!r} goes into {self._condition(node)}")
         if operator is None:
             extra = " yet" if node.op_type in _OTHER_CELLS else ""
             raise ModelError(

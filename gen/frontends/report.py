@@ -26,12 +26,14 @@ class ReadOptions(Record):
     tensors (state dicts; several prefixes joined by commas are stacked layers). ``output`` names
     the tensor (ONNX) or the node or module (PyTorch) at which to end. ``dense`` lists the dense
     layers of a state dict in order, each ``NAME``, ``NAME:ACTIVATION`` or
-    ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list takes none.
+    ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list takes none. ``branches``
+    chooses among the branches of an ONNX model's If nodes, each ``NODE:then`` or ``NODE:else``.
     """
 
     lstm: str | None = None
     output: str | None = None
     dense: tuple[str, ...] | None = None
+    branches: tuple[str, ...] = ()
 
 
 class NodeReport(Record):

@@ -1,0 +1,164 @@
+"""cuDNN's flat weight vector of an LSTM, the one that JAX's ``jax.experimental.rnn`` uses, both ways.
+
+Pseudo-layers are counted as cuDNN does: layer by layer, the forward direction before the reverse one.
+The vector holds ``w_ih, w_hh`` of all pseudo-layers, then ``b_ih, b_hh`` of all of them; every array is
+row-major, its first axis stacking the gates i, f, g, o. Both biases are added to a gate. Source of the
+layout: the text of ``jax.experimental.rnn``.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.gen.frontends.arrays import to_float64
+from rtlstm.gen.frontends.chain import LstmWeights
+from rtlstm.gen.frontends.gates import reorder
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Lstm, Network
+
+__all__ = ["CudnnLstm", "CudnnWeights"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CudnnWeights:
+    """Arrays of one pseudo-layer: ``(4 * hidden, inputs)``, ``(4 * hidden, hidden)`` and two biases."""
+
+    w_ih: Floats
+    w_hh: Floats
+    b_ih: Floats
+    b_hh: Floats
+
+    def in_project_order(self) -> LstmWeights:
+        """Return the weights in the project's gate order, the biases added."""
+        parts = (self.w_ih, self.w_hh, self.b_ih + self.b_hh)
+        return LstmWeights(*(reorder(part, "cudnn") for part in parts))
+
+
+@dataclass(frozen=True)
+class CudnnLstm:
+    """Sizes of an LSTM whose weights are one vector.
+
+    >>> lstm = CudnnLstm(inputs=3, hidden=4, layers=2)
+    >>> network = lstm.network(lstm.initial(np.random.default_rng(0)))
+
+    Raises
+    ------
+    ModelError
+        If a size is below 1.
+    """
+
+    inputs: int
+    hidden: int
+    layers: int = 1
+    bidirectional: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "hidden", "layers"):
+            if getattr(self, name) < 1:
+                raise ModelError(f"{name} of a cuDNN LSTM must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def directions(self) -> int:
+        """Two if it is bidirectional."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def pseudo_layers(self) -> int:
+        """Layers, each direction counted by itself."""
+        return self.layers * self.directions
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of all arrays in the vector's order."""
+        rows = 4 * self.hidden
+        below = self.directions * self.hidden
+        matrices: list[tuple[int, ...]] = []
+        for index in range(self.pseudo_layers):
+            matrices += [(rows, self.inputs if index < self.directions else below), (rows, self.hidden)]
+        return (*matrices, *[(rows,)] * (2 * self.pseudo_layers))
+
+    @property
+    def parameter_count(self) -> int:
+        """Length of the vector."""
+        return sum(prod(shape) for shape in self.shapes)
+
+    def initial(self, rng: np.random.Generator) -> Floats:
+        """Draw a vector uniformly from -k to k, with ``k = 1 / sqrt(hidden)``."""
+        k = self.hidden**-0.5
+        return rng.uniform(-k, k, self.parameter_count)
+
+    def unpack(self, weights: ArrayLike) -> tuple[CudnnWeights, ...]:
+        """Cut a vector into the arrays of each pseudo-layer.
+
+        Raises
+        ------
+        ModelError
+            If it is no vector of :attr:`parameter_count` finite floating-point numbers.
+        """
+        vector = to_float64(np.asarray(weights), "the cuDNN weight vector")
+        if vector.shape != (self.parameter_count,):
+            raise ModelError(
+                f"the cuDNN weight vector must have shape ({self.parameter_count},) for {self._text}, "
+                f"not {vector.shape}"
+            )
+        ends = np.cumsum([prod(shape) for shape in self.shapes])
+        arrays = [
+            part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), self.shapes, strict=True)
+        ]
+        matrices, biases = arrays[: 2 * self.pseudo_layers], arrays[2 * self.pseudo_layers :]
+        return tuple(
+            CudnnWeights(*matrices[2 * index : 2 * index + 2], *biases[2 * index : 2 * index + 2])
+            for index in range(self.pseudo_layers)
+        )
+
+    def pack(self, weights: tuple[CudnnWeights, ...]) -> Floats:
+        """Join the arrays of all pseudo-layers to a vector; :meth:`unpack` backwards.
+
+        Raises
+        ------
+        ModelError
+            If there are too few or too many, or one has another shape.
+        """
+        if len(weights) != self.pseudo_layers:
+            raise ModelError(
+                f"there must be {self.pseudo_layers} pseudo-layers for {self._text}, not {len(weights)}"
+            )
+        arrays = [array for layer in weights for array in (layer.w_ih, layer.w_hh)]
+        arrays += [array for layer in weights for array in (layer.b_ih, layer.b_hh)]
+        for position, (array, shape) in enumerate(zip(arrays, self.shapes, strict=True)):
+            if np.shape(array) != shape:
+                raise ModelError(
+                    f"array {position} of the cuDNN weight vector must have shape {shape} for {self._text}, "
+                    f"not {np.shape(array)}"
+                )
+        return np.concatenate([to_float64(np.asarray(array), "a cuDNN weight").ravel() for array in arrays])
+
+    def network(self, weights: ArrayLike, name: str = "network") -> Network:
+        """Return the network of a vector.
+
+        Raises
+        ------
+        ModelError
+            If the vector does not fit, or the LSTM is bidirectional, which the hardware cannot do yet.
+        """
+        if self.bidirectional:
+            raise ModelError(
+                "bidirectional=True is not supported, only one direction; unpack() gives the arrays of both"
+            )
+        layers = [part.in_project_order() for part in self.unpack(weights)]
+        return Network(
+            name=name,
+            layers=tuple(
+                Lstm(name=f"lstm{index}", w_ih=part.w_ih, w_hh=part.w_hh, bias=part.bias)
+                for index, part in enumerate(layers)
+            ),
+        )
+
+    @property
+    def _text(self) -> str:
+        both = ", bidirectional" if self.bidirectional else ""
+        return f"{self.layers} layers of {self.hidden} units on {self.inputs} inputs{both}"

@@ -1,0 +1,111 @@
+"""Takes the chosen branches of an ONNX model's conditions into its main graph."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rtlstm.gen.frontends.arrays import import_extra, listed
+from rtlstm.gen.frontends.onnx_graph import OnnxGraph, subgraphs
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["take_branches"]
+
+_BRANCHES = ("then", "else")
+
+
+def take_branches(model: Any, choices: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
+    """Replace If nodes by one of their branches; return the model and notes on what was taken.
+
+    ``choices`` are ``NODE:then`` or ``NODE:else``; conditions that the model's constants decide need
+    none. Nodes inside a branch are named as they are, once it is taken. Other If nodes stay.
+
+    Raises
+    ------
+    ModelError
+        If a choice is not of that form, contradicts a constant, or names no If node.
+    """
+    wanted = dict(_parse(choice) for choice in choices)
+    notes: list[str] = []
+    used: set[str] = set()
+    while True:
+        graph = OnnxGraph(model)
+        found = next(
+            ((node, taken) for node in graph.nodes if (taken := _decide(graph, node, wanted)) is not None),
+            None,
+        )
+        if found is None:
+            break
+        node, taken = found
+        label = graph.label(node)
+        used.add(label)
+        notes.append(f"{graph.where(node)}: the {taken} branch was taken")
+        model = _inlined(model, node, taken)
+    unknown = wanted.keys() - used
+    if unknown:
+        there = listed(graph.label(node) for node in graph.nodes if node.op_type == "If") or "none"
+        raise ModelError(
+            f"branch must name an If node, but there is no {listed(map(repr, sorted(unknown)))} (any more); "
+            f"there are: {there}"
+        )
+    return model, tuple(notes)
+
+
+def _parse(choice: str) -> tuple[str, str]:
+    name, _, branch = choice.rpartition(":")
+    if not name or branch not in _BRANCHES:
+        raise ModelError(f"branch must be NODE:then or NODE:else, not {choice!r}")
+    return name, branch
+
+
+def _decide(graph: OnnxGraph, node: Any, wanted: Mapping[str, str]) -> str | None:
+    """The branch of a node to take, or None to leave it."""
+    if node.op_type != "If":
+        return None
+    label = graph.label(node)
+    constant = graph.constant(node.input[0])
+    if constant is None:
+        return wanted.get(label)
+    taken = _BRANCHES[0 if bool(constant) else 1]
+    if wanted.get(label, taken) != taken:
+        raise ModelError(
+            f"branch {label}:{wanted[label]} cannot be taken: the model's constants decide for {taken}"
+        )
+    return taken
+
+
+def _inlined(model: Any, node: Any, taken: str) -> Any:
+    """A copy of the model with a branch's nodes in place of its If node."""
+    onnx = import_extra("onnx", "onnx")
+    branch = next(item.g for item in node.attribute if item.name == f"{taken}_branch")
+    inner = type(branch)()
+    inner.CopyFrom(branch)
+    copy = type(model)()
+    copy.CopyFrom(model)
+    graph = copy.graph
+    place = next(index for index, each in enumerate(graph.node) if each == node)
+    taken_names = {name for each in graph.node for name in each.output}
+    taken_names |= {item.name for item in graph.initializer} | {item.name for item in graph.input}
+    own = [name for each in inner.node for name in each.output] + [item.name for item in inner.initializer]
+    _rename(inner, {name: f"{OnnxGraph.label(node)}/{name}" for name in own if name and name in taken_names})
+    # The branch's outputs get the names that the If node's had.
+    links = [
+        onnx.helper.make_node("Identity", [source.name], [target], name=f"{target}/{taken}")
+        for source, target in zip(inner.output, node.output, strict=True)
+        if target
+    ]
+    before, after = list(graph.node[:place]), list(graph.node[place + 1 :])
+    del graph.node[:]
+    graph.node.extend([*before, *inner.node, *links, *after])
+    graph.initializer.extend(inner.initializer)
+    return copy
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Rename tensors in a graph and in the graphs inside."""
+    for item in (*graph.initializer, *graph.output, *graph.value_info):
+        item.name = names.get(item.name, item.name)
+    for node in graph.node:
+        for part in (node.input, node.output):
+            for index, name in enumerate(part):
+                part[index] = names.get(name, name)
+        for inner in subgraphs(node):
+            _rename(inner, names)

@@ -1,0 +1,192 @@
+"""Steps that wait for beats while the bus is served, and steps of several streams with time between them."""
+
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_builds import make_case
+
+from rtlstm.gen.quantise import QuantizationSettings, QuantizedNetwork, quantise
+from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.host.packing import pack
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.toolchain import icarus
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import Parameters, Pipeline
+from rtlstm.spec.registers import Command, Register
+
+BEAT, WAIT, WRITE, READ = range(4)
+
+BENCH = """
+module bench;
+  reg clk = 0, rst = 1, x_valid = 0, bus_valid = 0, bus_write = 0;
+  reg {stream} x_stream = 0;
+  reg [{beat}-1:0] x_data;
+  reg [3:0] bus_address = 0;
+  reg [31:0] bus_data = 0;
+  reg [67:0] actions [0:{count}-1];
+  wire [7:0] y_data;
+  wire x_ready, y_valid, bus_ready, bus_read_valid;
+  integer k, cycle = 0, waited;
+  dut dut (.clk(clk), .rst(rst), .x_data(x_data), .x_stream(x_stream), .x_quiet(1'b0), .x_valid(x_valid),
+    .x_ready(x_ready), .y_data(y_data), .y_valid(y_valid), .y_ready(1'b1), .bus_address(bus_address),
+    .bus_write(bus_write), .bus_data(bus_data), .bus_valid(bus_valid), .bus_ready(bus_ready),
+    .bus_read_valid(bus_read_valid));
+  task tick; begin
+    #1; if (y_valid === 1) $display("y %0d %0d", cycle, $signed(y_data));
+    clk = 1; #1 clk = 0; cycle = cycle + 1;
+  end endtask
+  task patience; begin
+    tick; waited = waited + 1;
+    if (waited > 5000) begin $display("stuck"); $finish; end
+  end endtask
+  initial begin
+    $readmemh("actions.hex", actions);
+    tick; tick; rst = 0; tick;
+    for (k = 0; k < {count}; k = k + 1) begin
+      waited = 0;
+      case (actions[k][67:64])
+        0: begin
+          x_data = actions[k][31:0]; x_stream = actions[k][63:32]; x_valid = 1; #1;
+          while (!x_ready) patience;
+          $display("x %0d", cycle);
+          tick; x_valid = 0;
+        end
+        1: repeat (actions[k][31:0]) tick;
+        default: begin
+          bus_write = actions[k][67:64] == 2; bus_address = actions[k][35:32];
+          bus_data = actions[k][31:0]; bus_valid = 1; #1;
+          while (!bus_ready) patience;
+          tick; bus_valid = 0;
+          if (!bus_write) while (bus_read_valid !== 1) patience;
+        end
+      endcase
+    end
+    repeat (500) tick;
+    $finish;
+  end
+endmodule
+"""
+
+
+@dataclass
+class Core:
+    """A build and what is done to it."""
+
+    quantised: QuantizedNetwork
+    manifest: Manifest
+    actions: list[int] = field(default_factory=list)
+
+    def act(self, kind: int, low: int, high: int = 0) -> None:
+        self.actions.append(kind << 64 | high << 32 | low)
+
+    def write(self, register: Register, value: int) -> None:
+        self.act(WRITE, value, register)
+
+    def load(self) -> None:
+        for region, banks in pack(self.quantised, self.manifest).regions.items():
+            for bank, words in enumerate(banks):
+                self.write(Register.SELECT, region << 28 | bank)
+                self.write(Register.ROW, 0)
+                for word in words.reshape(-1).tolist():
+                    self.write(Register.DATA, word)
+
+    def beats(self, x: np.ndarray) -> list[int]:
+        width = self.manifest.parameters.beat_in
+        padded = np.zeros(-(-len(x) // width) * width, dtype=int)
+        padded[: len(x)] = x & 255
+        return [sum(int(v) << 8 * i for i, v in enumerate(part)) for part in padded.reshape(-1, width)]
+
+    def run(self, folder: Path) -> tuple[list[int], list[int], list[int]]:
+        """Return the cycles of the beats, those of the outputs, and the outputs."""
+        bits = max(1, (self.manifest.parameters.streams - 1).bit_length())
+        (folder / "actions.hex").write_text("\n".join(f"{action:017x}" for action in self.actions))
+        (folder / "dut.v").write_text(core_to_verilog(self.manifest))
+        beat = 8 * self.manifest.parameters.beat_in
+        text = BENCH.format(stream=f"[{bits - 1}:0]", beat=beat, count=len(self.actions))
+        (folder / "bench.v").write_text(text)
+        tool = icarus()
+        command = [str(tool.iverilog), "-g2005", "-o", "bench.vvp", "bench.v", "dut.v"]
+        subprocess.run(command, cwd=folder, check=True)
+        done = subprocess.run(
+            [str(tool.vvp), "bench.vvp"], cwd=folder, check=True, capture_output=True, text=True
+        )
+        assert "stuck" not in done.stdout
+        lines = [line.split() for line in done.stdout.splitlines() if line[:2] in ("x ", "y ")]
+        return (
+            [int(line[1]) for line in lines if line[0] == "x"],
+            [int(line[1]) for line in lines if line[0] == "y"],
+            [int(line[2]) for line in lines if line[0] == "y"],
+        )
+
+
+def core(dense: bool, inputs: int = 6, **sizes: object) -> Core:
+    rng = np.random.default_rng(8)
+    shapes = ((12, inputs), (12, 3), (12,))
+    arrays = (rng.normal(size=shape) for shape in shapes)
+    layers = [Lstm(**dict(zip(("w_ih", "w_hh", "bias"), arrays, strict=True)))]
+    if dense:
+        layers.append(Dense(weight=rng.normal(size=(2, 3)), bias=rng.normal(size=2)))
+    quantised = quantise(Network(layers=tuple(layers)), QuantizationSettings(weight_bits=8, data_bits=8))
+    parameters = Parameters(**{"lanes": 4, "macs": 2, **sizes})
+    return Core(quantised, Manifest.create("dut", quantised.shapes, parameters, quantised.numerics))
+
+
+@pytest.mark.parametrize("accept", [0, 1])
+@pytest.mark.parametrize("asks", ["reads", "resets"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_bus_in_the_middle_of_an_input(asks: str, dense: bool, accept: int, tmp_path: Path) -> None:
+    """After each beat of a step's input the core waits, is asked on the bus, and goes on."""
+    built = core(dense, pipeline=Pipeline(accept=accept))
+    x = make_case(3, built.quantised, built.manifest.parameters, 7).x
+    built.load()
+    wanted = []
+    state = None
+    for k, row in enumerate(x):
+        for at, beat in enumerate(built.beats(row)):
+            if at == k:
+                built.act(WAIT, 100)
+                if asks == "reads":
+                    built.write(Register.SELECT, 0)
+                    built.write(Register.ROW, 1)
+                    built.act(READ, 0, Register.DATA)
+                else:
+                    built.write(Register.COMMAND, Command.RESET)
+                    state = None
+            built.act(BEAT, beat)
+        result = Golden(built.quantised).run(row[None, None], state)
+        wanted += result.y.reshape(-1).tolist()
+        state = (result.h, result.c)
+        if k % 2:
+            built.act(WAIT, 300)
+    assert built.run(tmp_path)[2] == wanted
+
+
+@pytest.mark.parametrize("accept", [0, 1])
+@pytest.mark.parametrize("inputs", [2, 4])
+def test_streams_with_time_between_steps(inputs: int, accept: int, tmp_path: Path) -> None:
+    """Outputs are right, and every step takes the cycles of a cold or a warm one."""
+    sizes = {"streams": 3, "macs": inputs, "beat_in": inputs, "pipeline": Pipeline(accept=accept)}
+    built = core(False, inputs, **sizes)
+    streams = [1, 1, 1, 0, 2, 2, 0, 1, 2, 0, 0, 1]
+    x = make_case(3, built.quantised, built.manifest.parameters, len(streams)).x[: len(streams)]
+    built.load()
+    wanted, states, latencies = [], {}, []
+    cycles = built.manifest.cycles
+    for stream, row in zip(streams, x, strict=True):
+        built.act(WAIT, 200)
+        for beat in built.beats(row):
+            built.act(BEAT, beat, stream)
+        result = Golden(built.quantised).run(row[None, None], states.get(stream))
+        latencies.append(cycles.step_latency_cycles if stream in states else cycles.cold_latency_cycles)
+        states[stream] = (result.h, result.c)
+        wanted += result.y.reshape(-1).tolist()
+    offered, given, y = built.run(tmp_path)
+    assert y == wanted
+    outputs = built.quantised.outputs
+    assert [
+        end - begin for begin, end in zip(offered, given[outputs - 1 :: outputs], strict=True)
+    ] == latencies
