@@ -27,7 +27,14 @@ from rtlstm.gen.commands.generate_options import (
     WeightBitsOption,
     WeightMemoryOption,
 )
-from rtlstm.gen.commands.options import DebugOption, DenseOption, JsonOption, LstmOption, OutputTensorOption
+from rtlstm.gen.commands.options import (
+    BranchOption,
+    DebugOption,
+    DenseOption,
+    JsonOption,
+    LstmOption,
+    OutputTensorOption,
+)
 from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
@@ -63,6 +70,7 @@ def generate(
     lstm: LstmOption = None,
     output_tensor: OutputTensorOption = None,
     dense: DenseOption = None,
+    branch: BranchOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -105,7 +113,12 @@ def generate(
             tables=tables,
         )
         check_target(output)
-        options = ReadOptions(lstm=lstm, output=output_tensor, dense=tuple(dense) if dense else None)
+        options = ReadOptions(
+            lstm=lstm,
+            output=output_tensor,
+            dense=tuple(dense) if dense else None,
+            branches=tuple(branch or ()),
+        )
         read = read_model(model, options)
         calibration = None if calibrate is None else load_array(calibrate, "the calibration data")
         with session.progress() as progress:

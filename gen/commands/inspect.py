@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rtlstm.gen.commands.options import (
+    BranchOption,
     DebugOption,
     DenseOption,
     JsonOption,
@@ -26,6 +27,7 @@ def inspect(
     lstm: LstmOption = None,
     output_tensor: OutputTensorOption = None,
     dense: DenseOption = None,
+    branch: BranchOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -34,15 +36,21 @@ def inspect(
         from rtlstm.spec.errors import ConfigurationError
 
         if path.is_dir():
-            if lstm or output_tensor or dense:
+            if lstm or output_tensor or dense or branch:
                 raise ConfigurationError(
-                    "--lstm, --output-tensor and --dense are for models, but this is a folder: leave them out"
+                    "--lstm, --output-tensor, --dense and --branch are for models, but this is a folder: "
+                    "leave them out"
                 )
             _inspect_build(session, path)
             return
         from rtlstm.gen.frontends import ReadOptions
 
-        chosen = ReadOptions(lstm=lstm, output=output_tensor, dense=tuple(dense) if dense else None)
+        chosen = ReadOptions(
+            lstm=lstm,
+            output=output_tensor,
+            dense=tuple(dense) if dense else None,
+            branches=tuple(branch or ()),
+        )
         _inspect_model(session, path, chosen)
 
 

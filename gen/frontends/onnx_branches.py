@@ -1,6 +1,7 @@
 """Takes the chosen branches of an ONNX model's conditions into its main graph."""
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
@@ -15,15 +16,16 @@ _BRANCHES = ("then", "else")
 def take_branches(model: Any, choices: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
     """Replace If nodes by one of their branches; return the model and notes on what was taken.
 
-    ``choices`` are ``NODE:then`` or ``NODE:else``; conditions that the model's constants decide need
-    none. Nodes inside a branch are named as they are, once it is taken. Other If nodes stay.
+    ``choices`` are ``NODE:then`` or ``NODE:else``, of which the first that fits counts; in NODE, ``*``
+    stands for any text. Conditions that the model's constants decide need none. Nodes inside a branch
+    are named as they are, once it is taken. Other If nodes stay.
 
     Raises
     ------
     ModelError
         If a choice is not of that form, contradicts a constant, or names no If node.
     """
-    wanted = dict(_parse(choice) for choice in choices)
+    wanted = [_parse(choice) for choice in choices]
     notes: list[str] = []
     used: set[str] = set()
     while True:
@@ -36,10 +38,10 @@ def take_branches(model: Any, choices: Sequence[str]) -> tuple[Any, tuple[str, .
             break
         node, taken = found
         label = graph.label(node)
-        used.add(label)
+        used |= {name for name, _ in wanted if fnmatchcase(label, name)}
         notes.append(f"{graph.where(node)}: the {taken} branch was taken")
         model = _inlined(model, node, taken)
-    unknown = wanted.keys() - used
+    unknown = {name for name, _ in wanted} - used
     if unknown:
         there = listed(graph.label(node) for node in graph.nodes if node.op_type == "If") or "none"
         raise ModelError(
@@ -56,18 +58,19 @@ def _parse(choice: str) -> tuple[str, str]:
     return name, branch
 
 
-def _decide(graph: OnnxGraph, node: Any, wanted: Mapping[str, str]) -> str | None:
+def _decide(graph: OnnxGraph, node: Any, wanted: Sequence[tuple[str, str]]) -> str | None:
     """The branch of a node to take, or None to leave it."""
     if node.op_type != "If":
         return None
     label = graph.label(node)
+    choice = next(((name, branch) for name, branch in wanted if fnmatchcase(label, name)), None)
     constant = graph.constant(node.input[0])
     if constant is None:
-        return wanted.get(label)
+        return None if choice is None else choice[1]
     taken = _BRANCHES[0 if bool(constant) else 1]
-    if wanted.get(label, taken) != taken:
+    if choice is not None and choice[0] == label and choice[1] != taken:
         raise ModelError(
-            f"branch {label}:{wanted[label]} cannot be taken: the model's constants decide for {taken}"
+            f"branch {label}:{choice[1]} cannot be taken: the model's constants decide for {taken}"
         )
     return taken
 

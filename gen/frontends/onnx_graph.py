@@ -63,11 +63,13 @@ def subgraphs(node: Any) -> Iterator[Any]:
 
 
 def _captured(node: Any) -> Iterator[str]:
+    """Tensors of the graph around a node that the graphs inside it read."""
     for graph in subgraphs(node):
-        for inner in graph.node:
-            yield from inner.input
-            yield from _captured(inner)
-        yield from (output.name for output in graph.output)
+        own = {item.name for item in graph.initializer} | {item.name for item in graph.input}
+        own |= {name for inner in graph.node for name in inner.output}
+        read = [name for inner in graph.node for name in (*inner.input, *_captured(inner))]
+        read += [output.name for output in graph.output]
+        yield from (name for name in read if name not in own)
 
 
 class OnnxGraph:

@@ -57,7 +57,7 @@ def test_what_is_given_is_kept():
 def test_large_memory_where_block_ram_is_too_small():
     rows = np.zeros((4 * 64, 64))
     wide = Network(layers=(Lstm(w_ih=rows, w_hh=rows, bias=rows[:, 0]),))
-    quantised = quantise(wide, QuantizationSettings(weight_bits=4, data_bits=8))
+    quantised = quantise(wide, FOUR)
     shapes, chosen = quantised.shapes, find_device("up5k")
     parameters, found = fit_device("wide", shapes, quantised.numerics, FitRequest(chosen=chosen))
     assert parameters.weight_memory == "large" and 0 < found.estimate.large_rams <= 4

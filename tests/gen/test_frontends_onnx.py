@@ -484,7 +484,8 @@ def test_lstm_inside_if_is_named(path):
     out = helper.make_tensor_value_info("y_in", TensorProto.FLOAT, None)
     branch = helper.make_graph(nodes, "b", [], [out], weights)
     choice = helper.make_node("If", ["cond"], ["out"], name="choice", then_branch=branch, else_branch=branch)
-    save(path, [choice], [const("cond", np.array(True))])
+    cond = helper.make_tensor_value_info("cond", TensorProto.BOOL, [])
+    save(path, [choice], [], inputs=(cond,))
     with pytest.raises(ModelError, match=r"no LSTM node in it \(2 LSTM nodes inside If node 'choice'"):
         read_model(path)
 

@@ -1,0 +1,38 @@
+"""silero's files are one network however they are encoded; downloads them, so it is a slow test."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fetch import MODEL, Asset, ensure_asset
+
+from rtlstm.gen.frontends import ReadOptions, read_model
+
+FIRST = "If_0_then_branch__Inline_0__"
+ENCODINGS = {
+    "silero_vad.onnx": (
+        "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
+        ReadOptions(branches=("If_0:then", "*:else"), output=f"{FIRST}/If_output_0"),
+    ),
+    "silero_vad_16k_op15.onnx": (
+        "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
+        ReadOptions(branches=("*:else",), output="/model/If_output_0"),
+    ),
+    "silero_vad_openvino_16k.onnx": (
+        "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87",
+        ReadOptions(output=f"F0::{FIRST}/If_output_0"),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_encodings_are_the_same_network(name: str, tmp_path: Path) -> None:
+    sha256, options = ENCODINGS[name]
+    asset = Asset(name, f"silero_vad/data/{name}", sha256, "--only-binary")
+    found = read_model(ensure_asset(asset, tmp_path), options).network
+    wanted = read_model(ensure_asset(MODEL, tmp_path)).network
+    assert len(found.layers) == len(wanted.layers) == 2
+    for ours, theirs in zip(found.layers, wanted.layers, strict=True):
+        for field in type(theirs).model_fields.keys() - {"name"}:
+            np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field))
