@@ -34,6 +34,8 @@ class MemoryPart:
     granules: int = 1
     distributed: bool = False
     """Asked to be no block RAM, where the family has another kind."""
+    forced: bool = False
+    """Asked to be block RAM, where the family can be told."""
     at_once: bool = False
     """Read without a clock: never a block RAM."""
     registered: bool = False
@@ -88,49 +90,42 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
     late = parameters.pipeline.operand >= 3
 
     def part(
-        name: str,
-        region: Region,
-        count: int,
-        granules: int = 1,
-        *,
-        registered: bool = True,
-        quick: bool = False,
+        name: str, region: Region, count: int, granules: int = 1, *, registered: bool = True
     ) -> MemoryPart:
         layout = regions[region]
-        depth = max(2, layout.rows)
-        return MemoryPart(
-            name, count, layout.width, depth, granules, quick and depth <= 256, registered=registered
-        )
+        return MemoryPart(name, count, layout.width, max(2, layout.rows), granules, registered=registered)
 
     weights = part("weights", Region.WEIGHTS, parameters.lanes)
     yield replace(weights, large=parameters.weight_memory == "large")
-    yield part("vectors", Region.VECTORS, 1, macs // units, registered=late, quick=not late)
+    yield _clocked(part("vectors", Region.VECTORS, 1, macs // units, registered=late))
     buffered = max(2, 2 * manifest.program.input_words)
-    yield MemoryPart(
-        "input buffer",
-        1,
-        macs * numerics.data_bits,
-        buffered,
-        macs // parameters.beat_in,
-        not late and buffered <= 256,
-        registered=late,
-    )
+    beats = macs // parameters.beat_in
+    buffer = MemoryPart("input buffer", 1, macs * numerics.data_bits, buffered, beats, registered=late)
+    yield _clocked(buffer)
     collected = parameters.collect > 0
     yield part("row shifts", Region.SHIFTS, units, registered=collected)
     yield part("partial sums", Region.PARTIALS, units, registered=collected)
     yield part("cell states", Region.CELLS, units)
     registered = parameters.pipeline.table == 2
-    yield part("sigmoid tables", Region.SIGMOID, 3 * units, registered=registered, quick=not registered)
-    yield part("tanh table", Region.TANH, units, registered=registered, quick=not registered)
-    yield part("cell tanh table", Region.CELL_TANH, units, registered=registered, quick=not registered)
+    yield _clocked(part("sigmoid tables", Region.SIGMOID, 3 * units, registered=registered))
+    yield _clocked(part("tanh table", Region.TANH, units, registered=registered))
+    yield _clocked(part("cell tanh table", Region.CELL_TANH, units, registered=registered))
     beat = parameters.beat_out * numerics.data_bits + max(1, ceil_log2(parameters.streams)) + 1
     beats = -(-manifest.program.outputs // parameters.beat_out)
     yield MemoryPart("output queue", 1, beat, max(2, 2 * beats), at_once=True)
 
 
+def _clocked(part: MemoryPart) -> MemoryPart:
+    """The style that :func:`rtlstm.hdl.pipeline.clocked` asks for."""
+    if part.registered:
+        return replace(part, forced=part.depth > 16)
+    return replace(part, distributed=part.depth <= 256)
+
+
 def map_memory(part: MemoryPart, family: str) -> Mapped:
     """Return what one memory becomes on ECP5 or iCE40."""
-    if family == "ecp5" and not part.distributed and not part.at_once and part.depth > _AUTO_WORDS:
+    free = not part.distributed and not part.at_once
+    if family == "ecp5" and (part.forced or (free and part.depth > _AUTO_WORDS)):
         return _ecp5_block(part)
     if part.large and family == "ice40":
         # 16 K words of 16 bits; a bank's number is kept for the multiplexer behind them.

@@ -84,7 +84,7 @@ class GateUnit(wiring.Component):
         pipeline = self._manifest.parameters.pipeline
         result, self._cell_stages = pipeline.result, pipeline.cell
         last = 2 * self._stages + self._cell_stages + 1 + result
-        items = DelayLine(m, item_layout(self._manifest), self.item, "item", last)
+        items = DelayLine(m, item_layout(self._manifest), self.item, "item", last - 1)
         negative = self.negative
         gates = self._gates(m)
         old = self._read_cell(m, items)
@@ -94,8 +94,9 @@ class GateUnit(wiring.Component):
         hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), result - self._compared)
         dense = self._dense(m, gates, items.at(self._stages), items.at(self._stages + self._compared))
         dense = delay(m, dense, result - self._compared)
-        self._select(m, (items.at(self._stages + 1 + result), dense), (items.at(last), hidden))
-        self._announce(m, items.at(self._stages + result), items.at(last - 1))
+        soon_dense, soon_hidden = items.at(self._stages + result), items.at(last - 1)
+        self._announce(m, soon_dense, soon_hidden)
+        self._select(m, soon_dense.valid & soon_dense.dense, dense, hidden)
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
@@ -237,21 +238,16 @@ class GateUnit(wiring.Component):
         m.d.sync += result.eq(Mux(compared.sigmoid | compared.tanh, squashed, plain))
         return result
 
-    def _select(self, m: Module, dense: tuple[View, Value], hidden: tuple[View, Value]) -> None:
-        for (item, value), wanted in ((dense, dense[0].dense), (hidden, hidden[0].lstm)):
-            with m.If(item.valid & wanted):
-                m.d.comb += self.value.eq(value)
-                self._address(m, self.result, item)
-
     def _announce(self, m: Module, dense: View, hidden: View) -> None:
+        """Say where the next cycle's result goes: both kinds of items never end in the same cycle."""
         for item, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
             with m.If(item.valid & wanted):
-                self._address(m, self.soon, item)
+                m.d.comb += [self.soon[name].eq(item[name]) for name in result_layout(self._manifest).members]
 
-    @staticmethod
-    def _address(m: Module, result: View, item: View) -> None:
-        fields = ("valid", "last", "mask", "emit", "store", "stream", "row", "slot")
-        m.d.comb += [result[field].eq(item[field]) for field in fields]
+    def _select(self, m: Module, from_dense: Value, dense: Value, hidden: Value) -> None:
+        """Give the result and its place, which was announced a cycle before."""
+        place = DelayLine(m, result_layout(self._manifest), self.soon, "result", 1).at(1)
+        m.d.comb += [self.result.eq(place), self.value.eq(Mux(delay(m, from_dense, 1), dense, hidden))]
 
 
 def _sum_bits(manifest: Manifest) -> int:
