@@ -15,6 +15,7 @@ __all__ = [
     "Blocks",
     "Mapped",
     "MemoryPart",
+    "Multipliers",
     "count_blocks",
     "hard_blocks",
     "map_memory",

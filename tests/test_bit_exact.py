@@ -19,7 +19,8 @@ from rtlstm.spec.registers import Command, Region, Register
 from rtlstm.spec.schedule import offer_cycles
 
 ALL = range(1, 65)
-ICARUS = range(1, 17)
+# Without two cases of large arrays, which take Icarus minutes: the slow sweep has them.
+ICARUS = tuple(seed for seed in range(1, 17) if seed not in (5, 6))
 VERILATOR = range(1, 5)
 COCOTB = (101, 102)
 SMALL = (1, 2, 3, 5, 7, 11, 13)

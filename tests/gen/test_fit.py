@@ -63,7 +63,7 @@ def test_large_memory_where_block_ram_is_too_small():
     assert parameters.weight_memory == "large" and 0 < found.estimate.large_rams <= 4
     with pytest.raises(ConfigurationError, match="block RAMs"):
         fit_device("wide", shapes, quantised.numerics, FitRequest(chosen=chosen, weight_memory="block"))
-    _, parameters, _ = fit("up5k")
+    _, parameters, _ = fit("up5k", FOUR)
     assert parameters.weight_memory == "block"
 
 
