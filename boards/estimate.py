@@ -138,16 +138,16 @@ CLOCKS: Mapping[str, ClockModel] = {
     "ecp5": ClockModel(
         base_mhz={"6": 162, "7": 181, "8": 200}, filled=0.2, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2
     ),
-    "up5k": ClockModel(base_mhz={"": 33.5}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
+    "up5k": ClockModel(base_mhz={"": 52}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
     "hx8k": ClockModel(base_mhz={"": 86}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
 }
 """By family or, where one family has devices of different speed, by device.
 
 Clocks in MHz that the bases stand for. ECP5: stac_a, 40 x 4, 8 bits, on the 85F 194 (grade 8, aiming at
 230, median of three seeds); the other grades in proportion to what an earlier state of the hardware
-reached in grades 6 and 8. up5k: traffic20, 4 x 1, 6 bits,
-27.2 with 81 % of the cells taken. hx8k: the same, 73.2 with 65 %. The losses are assumptions: of 64 and
-128 multipliers by themselves, 208 to 223 and 190 MHz had been measured.
+reached in grades 6 and 8. With 4 gate units and 156 multipliers an LFE5U-85F reached 130, far from the
+estimate. up5k: traffic20 and toptag, 4 x 1, 8 bits, 40.6 and 40.0 with 91 % of the cells taken. hx8k: an
+earlier state, traffic20, 4 x 1, 6 bits, 73.2 with 65 %. The losses are assumptions.
 """
 
 
