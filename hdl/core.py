@@ -200,7 +200,7 @@ class Core(wiring.Component):
                 unit.lanes.eq(drain.lanes),
                 unit.shift_row.eq(drain.shift_row),
                 unit.addend_row.eq(drain.addend_row),
-                unit.item.eq(drain.item),
+                unit.soon.eq(drain.soon),
                 gates.item.eq(drain.item),
                 gates.cell_row.eq(drain.cell_row),
                 gates.negative.eq(unit.negative),

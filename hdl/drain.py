@@ -35,8 +35,8 @@ class Drain(wiring.Component):
         each four, whose total is a dense layer's.
     shift_row, addend_row : Out
         Rows of the shift and partial-sum memories.
-    item : Out
-        What comes out of the rounding.
+    item, soon : Out
+        What comes out of the rounding, and what will in the next cycle.
     cell_row : Out
         Row of the cell memory, in time for the item's gates.
     window, window_row : In
@@ -54,6 +54,7 @@ class Drain(wiring.Component):
                 "shift_row": Out(row_bits(manifest.regions[Region.SHIFTS].rows)),
                 "addend_row": Out(row_bits(manifest.regions[Region.PARTIALS].rows)),
                 "item": Out(item_layout(manifest)),
+                "soon": Out(item_layout(manifest)),
                 "cell_row": Out(item_layout(manifest)["cell_row"].shape),
                 "window": In(1),
                 "window_row": In(32),
@@ -76,6 +77,7 @@ class Drain(wiring.Component):
         m.d.comb += [
             self.cell_row.eq(items.at(early).cell_row),
             self.item.eq(items.at(depth)),
+            self.soon.eq(items.at(depth - 1)),
         ]
         return m
 

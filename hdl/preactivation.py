@@ -37,8 +37,8 @@ class Preactivation(wiring.Component):
         layer's.
     shift_row, addend_row : In
         The item's rows, one cycle before ``blocks``.
-    item : In
-        The item when its pre-activations come out.
+    soon : In
+        The item, a cycle before its pre-activations come out.
     negative : Out(4)
         Signs of the pre-activations, gates i, f, g, o.
     magnitudes : Out(4 * (preactivation.bits - 1))
@@ -60,7 +60,7 @@ class Preactivation(wiring.Component):
                 "lanes": In(GATES * parameters.blocks),
                 "shift_row": In(range(max(2, shifts.rows))),
                 "addend_row": In(range(max(2, partials.rows))),
-                "item": In(item_layout(manifest)),
+                "soon": In(item_layout(manifest)),
                 "negative": Out(GATES),
                 "magnitudes": Out(GATES * (numerics.preactivation.bits - 1)),
                 "window_row": In(32),
@@ -171,10 +171,16 @@ class Preactivation(wiring.Component):
     def _park(self, m: Module, sums: list[Value]) -> None:
         write = self._partial_write
         parked = Signal(len(self.partials), reset_less=True)
-        parks = self.item.valid & self.item.park
-        m.d.sync += parked.eq(Cat(sums))
+        parks, row = Signal(), Signal.like(write.addr, reset_less=True)
+        will_park = self.soon.valid & self.soon.park
+        # The window's row stands longer than the cycle by which this is late.
+        m.d.sync += [
+            parked.eq(Cat(sums)),
+            parks.eq(will_park),
+            row.eq(Mux(will_park, self.soon.park_row, self.window_row)),
+        ]
         m.d.comb += [
             write.en.eq(parks | self.write_partials),
-            write.addr.eq(Mux(parks, self.item.park_row, self.window_row)),
+            write.addr.eq(row),
             write.data.eq(Mux(parks, parked, self.write_data)),
         ]
