@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import MultiplierKind, ceil_log2
+from rtlstm.spec.parameters import MultiplierKind, ceil_log2, clocked_style
 from rtlstm.spec.registers import Region
 
 __all__ = [
@@ -117,10 +117,9 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
 
 
 def _clocked(part: MemoryPart) -> MemoryPart:
-    """The style that :func:`rtlstm.hdl.pipeline.clocked` asks for."""
-    if part.registered:
-        return replace(part, forced=part.depth > 16)
-    return replace(part, distributed=part.depth <= 256)
+    """Ask for what :func:`rtlstm.hdl.pipeline.clocked` does."""
+    style = clocked_style(part.depth, 2 if part.registered else 1)
+    return replace(part, forced=style == "block", distributed=style == "distributed")
 
 
 def map_memory(part: MemoryPart, family: str) -> Mapped:

@@ -7,8 +7,9 @@ from amaranth.hdl import Cat, ClockSignal, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.pipeline import MemoryStyle, delay, multiply, multiply_pair, storage
+from rtlstm.hdl.pipeline import delay, multiply, multiply_pair, storage
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import MemoryStyle
 
 __all__ = ["Lane", "lane_instance", "lane_module", "lanes_per_module"]
 

@@ -7,14 +7,12 @@ contract; nothing else in ``hdl`` knows of them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value, signed
 
-from rtlstm.spec.parameters import MultiplierKind, ceil_log2
+from rtlstm.spec.parameters import MemoryStyle, MultiplierKind, ceil_log2, clocked_style
 
 __all__ = [
-    "MemoryStyle",
     "ReadPort",
     "WritePort",
     "clocked",
@@ -24,8 +22,6 @@ __all__ = [
     "multiply_pair",
     "storage",
 ]
-
-MemoryStyle = Literal["auto", "block", "distributed", "huge"]
 
 
 def delay(m: Module, value: Value, cycles: int) -> Value:
@@ -186,12 +182,7 @@ def clocked(
 ) -> tuple[ReadPort, WritePort]:
     """Add a memory whose word comes ``stages`` (1 or 2) cycles after its address.
 
-    With 2 it is a block RAM with its output register, unless it is tiny. With 1 it is none, because
-    that is slow to answer without the register, unless it is deep.
+    :func:`rtlstm.spec.parameters.clocked_style` says what it is made of.
     """
-    style: MemoryStyle = "auto"
-    if stages == 1 and depth <= 256:
-        style = "distributed"
-    elif stages == 2 and depth > 16:
-        style = "block"
+    style = clocked_style(depth, stages)
     return storage(m, name, width, depth, granularity, output_register=stages == 2, style=style)

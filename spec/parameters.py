@@ -10,12 +10,14 @@ from rtlstm.spec.record import Record
 __all__ = [
     "FAMILIES",
     "Family",
+    "MemoryStyle",
     "MultiplierKind",
     "Parameters",
     "Pipeline",
     "TableKind",
     "WeightMemory",
     "ceil_log2",
+    "clocked_style",
     "family_pipeline",
     "lanes_share_multipliers",
 ]
@@ -25,12 +27,25 @@ Family = Literal["generic", "ecp5", "ice40", "nexus", "gowin", "xilinx", "intel"
 
 TableKind = Literal["interpolated", "direct"]
 """A line for each segment of the input, or an entry for each input: quicker, larger, coarser."""
+MemoryStyle = Literal["auto", "block", "distributed", "huge"]
+"""What ``rtlstm_memory`` is asked to be; see ``docs/primitives.md``."""
 WeightMemory = Literal["block", "large"]
 """Block RAM, or the family's largest memory: iCE40's single port RAM, Nexus' large RAM, UltraRAM."""
 _LARGE_MEMORIES = ("generic", "ice40", "nexus", "xilinx")
 """Families with one, or that are whatever the tools make of them."""
 MultiplierKind = Literal["dsp", "lut"]
 """A hard multiplier, or one of look-up tables."""
+
+
+def clocked_style(depth: int, stages: int) -> MemoryStyle:
+    """What a memory is made of whose word comes ``stages`` (1 or 2) cycles after its address.
+
+    With 2 it is a block RAM with its output register, unless it is tiny. With 1 it is none, because
+    that is slow to answer without the register, unless it is deep.
+    """
+    if stages == 1 and depth <= 256:
+        return "distributed"
+    return "block" if stages == 2 and depth > 16 else "auto"
 
 
 def lanes_share_multipliers(family: str, weight_bits: int, data_bits: int) -> bool:

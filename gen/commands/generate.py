@@ -34,6 +34,7 @@ from rtlstm.gen.commands.options import (
     JsonOption,
     LstmOption,
     OutputTensorOption,
+    read_options,
 )
 from rtlstm.gen.console import Session
 
@@ -79,7 +80,7 @@ def generate(
         from rtlstm.gen.build import generate_build
         from rtlstm.gen.data import load_array
         from rtlstm.gen.folder import check_target
-        from rtlstm.gen.frontends import ReadOptions, read_model
+        from rtlstm.gen.frontends import read_model
         from rtlstm.gen.quantise import QuantizationSettings
 
         sizes: dict[str, object] = {
@@ -113,13 +114,7 @@ def generate(
             tables=tables,
         )
         check_target(output)
-        options = ReadOptions(
-            lstm=lstm,
-            output=output_tensor,
-            dense=tuple(dense) if dense else None,
-            branches=tuple(branch or ()),
-        )
-        read = read_model(model, options)
+        read = read_model(model, read_options(lstm, output_tensor, dense, branch))
         calibration = None if calibrate is None else load_array(calibrate, "the calibration data")
         with session.progress() as progress:
             generate_build(

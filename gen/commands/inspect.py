@@ -12,6 +12,7 @@ from rtlstm.gen.commands.options import (
     JsonOption,
     LstmOption,
     OutputTensorOption,
+    read_options,
 )
 from rtlstm.gen.console import Session
 
@@ -43,15 +44,7 @@ def inspect(
                 )
             _inspect_build(session, path)
             return
-        from rtlstm.gen.frontends import ReadOptions
-
-        chosen = ReadOptions(
-            lstm=lstm,
-            output=output_tensor,
-            dense=tuple(dense) if dense else None,
-            branches=tuple(branch or ()),
-        )
-        _inspect_model(session, path, chosen)
+        _inspect_model(session, path, read_options(lstm, output_tensor, dense, branch))
 
 
 def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None:

@@ -1,9 +1,12 @@
 """Options that several commands take."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rtlstm.gen.frontends import ReadOptions
 
 __all__ = [
     "BranchOption",
@@ -14,6 +17,7 @@ __all__ = [
     "LengthsOption",
     "LstmOption",
     "OutputTensorOption",
+    "read_options",
 ]
 
 _MODEL = "Model"
@@ -59,3 +63,13 @@ LengthsOption = Annotated[
     str | None,
     typer.Option(help="Valid steps of each sequence: numbers with commas, or an .npy file."),
 ]
+
+
+def read_options(
+    lstm: str | None, output: str | None, dense: list[str] | None, branch: list[str] | None
+) -> "ReadOptions":
+    """Return what the options about a model ask for; an option not given leaves its default."""
+    from rtlstm.gen.frontends import ReadOptions
+
+    dense_layers = tuple(dense) if dense else None
+    return ReadOptions(lstm=lstm, output=output, dense=dense_layers, branches=tuple(branch or ()))

@@ -13,8 +13,8 @@ __all__ = ["take_branches"]
 _BRANCHES = ("then", "else")
 
 
-def take_branches(model: Any, choices: Sequence[str]) -> tuple[Any, tuple[str, ...]]:
-    """Replace If nodes by one of their branches; return the model and notes on what was taken.
+def take_branches(model: Any, choices: Sequence[str]) -> tuple[OnnxGraph, tuple[str, ...]]:
+    """Replace If nodes of a model, in place; return its graph and notes on what was taken.
 
     ``choices`` are ``NODE:then`` or ``NODE:else``, of which the first that fits counts; in NODE, ``*``
     stands for any text. Conditions that the model's constants decide need none. Nodes inside a branch
@@ -28,19 +28,14 @@ def take_branches(model: Any, choices: Sequence[str]) -> tuple[Any, tuple[str, .
     wanted = [_parse(choice) for choice in choices]
     notes: list[str] = []
     used: set[str] = set()
-    while True:
-        graph = OnnxGraph(model)
-        found = next(
-            ((node, taken) for node in graph.nodes if (taken := _decide(graph, node, wanted)) is not None),
-            None,
-        )
-        if found is None:
-            break
-        node, taken = found
-        label = graph.label(node)
-        used |= {name for name, _ in wanted if fnmatchcase(label, name)}
+    graph = OnnxGraph(model)
+    while found := _first(graph, wanted):
+        place, taken = found
+        node = graph.nodes[place]
+        used |= {name for name, _ in wanted if fnmatchcase(graph.label(node), name)}
         notes.append(f"{graph.where(node)}: the {taken} branch was taken")
-        model = _inlined(model, node, taken)
+        _inline(model.graph, place, taken)
+        graph = OnnxGraph(model)
     unknown = {name for name, _ in wanted} - used
     if unknown:
         there = listed(graph.label(node) for node in graph.nodes if node.op_type == "If") or "none"
@@ -48,7 +43,7 @@ def take_branches(model: Any, choices: Sequence[str]) -> tuple[Any, tuple[str, .
             f"branch must name an If node, but there is no {listed(map(repr, sorted(unknown)))} (any more); "
             f"there are: {there}"
         )
-    return model, tuple(notes)
+    return graph, tuple(notes)
 
 
 def _parse(choice: str) -> tuple[str, str]:
@@ -56,6 +51,15 @@ def _parse(choice: str) -> tuple[str, str]:
     if not name or branch not in _BRANCHES:
         raise ModelError(f"branch must be NODE:then or NODE:else, not {choice!r}")
     return name, branch
+
+
+def _first(graph: OnnxGraph, wanted: Sequence[tuple[str, str]]) -> tuple[int, str] | None:
+    """The index of the first If node of which a branch is to be taken, and that branch."""
+    for index, node in enumerate(graph.nodes):
+        taken = _decide(graph, node, wanted)
+        if taken is not None:
+            return index, taken
+    return None
 
 
 def _decide(graph: OnnxGraph, node: Any, wanted: Sequence[tuple[str, str]]) -> str | None:
@@ -75,31 +79,25 @@ def _decide(graph: OnnxGraph, node: Any, wanted: Sequence[tuple[str, str]]) -> s
     return taken
 
 
-def _inlined(model: Any, node: Any, taken: str) -> Any:
-    """A copy of the model with a branch's nodes in place of its If node."""
+def _inline(graph: Any, place: int, taken: str) -> None:
+    """Put a branch's nodes in the place of their If node."""
     onnx = import_extra("onnx", "onnx")
-    branch = next(item.g for item in node.attribute if item.name == f"{taken}_branch")
-    inner = type(branch)()
-    inner.CopyFrom(branch)
-    copy = type(model)()
-    copy.CopyFrom(model)
-    graph = copy.graph
-    place = next(index for index, each in enumerate(graph.node) if each == node)
-    taken_names = {name for each in graph.node for name in each.output}
-    taken_names |= {item.name for item in graph.initializer} | {item.name for item in graph.input}
+    node = graph.node[place]
+    inner = next(item.g for item in node.attribute if item.name == f"{taken}_branch")
+    there = {name for each in graph.node for name in each.output}
+    there |= {item.name for item in graph.initializer} | {item.name for item in graph.input}
     own = [name for each in inner.node for name in each.output] + [item.name for item in inner.initializer]
-    _rename(inner, {name: f"{OnnxGraph.label(node)}/{name}" for name in own if name and name in taken_names})
+    _rename(inner, {name: f"{OnnxGraph.label(node)}/{name}" for name in own if name and name in there})
     # The branch's outputs get the names that the If node's had.
     links = [
         onnx.helper.make_node("Identity", [source.name], [target], name=f"{target}/{taken}")
         for source, target in zip(inner.output, node.output, strict=True)
         if target
     ]
-    before, after = list(graph.node[:place]), list(graph.node[place + 1 :])
-    del graph.node[:]
-    graph.node.extend([*before, *inner.node, *links, *after])
     graph.initializer.extend(inner.initializer)
-    return copy
+    nodes = [*graph.node[:place], *inner.node, *links, *graph.node[place + 1 :]]
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:

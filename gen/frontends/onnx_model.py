@@ -32,10 +32,9 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
             "the option dense is for files of tensors without a graph; an ONNX model has its dense layers "
             "in the graph (end it with output)"
         )
-    model, notes = take_branches(load_onnx(path), options.branches)
+    graph, notes = take_branches(load_onnx(path), options.branches)
     for note in notes:
         report.note(note)
-    graph = OnnxGraph(model)
     report.model_inputs, report.model_outputs = tuple(graph.inputs), tuple(graph.outputs)
     return _Reader(graph, options, report).read()
 
