@@ -82,6 +82,7 @@ class ErrorCode(IntEnum):
     LENGTH = 2
     REGISTER = 3
     STREAM = 4
+    DEVICE = 5
 
 
 @dataclass(frozen=True)
