@@ -17,7 +17,7 @@ __all__ = ["StepCodec", "decode_values", "encode_values"]
 def encode_values(values: IntArray, size: int) -> NDArray[np.uint8]:
     """Give each integer its ``size`` bytes, little-endian: ``(K, n)`` to ``(K, n * size)``."""
     parts = values[..., None] >> (8 * np.arange(size))
-    return (parts & 0xFF).astype(np.uint8).reshape(len(values), -1)
+    return (parts & 0xFF).astype(np.uint8).reshape(len(values), values.shape[1] * size)
 
 
 def decode_values(data: bytes, size: int) -> IntArray:
