@@ -27,7 +27,12 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
-__all__ = ["Efficiency", "Soak", "measure_efficiency", "soak"]
+__all__ = ["LEAST_SHARE", "LEAST_USE", "Efficiency", "Soak", "measure_efficiency", "soak"]
+
+LEAST_SHARE = 0.85
+"""Payload in all bytes, with payloads of 256 bytes."""
+LEAST_USE = 0.90
+"""Steps per second, against those of a line without gaps."""
 
 _BAUD = 3_000_000
 _STREAMS = 64
@@ -57,6 +62,11 @@ class Efficiency(Record):
     """What the line adds each way."""
     host_us_per_step: float
     """Wall clock time per step, of host and simulated device together."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the link is as good as it is to be."""
+        return self.line_use >= LEAST_USE and (self.payload_bytes < 256 or self.payload_share >= LEAST_SHARE)
 
 
 class Soak(Record):
@@ -117,7 +127,8 @@ def measure_efficiency(quick: bool = False) -> Iterator[Efficiency]:
     """Measure steps of 256 bytes and of fewer, on a line and through a USB adapter."""
     for name, inputs, bits in (("256 inputs of 8 bits", 256, 8), ("6 inputs of 16 bits", 6, 16)):
         for latency in (0.0, _USB_SECONDS):
-            yield _measure(name, inputs, bits, latency, 256 if quick else 4096)
+            payload = (24 if quick else 512) << 10
+            yield _measure(name, inputs, bits, latency, payload // (inputs * bits // 8))
 
 
 def _measure(name: str, inputs: int, bits: int, latency: float, steps: int) -> Efficiency:
