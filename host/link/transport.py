@@ -70,7 +70,9 @@ class LinkTransport:
     ) -> None:
         self._line = line
         self._closed = False
+        self._broken = False
         self._trouble: LineBroken | None = None
+        """What happened to the line since something came over it."""
         self._posted: deque[Request] = deque()
         self._engine = LinkEngine(line.now(), patience, seed)
         try:
@@ -206,16 +208,17 @@ class LinkTransport:
         """Send what there is to be sent; wait for so long for something to come."""
         engine, line = self._engine, self._line
         try:
-            if self._trouble:
+            if self._broken:
                 line.reopen()
-                self._trouble = None
+                self._broken = False
                 engine.reopened(line.now())
             if data := engine.transmit(line.now()):
                 line.write(data)
             if data := line.read(seconds):
                 engine.receive(data, line.now())
+                self._trouble = None
         except LineBroken as trouble:
-            self._trouble = trouble
+            self._broken, self._trouble = True, trouble
             line.pause(min(max(0.0, seconds), _REOPEN_SECONDS))
 
     def _settle(self) -> None:
