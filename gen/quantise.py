@@ -293,6 +293,7 @@ def quantise(
         If the formats asked for cannot be built.
     """
     settings = settings or QuantizationSettings()
+    _check_built(network)
     # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
     if calibration is None:
@@ -310,6 +311,22 @@ def quantise(
         return quantiser.build(ranges, reference.preactivation * 1.25, settings.cell_range)
     reach = _search_cell_range(network, settings, input_range, x, reference)
     return quantiser.build(ranges, reference.preactivation * 1.25, reach)
+
+
+def _check_built(network: Network) -> None:
+    """Refuse what the hardware cannot compute."""
+    ended = False
+    for layer in network.layers:
+        plain = layer.plain if isinstance(layer, Lstm) else isinstance(layer, Dense)
+        if isinstance(layer, Dense):
+            ended = True
+            plain = layer.activation in ("identity", "relu", "sigmoid", "tanh")
+        elif ended or not plain:
+            plain = False
+        if not plain:
+            raise ConfigurationError(
+                f"layer {layer.name!r} ({layer.kind}) has options that the hardware cannot compute yet"
+            )
 
 
 def _search_cell_range(
