@@ -136,7 +136,7 @@ class Cut(SimulatedLine):
     def _arrive(self, data):
         if self.left > 0:
             # The second byte of a frame is its type: none is zero.
-            self.left -= data[1] == FrameType.STEPS
+            self.left -= data[1:2] == bytes([FrameType.STEPS])
             if self.left or self.arrives:
                 super()._arrive(data)
 
