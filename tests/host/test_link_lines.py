@@ -19,7 +19,7 @@ from rtlstm.sim.link_server import LinkServer
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.registers import Register
 
-HURRY = Patience(opening=0.5, silence=0.5)
+HURRY = Patience(opening=10.0, silence=1.0)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_unplugged_in_mid_load(small, device, kind, tmp_path):
         line = TcpLine("127.0.0.1", server.port) if kind == "tcp" else SerialLine(server.path, 115200)
         transport = LinkTransport(line, small.manifest, HURRY)
         accelerator = Accelerator(transport, small.manifest, unplug)
-        with pytest.raises(DeviceError, match=r"nothing was heard of it for 0\.\d s .*check cable"):
+        with pytest.raises(DeviceError, match=r"nothing was heard of it for \d\.\d s .*check cable"):
             accelerator.load_weights(pack(small.network, small.manifest))
         accelerator.close()
     # Plugged in again, and opened again, it works.
@@ -112,7 +112,9 @@ def test_unplugged_in_mid_load(small, device, kind, tmp_path):
 def test_nobody_answers(small, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(DeviceError, match="nothing was heard"):
-            LinkTransport(TcpLine("127.0.0.1", silent.getsockname()[1]), small.manifest, HURRY)
+            LinkTransport(
+                TcpLine("127.0.0.1", silent.getsockname()[1]), small.manifest, Patience(opening=0.3)
+            )
         port = silent.getsockname()[1]
     with pytest.raises(DeviceError, match=f"board server must listen at 127.0.0.1:{port}, but it cannot"):
         TcpLine("127.0.0.1", port)
