@@ -31,6 +31,7 @@ __all__ = ["DEVICE_LIMITS", "DeviceEngine"]
 
 DEVICE_LIMITS = Limits(body=512, request_bytes=4096, response_bytes=4096, frames=32)
 _REGISTERS = 16
+"""As many as the core's bus has addresses."""
 
 
 @dataclass
