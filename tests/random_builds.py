@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host.packing import pack
+from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray
@@ -116,7 +117,7 @@ def _settings(rng: Generator) -> QuantizationSettings:
     )
 
 
-def _parameters(rng: Generator, tables: TableKind) -> Parameters:
+def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Parameters:
     macs = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 12, 16]))
     lanes = int(rng.choice([4, 8, 12, 16, 20, 32]))
     common = gcd(lanes // 4, macs)
@@ -158,7 +159,7 @@ def random_case(seed: int, sizes: tuple[int, ...] = SIZES, steps: int = 4) -> Ca
             break
         except ConfigurationError:
             continue
-    return make_case(seed, network, _parameters(rng, settings.tables), steps)
+    return make_case(seed, network, random_parameters(rng, settings.tables), steps)
 
 
 def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, steps: int) -> Case:
@@ -173,11 +174,11 @@ def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, step
         order.sort()
     low, high = network.numerics.input.lowest, network.numerics.input.maximum
     x = rng.integers(low, high, size=(len(order), network.inputs), endpoint=True)
-    units = [shape.outputs for shape in network.shapes if shape.kind == "lstm"]
-    limits = network.numerics.hidden.maximum, network.numerics.cell.maximum
+    layout = StateLayout(manifest)
+    sizes = (network.numerics.hidden, layout.sizes), (network.numerics.cell, layout.cell_sizes)
     h, c = (
-        [rng.integers(-limit, limit, size=(streams, unit), endpoint=True) for unit in units]
-        for limit in limits
+        [rng.integers(-form.maximum, form.maximum, size=(streams, unit), endpoint=True) for unit in units]
+        for form, units in sizes
     )
     stalls = float(rng.choice([0.1, 0.5, 0.8])), float(rng.choice([0.1, 0.5, 0.8]))
     quiet = rng.random(len(order)) < rng.choice([0.3, 0.7])
