@@ -62,21 +62,22 @@ def _matmul(step: Step) -> Value:
     weight = step.constant(1 - side, "the weight")
     if weight.ndim != 2:
         raise ModelError(f"{step.where}: the weight must have 2 axes, not {weight.ndim}")
-    value.axes.expect_features_at(-1 if side == 0 else -2, step.where)
     weight = weight.T if side == 0 else weight
+    value = step.along(value, -1 if side == 0 else -2, weight.shape[1])
     return _dense(step, value, weight, np.zeros(weight.shape[0]))
 
 
 def _gemm(step: Step) -> Value:
     value, attributes = step.only(), step.attributes()
     transposed = bool(attributes.get("transA", 0))
-    value.axes.expect_features_at(-2 if transposed else -1, step.where)
+    value.axes.expect(step.where)
     if len(value.axes.tags) != 2:
         raise ModelError(f"{step.where} must read a tensor with 2 axes, not {len(value.axes.tags)}")
     weight = step.constant(1, "the weight B")
     if weight.ndim != 2:
         raise ModelError(f"{step.where}: the weight B must have 2 axes, not {weight.ndim}")
     weight = (weight if attributes.get("transB", 0) else weight.T) * float(attributes.get("alpha", 1.0))
+    value = step.along(value, -2 if transposed else -1, weight.shape[1])
     axes = value.axes.transpose([1, 0], step.where) if transposed else value.axes
     result = _dense(step, Value(value.flow, axes), weight, np.zeros(weight.shape[0]))
     if step.has(2):
@@ -86,9 +87,8 @@ def _gemm(step: Step) -> Value:
 
 
 def _conv(step: Step) -> Value:
-    value, attributes = step.only(), step.attributes()
-    value.axes.expect_features_at(1, step.where)
-    weight = step.constant(1, "the weight W")
+    weight, attributes = step.constant(1, "the weight W"), step.attributes()
+    value = step.along(step.only(), 1, weight.shape[1])
     problems = []
     if weight.ndim < 3 or set(weight.shape[2:]) != {1}:
         problems.append(f"the kernel must have size 1, not {weight.shape[2:]}")
@@ -121,9 +121,9 @@ def _batch_norm(step: Step) -> Value:
     value, attributes = step.only(), step.attributes()
     if attributes.get("training_mode", 0):
         raise ModelError(f"{step.where}: attribute training_mode must be 0; export the model for inference")
-    value.axes.expect_features_at(1, step.where)
     names = ("scale", "B", "mean", "var")
     scale, shift, mean, variance = (step.constant(place, name) for place, name in enumerate(names, 1))
+    value = step.along(value, 1, scale.size)
     for name, array in zip(names, (scale, shift, mean, variance), strict=True):
         if array.shape != (value.axes.features,):
             raise ModelError(
