@@ -2,7 +2,8 @@
 
 A dense layer or a second LSTM reads the right numbers only if its features and steps are where
 it expects them. Each axis has a letter: T steps, N sequences, F features, D a direction or layer
-axis of size 1, L several layers (of a final state), 1 any other axis of size 1, M merged rows.
+axis of size 1, L several layers (of a final state), 1 any other axis of size 1, M merged rows, and
+? an axis of the model's input, before a layer has shown what it is.
 When an operator mixes features with anything else the axes are lost: what follows may be
 elementwise, but not a layer.
 """
@@ -34,6 +35,34 @@ class Axes:
         if not -rank <= axis < rank:
             raise ModelError(f"{where} names axis {axis} of a tensor with {rank} axes; the model is damaged")
         return axis % rank
+
+    @classmethod
+    def unknown(cls, rank: int) -> "Axes":
+        """Axes of a model's input."""
+        return cls(("?",) * rank, 0)
+
+    def settle(self, tags: tuple[str, ...], features: int, where: str) -> "Axes":
+        """The same with these tags, which those not known yet take over."""
+        self.expect(where)
+        fits = len(tags) == len(self.tags) and all(
+            mine in ("?", wanted) for mine, wanted in zip(self.tags, tags, strict=True)
+        )
+        if not fits:
+            raise ModelError(
+                f"{where} must read axes ({', '.join(tags)}) for steps, sequences and features, but "
+                f"its input has ({', '.join(self.tags)})"
+            )
+        return replace(self, tags=tags, features=features)
+
+    def settle_features(self, axis: int, where: str) -> "Axes":
+        """The same with the features on ``axis``, if that was not known; refused if they lie elsewhere."""
+        self.expect(where)
+        rank = len(self.tags)
+        if "F" not in self.tags and -rank <= axis < rank and self.tags[axis] == "?":
+            at = axis % rank
+            return replace(self, tags=(*self.tags[:at], "F", *self.tags[at + 1 :]))
+        self.expect_features_at(axis, where)
+        return self
 
     def expect(self, where: str) -> None:
         """Refuse a layer behind lost axes."""
@@ -151,4 +180,5 @@ _MEANING = {
     "L": "the layers",
     "1": "an axis of size 1",
     "M": "merged rows",
+    "?": "an axis of the input",
 }
