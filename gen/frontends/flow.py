@@ -20,7 +20,7 @@ from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network,
 __all__ = ["Flow"]
 
 Floats = NDArray[np.float64]
-_ONE, _ZERO = np.float64(1.0).reshape(()), np.float64(0.0).reshape(())
+_ONE, _ZERO = np.array(1.0), np.array(0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,10 @@ class Flow:
         if self.outputs is None:
             return replace(self, width=outputs)
         if self.outputs != outputs:
-            raise ModelError(f"{where} reads {outputs} values, but there are {self.outputs}")
+            before = self.dense or (self.layers[-1].name if self.layers else "the input")
+            raise ModelError(
+                f"{where} reads {outputs} values, but {before!r} before it gives {self.outputs}"
+            )
         return self
 
     # Layers

@@ -218,7 +218,7 @@ class _Reader:
         values = list(flatten([step.args, step.kwargs]))
         data = [value for value in values if isinstance(value, Data)]
         computed = [value for value in data if value.flow.layers]
-        if node.op == "call_method" and node.target in _HOST_METHODS or step.name == "getattr":
+        if (node.op == "call_method" and node.target in _HOST_METHODS) or step.name == "getattr":
             return (
                 step.args[0]
                 if node.target in ("cpu", "cuda", "to", "type", "type_as")
@@ -228,7 +228,7 @@ class _Reader:
             return Constant(np.zeros(1))
         states = [value for value in values if isinstance(value, State)]
         moving = step.name in _SHAPE or step.name == "cat" or self._kind(node) == "stack"
-        if states and (moving and step.name != "getitem" or not computed and not step.name):
+        if states and ((moving and step.name != "getitem") or (not computed and not step.name)):
             if not moving:
                 step.as_data(states[0])
             return states[0]
@@ -342,7 +342,7 @@ class _Reader:
                 f"{self._where(node)} has steps that a convolution padded; drop the last ones first"
             )
         if main.packed:
-            self.report.note(f"the output is a PackedSequence: the driver gives it padded, or packs it again")
+            self.report.note("the output is a PackedSequence: the driver gives it padded, or packs it again")
         if main.padded and not main.flow.plain:
             self.report.note(
                 "past the end of a sequence the core gives zeros, not what its last layers make of zeros"

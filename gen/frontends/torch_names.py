@@ -3,7 +3,7 @@
 import operator
 from typing import Any
 
-__all__ = ["SUPPORTED", "module_kind", "operation"]
+__all__ = ["KNOWN_MODULES", "SUPPORTED", "module_kind", "operation"]
 
 _MODULES = {
     "AlphaDropout": "dropout",
@@ -28,8 +28,9 @@ _MODULES = {
     "Tanh": "tanh",
     "Threshold": "threshold",
     "ZeroPad1d": "pad",
-    **{name: "recurrent" for name in ("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell")},
+    **dict.fromkeys(("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"), "recurrent"),
 }
+KNOWN_MODULES = frozenset(_MODULES)
 _FUNCTIONS = frozenset(
     {
         "add", "cat", "clamp", "clone", "concat", "contiguous", "detach", "div", "double", "dropout", "elu",
