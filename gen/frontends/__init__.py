@@ -15,11 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from rtlstm.gen.frontends.detect import detect
-from rtlstm.gen.frontends.report import ModelReport, NodeReport, ReadOptions, ReadResult, ReportBuilder
+from rtlstm.gen.frontends.report import (
+    Embedding,
+    ModelReport,
+    NodeReport,
+    ReadOptions,
+    ReadResult,
+    ReportBuilder,
+)
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network
 
 __all__ = [
+    "Embedding",
     "ModelReport",
     "NodeReport",
     "ReadOptions",
@@ -70,7 +78,7 @@ def inspect_model(source: Any, options: ReadOptions | None = None, *, name: str 
 def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResult:
     try:
         network = _dispatch(source, options, report)
-        return ReadResult(network=network, report=report.build())
+        return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
         raise ModelError(f"{report.source}: {error}") from None
 
