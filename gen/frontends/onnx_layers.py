@@ -192,7 +192,12 @@ def _expect_alike(step: Step, values: list[Value]) -> None:
     first = values[0].axes
     for value in values:
         value.axes.expect(step.where)
-        if value.axes.with_features(first.features) != first:
+        alike = len(first.tags) == len(value.axes.tags) and all(
+            mine == theirs or "?" in (mine, theirs)
+            for mine, theirs in zip(first.tags, value.axes.tags, strict=True)
+        )
+        steps = [(axes.last_step, axes.first_step) for axes in (first, value.axes)]
+        if not alike or steps[0] != steps[1]:
             raise ModelError(
                 f"{step.where} joins tensors of different axes, ({', '.join(first.tags)}) and "
                 f"({', '.join(value.axes.tags)}), or of different steps"

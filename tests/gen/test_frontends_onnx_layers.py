@@ -269,7 +269,8 @@ def test_stacked_bidirectional_with_constants_on_both_directions(path):
     second, w2 = bidirectional("two", x="j1", y="y2", inputs=2 * H)
     nodes = [
         *first, node("Mul", "y1 c", "m"), node("Relu", "m", "r"),
-        node("Transpose", "r", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"), *second, node("ReduceSum", "y2 one", "out", keepdims=0),
+        node("Transpose", "r", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
+        *second, node("ReduceSum", "y2 one", "out", keepdims=0),
     ]  # fmt: skip
     save(path, nodes, [*w1, *w2, const("c", rand(1, 2, 1, H)), *JOIN_CONSTANTS[:1], ints("one", 1)])
     check(path)
@@ -304,13 +305,18 @@ def test_final_state_of_a_reverse_node_is_its_first_step(path):
 # torch.onnx.export
 
 
+EXPORTS = [
+    ("LSTM", {}, False), ("GRU", {}, False), ("RNN", {"nonlinearity": "relu"}, False),
+    pytest.param("LSTM", {}, True, marks=pytest.mark.slow),
+    pytest.param("GRU", {}, True, marks=pytest.mark.slow),
+]  # fmt: skip
+"""The new exporter has no RNN: it unrolls the steps."""
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("dynamo", [False, True])
-@pytest.mark.parametrize(("name", "options"), [("LSTM", {}), ("GRU", {}), ("RNN", {"nonlinearity": "relu"})])
+@pytest.mark.parametrize(("name", "options", "dynamo"), EXPORTS)
 def test_bidirectional_exported_by_pytorch(path, name, options, dynamo):
     torch = pytest.importorskip("torch")
-    if dynamo:
-        pytest.importorskip("onnxscript")
 
     class Net(torch.nn.Module):
         def __init__(self):
