@@ -121,9 +121,7 @@ class Flow:
             return replace(self, width=outputs)
         if self.outputs != outputs:
             before = self.dense or (self.layers[-1].name if self.layers else "the input")
-            raise ModelError(
-                f"{where} reads {outputs} values, but {before!r} before it gives {self.outputs}"
-            )
+            raise ModelError(f"{where} reads {outputs} values, but {before!r} before it gives {self.outputs}")
         return self
 
     # Layers

@@ -32,7 +32,9 @@ def cases(request, tmp_path_factory) -> list[Path]:
     """Models of one operator's tests; collecting them leaves its traces in the process, so another does it."""
     folder = tmp_path_factory.mktemp("nodes")
     subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LIST_CASES, request.param, str(folder)], check=True, timeout=120
+        [sys.executable, "-W", "ignore", "-c", LIST_CASES, request.param, str(folder)],
+        check=True,
+        timeout=120,
     )
     found = sorted(folder.glob("*.onnx"))
     assert len(found) >= COUNTS[request.param]
