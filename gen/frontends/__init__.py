@@ -4,8 +4,8 @@
 >>> result.network.layers
 >>> result.report.notes
 
-ONNX files, safetensors files, PyTorch state dicts and ``torch.nn.Module`` objects are read. Every
-attribute of an LSTM is honoured or refused by name. :func:`inspect_model` gives the same report
+ONNX, safetensors and TorchScript files, PyTorch state dicts and ``torch.nn.Module`` objects are read. Every
+attribute of a recurrent layer is honoured or refused by name. :func:`inspect_model` gives the same report
 without raising for a model that is refused.
 """
 
@@ -38,12 +38,12 @@ __all__ = [
 
 
 def read_model(source: Any, options: ReadOptions | None = None, *, name: str | None = None) -> ReadResult:
-    """Read a model's LSTM layers and the dense layers after them.
+    """Read a model's recurrent layers and the dense layers around them.
 
     Parameters
     ----------
     source:
-        Path of an ONNX file, a safetensors file or a PyTorch state dict, or a ``torch.nn.Module``.
+        Path of an ONNX, safetensors or TorchScript file or of a PyTorch state dict, or a ``torch.nn.Module``.
     options:
         Which part of the model to take; by default all that follows from its only LSTM.
     name:
@@ -95,6 +95,10 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         from rtlstm.gen.frontends.onnx_model import read_onnx
 
         return read_onnx(path, options, report)
+    if kind == "torchscript":
+        from rtlstm.gen.frontends.torch_module import read_script
+
+        return read_script(path, options, report)
     from rtlstm.gen.frontends.tensors import read_tensors
 
     return read_tensors(path, kind, options, report)

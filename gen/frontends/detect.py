@@ -8,12 +8,12 @@ from rtlstm.spec.errors import ModelError
 
 __all__ = ["FileKind", "detect"]
 
-FileKind = Literal["onnx", "safetensors", "torch"]
+FileKind = Literal["onnx", "safetensors", "torch", "torchscript"]
 
 _OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".npy", ".npz", ".v", ".bin")
 # Field 1 of an ONNX ModelProto, ir_version, 3 (2017) or later.
 _ONNX_START = tuple(bytes((0x08, version)) for version in range(3, 32))
-_SUPPORTED = "give an ONNX file, a safetensors file or a PyTorch state dict"
+_SUPPORTED = "give an ONNX, safetensors or TorchScript file, or a PyTorch state dict"
 
 
 def detect(path: Path) -> FileKind:
@@ -63,10 +63,7 @@ def _detect_zip(path: Path) -> FileKind:
             if "model.weights.h5" in names:
                 raise ModelError(f"Keras models are not supported yet; export it to ONNX, or {_SUPPORTED}")
             if any(name.endswith("/constants.pkl") or "/code/" in name for name in names):
-                raise ModelError(
-                    "TorchScript archives are not supported; export the model with torch.onnx.export, or "
-                    "save its state_dict()"
-                )
+                return "torchscript"
             if any(name.endswith("data.pkl") for name in names):
                 return "torch"
     except (zipfile.BadZipFile, OSError, UnicodeDecodeError, NotImplementedError) as error:

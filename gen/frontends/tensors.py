@@ -221,13 +221,13 @@ class _Reader:
     def _layer(self, directions: dict[bool, dict[str, str]], label: str) -> Lstm | Gru | Rnn | Bidirectional:
         where = f"LSTM layer {label!r}"
         if False not in directions:
-            raise ModelError(f"{where} must have a forward direction, but has only {listed(directions[True].values())}")
+            raise ModelError(
+                f"{where} must have a forward direction, but has only {listed(directions[True].values())}"
+            )
         found = {}
         for reverse, names in directions.items():
             name = label if len(directions) == 1 else f"{label}_{'backward' if reverse else 'forward'}"
-            found[reverse] = recurrent_layer(
-                self.tensors.__getitem__, names, name, where, reverse=reverse
-            )
+            found[reverse] = recurrent_layer(self.tensors.__getitem__, names, name, where, reverse=reverse)
             self.used.update(names.values())
         return bidirectional_layer(label, found[False], found[True], where) if True in found else found[False]
 

@@ -1,6 +1,7 @@
 """Reads a ``torch.nn.Module``: a recurrent module, or one that has some, followed by tracing."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from rtlstm.gen.frontends.torch_values import (
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Network
 
-__all__ = ["read_graph", "read_module"]
+__all__ = ["read_module", "read_script"]
 
 _CUT = "to end earlier, give the node or module to end at as output"
 _ZEROS = ("zeros", "zeros_like", "new_zeros")
@@ -47,26 +48,36 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
         from rtlstm.gen.frontends.torch_script import convert
 
         report.format = "TorchScript"
-        root, graph = convert(module, options, report)
-        return read_graph(root, graph, options, report)
+        graph, modules = convert(module, options, report)
+        return _Reader(module, modules, graph, options, report).read()
     if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase):
         root = torch.nn.Sequential()
         root.add_module(type(module).__name__.lower(), module)
         module = root
-    return read_graph(module, trace(torch, module), options, report)
+    modules = dict(module.named_modules(remove_duplicate=False))
+    return _Reader(module, modules, trace(torch, module), options, report).read()
 
 
-def read_graph(root: Any, graph: Any, options: ReadOptions, report: ReportBuilder) -> Network:
-    """Read the graph of a module's forward."""
-    return _Reader(root, graph, options, report).read()
+def read_script(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a file of TorchScript, as ``torch.jit.save`` writes it."""
+    torch = import_extra("torch", "torch")
+    try:
+        module = torch.jit.load(str(path), map_location="cpu")
+    except Exception as error:  # torch raises several kinds, with long texts
+        raise ModelError(
+            f"must be a TorchScript file, but cannot be loaded ({str(error).splitlines()[0][:100]}); save the "
+            "model again"
+        ) from None
+    return read_module(module, options, report)
 
 
 class _Reader:
     """Finds out, node by node, what each stands for; the output's layers are the network."""
 
-    def __init__(self, root: Any, graph: Any, options: ReadOptions, report: ReportBuilder) -> None:
-        self.root, self.options, self.report = root, options, report
-        self.modules = dict(root.named_modules())
+    def __init__(
+        self, root: Any, modules: dict[str, Any], graph: Any, options: ReadOptions, report: ReportBuilder
+    ) -> None:
+        self.root, self.modules, self.options, self.report = root, modules, options, report
         self.nodes = list(graph.nodes)
         self.values: dict[Any, Any] = {}
         result = next(node for node in self.nodes if node.op == "output")
@@ -168,28 +179,25 @@ class _Reader:
         return value
 
     def _step(self, node: Any, name: str) -> Step:
-        from torch.fx.node import map_aggregate
-
-        def resolve(item: Any) -> Any:
-            return self.values[item] if hasattr(item, "op") and item in self.values else item
-
-        def plain(value: Any) -> Any:  # fx has tuples, lists, dicts and slices of its own
-            if isinstance(value, slice):
-                return slice(*map(resolve, (value.start, value.stop, value.step)))
-            if isinstance(value, tuple):
-                return tuple(map(plain, value))
-            if isinstance(value, list):
-                return [plain(item) for item in value]
-            return resolve(value)
-
-        args = plain(tuple(node.args))
-        kwargs = {key: plain(value) for key, value in map_aggregate(dict(node.kwargs), lambda x: x).items()}
+        """The call with values in place of nodes."""
+        args = tuple(self._value(item) for item in node.args)
+        kwargs = {key: self._value(item) for key, item in node.kwargs.items()}
         if node is self.start and self.options.lstm is not None:
-            fresh = [at for at, value in enumerate(args) if at == 0]
-            args = tuple(self.input if at in fresh else None for at, _ in enumerate(args))
-            kwargs = {}
+            args, kwargs = (self.input,), {}  # begin here, from a state that the driver gives
         module = self.modules[node.target] if node.op == "call_module" else None
         return Step(name, self._label(node), self._where(node), args, kwargs, module)
+
+    def _value(self, item: Any) -> Any:
+        """What an argument stands for; torch.fx has tuples, lists and dictionaries of its own."""
+        if isinstance(item, slice):
+            return slice(*map(self._value, (item.start, item.stop, item.step)))
+        if isinstance(item, tuple):
+            return tuple(map(self._value, item))
+        if isinstance(item, list):
+            return [self._value(part) for part in item]
+        if hasattr(item, "detach"):
+            return Constant(parameter(item.double(), "a constant"))
+        return self.values.get(item, item) if hasattr(item, "op") else item
 
     def _apply(self, node: Any, step: Step) -> Any:
         if step.module is not None and _has_hooks(step.module):
@@ -238,7 +246,10 @@ class _Reader:
         if step.name and (computed or states):
             return None
         if computed:
-            before = next(arg for arg in node.all_input_nodes if self.values[arg] in computed)
+            before = next(
+                (arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data)),
+                node.all_input_nodes[0],
+            )
             raise ModelError(
                 f"{step.where}, which reads {self._label(before)!r}, is not supported after an LSTM; supported "
                 f"are {SUPPORTED}; to leave it outside of the core, give output={before.name!r}"

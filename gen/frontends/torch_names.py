@@ -3,7 +3,7 @@
 import operator
 from typing import Any
 
-__all__ = ["KNOWN_MODULES", "SUPPORTED", "module_kind", "operation"]
+__all__ = ["SUPPORTED", "module_kind", "operation"]
 
 _MODULES = {
     "AlphaDropout": "dropout",
@@ -30,7 +30,6 @@ _MODULES = {
     "ZeroPad1d": "pad",
     **dict.fromkeys(("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"), "recurrent"),
 }
-KNOWN_MODULES = frozenset(_MODULES)
 _FUNCTIONS = frozenset(
     {
         "add", "cat", "clamp", "clone", "concat", "contiguous", "detach", "div", "double", "dropout", "elu",
@@ -66,9 +65,6 @@ def module_kind(module: Any) -> str:
     """The name of torch.nn's class that computes what a module does, else of the module's own class."""
     import torch
 
-    scripted = getattr(module, "original_name", None)
-    if scripted is not None:
-        return str(scripted)
     for base in type(module).__mro__:
         own = getattr(torch.nn, base.__name__, None) is base and base.__name__ in _MODULES
         if own and type(module).forward is base.forward:
@@ -83,8 +79,7 @@ def operation(node: Any, modules: dict[str, Any]) -> str | None:
     if node.op == "call_module":
         module = modules[node.target]
         kind = module_kind(module)
-        known = hasattr(module, "original_name") or hasattr(torch.nn, kind)
-        return _MODULES.get(kind) if known else None
+        return _MODULES.get(kind) if hasattr(torch.nn, kind) else None
     if node.op == "call_method":
         plain = node.target.rstrip("_")
         return _SAME.get(plain, plain) if plain in _FUNCTIONS else None

@@ -5,10 +5,12 @@ decides (a rank, whether a state is given) is settled by the module that is aske
 branches do: one that only raises is never taken.
 """
 
+import operator
 from typing import Any
 
+from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.report import ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.torch_names import KNOWN_MODULES
+from rtlstm.gen.frontends.torch_rebuild import LEAVES, SEQUENCES, rebuild, script_kind
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["convert"]
@@ -16,11 +18,12 @@ __all__ = ["convert"]
 _PASS = ("prim::unchecked_cast", "aten::detach", "prim::data")
 _BUILD = ("prim::TupleConstruct", "prim::ListConstruct")
 _UNPACK = ("prim::TupleUnpack", "prim::ListUnpack")
+_RECURRENT = frozenset({"GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"})
 _KEYWORDS = ("alpha", "rounding_mode", "training", "dtype")
 
 
-def convert(module: Any, options: ReadOptions, report: ReportBuilder) -> tuple[Any, Any]:
-    """Convert the forward of a TorchScript module; return a root to find modules in, and the graph.
+def convert(module: Any, options: ReadOptions, report: ReportBuilder) -> tuple[Any, dict[str, Any]]:
+    """Convert the forward of a TorchScript module; return the graph, and its modules by path.
 
     With ``options.lstm``, the forward of the module that calls the LSTM of that name is converted.
 
@@ -36,24 +39,21 @@ def convert(module: Any, options: ReadOptions, report: ReportBuilder) -> tuple[A
         path = options.lstm.rpartition(".")[0]
         named = dict(module.named_modules())
         if path not in named:
-            names = [name for name, inner in named.items() if _kind(inner) in _RECURRENT]
-            raise ModelError(f"lstm must name a recurrent module, but {options.lstm!r} is none; it has {names}")
+            names = listed(name for name, inner in named.items() if script_kind(inner) in _RECURRENT)
+            raise ModelError(
+                f"lstm must name a recurrent module, but {options.lstm!r} is none; it has {names}"
+            )
         base = named[path]
-        report.note(f"the forward of {path!r} is read, which calls {options.lstm!r}; what calls it stays outside")
+        report.note(
+            f"the forward of {path!r} is read, which calls {options.lstm!r}; what calls it stays outside"
+        )
     graph = fx.Graph()
     inputs = [value for value in base.graph.inputs()][1:]
     values = {value.debugName(): graph.placeholder(value.debugName().replace(".", "_")) for value in inputs}
     converter = _Converter(module, graph, report)
     found = converter.block(base.graph, {**values, next(base.graph.inputs()).debugName(): _Path(path)})
     graph.output(found[0] if len(found) == 1 else tuple(found))
-    return module, graph
-
-
-_RECURRENT = frozenset({"GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"})
-
-
-def _kind(module: Any) -> str:
-    return str(getattr(module, "original_name", type(module).__name__))
+    return graph, converter.made
 
 
 class _Path(str):
@@ -66,6 +66,7 @@ class _Converter:
     def __init__(self, root: Any, graph: Any, report: ReportBuilder) -> None:
         self.root, self.graph, self.report = root, graph, report
         self.modules = dict(root.named_modules())
+        self.made: dict[str, Any] = {}
 
     def block(self, block: Any, scope: dict[str, Any]) -> list[Any]:
         """Convert a block's nodes and return what it gives."""
@@ -84,6 +85,8 @@ class _Converter:
             return [self._attribute(args[0], node.s("name"))]
         if kind == "prim::CallMethod":
             return [self._call(node, args)]
+        if kind == "prim::CallFunction":
+            return [self._function(node, args[1:])]
         if kind == "prim::If":
             return self._branch(node, args[0], scope)
         if kind in _BUILD:
@@ -92,9 +95,10 @@ class _Converter:
             count = len(list(node.outputs()))
             if isinstance(args[0], tuple | list):
                 return list(args[0])
-            import operator
-
             return [self.graph.call_function(operator.getitem, (args[0], at)) for at in range(count)]
+        if kind == "prim::TupleIndex":
+            whole, at = args
+            return [whole[at] if isinstance(whole, tuple) else self._item(whole, (at,))]
         if kind in _PASS:
             return args[:1]
         folded = _fold(kind, args)
@@ -113,12 +117,46 @@ class _Converter:
     def _call(self, node: Any, args: list[Any]) -> Any:
         path = args[0]
         module = self.modules[str(path)]
-        if node.s("name") == "forward" and _kind(module) in KNOWN_MODULES:
-            return self.graph.call_module(str(path), tuple(args[1:]))
-        inner = getattr(module, node.s("name")).graph
+        method = getattr(module, node.s("name"))
+        inner = method.graph
+        if node.s("name").startswith("forward") and script_kind(module) in LEAVES:
+            self.made[str(path)] = rebuild(
+                module, method.inlined_graph, f"{script_kind(module)} {str(path)!r}"
+            )
+            return self._outputs(inner, self.graph.call_module(str(path), tuple(args[1:])))
         names = [value.debugName() for value in inner.inputs()]
         found = self.block(inner, dict(zip(names, args, strict=True)))
         return found[0] if len(found) == 1 else tuple(found)
+
+    def _outputs(self, inner: Any, called: Any) -> Any:
+        """What a call gives: a traced recurrent module gives only those of its results that were used."""
+        layers = [node for node in inner.nodes() if node.kind() in SEQUENCES]
+        if len(layers) != 1:
+            return called
+        names = [value.debugName() for value in layers[0].outputs()]
+        places = [(0,), (1,)] if len(names) == 2 else [(0,), (1, 0), (1, 1)]
+        results = list(inner.outputs())
+        inside = results[0].node()
+        if inside.kind() == "prim::TupleConstruct":
+            results = list(inside.inputs())
+        if any(value.debugName() not in names for value in results):
+            return called  # scripted, with all results in their structure
+        items = [self._item(called, places[names.index(value.debugName())]) for value in results]
+        return items[0] if len(items) == 1 else tuple(items)
+
+    def _item(self, value: Any, place: tuple[int, ...]) -> Any:
+        for at in place:
+            value = self.graph.call_function(operator.getitem, (value, at))
+        return value
+
+    def _function(self, node: Any, args: list[Any]) -> Any:
+        """A call of torch.nn.functional, whose own code is not looked into."""
+        from torch.nn import functional
+
+        name = next(iter(node.inputs())).node().s("name").rpartition(".")[2]
+        if not hasattr(functional, name):
+            raise ModelError(f"the function {name!r} of the TorchScript module is not of torch.nn.functional")
+        return self.graph.call_function(getattr(functional, name), tuple(args))
 
     def _branch(self, node: Any, condition: Any, scope: dict[str, Any]) -> list[Any]:
         blocks = list(node.blocks())

@@ -104,9 +104,7 @@ def test_dense_in_the_given_order(read):
         ("a", "dense"),
     ]
     assert layers[1].activation == "tanh"
-    with pytest.raises(
-        ModelError, match="dense layer 'a' reads 4 values, but 'lstm' before it gives 6"
-    ):
+    with pytest.raises(ModelError, match="dense layer 'a' reads 4 values, but 'lstm' before it gives 6"):
         read(tensors, dense=("a", "z"))
 
 

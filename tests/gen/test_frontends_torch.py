@@ -269,13 +269,6 @@ def test_pickled_module_is_refused(tmp_path, zipped):
         read_model(tmp_path / "net.pt")
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_torchscript_file_is_refused(tmp_path):
-    torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "net.pt"))
-    with pytest.raises(ModelError, match="TorchScript archives are not supported"):
-        read_model(tmp_path / "net.pt")
-
-
 @pytest.mark.parametrize(
     ("drop", "message"),
     [
