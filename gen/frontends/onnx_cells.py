@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import import_extra
-from rtlstm.gen.frontends.onnx_activations import OPERATOR_FUNCTIONS
+from rtlstm.gen.frontends.onnx_activations import OPERATOR_FUNCTIONS, node_attributes, operator_function
 from rtlstm.gen.frontends.onnx_graph import OnnxGraph
 from rtlstm.gen.frontends.onnx_linear import Linear, read_linear
 from rtlstm.gen.frontends.onnx_states import trace_state
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.functions import ActivationFunction
 
 __all__ = ["join_cells"]
 
@@ -27,9 +28,9 @@ class _Gate:
     linear: Linear
 
     @property
-    def function(self) -> tuple[str, dict[str, float]]:
-        """Name and parameters."""
-        return self.node.op_type, {item.name: float(item.f) for item in self.node.attribute}
+    def function(self) -> ActivationFunction:
+        """The activation with its parameters."""
+        return operator_function(self.node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,15 +115,23 @@ def _match(graph: OnnxGraph, node: Any) -> Iterator[_Cell]:
         if o is None or squash is None or squash.op_type not in OPERATOR_FUNCTIONS:
             continue
         c = squash.input[0]
-        for kept, new in _pairs(graph, c, "Add"):
-            for forget, c_old in _pairs(graph, kept, "Mul"):
-                f = _gate(graph, forget)
-                for first, second in _pairs(graph, new, "Mul"):
-                    i, g = _gate(graph, first), _gate(graph, second)
-                    if i and f and g and _gate(graph, c_old) is None:
-                        cell = _Cell(h, c, c_old, squash, i, f, g, o)
-                        if cell.whole:
-                            yield cell
+        for i, f, g, c_old in _parts_of_c(graph, c):
+            cell = _Cell(h, c, c_old, squash, i, f, g, o)
+            if cell.whole:
+                yield cell
+
+
+def _parts_of_c(graph: OnnxGraph, c: str) -> Iterator[tuple[_Gate, _Gate, _Gate, str]]:
+    """The gates i, f and g of the sum of two products that gives c, and the old c."""
+    for kept, new in _pairs(graph, c, "Add"):
+        for forget, c_old in _pairs(graph, kept, "Mul"):
+            f = _gate(graph, forget)
+            if f is None or _gate(graph, c_old) is not None:
+                continue
+            for first, second in _pairs(graph, new, "Mul"):
+                i, g = _gate(graph, first), _gate(graph, second)
+                if i is not None and g is not None:
+                    yield i, f, g, c_old
 
 
 def _problem(graph: OnnxGraph, cell: _Cell) -> str:
@@ -178,7 +187,11 @@ def _replace(proto: Any, graph: OnnxGraph, cell: _Cell, x: str, h_old: str) -> N
     inputs = [f"{name}/{key}" for key in ("x", "W", "R", "B", "", "h", "c")]
     inputs[4] = ""
     node = onnx.helper.make_node(
-        "LSTM", inputs, [f"{name}/Y", "", f"{name}/Y_c"], name=name, **_functions(cell)
+        "LSTM",
+        inputs,
+        [f"{name}/Y", "", f"{name}/Y_c"],
+        name=name,
+        **node_attributes([cell.i.node, cell.g.node, cell.squash]),
     )
     before = [
         move("Unsqueeze", source, f"{name}/{key}", "zero")
@@ -191,18 +204,6 @@ def _replace(proto: Any, graph: OnnxGraph, cell: _Cell, x: str, h_old: str) -> N
     kept = [each for each in nodes if not any(each is mine for mine in own)]
     del proto.node[:]
     proto.node.extend(kept)
-
-
-def _functions(cell: _Cell) -> dict[str, Any]:
-    """The activations as attributes of a node."""
-    squash = _Gate(cell.squash, cell.o.linear).function
-    functions = [cell.i.function, cell.g.function, squash]
-    found: dict[str, Any] = {"activations": [name for name, _ in functions]}
-    for parameter in ("alpha", "beta"):
-        values = [given[parameter] for _, given in functions if parameter in given]
-        if values:
-            found[f"activation_{parameter}"] = values
-    return found
 
 
 def _own_nodes(graph: OnnxGraph, cell: _Cell, ends: set[str]) -> list[Any]:

@@ -185,6 +185,9 @@ class _Reader:
             self.report.note(
                 f"{name!r} is an output of the model too, but the core gives only the end of the chain"
             )
+        end = ends[last]
+        if isinstance(end, Value) and end.front:
+            raise ModelError(f"{last!r} has {end.front} steps of zeros in front, which the core cannot give")
         for name in found:
             if name not in computed and self.targets == self.graph.outputs:
                 self.report.note(f"the model's output {name!r} is a state; the driver gives it")

@@ -22,12 +22,14 @@ Floats = NDArray[np.float64]
 class Value:
     """A tensor that the core computes: its features, and where its axes lie.
 
-    ``state`` is how messages name the final state that it is, as long as nothing has computed with it.
+    ``state`` is how messages name the final state that it is, as long as nothing has computed with it;
+    ``front`` how many steps of zeros stand before the first one.
     """
 
     flow: Flow
     axes: Axes
     state: str = ""
+    front: int = 0
 
 
 @dataclass(frozen=True, eq=False)

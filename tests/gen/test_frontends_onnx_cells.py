@@ -91,6 +91,25 @@ def test_cell_in_parts(path, how, swap):
     assert "initial_c is the model's input 'c'" in notes
 
 
+def test_cell_in_parts_with_other_functions(path):
+    """One that has an operator's default does not take the next one's parameter."""
+    cell_model(path, "separate")
+    model = onnx.load(path)
+    for each in model.graph.node:
+        if each.op_type == "Sigmoid":
+            each.op_type = "HardSigmoid"
+        if each.output[0] == "squashed":
+            each.op_type = "LeakyRelu"
+            each.attribute.append(helper.make_attribute("alpha", 0.3))
+    onnx.save(model, path)
+    layer = read_model(path).network.layers[0]
+    assert (str(layer.gate), str(layer.squash)) == ("hard_sigmoid(0.2, 0.5)", "leaky_relu(0.3)")
+    feeds = {name: rand(1, I if name == "x" else H) for name in ("x", "h", "c")}
+    (expected,) = onnxruntime.InferenceSession(str(path)).run(["out"], feeds)
+    ours = run_float(read_model(path).network, feeds["x"][None], state=((feeds["h"],), (feeds["c"],)))
+    close(ours.y[0], expected)
+
+
 @pytest.mark.parametrize("width", [I, H])
 def test_cell_with_one_state_tensor(path, width):
     """silero's way: both halves of one input; so it is clear which product reads h, whatever the sizes."""

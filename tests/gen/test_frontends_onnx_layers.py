@@ -176,6 +176,63 @@ def test_residual_within_one_layer_is_folded(path):
     assert kinds(check(path)) == ["lstm", "dense"]
 
 
+# Causal convolutions
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("place", ["before", "behind"])
+@pytest.mark.parametrize("how", ["pads", "Pad"])
+def test_causal_convolution(path, place, how, dilation):
+    source, result, width = ("x", "u", I) if place == "before" else ("s", "out", H)
+    reach = 2 * dilation
+    pads = {"pads": [reach, 0]} if how == "pads" else {}
+    conv = node("Conv", "t k b" if pads else "z k b", "v", dilations=[dilation], **pads)
+    pad = [] if pads else [node("Pad", "t front", "z")]
+    turns = [
+        node("Transpose", source, "t", "p1", perm=[1, 2, 0]), node("Transpose", "v", result, "p2", perm=[2, 0, 1])
+    ]  # fmt: skip
+    nodes = [turns[0], *pad, conv, turns[1]]
+    weights = [const("k", rand(O, width, 3)), const("b", rand(O))]
+    weights += [ints("front", 0, 0, reach, 0, 0, 0)] if pad else []
+    rec, more = squeezed(x="u", inputs=O) if place == "before" else squeezed()
+    end = "s" if place == "before" else "out"
+    save(path, [*nodes, *rec] if place == "before" else [*rec, *nodes], [*weights, *more], [end])
+    expected = ["rnn", "dense", "lstm"] if place == "before" else ["lstm", "rnn", "dense"]
+    assert kinds(check(path, end, x=rand(9, 2, I))) == expected
+
+
+@pytest.mark.parametrize(
+    ("pads", "more", "words"),
+    [
+        ((0, 0, 1, 0, 0, 0), {}, r"Conv node 'conv': attribute pads=\[0, 0\] \(and 1 zeros put in front\)"),
+        ((0, 0, 2, 0, 0, 1), {}, "Pad node 'pad' must put zeros in front of the steps"),
+        ((0, 1, 2, 0, 0, 0), {}, "Pad node 'pad' must put zeros in front of the steps"),
+        ((0, 0, 2, 0, 0, 0), {"strides": [2]}, r"Conv node 'conv': attribute strides=\[2\] must be \[1\]"),
+        ((0, 0, 2, 0, 0, 0), {"auto_pad": "SAME_LOWER"}, "Conv node 'conv': attribute auto_pad=SAME_LOWER"),
+    ],
+)
+def test_convolution_that_is_not_causal_is_refused(path, pads, more, words):
+    nodes, weights = squeezed()
+    nodes += [
+        node("Transpose", "s", "t", perm=[1, 2, 0]),
+        node("Pad", "t p", "z"),
+        node("Conv", "z k", "out", **more),
+    ]
+    save(path, nodes, [*weights, ints("p", *pads), const("k", rand(O, H, 3))])
+    with pytest.raises(ModelError, match=words):
+        read_model(path)
+
+
+def test_padding_before_anything_else_is_refused(path):
+    nodes, weights = squeezed()
+    nodes += [node("Transpose", "s", "t", perm=[1, 2, 0]), node("Pad", "t p", "z"), node("Tanh", "z", "out")]
+    save(path, nodes, [*weights, ints("p", 0, 0, 2, 0, 0, 0)])
+    with pytest.raises(ModelError, match="Tanh node 'tanh' reads steps with zeros in front"):
+        read_model(path)
+    with pytest.raises(ModelError, match="'z' has 2 steps of zeros in front"):
+        read_model(path, ReadOptions(output="z"))
+
+
 # Two directions
 
 
