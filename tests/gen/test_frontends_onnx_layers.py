@@ -189,7 +189,8 @@ def test_causal_convolution(path, place, how, dilation):
     conv = node("Conv", "t k b" if pads else "z k b", "v", dilations=[dilation], **pads)
     pad = [] if pads else [node("Pad", "t front", "z")]
     turns = [
-        node("Transpose", source, "t", "p1", perm=[1, 2, 0]), node("Transpose", "v", result, "p2", perm=[2, 0, 1])
+        node("Transpose", source, "t", "p1", perm=[1, 2, 0]),
+        node("Transpose", "v", result, "p2", perm=[2, 0, 1]),
     ]  # fmt: skip
     nodes = [turns[0], *pad, conv, turns[1]]
     weights = [const("k", rand(O, width, 3)), const("b", rand(O))]
