@@ -174,8 +174,8 @@ class _Reader:
         names = listed(prefix.rstrip(".") or "(no prefix)" for prefix in self.groups)
         if not self.groups:
             raise ModelError(
-                "must hold an LSTM, GRU or RNN (weight_ih_l0, weight_hh_l0, ... by PyTorch's names), but there "
-                f"is none among {listed(self.tensors)}"
+                "must hold an LSTM, GRU or RNN (weight_ih_l0, weight_hh_l0, ... by PyTorch's names), but "
+                f"there is none among {listed(self.tensors)}"
             )
         if self.options.lstm is None:
             if len(self.groups) > 1:
@@ -214,8 +214,8 @@ class _Reader:
             self.report.node(label, kind.upper(), "core", f"{layer.inputs} -> {layer.outputs}{both}")
             if kind == "rnn":
                 self.report.note(
-                    f"a file of tensors does not say which activation the RNN {label!r} has: tanh is taken; if "
-                    "it is relu, give the torch.nn.Module or an ONNX file"
+                    f"a file of tensors does not say which activation the RNN {label!r} has: tanh is taken; "
+                    "if it is relu, give the torch.nn.Module or an ONNX file"
                 )
 
     def _layer(self, directions: dict[bool, dict[str, str]], label: str) -> Lstm | Gru | Rnn | Bidirectional:

@@ -69,8 +69,8 @@ def recurrent_layer(
     gates, rest = divmod(w_ih.shape[0], units)
     if rest or gates not in KINDS:
         raise ModelError(
-            f"{_title(where, names['weight_ih'])} must have 4 x {units} rows (an LSTM), 3 x {units} (a GRU) or "
-            f"{units} (a plain RNN), not {w_ih.shape[0]}; the model is damaged"
+            f"{_title(where, names['weight_ih'])} must have 4 x {units} rows (an LSTM), 3 x {units} (a GRU) "
+            f"or {units} (a plain RNN), not {w_ih.shape[0]}; the model is damaged"
         )
     kind = KINDS[gates]
     expect_shape(w_hh, (w_ih.shape[0], w_hh.shape[1]), _title(where, names["weight_hh"]))

@@ -13,6 +13,7 @@ from rtlstm.gen.frontends.report import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch_names import SUPPORTED, module_kind, operation
 from rtlstm.gen.frontends.torch_ops import OPERATIONS, parameter
 from rtlstm.gen.frontends.torch_recurrent import pack, pad_packed, recurrent
+from rtlstm.gen.frontends.torch_result import choose_output
 from rtlstm.gen.frontends.torch_trace import ancestors, trace
 from rtlstm.gen.frontends.torch_values import (
     Constant,
@@ -31,7 +32,8 @@ __all__ = ["read_module", "read_script"]
 _CUT = "to end earlier, give the node or module to end at as output"
 _ZEROS = ("zeros", "zeros_like", "new_zeros")
 _HOST_ATTRIBUTES = ("batch_sizes", "device", "dtype", "ndim", "shape", "sorted_indices", "unsorted_indices")
-_HOST_METHODS = ("cpu", "cuda", "dim", "ndimension", "numel", "size", "to", "type", "type_as")
+_HOST_METHODS = ("dim", "ndimension", "numel", "size")
+_HOST_MOVES = ("cpu", "cuda", "to", "type", "type_as")
 _RECURRENT = {"recurrent": recurrent, "pack_padded_sequence": pack, "pad_packed_sequence": pad_packed}
 _SHAPE = ("flatten", "flatten_module", "getitem", "permute", "reshape", "select", "squeeze", "transpose",
           "unsqueeze", "pad_packed_sequence", "pack_padded_sequence", "pad", "contiguous", "clone", "detach",
@@ -65,8 +67,8 @@ def read_script(path: Path, options: ReadOptions, report: ReportBuilder) -> Netw
         module = torch.jit.load(str(path), map_location="cpu")
     except Exception as error:  # torch raises several kinds, with long texts
         raise ModelError(
-            f"must be a TorchScript file, but cannot be loaded ({str(error).splitlines()[0][:100]}); save the "
-            "model again"
+            f"must be a TorchScript file, but cannot be loaded ({str(error).splitlines()[0][:100]}); save "
+            "the model again"
         ) from None
     return read_module(module, options, report)
 
@@ -212,51 +214,59 @@ class _Reader:
             return self._embedding(node, step)
         if step.name == "getattr":
             return self._get_attribute(step)
+        step = self._first_of_tuple(step)
         outside = self._outside(node, step)
         if outside is not None:
             return outside
         self._refuse_before(step)
-        value = OPERATIONS[step.name](self._first_of_tuple(step))
+        value = OPERATIONS[step.name](step)
         why = "ignored in inference" if step.name == "dropout" else ""
         self.report.node(step.label, self._kind(node), "shape" if step.name in _SHAPE else "core", why)
         return value
 
     def _outside(self, node: Any, step: Step) -> Any:
-        """A value that the core does not compute: sizes, zeros, final states, what comes before the layers."""
-        values = list(flatten([step.args, step.kwargs]))
-        data = [value for value in values if isinstance(value, Data)]
-        computed = [value for value in data if value.flow.layers]
-        if (node.op == "call_method" and node.target in _HOST_METHODS) or step.name == "getattr":
-            return (
-                step.args[0]
-                if node.target in ("cpu", "cuda", "to", "type", "type_as")
-                else Outside(step.where)
-            )
+        """What an operation gives that is not the core's: sizes, zeros, states, what comes before the layers.
+
+        None if the core computes it.
+        """
+        if node.op == "call_method" and node.target in _HOST_METHODS:
+            return Outside(step.where)
+        if node.op == "call_method" and node.target in _HOST_MOVES:
+            return step.args[0]
         if self._kind(node) in _ZEROS:
             return Constant(np.zeros(1))
+        values = list(flatten([step.args, step.kwargs]))
+        data = [value for value in values if isinstance(value, Data)]
         states = [value for value in values if isinstance(value, State)]
-        moving = step.name in _SHAPE or step.name == "cat" or self._kind(node) == "stack"
-        if states and ((moving and step.name != "getitem") or (not computed and not step.name)):
-            if not moving:
-                step.as_data(states[0])
-            return states[0]
         for value in data:
             if value.packed and step.name != "getitem":
                 raise ModelError(packed_refusal(step.where, value.packed))
-        if step.name and (computed or states):
-            return None
+        computed = any(value.flow.layers for value in data)
+        if states and step.name != "getitem":
+            return self._move_states(node, step, states)
+        if step.name and (computed or states or all(not isinstance(value, Outside) for value in values)):
+            return None if data or states else self._of_tuple(step)
         if computed:
-            before = next(
-                (arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data)),
-                node.all_input_nodes[0],
-            )
-            raise ModelError(
-                f"{step.where}, which reads {self._label(before)!r}, is not supported after an LSTM; supported "
-                f"are {SUPPORTED}; to leave it outside of the core, give output={before.name!r}"
-            )
-        if step.name and data and not any(isinstance(value, Outside) for value in values):
-            return None
+            raise ModelError(self._unknown(node, step))
         return Outside(step.where)
+
+    def _move_states(self, node: Any, step: Step, states: list[State]) -> State:
+        """States may be moved and joined, but not computed with."""
+        if step.name not in _SHAPE and self._kind(node) not in ("cat", "stack"):
+            step.as_data(states[0])
+        return states[0]
+
+    def _of_tuple(self, step: Step) -> Any:
+        """An operation without tensors of the core: an item of a tuple, or something of the host's."""
+        whole = step.name == "getitem" and isinstance(step.args[0], tuple | list)
+        return None if whole else Outside(step.where)
+
+    def _unknown(self, node: Any, step: Step) -> str:
+        before = next(arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data | tuple))
+        return (
+            f"{step.where}, which reads {self._label(before)!r}, is not supported after an LSTM; supported "
+            f"are {SUPPORTED}; to leave it outside of the core, give output={before.name!r}"
+        )
 
     def _refuse_before(self, step: Step) -> None:
         value = step.argument(0, "input")
@@ -304,8 +314,8 @@ class _Reader:
         self.report.embeddings.append(Embedding(name=step.label, table=table))
         self.report.node(step.label, self._kind(node), "outside", f"looked up by the host: {table.shape}")
         self.report.note(
-            f"{step.where} is looked up by the host (ReadResult.embeddings has its table of {table.shape[0]} x "
-            f"{table.shape[1]}): the core reads its rows"
+            f"{step.where} is looked up by the host (ReadResult.embeddings has its table of {table.shape[0]} "
+            f"x {table.shape[1]}): the core reads its rows"
         )
         self.report.input = f"the output of {step.label}"
         tags = (*self.input.axes.tags[:-1], "F")
@@ -314,53 +324,21 @@ class _Reader:
     # The end
 
     def _result(self) -> Data:
-        """The output that the core computes; others must be on the way to it, or states."""
-        found = [(node, value) for node in self.targets for value in flatten(self.values[node])]
-        for node, value in found:
-            if isinstance(value, Outside) and any(map(self._is_recurrent, ancestors([node]))):
-                if not self._only_sizes(node):
+        outputs, labels = [], {}
+        for node in self.targets:
+            for value in flatten(self.values[node]):
+                if isinstance(value, Outside) and self._is_lost(node):
                     raise ModelError(f"the output {self._where(node)} is not computed by the core; {_CUT}")
-        data = [(node, value) for node, value in found if isinstance(value, Data) and _has_recurrent(value)]
-        if not data:
-            raise ModelError(
-                f"the model must give what its recurrent layers compute, but gives only states; {_CUT}"
-            )
-        node, main = max(data, key=lambda pair: (len(pair[1].flow.layers), not pair[1].flow.plain))
-        final = main.flow.network(self.report.name).layers
-        for other, value in data:
-            if other is node:
-                continue
-            if any(
-                mine is not theirs for mine, theirs in zip(value.flow.layers, final, strict=False)
-            ) or not (value.flow.plain or value.flow is main.flow):
-                raise ModelError(
-                    f"both {self._where(node)} and {self._where(other)} are outputs, but the core computes one "
-                    f"chain; {_CUT}"
-                )
-            if value.flow is not main.flow:
-                self.report.note(
-                    f"the output {self._where(other)} is not computed by the core, only the end is"
-                )
-        self._note_result(node, main)
+                outputs.append((self._where(node), value))
+                labels[self._where(node)] = self._label(node)
+        where, main = choose_output(outputs, self.report, _CUT)
+        self.report.output = labels[where]
         return main
 
-    def _only_sizes(self, node: Any) -> bool:
-        return self._kind(node) in ("getitem", "getattr", "size")
-
-    def _note_result(self, node: Any, main: Data) -> None:
-        if any(main.margin):
-            raise ModelError(
-                f"{self._where(node)} has steps that a convolution padded; drop the last ones first"
-            )
-        if main.packed:
-            self.report.note("the output is a PackedSequence: the driver gives it padded, or packs it again")
-        if main.padded and not main.flow.plain:
-            self.report.note(
-                "past the end of a sequence the core gives zeros, not what its last layers make of zeros"
-            )
-        if main.axes.last_step:
-            self.report.note("the model keeps only the last step; the core gives every step, use its last")
-        self.report.output = self._label(node)
+    def _is_lost(self, node: Any) -> bool:
+        """Whether it is computed from layers, and is no size or length."""
+        sizes = self._kind(node) in ("getitem", "getattr", "size")
+        return not sizes and any(map(self._is_recurrent, ancestors([node])))
 
     def _report_unused(self) -> None:
         known = {entry.name for entry in self.report.nodes}
@@ -373,7 +351,3 @@ class _Reader:
 
 def _has_hooks(module: Any) -> bool:
     return bool(getattr(module, "_forward_hooks", None) or getattr(module, "_forward_pre_hooks", None))
-
-
-def _has_recurrent(data: Data) -> bool:
-    return any(layer.kind != "dense" for layer in data.flow.layers)

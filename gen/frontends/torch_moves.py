@@ -66,7 +66,7 @@ def _take(data: Data, axis: int, index: int, where: str, *, keep: bool = False) 
     rank = len(data.axes.tags)
     if -rank <= axis < rank and data.axes.tags[axis] == "T" and data.padded:
         raise ModelError(
-            f"{where} takes a step of sequences that {data.padded} padded: where one is shorter, that is padding; "
+            f"{where} takes a step of sequences that {data.padded} padded: of a shorter one that is padding; "
             "take the final state h_n instead"
         )
     return data.with_axes(data.axes.select(axis, index, where, keep=keep))

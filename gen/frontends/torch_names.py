@@ -55,9 +55,9 @@ _OPERATORS = {
 
 SUPPORTED = (
     "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, causal Conv1d, ReLU, Sigmoid, Tanh, "
-    "Hardsigmoid, Hardtanh, ReLU6, Softsign, Softplus, ELU, LeakyReLU, Threshold, Dropout, Identity, Flatten, "
-    "packing and padding of sequences, sums, products with constants, concatenation and slices of features, "
-    "the last step [-1], and moving of axes"
+    "Hardsigmoid, Hardtanh, ReLU6, Softsign, Softplus, ELU, LeakyReLU, Threshold, "
+    "Dropout, Identity, Flatten, packing and padding of sequences, sums, products with constants, "
+    "concatenation and slices of features, the last step [-1], and moving of axes"
 )
 
 
@@ -67,7 +67,7 @@ def module_kind(module: Any) -> str:
 
     for base in type(module).__mro__:
         own = getattr(torch.nn, base.__name__, None) is base and base.__name__ in _MODULES
-        if own and type(module).forward is base.forward:
+        if own and getattr(type(module), "forward", None) is getattr(base, "forward", 0):
             return str(base.__name__)
     return type(module).__name__
 

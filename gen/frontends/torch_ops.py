@@ -88,8 +88,8 @@ def _pass(step: Step) -> Data:
         given = step.argument(2, "training", step.kwargs.get("train", "left to its default, True"))
         if given is not False:
             raise ModelError(
-                f"{step.where}: training must be False, not {given}; write F.dropout(x, p, self.training) and "
-                "call eval() on the model, or use nn.Dropout"
+                f"{step.where}: training must be False, not {given}; write F.dropout(x, p, self.training) "
+                "and call eval() on the model, or use nn.Dropout"
             )
     return step.data
 
@@ -121,9 +121,9 @@ def _conv1d(step: Step) -> Data:
         problems.append(f"padding_mode={module.padding_mode!r} must be 'zeros'")
     if not problems and (data.margin[0] + padding, padding) not in ((reach, 0), (reach, reach)):
         problems.append(
-            f"it must be causal, but with padding={module.padding} and {data.margin[0]} zeros in front it looks "
-            f"ahead or drops steps; pad {reach} zeros in front of the steps, or use padding={reach} and drop the "
-            f"last {reach} steps"
+            f"it must be causal, but with padding={module.padding} and {data.margin[0]} zeros in front "
+            f"it looks ahead or drops steps; pad {reach} zeros in front of the steps, or use padding={reach} "
+            f"and drop the last {reach} steps"
         )
     if problems:
         raise ModelError(f"{where}: " + "; ".join(problems))
@@ -195,10 +195,11 @@ def _sum(step: Step, sign: float) -> Data:
     factor = np.array(sign)
     if isinstance(first, Data) and isinstance(second, Data):
         data, other = step.as_data(first), step.as_data(second)
+        _check_source(data, other, where)
         if data.axes.tags != other.axes.tags or data.margin != other.margin:
             raise ModelError(
-                f"{where} adds tensors of axes ({', '.join(data.axes.tags)}) and ({', '.join(other.axes.tags)}), "
-                "which must be the same"
+                f"{where} adds tensors of axes ({', '.join(data.axes.tags)}) and "
+                f"({', '.join(other.axes.tags)}), which must be the same"
             )
         return data.with_flow(data.flow.plus(other.flow.scale(factor, where), where))
     if isinstance(first, Data):
@@ -206,6 +207,14 @@ def _sum(step: Step, sign: float) -> Data:
         return data.with_flow(data.flow.shift(sign * _constant(second, data.axes, where), where))
     data = step.as_data(second)
     return data.with_flow(data.flow.scale(factor, where).shift(_constant(first, data.axes, where), where))
+
+
+def _check_source(first: Data, second: Data, where: str) -> None:
+    if first.source != second.source:
+        raise ModelError(
+            f"{where} needs two inputs of the model at once, {first.source!r} and {second.source!r}, but the "
+            "core has one; join them before the model"
+        )
 
 
 def _mul(step: Step) -> Data:
@@ -248,6 +257,8 @@ def _cat(step: Step) -> Data:
     parts = step.args[0] if step.args else step.kwargs.get("tensors", ())
     first, *others = [step.as_data(part) for part in parts]
     axis = step.whole(step.argument(1, "dim", 0))
+    for other in others:
+        _check_source(first, other, step.where)
     first.axes.expect_features_at(axis, step.where)
     if any(other.axes.tags != first.axes.tags or other.margin != first.margin for other in others):
         raise ModelError(f"{step.where} must join tensors whose axes mean the same")

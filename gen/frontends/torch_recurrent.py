@@ -36,7 +36,7 @@ def recurrent(step: Step, report: ReportBuilder) -> Any:
         hidden: Any = State(where, "final state of both directions")
     else:
         tags = ("N", "F") if cell else ("D" if len(layers) == 1 else "L", "N", "F")
-        hidden = Data(flow, Axes(tags, flow.outputs or 0, last_step=not cell))
+        hidden = Data(flow, Axes(tags, flow.outputs or 0, last_step=not cell), data.source)
     long = kind.startswith("LSTM")
     memory = State(where, "cell state")
     if cell:
@@ -59,8 +59,8 @@ def _input(step: Step, layout: tuple[str, ...]) -> Data:
     data = _first(step)
     if data.padded:
         raise ModelError(
-            f"{step.where} reads sequences that {data.padded} padded, and would go on through the padding; pack "
-            "them again, with torch.nn.utils.rnn.pack_padded_sequence"
+            f"{step.where} reads sequences that {data.padded} padded, and would go on through the padding; "
+            "pack them again, with torch.nn.utils.rnn.pack_padded_sequence"
         )
     if any(data.margin):
         raise ModelError(f"{step.where} reads steps that a convolution padded; drop the last ones first")
@@ -112,16 +112,18 @@ def _check_state(step: Step, report: ReportBuilder) -> None:
         if isinstance(item, Constant):
             if item.array.any():
                 raise ModelError(
-                    f"{step.where}: the initial state is a constant that is not zero; give it to the driver as "
-                    "state, and leave it out of the module"
+                    f"{step.where}: the initial state is a constant that is not zero; give it to the driver "
+                    "as state, and leave it out of the module"
                 )
         elif isinstance(item, Data) and not item.flow.layers:
             report.note(
-                f"{step.where} begins with the input {item.source!r}: give the state to the driver at run time"
+                f"{step.where} begins with the input {item.source!r}: give the state to the driver "
+                "at run time"
             )
         elif isinstance(item, Data | State):
             raise ModelError(
-                f"{step.where}: its initial state comes from another layer; it must be absent, zero or an input"
+                f"{step.where}: its initial state comes from another layer; it must be absent, zero or an "
+                "input"
             )
         elif isinstance(item, Outside):
             raise ModelError(

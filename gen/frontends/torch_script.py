@@ -48,7 +48,7 @@ def convert(module: Any, options: ReadOptions, report: ReportBuilder) -> tuple[A
             f"the forward of {path!r} is read, which calls {options.lstm!r}; what calls it stays outside"
         )
     graph = fx.Graph()
-    inputs = [value for value in base.graph.inputs()][1:]
+    inputs = list(base.graph.inputs())[1:]
     values = {value.debugName(): graph.placeholder(value.debugName().replace(".", "_")) for value in inputs}
     converter = _Converter(module, graph, report)
     found = converter.block(base.graph, {**values, next(base.graph.inputs()).debugName(): _Path(path)})
@@ -97,7 +97,7 @@ class _Converter:
                 return list(args[0])
             return [self.graph.call_function(operator.getitem, (args[0], at)) for at in range(count)]
         if kind == "prim::TupleIndex":
-            whole, at = args
+            whole, at = args[0], int(args[1] or 0)
             return [whole[at] if isinstance(whole, tuple) else self._item(whole, (at,))]
         if kind in _PASS:
             return args[:1]
@@ -168,10 +168,12 @@ class _Converter:
             if called[0] != called[1] or not list(node.outputs()):
                 raise ModelError(
                     "a condition of the TorchScript module is known only in a run, and its branches call "
-                    f"{called[0] or 'nothing'} and {called[1] or 'nothing'}; name the LSTM to read as lstm (--lstm)"
+                    f"{listed(called[0]) or 'nothing'} and {listed(called[1]) or 'nothing'}; name the LSTM "
+                    "to read as lstm (--lstm)"
                 )
             self.report.note(
-                f"of a condition's branches that both call {', '.join(called[0]) or 'no modules'}, the first is read"
+                f"of a condition's branches that both call {listed(called[0]) or 'no modules'} the first is "
+                "read"
             )
         return self.block(possible[0], scope)
 

@@ -102,7 +102,8 @@ class Step:
         """A tensor to compute with, or a refusal that names what it is."""
         if isinstance(value, State):
             raise ModelError(
-                f"{value.where}: its {value.what} is read by {self.where}, but the core gives it only as state"
+                f"{value.where}: its {value.what} is read by {self.where}, but the core gives it only "
+                "as state"
             )
         if isinstance(value, Outside):
             raise ModelError(

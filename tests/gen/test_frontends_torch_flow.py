@@ -187,9 +187,14 @@ def unsorted(m, x, lengths):
 
 
 REFUSED = [
-    (lambda m, x, n: torch.max(unsorted(m, x, n)[0].data), "max 'max_1' reads the PackedSequence of pack_padded"),
-    (lambda m, x, n: m.head(unsorted(m, x, n)[0].data), "Linear 'head' reads the PackedSequence.*pad it first"),
-    (lambda m, x, n: unsorted(m, x, n)[0].data * 2, "mul 'mul' reads the PackedSequence.*pad_packed_sequence"),
+    (lambda m, x, n: m.lstm(torch.cat([x, n], -1))[0], "needs two inputs of the model at once, 'x' and 'le"),
+    (lambda m, x, n: m.lstm(x + n)[0], "needs two inputs of the model at once, 'x' and 'lengths'"),
+    (
+        lambda m, x, n: torch.max(unsorted(m, x, n)[0].data),
+        "max 'max_1' reads the PackedSequence of pack_padded_sequence.*pad it first",
+    ),
+    (lambda m, x, n: m.head(unsorted(m, x, n)[0].data), "Linear 'head' reads the PackedSequence"),
+    (lambda m, x, n: unsorted(m, x, n)[0].data * 2, "mul 'mul' reads the PackedSequence.*pad_packed"),
     (
         lambda m, x, n: m.second(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0])[0],
         "GRU 'second' reads sequences that pad_packed_sequence .* padded.*pack them again",
