@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rtlstm.spec.functions import ActivationFunction, FunctionName
 
-__all__ = ["OPERATOR_FUNCTIONS", "read_functions"]
+__all__ = ["OPERATOR_FUNCTIONS", "node_attributes", "operator_function", "read_functions"]
 
 _NAMES: Final[dict[str, FunctionName]] = {
     "Affine": "affine",
@@ -27,6 +27,23 @@ _NO_DEFAULT: Final = {"Affine", "ScaledTanh"}
 
 OPERATOR_FUNCTIONS: Final = {name: kind for name, kind in _NAMES.items() if name not in _NO_DEFAULT}
 """The functions that are operators, too, by the operators' names."""
+
+
+def operator_function(node: Any) -> ActivationFunction:
+    """The function of an operator's node."""
+    given = {item.name: float(item.f) for item in node.attribute}
+    return ActivationFunction.of(OPERATOR_FUNCTIONS[node.op_type], given.get("alpha"), given.get("beta"))
+
+
+def node_attributes(operators: Sequence[Any]) -> dict[str, Any]:
+    """The functions of operators' nodes as attributes of a recurrent node, which has them read back."""
+    functions = [(node.op_type, operator_function(node)) for node in operators]
+    found: dict[str, Any] = {
+        "activations": [name for name, _ in functions],
+        "activation_alpha": [function.alpha for name, function in functions if name in _ALPHA],
+        "activation_beta": [function.beta for name, function in functions if name in _BETA],
+    }
+    return {name: values for name, values in found.items() if values}
 
 
 def read_functions(

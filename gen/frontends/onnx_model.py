@@ -7,6 +7,7 @@ from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx_branches import take_branches
+from rtlstm.gen.frontends.onnx_cells import join_cells
 from rtlstm.gen.frontends.onnx_graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx_ops import CUT, STATE_ONLY, Applied, apply_node
 from rtlstm.gen.frontends.onnx_recurrent import is_recurrent
@@ -29,11 +30,16 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
             "the option dense is for files of tensors without a graph; an ONNX model has its dense layers "
             "in the graph (end it with output)"
         )
-    graph, notes = take_branches(load_onnx(path), options.branches)
-    for note in notes:
+    model = load_onnx(path)
+    graph, taken = take_branches(model, options.branches)
+    graph, joined, unclear = join_cells(model, graph)
+    for note in (*taken, *joined):
         report.note(note)
     report.model_inputs, report.model_outputs = tuple(graph.inputs), tuple(graph.outputs)
-    return _Reader(graph, options, report).read()
+    try:
+        return _Reader(graph, options, report).read()
+    except ModelError as error:
+        raise ModelError("; ".join([str(error), *unclear])) from None
 
 
 class _Reader:
@@ -59,7 +65,7 @@ class _Reader:
         if not self._begin_before(tensor, upstream):
             self._begin_at(tensor, upstream)
         for index in sorted(self.needed - upstream):
-            self._visit(index)
+            self._try(index)
         for index, applied in sorted(self.applied.items()):
             self._report(index, applied)
         target, flow = self._end()
@@ -98,18 +104,30 @@ class _Reader:
         nodes = [self.graph.nodes[index] for index in sorted(upstream)]
         nodes = [node for node in nodes if self.graph.constant(node.output[0]) is None]
         for node in nodes:
-            self.report.node(self.graph.label(node), node.op_type, "outside", "before the first LSTM")
+            self.report.node(self.graph.label(node), node.op_type, "outside", "before the core")
         kinds = listed(node.op_type for node in nodes)
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
-            self.report.note(f"the model's input is turned by {kinds} before the LSTM")
+            self.report.note(f"the model's input is turned by {kinds} before the core")
         elif nodes:
             self.report.note(
-                f"{len(nodes)} nodes before the first LSTM stay outside of the core: its input is {tensor!r}"
+                f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
+                f"{tensor!r}"
             )
         for index in self.first:
-            self._visit(index, begin=True)
+            self._try(index, begin=True)
 
     # Node by node
+
+    def _try(self, index: int, *, begin: bool = False) -> None:
+        """Visit a node, and report all so far if it is refused."""
+        try:
+            self._visit(index, begin=begin)
+        except ModelError as error:
+            for before, applied in sorted(self.applied.items()):
+                self._report(before, applied)
+            node = self.graph.nodes[index]
+            self.report.node(self.graph.label(node), node.op_type, "refused", str(error))
+            raise
 
     def _visit(self, index: int, *, begin: bool = False) -> None:
         node = self.graph.nodes[index]
@@ -121,11 +139,7 @@ class _Reader:
         inner = next((name for name in captured(node) if name in self.known), None)
         if inner is None and not any(inputs):
             return
-        try:
-            applied = self._apply(node, inputs, inner)
-        except ModelError as error:
-            self.report.node(self.graph.label(node), node.op_type, "refused", str(error))
-            raise
+        applied = self._apply(node, inputs, inner)
         self.applied[index] = applied
         for name, found in zip(node.output, applied.outputs, strict=False):
             if name and found is not None:
@@ -171,6 +185,9 @@ class _Reader:
             self.report.note(
                 f"{name!r} is an output of the model too, but the core gives only the end of the chain"
             )
+        end = ends[last]
+        if isinstance(end, Value) and end.front:
+            raise ModelError(f"{last!r} has {end.front} steps of zeros in front, which the core cannot give")
         for name in found:
             if name not in computed and self.targets == self.graph.outputs:
                 self.report.note(f"the model's output {name!r} is a state; the driver gives it")
@@ -204,7 +221,7 @@ class _Reader:
             if index in before or self._measures(index):
                 self.report.node(graph.label(node), node.op_type, "state", "shapes and states")
             else:
-                why = "not on the way from the LSTM to the output"
+                why = "not on the way from the core's input to its output"
                 self.report.node(graph.label(node), node.op_type, "outside", why)
                 if index in self.needed:
                     self.report.note(f"{graph.where(node)} stays outside of the core")

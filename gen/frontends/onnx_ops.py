@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.describe import layer_options
+from rtlstm.gen.frontends.onnx_arithmetic import ARITHMETIC
 from rtlstm.gen.frontends.onnx_layers import LAYERS
 from rtlstm.gen.frontends.onnx_movers import MOVERS
 from rtlstm.gen.frontends.onnx_recurrent import is_recurrent, read_recurrent_node
@@ -12,10 +13,11 @@ from rtlstm.gen.frontends.report import Role
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional
 
-__all__ = ["CUT", "STATE_ONLY", "SUPPORTED", "Applied", "apply_node"]
+__all__ = ["COMPUTES", "CUT", "STATE_ONLY", "SUPPORTED", "Applied", "apply_node"]
 
 CUT = "to end earlier, give the tensor to end at as output (--output-tensor)"
-SUPPORTED = ", ".join(["LSTM", "GRU", "RNN", *sorted({**LAYERS, **MOVERS})])
+COMPUTES = {**LAYERS, **ARITHMETIC}
+SUPPORTED = ", ".join(["LSTM", "GRU", "RNN", *sorted({**COMPUTES, **MOVERS})])
 STATE_ONLY = (
     "Cast", "Concat", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
 )  # fmt: skip
@@ -41,10 +43,14 @@ def apply_node(step: Step) -> Applied:
         If the node or one of its attributes is not supported; the message names it.
     """
     node = step.node
+    if node.op_type not in ("Conv", "Pad") and any(value.front for value in step.values):
+        raise ModelError(
+            f"{step.where} reads steps with zeros in front, which only a causal Conv may do; {CUT}"
+        )
     if is_recurrent(node):
         return _recurrent(step)
     moves = MOVERS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    layer = LAYERS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    layer = COMPUTES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if moves is not None:
         moved = moves(step)
         return Applied(tuple(moved) if isinstance(moved, list) else (moved,), "shape")

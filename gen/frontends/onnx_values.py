@@ -22,12 +22,14 @@ Floats = NDArray[np.float64]
 class Value:
     """A tensor that the core computes: its features, and where its axes lie.
 
-    ``state`` is how messages name the final state that it is, as long as nothing has computed with it.
+    ``state`` is how messages name the final state that it is, as long as nothing has computed with it;
+    ``front`` how many steps of zeros stand before the first one.
     """
 
     flow: Flow
     axes: Axes
     state: str = ""
+    front: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +121,9 @@ class Step:
         if value.size == 1:
             return value.reshape(())
         axes.expect(self.where)
+        if "F" not in axes.tags:  # of the model's input, whose features are the axis that the constant has
+            long = [at - value.ndim for at, size in enumerate(value.shape) if size > 1]
+            axes = axes.settle_features(long[0], self.where).with_features(value.shape[long[0]])
         rank = len(axes.tags)
         shape = (1,) * (rank - value.ndim) + value.shape
         sizes = {"F": axes.features, "B": 2}
@@ -131,6 +136,18 @@ class Step:
         full = np.broadcast_to(value.reshape(shape), [size for _, size in wanted])
         order = sorted(range(rank), key=lambda at: "BF".find(axes.tags[at]))
         return full.transpose(order).reshape(-1).copy()
+
+    def along(self, value: Value, axis: int, features: int) -> Value:
+        """A value with its features on ``axis``, where the model's input may have shown none so far.
+
+        Raises
+        ------
+        ModelError
+            If they lie elsewhere.
+        """
+        known = "F" in value.axes.tags
+        axes = value.axes.settle_features(axis, self.where)
+        return replace(value, axes=axes if known else axes.with_features(features))
 
     def moved(self, axes: Axes) -> Value:
         """The only value with other axes."""

@@ -14,6 +14,7 @@ from rtlstm.spec.network import Bidirectional
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 WEIGHTS = ("W", "R", "B", "P")
+STATES = ("initial_h", "initial_c")
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -47,8 +48,8 @@ def run_ours(path: Path, data: Arrays, layout: int = 0) -> Arrays:
     state = None
     if "initial_h" in data or "initial_c" in data:
         zeros = np.zeros((len(directions), batch, directions[0].units))
-        given = [data.get(name, zeros) for name in ("initial_h", "initial_c")]
-        state = tuple(tuple(array.swapaxes(0, 1) if layout else array) for array in given)
+        given = {name: data[name].swapaxes(0, 1) if layout else data[name] for name in data.keys() & STATES}
+        state = tuple(tuple(given.get(name, zeros)) for name in STATES)
     result = run_float(network, x, state=state, lengths=data.get("sequence_lens"))
     y = np.stack(np.split(result.y, len(directions), axis=-1), axis=1)
     found = {"Y": y.transpose(2, 0, 1, 3) if layout else y}
