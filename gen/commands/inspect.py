@@ -176,7 +176,7 @@ def _show_network(session: Session, manifest: "Manifest") -> None:
                 layer.kind,
                 layer.inputs,
                 layer.outputs,
-                layer.activation if layer.kind == "dense" else "lstm",
+                layer.activation if layer.kind == "dense" else layer.kind,
                 layer.array_cycles,
                 layer.overhead_cycles,
                 layer.recurrent_cycles,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import expect_shape, import_extra, listed, to_float64
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.report import ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.report import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch_cells import bidirectional_layer, recurrent_layer
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import RELU, ActivationFunction
@@ -163,6 +163,7 @@ class _Reader:
         for prefix in self._prefixes():
             last = prefix or "lstm"
             self._add_recurrent(prefix)
+        self._add_tables()
         report.input = f"the input of {next(iter(report.nodes)).name}"
         report.output = f"the output of {self._add_dense() or last.rstrip('.')}"
         self._report_rest()
@@ -237,10 +238,33 @@ class _Reader:
         names = []
         for name, tensor in self.tensors.items():
             base = name.removesuffix(".weight")
-            if name in self.used or base == name or not self._is_dense(tensor):
+            if name in self.used or base == name or not self._is_dense(tensor) or self._is_table(base):
                 continue
             names.append(base)
         return names
+
+    def _is_table(self, name: str) -> bool:
+        """Whether it is an embedding by its shape: rows that the network reads, and no bias."""
+        first, bias = self.flow.layers[0], f"{name}.bias" in self.tensors
+        tensor = self.tensors[f"{name}.weight"]
+        width = tensor.shape[1] if tensor.ndim == 2 else 0
+        return width == first.inputs and width != self.flow.outputs and not bias
+
+    def _add_tables(self) -> None:
+        """Keep embeddings for the host."""
+        chosen = {_parse_dense(text).name for text in self.options.dense or ()}
+        for name in list(self.tensors):
+            base = name.removesuffix(".weight")
+            if base == name or base in chosen or name in self.used or not self._is_table(base):
+                continue
+            table = to_float64(self.tensors[name], f"embedding {base!r}: tensor {name!r}")
+            self.report.embeddings.append(Embedding(name=base, table=table))
+            self.report.node(base, "embedding", "outside", f"looked up by the host: {table.shape}")
+            self.report.note(
+                f"{base!r} is an embedding by its shape {table.shape}: the core reads its rows, which the "
+                "host looks up (ReadResult.embeddings)"
+            )
+            self.used.add(name)
 
     @staticmethod
     def _is_dense(tensor: Any) -> bool:

@@ -31,7 +31,8 @@ def recurrent(step: Step, report: ReportBuilder) -> Any:
         flow = flow.recurrent(layer, where)
         report.node(layer.name, kind, "core", f"{layer.inputs} -> {layer.outputs}")
     _note(step, module, kind, batch_first, report)
-    y = replace(data, axes=Axes(data.axes.tags, flow.outputs or 0), flow=flow)
+    axes = Axes(data.axes.tags, flow.outputs or 0)
+    y = replace(data, axes=axes, flow=flow, packed=where if data.packed else "")
     if isinstance(layers[-1], Bidirectional):
         hidden: Any = State(where, "final state of both directions")
     else:

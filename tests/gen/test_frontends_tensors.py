@@ -131,6 +131,18 @@ def test_names_of_torch_modules(read, kind, options):
     assert any("tanh is taken" in note for note in result.report.notes) == kind.startswith("RNN")
 
 
+def test_embedding_by_its_shape(read):
+    table = rand(9, I)
+    result = read(lstm() | linear() | {"words.weight": table})
+    assert [layer.name for layer in result.network.layers] == ["lstm", "linear"]
+    assert result.embeddings[0].name == "words"
+    np.testing.assert_array_equal(result.embeddings[0]([[3, 8]]), table[[[3, 8]]])
+    assert any("'words' is an embedding by its shape (9, 5)" in note for note in result.report.notes)
+    # As wide as what a dense layer would read, too: it must be said.
+    with pytest.raises(ModelError, match="tensors beside the LSTM"):
+        read(lstm(inputs=H) | linear() | {"words.weight": rand(9, H)})
+
+
 def test_bfloat16(tmp_path):
     # Bits of 1.5 as bfloat16, written by hand: numpy has no such type.
     import json

@@ -191,7 +191,7 @@ REFUSED = [
     (lambda m, x, n: m.lstm(x + n)[0], "needs two inputs of the model at once, 'x' and 'lengths'"),
     (
         lambda m, x, n: torch.max(unsorted(m, x, n)[0].data),
-        "max 'max_1' reads the PackedSequence of pack_padded_sequence.*pad it first",
+        "max 'max_1' reads the PackedSequence of LSTM 'lstm'.*pad it first",
     ),
     (lambda m, x, n: m.head(unsorted(m, x, n)[0].data), "Linear 'head' reads the PackedSequence"),
     (lambda m, x, n: unsorted(m, x, n)[0].data * 2, "mul 'mul' reads the PackedSequence.*pad_packed"),
