@@ -184,6 +184,8 @@ class _Reader:
         """The call with values in place of nodes."""
         args = tuple(self._value(item) for item in node.args)
         kwargs = {key: self._value(item) for key, item in node.kwargs.items()}
+        if not args and "input" in kwargs:
+            args = (kwargs.pop("input"),)
         if node is self.start and self.options.lstm is not None:
             args, kwargs = (self.input,), {}  # begin here, from a state that the driver gives
         module = self.modules[node.target] if node.op == "call_module" else None

@@ -11,7 +11,7 @@ from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["Constant", "Data", "Outside", "State", "Step", "flatten"]
+__all__ = ["Constant", "Data", "Outside", "State", "Step", "flatten", "packed_refusal"]
 
 _BEFORE_CONVOLUTION = ("conv1d", "contiguous", "dropout", "pad", "permute", "transpose")
 

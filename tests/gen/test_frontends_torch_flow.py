@@ -64,6 +64,7 @@ ARITHMETIC = {
         m.lstm(x)[0]
     ),
     "output beside its projection": lambda m, x: (lambda y: torch.cat([y, m.same(y)], -1))(m.lstm(x)[0]),
+    "by keyword": lambda m, x: torch.add(input=torch.relu(input=m.lstm(input=x)[0]), other=0.5),
     "clamped": lambda m, x: m.lstm(x)[0].clamp(-0.1, 0.2),
     "dense layers in front": lambda m, x: m.lstm(m.front(x).sigmoid())[0],
     "dense layer between": lambda m, x: m.gru(m.same(m.lstm(x)[0]))[0],

@@ -18,10 +18,22 @@ LENGTHS = (2, 5, 1, 3)
 CLOSE = {"atol": 2e-3, "rtol": 0}
 
 
+KINDS = [
+    pytest.param(("LSTM", {}), id="LSTM"),
+    pytest.param(("LSTM", {"proj_size": 4}), id="projection"),
+    pytest.param(("GRU", {}), id="GRU"),
+    pytest.param(("RNN", {"nonlinearity": "relu"}), id="RNN"),
+]
+every_kind = pytest.mark.parametrize("reference", KINDS, indirect=True, scope="module")
+lstm_alone = pytest.mark.parametrize("reference", KINDS[:1], indirect=True, scope="module")
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+
+
 @pytest.fixture(scope="module")
-def reference():
+def reference(request):
     torch.manual_seed(0)
-    return torch.nn.LSTM(I, H, num_layers=2).eval()
+    kind, options = request.param
+    return getattr(torch.nn, kind)(I, H, num_layers=2, **options).eval()
 
 
 @pytest.fixture(scope="module")
@@ -59,34 +71,44 @@ def same(actual, expected):
     torch.testing.assert_close(actual, expected, **CLOSE)
 
 
+def drop_in(reference):
+    from rtlstm.host import torch as host
+
+    return getattr(host, type(reference).__name__)
+
+
 def both(accelerator, reference, *args):
-    from rtlstm.host.torch import LSTM
-
     with torch.no_grad():
-        same(LSTM(accelerator)(*args), reference(*args))
+        same(drop_in(reference)(accelerator)(*args), reference(*args))
 
 
-def state(*lead):
-    return torch.rand(2, *lead, H) - 0.5, torch.rand(2, *lead, H) - 0.5
+def state(reference, *lead):
+    outputs = getattr(reference, "proj_size", 0) or H
+    h, c = (torch.rand(2, *lead, size) * 0.4 - 0.2 for size in (outputs, H))
+    return (h, c) if isinstance(reference, torch.nn.LSTM) else h
 
 
+@every_kind
 def test_padded_tensors(accelerator, reference):
     x = torch.rand(T, N, I) * 2 - 1
     both(accelerator, reference, x)
-    both(accelerator, reference, x, state(N))
+    both(accelerator, reference, x, state(reference, N))
 
 
+@every_kind
 def test_one_sequence(accelerator, reference):
-    both(accelerator, reference, torch.rand(T, I), state())
+    both(accelerator, reference, torch.rand(T, I), state(reference))
 
 
+@every_kind
 @pytest.mark.parametrize("given", [False, True])
 def test_packed_sequences_in_any_order(accelerator, reference, given):
-    x, hx = torch.rand(T, N, I) * 2 - 1, (state(N),) if given else ()
+    x, hx = torch.rand(T, N, I) * 2 - 1, (state(reference, N),) if given else ()
     both(accelerator, reference, rnn.pack_padded_sequence(x, LENGTHS, enforce_sorted=False), *hx)
     both(accelerator, reference, rnn.pack_padded_sequence(x, sorted(LENGTHS, reverse=True)), *hx)
 
 
+@lstm_alone
 @pytest.mark.parametrize("backend", ["icarus", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_hardware_gives_the_same_bits(build, accelerator, backend):
     from rtlstm.host.torch import LSTM
@@ -99,6 +121,7 @@ def test_hardware_gives_the_same_bits(build, accelerator, backend):
     assert torch.equal(final[0], h) and torch.equal(final[1], c)
 
 
+@lstm_alone
 def test_batch_first_inside_a_model(accelerator, reference):
     from rtlstm.host.torch import LSTM
 
@@ -122,6 +145,7 @@ def test_batch_first_inside_a_model(accelerator, reference):
         same(model(x), expected)
 
 
+@lstm_alone
 def test_other_floats_keep_their_type(accelerator):
     from rtlstm.host.torch import LSTM
 
@@ -129,6 +153,7 @@ def test_other_floats_keep_their_type(accelerator):
     assert y.dtype == h.dtype == c.dtype == torch.bfloat16 and not y.requires_grad
 
 
+@lstm_alone
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -147,9 +172,16 @@ def test_wrong_arguments(accelerator, args, words):
         LSTM(accelerator)(*args)
 
 
-def test_another_kind_of_build_is_refused(accelerator):
-    from rtlstm.host.torch import GRU, RNN
+@every_kind
+def test_another_kind_of_build_is_refused(accelerator, reference):
+    from rtlstm.host import torch as host
 
-    for kind in (GRU, RNN):
+    for kind in {host.LSTM, host.GRU, host.RNN} - {drop_in(reference)}:
         with pytest.raises(ConfigurationError, match=f"{kind.__name__} needs a build whose recurrent layers"):
             kind(accelerator)
+
+
+@pytest.mark.parametrize("reference", KINDS[2:3], indirect=True, scope="module")
+def test_state_of_a_gru_is_one_tensor(accelerator, reference):
+    with pytest.raises(InputError, match="hx must be a tensor of floats.*tuple"):
+        drop_in(reference)(accelerator)(torch.zeros(T, N, I), (torch.zeros(2, N, H),) * 2)
