@@ -28,6 +28,8 @@ OUTSIDE = {
     "rtlstm.sim": {"numpy", "cocotb", "cocotb_tools"},
 }
 """Packages from outside that each part may import, at the top of a module or later."""
+EXTRAS = {"rtlstm.host.torch": {"torch"}}
+"""Modules that need an optional package, and that no other module imports."""
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +45,20 @@ def test_layers_hold():
 
 @pytest.mark.parametrize("part", OUTSIDE)
 def test_part_imports_only_its_packages(graph: grimp.ImportGraph, part: str):
-    modules = {part} | graph.find_descendants(part)
+    modules = ({part} | graph.find_descendants(part)) - EXTRAS.keys()
     for other in OUTSIDE.keys() & modules - {part}:
         modules -= {other} | graph.find_descendants(other)
     found = {name for module in modules for name in graph.find_modules_directly_imported_by(module)}
     outside = {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"rtlstm"}
     assert outside <= OUTSIDE[part]
+
+
+@pytest.mark.parametrize("module", EXTRAS)
+def test_optional_module_stands_alone(graph: grimp.ImportGraph, module: str):
+    found = graph.find_modules_directly_imported_by(module)
+    outside = {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"rtlstm"}
+    assert outside <= OUTSIDE["rtlstm.host"] | EXTRAS[module]
+    assert not graph.find_modules_that_directly_import(module)
 
 
 MODELS = {"rtlstm.sim.golden", "rtlstm.sim.golden_cells", "rtlstm.sim.reference"}

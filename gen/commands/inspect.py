@@ -49,6 +49,7 @@ def inspect(
 
 def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None:
     from rtlstm.gen.frontends import inspect_model, read_model
+    from rtlstm.gen.frontends.describe import layer_options
     from rtlstm.spec.errors import ModelError
 
     report = inspect_model(path, options)
@@ -67,7 +68,7 @@ def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None
             "kind": layer.kind,
             "inputs": layer.inputs,
             "outputs": layer.outputs,
-            "activation": layer.activation if layer.kind == "dense" else layer.kind,
+            "options": layer_options(layer),
             "input_relu": layer.input_relu,
         }
         for layer in read_model(path, options).network.layers
@@ -75,7 +76,7 @@ def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None
     session.fields["layers"] = layers
     session.table(
         f"Network, from {report.input or 'its input'} to {report.output or 'its output'}",
-        ("layer", "kind", "inputs", "outputs", "activation", "ReLU first"),
+        ("layer", "kind", "inputs", "outputs", "options", "ReLU first"),
         [tuple(layer.values()) for layer in layers],
         right="  rr",
     )

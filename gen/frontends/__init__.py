@@ -4,9 +4,9 @@
 >>> result.network.layers
 >>> result.report.notes
 
-ONNX files, safetensors files, PyTorch state dicts and ``torch.nn.Module`` objects are read. Every
-attribute of an LSTM is honoured or refused by name. :func:`inspect_model` gives the same report
-without raising for a model that is refused.
+ONNX, Keras, safetensors and TorchScript files, PyTorch state dicts and ``torch.nn.Module`` objects are read.
+Every attribute of a recurrent layer is honoured or refused by name. :func:`inspect_model` gives the same
+report without raising for a model that is refused.
 """
 
 import re
@@ -15,11 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from rtlstm.gen.frontends.detect import detect
-from rtlstm.gen.frontends.report import ModelReport, NodeReport, ReadOptions, ReadResult, ReportBuilder
+from rtlstm.gen.frontends.report import (
+    Embedding,
+    ModelReport,
+    NodeReport,
+    ReadOptions,
+    ReadResult,
+    ReportBuilder,
+)
 from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network
 
 __all__ = [
+    "Embedding",
     "ModelReport",
     "NodeReport",
     "ReadOptions",
@@ -30,12 +38,13 @@ __all__ = [
 
 
 def read_model(source: Any, options: ReadOptions | None = None, *, name: str | None = None) -> ReadResult:
-    """Read a model's LSTM layers and the dense layers after them.
+    """Read a model's recurrent layers and the dense layers around them.
 
     Parameters
     ----------
     source:
-        Path of an ONNX file, a safetensors file or a PyTorch state dict, or a ``torch.nn.Module``.
+        Path of an ONNX, Keras, safetensors or TorchScript file or of a PyTorch state dict, or a
+        ``torch.nn.Module``.
     options:
         Which part of the model to take; by default all that follows from its only LSTM.
     name:
@@ -70,7 +79,7 @@ def inspect_model(source: Any, options: ReadOptions | None = None, *, name: str 
 def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResult:
     try:
         network = _dispatch(source, options, report)
-        return ReadResult(network=network, report=report.build())
+        return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
         raise ModelError(f"{report.source}: {error}") from None
 
@@ -87,6 +96,14 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         from rtlstm.gen.frontends.onnx_model import read_onnx
 
         return read_onnx(path, options, report)
+    if kind == "keras":
+        from rtlstm.gen.frontends.keras_model import read_keras
+
+        return read_keras(path, options, report)
+    if kind == "torchscript":
+        from rtlstm.gen.frontends.torch_module import read_script
+
+        return read_script(path, options, report)
     from rtlstm.gen.frontends.tensors import read_tensors
 
     return read_tensors(path, kind, options, report)

@@ -2,7 +2,8 @@
 
 A dense layer or a second LSTM reads the right numbers only if its features and steps are where
 it expects them. Each axis has a letter: T steps, N sequences, F features, D a direction or layer
-axis of size 1, L several layers (of a final state), 1 any other axis of size 1, M merged rows.
+axis of size 1, B both directions (forward first), L several layers (of a final state), 1 any other axis
+of size 1, M merged rows, and ? an axis of the model's input, before a layer has shown what it is.
 When an operator mixes features with anything else the axes are lost: what follows may be
 elementwise, but not a layer.
 """
@@ -19,12 +20,17 @@ _SINGLE = ("D", "1")
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes of one tensor; ``lost`` names the operator that mixed them."""
+    """The axes of one tensor; ``lost`` names the operator that mixed them.
+
+    ``features`` is the size of F, for each direction if there is a B. ``last_step`` and ``first_step`` say
+    which of the steps alone is left.
+    """
 
     tags: tuple[str, ...]
     features: int
     lost: str = ""
     last_step: bool = False
+    first_step: bool = False
 
     def _lose(self, where: str) -> "Axes":
         return replace(self, tags=(), lost=where)
@@ -34,6 +40,34 @@ class Axes:
         if not -rank <= axis < rank:
             raise ModelError(f"{where} names axis {axis} of a tensor with {rank} axes; the model is damaged")
         return axis % rank
+
+    @classmethod
+    def unknown(cls, rank: int) -> "Axes":
+        """Axes of a model's input."""
+        return cls(("?",) * rank, 0)
+
+    def settle(self, tags: tuple[str, ...], features: int, where: str) -> "Axes":
+        """The same with these tags, which those not known yet take over."""
+        self.expect(where)
+        fits = len(tags) == len(self.tags) and all(
+            mine in ("?", wanted) for mine, wanted in zip(self.tags, tags, strict=True)
+        )
+        if not fits:
+            raise ModelError(
+                f"{where} must read axes ({', '.join(tags)}) for steps, sequences and features, but "
+                f"its input has ({', '.join(self.tags)})"
+            )
+        return replace(self, tags=tags, features=features)
+
+    def settle_features(self, axis: int, where: str) -> "Axes":
+        """The same with the features on ``axis``, if that was not known; refused if they lie elsewhere."""
+        self.expect(where)
+        rank = len(self.tags)
+        if "F" not in self.tags and -rank <= axis < rank and self.tags[axis] == "?":
+            at = axis % rank
+            return replace(self, tags=(*self.tags[:at], "F", *self.tags[at + 1 :]))
+        self.expect_features_at(axis, where)
+        return self
 
     def expect(self, where: str) -> None:
         """Refuse a layer behind lost axes."""
@@ -51,6 +85,11 @@ class Axes:
             raise ModelError(
                 f"{where} works along axis {axis}, but its input has axes ({', '.join(self.tags)}) "
                 "with the features on F; only layers along the features are supported"
+            )
+        if "B" in self.tags:
+            raise ModelError(
+                f"{where} reads the directions of a bidirectional layer apart; they must be joined before "
+                "(side by side, as sum or as mean)"
             )
 
     def with_features(self, features: int) -> "Axes":
@@ -88,7 +127,7 @@ class Axes:
             tag = self.tags[at]
             if tag == "F" and self.features == 1:
                 return self._lose(where)
-            if tag in ("F", "L"):
+            if tag in ("F", "L", "B"):
                 if strict:
                     raise ModelError(f"{where} removes axis {at} ({tag}), which is not of size 1")
                 continue
@@ -103,10 +142,19 @@ class Axes:
             return self
         first, last = self._index(start, where), self._index(end, where)
         merged = self.tags[first : last + 1]
-        if "F" in merged and any(tag not in (*_SINGLE, "F") for tag in merged):
+        if len(merged) == 1:
+            return self
+        if "F" in merged or "B" in merged:
+            return self._merge((*self.tags[:first],), merged, (*self.tags[last + 1 :],), where)
+        return replace(self, tags=(*self.tags[:first], "M", *self.tags[last + 1 :]))
+
+    def _merge(
+        self, before: tuple[str, ...], merged: tuple[str, ...], after: tuple[str, ...], where: str
+    ) -> "Axes":
+        """Make one axis of features of these, if they are that and perhaps both directions outside of it."""
+        if "".join(tag for tag in merged if tag not in _SINGLE) not in ("F", "BF"):
             return self._lose(where)
-        tag = "F" if "F" in merged else merged[0] if len(merged) == 1 else "M"
-        return replace(self, tags=(*self.tags[:first], tag, *self.tags[last + 1 :]))
+        return replace(self, tags=(*before, "F", *after), features=self.features * (1 + ("B" in merged)))
 
     def reshape(self, shape: Sequence[int | None] | None, where: str, *, zero_copies: bool = True) -> "Axes":
         """Change the shape; None stands for a number that is not known before the run."""
@@ -118,11 +166,19 @@ class Axes:
         kept, rest, target = self.tags[:copied], self.tags[copied:], tuple(shape[copied:])
         if not target and not rest:
             return self
-        if target == (-1,) and "F" in rest and all(tag in (*_SINGLE, "F") for tag in rest):
-            return replace(self, tags=(*kept, "F"))
-        if rest and rest[-1] == "F" and target and target[-1] == self.features and 0 not in target:
-            return replace(self, tags=(*kept, *("M" for _ in target[:-1]), "F"))
+        if target == (-1,):
+            return self._merge(kept, rest, (), where)
+        if rest[-2:] == ("B", "F"):
+            rest, features = (*rest[:-2], "F"), 2 * self.features
+        else:
+            features = self.features
+        if rest[-1:] == ("F",) and target[-1:] == (features,) and 0 not in target and "B" not in rest:
+            return replace(self, tags=(*kept, *("M" for _ in target[:-1]), "F"), features=features)
         return self._lose(where)
+
+    def without(self, axis: int, *, keep: bool = False) -> "Axes":
+        """Drop an axis, of which one element or the sum is taken; ``keep`` leaves an axis of size 1."""
+        return replace(self, tags=(*self.tags[:axis], *(("1",) if keep else ()), *self.tags[axis + 1 :]))
 
     def select(self, axis: int, index: int, where: str, *, keep: bool = False) -> "Axes":
         """Take one element of an axis: the last step, or the only element of a single axis.
@@ -138,9 +194,7 @@ class Axes:
                 f"{where} takes element {index} of axis {at}, which is {_MEANING[tag]}; of the steps "
                 "(and of the layers of a final state) only the last, -1, can be taken"
             )
-        middle = ("1",) if keep else ()
-        tags = (*self.tags[:at], *middle, *self.tags[at + 1 :])
-        return replace(self, tags=tags, last_step=self.last_step or last)
+        return replace(self.without(at, keep=keep), last_step=self.last_step or last)
 
 
 _MEANING = {
@@ -148,7 +202,9 @@ _MEANING = {
     "N": "the sequences of the batch",
     "F": "the features",
     "D": "a direction",
+    "B": "both directions",
     "L": "the layers",
     "1": "an axis of size 1",
     "M": "merged rows",
+    "?": "an axis of the input",
 }

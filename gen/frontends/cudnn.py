@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.frontends.arrays import to_float64
-from rtlstm.gen.frontends.chain import LstmWeights
 from rtlstm.gen.frontends.gates import reorder
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.network import Bidirectional, Lstm, Network
 
 __all__ = ["CudnnLstm", "CudnnWeights"]
 
@@ -32,10 +31,11 @@ class CudnnWeights:
     b_ih: Floats
     b_hh: Floats
 
-    def in_project_order(self) -> LstmWeights:
-        """Return the weights in the project's gate order, the biases added."""
+    def layer(self, name: str, *, reverse: bool = False) -> Lstm:
+        """Return the layer of one direction, in the project's gate order, the biases added."""
         parts = (self.w_ih, self.w_hh, self.b_ih + self.b_hh)
-        return LstmWeights(*(reorder(part, "cudnn") for part in parts))
+        w_ih, w_hh, bias = (reorder(part, "cudnn") for part in parts)
+        return Lstm(name=name, w_ih=w_ih, w_hh=w_hh, bias=bias, reverse=reverse)
 
 
 @dataclass(frozen=True)
@@ -138,23 +138,28 @@ class CudnnLstm:
         return np.concatenate([to_float64(np.asarray(array), "a cuDNN weight").ravel() for array in arrays])
 
     def network(self, weights: ArrayLike, name: str = "network") -> Network:
-        """Return the network of a vector.
+        """Return the network of a vector; both directions stand side by side, the forward one first.
 
         Raises
         ------
         ModelError
-            If the vector does not fit, or the LSTM is bidirectional, which the hardware cannot do yet.
+            If the vector does not fit.
         """
-        if self.bidirectional:
-            raise ModelError(
-                "bidirectional=True is not supported, only one direction; unpack() gives the arrays of both"
+        parts = self.unpack(weights)
+        if not self.bidirectional:
+            return Network(
+                name=name, layers=tuple(part.layer(f"lstm{index}") for index, part in enumerate(parts))
             )
-        layers = [part.in_project_order() for part in self.unpack(weights)]
+        pairs = enumerate(zip(parts[::2], parts[1::2], strict=True))
         return Network(
             name=name,
             layers=tuple(
-                Lstm(name=f"lstm{index}", w_ih=part.w_ih, w_hh=part.w_hh, bias=part.bias)
-                for index, part in enumerate(layers)
+                Bidirectional(
+                    name=f"lstm{index}",
+                    forward=forward.layer(f"lstm{index}"),
+                    backward=backward.layer(f"lstm{index}_reverse", reverse=True),
+                )
+                for index, (forward, backward) in pairs
             ),
         )
 

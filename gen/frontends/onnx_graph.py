@@ -9,7 +9,7 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["OnnxGraph", "load_onnx", "subgraphs"]
+__all__ = ["OnnxGraph", "captured", "load_onnx", "subgraphs"]
 
 _RANDOM = ("Random", "Multinomial", "Bernoulli")
 _MAX_FOLDED = 1000
@@ -62,12 +62,12 @@ def subgraphs(node: Any) -> Iterator[Any]:
         yield from attribute.graphs
 
 
-def _captured(node: Any) -> Iterator[str]:
+def captured(node: Any) -> Iterator[str]:
     """Tensors of the graph around a node that the graphs inside it read."""
     for graph in subgraphs(node):
         own = {item.name for item in graph.initializer} | {item.name for item in graph.input}
         own |= {name for inner in graph.node for name in inner.output}
-        read = [name for inner in graph.node for name in (*inner.input, *_captured(inner))]
+        read = [name for inner in graph.node for name in (*inner.input, *captured(inner))]
         read += [output.name for output in graph.output]
         yield from (name for name in read if name not in own)
 
@@ -90,16 +90,21 @@ class OnnxGraph:
         self._producer: dict[str, int] = {}
         self._consumers: dict[str, list[int]] = {}
         self._constants: dict[str, Any] = {}
+        self._shapes: dict[str, tuple[int | None, ...]] | None = None
         for index, node in enumerate(self.nodes):
             for name in filter(None, node.output):
                 self._producer[name] = index
-            for name in dict.fromkeys(filter(None, (*node.input, *_captured(node)))):
+            for name in dict.fromkeys(filter(None, (*node.input, *captured(node)))):
                 self._consumers.setdefault(name, []).append(index)
 
     def producer(self, tensor: str) -> Any | None:
         """The node that gives a tensor, or None for an input or initializer."""
         index = self._producer.get(tensor)
         return None if index is None else self.nodes[index]
+
+    def place(self, tensor: str) -> int:
+        """Index of the node that gives a tensor; -1 for an input or initializer."""
+        return self._producer.get(tensor, -1)
 
     def consumers(self, tensor: str) -> list[int]:
         """Indices of the nodes that read a tensor."""
@@ -118,8 +123,27 @@ class OnnxGraph:
             if index is not None and index not in found:
                 found.add(index)
                 node = self.nodes[index]
-                open_tensors.extend(name for name in (*node.input, *_captured(node)) if name)
+                open_tensors.extend(name for name in (*node.input, *captured(node)) if name)
         return found
+
+    def shape(self, tensor: str) -> tuple[int | None, ...]:
+        """Sizes of a tensor's axes, None where one is not known; empty if nothing is known."""
+        if self._shapes is None:
+            self._shapes = self._infer_shapes()
+        return self._shapes.get(tensor, ())
+
+    def _infer_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        try:
+            graph = self._onnx.shape_inference.infer_shapes(self._model).graph
+        except Exception:  # shapes only help: what they would have shown counts as not known
+            graph = self._model.graph
+        return {
+            item.name: tuple(
+                int(axis.dim_value) if axis.HasField("dim_value") else None
+                for axis in item.type.tensor_type.shape.dim
+            )
+            for item in (*graph.input, *graph.value_info, *graph.output)
+        }
 
     def attributes(self, node: Any) -> dict[str, Any]:
         """A node's attributes as Python values, byte strings decoded."""

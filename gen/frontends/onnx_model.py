@@ -1,27 +1,25 @@
-"""Reads the LSTM layers of an ONNX model and the dense layers after them."""
+"""Reads the recurrent layers of an ONNX model and the dense layers around them."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.chain import Chain
+from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx_branches import take_branches
-from rtlstm.gen.frontends.onnx_graph import OnnxGraph, load_onnx, subgraphs
-from rtlstm.gen.frontends.onnx_lstm import read_lstm_node
-from rtlstm.gen.frontends.onnx_ops import OPERATORS, SUPPORTED, Step
+from rtlstm.gen.frontends.onnx_cells import join_cells
+from rtlstm.gen.frontends.onnx_graph import OnnxGraph, captured, load_onnx
+from rtlstm.gen.frontends.onnx_ops import CUT, STATE_ONLY, Applied, apply_node
+from rtlstm.gen.frontends.onnx_recurrent import is_recurrent
+from rtlstm.gen.frontends.onnx_start import find_start, name_condition
+from rtlstm.gen.frontends.onnx_values import Known, State, Step, Value
 from rtlstm.gen.frontends.report import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
 
 __all__ = ["read_onnx"]
 
-_OTHER_CELLS = ("GRU", "RNN")
-_STATE_ONLY = (
-    "Cast", "Concat", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
-)  # fmt: skip
-_CUT = "to end earlier, give the tensor to end at as output (--output)"
+_SIZES = ("Shape", "Size")
 
 
 def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -32,15 +30,20 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
             "the option dense is for files of tensors without a graph; an ONNX model has its dense layers "
             "in the graph (end it with output)"
         )
-    graph, notes = take_branches(load_onnx(path), options.branches)
-    for note in notes:
+    model = load_onnx(path)
+    graph, taken = take_branches(model, options.branches)
+    graph, joined, unclear = join_cells(model, graph)
+    for note in (*taken, *joined):
         report.note(note)
     report.model_inputs, report.model_outputs = tuple(graph.inputs), tuple(graph.outputs)
-    return _Reader(graph, options, report).read()
+    try:
+        return _Reader(graph, options, report).read()
+    except ModelError as error:
+        raise ModelError("; ".join([str(error), *unclear])) from None
 
 
 class _Reader:
-    """Walks from the first LSTM node to the output."""
+    """Finds what every needed tensor is, node by node, from the core's input on."""
 
     def __init__(self, graph: OnnxGraph, options: ReadOptions, report: ReportBuilder) -> None:
         self.graph, self.options, self.report = graph, options, report
@@ -51,270 +54,186 @@ class _Reader:
             )
         self.targets = graph.outputs if options.output is None else [options.output]
         self.needed = graph.ancestors(self.targets)
-        self.chain = Chain(_CUT)
-        self.visited: set[int] = set()
-        self.upstream: set[int] = set()
+        self.known: dict[str, Known] = {}
+        self.applied: dict[int, Applied] = {}
+        self.first: list[int] = []
 
     def read(self) -> Network:
-        index = self._start()
-        tensor = self.graph.nodes[index].input[0]
-        self.report.input = tensor
-        self.upstream = self.graph.ancestors([tensor])
-        self._report_upstream(tensor)
-        axes: Axes | None = None
-        following: int | None = index
-        while following is not None:
-            node = self.graph.nodes[following]
-            self.visited.add(following)
-            try:
-                tensor, axes = self._apply(node, tensor, axes)
-            except ModelError as error:
-                self.report.node(self.graph.label(node), node.op_type, "refused", str(error))
-                raise
-            following = self._next(tensor)
-        if tensor not in self.targets:
-            raise ModelError(
-                f"the chain after the LSTM must lead to {listed(map(repr, self.targets))}, but it ends at "
-                f"{tensor!r}; {_CUT}"
-            )
-        self.report.output = tensor
-        self._report_rest()
-        if axes is not None and axes.last_step:
-            self.report.note("the model keeps only the last step; the core gives every step, use its last")
-        return self.chain.finish(self.report.name)
+        self.first = find_start(self.graph, self.options.lstm, self.needed, self.targets)
+        tensor = self.graph.nodes[self.first[0]].input[0]
+        upstream = self.graph.ancestors([tensor])
+        if not self._begin_before(tensor, upstream):
+            self._begin_at(tensor, upstream)
+        for index in sorted(self.needed - upstream):
+            self._try(index)
+        for index, applied in sorted(self.applied.items()):
+            self._report(index, applied)
+        target, flow = self._end()
+        self.report.output = target
+        self._report_rest(upstream)
+        self._note_steps(self.known[target])
+        return flow.network(self.report.name)
 
     # Where to begin
 
-    def _start(self) -> int:
-        nodes = self.graph.nodes
-        found = [index for index, node in enumerate(nodes) if node.op_type == "LSTM"]
-        if not found:
-            raise ModelError(self._no_lstm())
-        names = listed(self.graph.label(nodes[index]) for index in found)
-        if self.options.lstm is not None:
-            for index in found:
-                if self.options.lstm in (nodes[index].name, *nodes[index].output):
-                    return index
-            raise ModelError(
-                f"lstm must name an LSTM node, but there is no {self.options.lstm!r}; it has {names}"
-            )
-        for index in sorted(self.needed):
-            if nodes[index].op_type in _OTHER_CELLS:
-                where = self.graph.where(nodes[index])
-                self.report.node(
-                    self.graph.label(nodes[index]), nodes[index].op_type, "refused", "not supported yet"
-                )
-                raise ModelError(
-                    f"{where} is not supported, only LSTM is; to leave it outside of the core, name the "
-                    f"LSTM to begin with as lstm (--lstm): {names}"
-                )
-        used = [index for index in found if index in self.needed]
-        if not used:
-            raise ModelError(f"output {listed(self.targets)} does not depend on an LSTM node; it has {names}")
-        first = [i for i in used if not self._has_lstm_before(i)]
-        if len(first) > 1:
-            names = listed(self.graph.label(nodes[index]) for index in first)
-            raise ModelError(
-                f"LSTM nodes must follow one another, but these stand side by side: {names}; "
-                "choose one as lstm (--lstm) and, if needed, an end as output (--output)"
-            )
-        return first[0]
+    def _begin_before(self, tensor: str, upstream: set[int]) -> bool:
+        """Take in what stands before the first recurrent node, if the core can compute it from one input."""
+        nodes = [self.graph.nodes[index] for index in upstream]
+        sources = {name for node in nodes for name in node.input if name in self.graph.inputs}
+        if self.options.lstm is not None or len(sources) != 1:
+            return False
+        source = sources.pop()
+        rank = len(self.graph.shape(source))
+        self.known[source] = Value(Flow(), Axes.unknown(rank))
+        try:
+            for index in sorted(upstream):
+                self._visit(index)
+            found = self.known.get(tensor)
+            if isinstance(found, Value) and (found.flow.layers or found.flow.relu or not found.flow.plain):
+                self.report.input = source
+                return True
+        except ModelError:
+            pass  # it stays outside
+        self.known.clear()
+        self.applied.clear()
+        return False
 
-    def _has_lstm_before(self, index: int) -> bool:
-        before = self.graph.ancestors(self.graph.nodes[index].input)
-        return any(self.graph.nodes[at].op_type == "LSTM" for at in before)
-
-    def _no_lstm(self) -> str:
-        nodes = self.graph.nodes
-        operators = listed(
-            f"{name} ({count})" for name, count in Counter(n.op_type for n in nodes).most_common()
-        )
-        text = "must have an LSTM node at the top of its graph, but there is no LSTM node in it"
-        inner = sum(_count_lstm(sub) for node in nodes for sub in subgraphs(node))
+    def _begin_at(self, tensor: str, upstream: set[int]) -> None:
+        """Begin with the first recurrent nodes; what stands before them stays outside."""
+        self.report.input = tensor
+        nodes = [self.graph.nodes[index] for index in sorted(upstream)]
+        nodes = [node for node in nodes if self.graph.constant(node.output[0]) is None]
         for node in nodes:
-            if node.op_type in _OTHER_CELLS:
-                self.report.node(self.graph.label(node), node.op_type, "refused", "not supported yet")
-                text += f"; {self.graph.where(node)} is not supported yet"
-        if inner:
-            holders = [node for node in nodes if any(map(_count_lstm, subgraphs(node)))]
-            text += f" ({inner} LSTM node{'s' * (inner > 1)} inside {self._condition(holders[0])})"
-        return f"{text}; it has {operators}"
-
-    def _condition(self, node: Any) -> str:
-        """Name a node with graphs inside, and say what to do about it."""
-        where, label = self.graph.where(node), self.graph.label(node)
-        if node.op_type != "If":
-            return f"{where}, which is not supported; export the model without it"
-        cause = self.graph.producer(node.input[0])
-        condition = (
-            repr(node.input[0]) if cause is None else f"{node.input[0]!r}, of {self.graph.where(cause)}"
-        )
-        return (
-            f"{where}, whose condition is {condition}; choose a branch with "
-            f"branch='{label}:then' or ':else' (--branch)"
-        )
-
-    # Along the chain
-
-    def _apply(self, node: Any, tensor: str, axes: Axes | None) -> tuple[str, Axes]:
-        graph, where = self.graph, self.graph.where(node)
-        if node.op_type == "LSTM" and node.domain in ("", "ai.onnx"):
-            return self._apply_lstm(node, tensor, axes)
-        operator = OPERATORS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        if node.op_type == "If":
-            raise ModelError(f"after the LSTM {tensor!r} goes into {self._condition(node)}")
-        if operator is None:
-            extra = " yet" if node.op_type in _OTHER_CELLS else ""
-            raise ModelError(
-                f"{where}, which reads {tensor!r}, is not supported{extra} after an LSTM; supported are "
-                f"{SUPPORTED}; to leave it outside of the core, end at output={tensor!r} (--output)"
-            )
-        assert axes is not None
-        axes = operator(Step(graph, node, tensor, axes, self.chain))
-        computes = node.op_type in ("Add", "Conv", "Gemm", "MatMul", "Relu", "Sigmoid", "Tanh")
-        self.report.node(graph.label(node), node.op_type, "core" if computes else "shape")
-        return node.output[0], axes
-
-    def _apply_lstm(self, node: Any, tensor: str, axes: Axes | None) -> tuple[str, Axes]:
-        where = self.graph.where(node)
-        if node.input[0] != tensor:
-            raise ModelError(f"{where} must read {tensor!r} as its input X, but reads it elsewhere")
-        read = read_lstm_node(self.graph, node)
-        expected = ("N", "T", "F") if read.layout else ("T", "N", "F")
-        if axes is not None:
-            axes.expect(where)
-            if axes.tags != expected:
-                raise ModelError(
-                    f"{where} must read axes ({', '.join(expected)}) for steps, sequences and features, "
-                    f"but its input has ({', '.join(axes.tags)})"
-                )
-        for note in read.notes:
-            self.report.note(f"{where}: {note}")
-        self.chain.add_lstm(self.graph.label(node), where, read.weights)
-        hidden = read.weights.w_hh.shape[1]
-        layout = f", layout {read.layout}" if read.layout else ""
-        self.report.node(
-            self.graph.label(node), "LSTM", "core", f"{read.weights.w_ih.shape[1]} -> {hidden}{layout}"
-        )
-        name, final = self._lstm_output(node, where)
-        tags: tuple[str, ...]
-        if final:
-            tags = ("N", "D", "F") if read.layout else ("D", "N", "F")
-        else:
-            tags = ("N", "T", "D", "F") if read.layout else ("T", "D", "N", "F")
-        return name, Axes(tags, hidden, last_step=final)
-
-    def _lstm_output(self, node: Any, where: str) -> tuple[str, bool]:
-        """The output that the chain goes on with: Y, or Y_h where Y is not used."""
-        outputs: list[str] = [*node.output, "", "", ""]
-        y, y_h, y_c = outputs[:3]
-        busy = self._computes(y_c)
-        if busy is not None:
-            raise ModelError(
-                f"{where}: output Y_c ({y_c!r}) is read by {busy}, but the core gives the cell state only "
-                f"as state; {_CUT}"
-            )
-        if not (y and self._used(y)) and y_h and self._used(y_h):
-            return y_h, True
-        busy = self._computes(y_h)
-        if busy is not None:
-            raise ModelError(
-                f"{where}: both outputs Y ({y!r}) and Y_h ({y_h!r}, read by {busy}) are used, but the core "
-                f"computes one chain; {_CUT}"
-            )
-        if not y:
-            raise ModelError(f"{where}: output Y must be given where Y_h is not used")
-        return y, False
-
-    def _used(self, tensor: str) -> bool:
-        return tensor in self.targets or any(index in self.needed for index in self._readers(tensor))
-
-    def _computes(self, tensor: str) -> str | None:
-        """The first node that computes with a state, rather than handing it out."""
-        if not tensor:
-            return None
-        for index in self._readers(tensor):
-            found = self._node_computes(index)
-            if found is not None:
-                return found
-        return None
-
-    def _node_computes(self, index: int) -> str | None:
-        """The node itself if it computes, else the first one behind it that does."""
-        node = self.graph.nodes[index]
-        if node.op_type not in _STATE_ONLY:
-            return self.graph.where(node)
-        found = (self._computes(output) for output in node.output if output)
-        return next((name for name in found if name is not None), None)
-
-    def _readers(self, tensor: str) -> list[int]:
-        nodes = self.graph.nodes
-        return [
-            index
-            for index in self.graph.consumers(tensor)
-            if index in self.needed and nodes[index].op_type != "Shape"
-        ]
-
-    def _next(self, tensor: str) -> int | None:
-        if tensor == self.options.output:
-            return None
-        readers = self._readers(tensor)
-        if len(readers) > 1:  # one may go on while others only hand the tensor out as a state
-            readers = [index for index in readers if self._node_computes(index) is not None] or readers
-        if len(readers) > 1:
-            names = listed(self.graph.where(self.graph.nodes[index]) for index in readers)
-            raise ModelError(
-                f"tensor {tensor!r} must go to one node, but {len(readers)} read it: {names}; "
-                f"the core computes one chain; end at output={tensor!r} or at a later tensor (--output)"
-            )
-        if readers and tensor in self.targets:
+            self.report.node(self.graph.label(node), node.op_type, "outside", "before the core")
+        kinds = listed(node.op_type for node in nodes)
+        if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
+            self.report.note(f"the model's input is turned by {kinds} before the core")
+        elif nodes:
             self.report.note(
-                f"{tensor!r} is an output of the model too, but the core gives only the end of the chain"
+                f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
+                f"{tensor!r}"
             )
-        return readers[0] if readers else None
+        for index in self.first:
+            self._try(index, begin=True)
+
+    # Node by node
+
+    def _try(self, index: int, *, begin: bool = False) -> None:
+        """Visit a node, and report all so far if it is refused."""
+        try:
+            self._visit(index, begin=begin)
+        except ModelError as error:
+            for before, applied in sorted(self.applied.items()):
+                self._report(before, applied)
+            node = self.graph.nodes[index]
+            self.report.node(self.graph.label(node), node.op_type, "refused", str(error))
+            raise
+
+    def _visit(self, index: int, *, begin: bool = False) -> None:
+        node = self.graph.nodes[index]
+        if index in self.applied or node.op_type in _SIZES:
+            return
+        inputs: list[Known | None] = [self.known.get(name) for name in node.input]
+        if begin:
+            inputs[0] = Value(Flow(), Axes.unknown(3))
+        inner = next((name for name in captured(node) if name in self.known), None)
+        if inner is None and not any(inputs):
+            return
+        applied = self._apply(node, inputs, inner)
+        self.applied[index] = applied
+        for name, found in zip(node.output, applied.outputs, strict=False):
+            if name and found is not None:
+                self.known[name] = found
+
+    def _apply(self, node: Any, inputs: list[Known | None], inner: str | None) -> Applied:
+        if inner is not None or node.op_type == "If":
+            tensor = inner or node.input[0]
+            raise ModelError(f"after the LSTM {tensor!r} goes into {name_condition(self.graph, node)}")
+        stuck = [found for found in inputs if isinstance(found, State)]
+        values = tuple(found if isinstance(found, Value) else None for found in inputs)
+        if node.op_type in STATE_ONLY and not stuck and _several_states(inputs):
+            text = f"{{reader}} reads several final states, which only the driver gives; {CUT}"
+            stuck = [State(text, value.flow) for value in values if value is not None]
+        if node.op_type in STATE_ONLY and stuck:
+            return Applied((stuck[0],) * len(node.output), "state", "shapes and states")
+        if stuck and not is_recurrent(node):
+            raise ModelError(stuck[0].text.replace("{reader}", self.graph.where(node)))
+        return apply_node(Step(self.graph, node, values))
+
+    # Where to end
+
+    def _end(self) -> tuple[str, Flow]:
+        """The tensor to end at, and what it is."""
+        found = {name: self.known[name] for name in self.targets if name in self.known}
+        computed = {k: v for k, v in found.items() if isinstance(v, Value) and not v.state}
+        whole = {k: v for k, v in found.items() if isinstance(v, Value)}
+        ends = computed or whole or found
+        if not ends:
+            raise ModelError(
+                f"what follows the LSTM must lead to {listed(map(repr, self.targets))}, but does not; {CUT}"
+            )
+        last = max(ends, key=lambda name: self.graph.place(name))
+        before = self.graph.ancestors([last])
+        for name in ends:
+            if name == last or ends is not computed:
+                continue
+            if self.graph.place(name) not in before:
+                raise ModelError(
+                    f"the model's outputs {name!r} and {last!r} are two results, but the core computes one "
+                    "chain of layers; choose one as output (--output-tensor)"
+                )
+            self.report.note(
+                f"{name!r} is an output of the model too, but the core gives only the end of the chain"
+            )
+        end = ends[last]
+        if isinstance(end, Value) and end.front:
+            raise ModelError(f"{last!r} has {end.front} steps of zeros in front, which the core cannot give")
+        for name in found:
+            if name not in computed and self.targets == self.graph.outputs:
+                self.report.note(f"the model's output {name!r} is a state; the driver gives it")
+        return last, ends[last].flow
+
+    def _note_steps(self, end: Known) -> None:
+        if isinstance(end, Value) and end.axes.last_step:
+            self.report.note("the model keeps only the last step; the core gives every step, use its last")
+        if isinstance(end, Value) and end.axes.first_step:
+            self.report.note(
+                "the model keeps only the final state of a reverse layer, which stands at the first step; "
+                "the core gives every step, use its first"
+            )
 
     # What is left
 
-    def _report_upstream(self, tensor: str) -> None:
-        nodes = [self.graph.nodes[index] for index in sorted(self.upstream)]
-        nodes = [node for node in nodes if self.graph.constant(node.output[0]) is None]
-        for node in nodes:
-            self.report.node(self.graph.label(node), node.op_type, "outside", "before the first LSTM")
-        if not nodes:
-            return
-        if all(node.op_type in ("Identity", "Transpose") for node in nodes):
-            self.report.note(
-                f"the model's input is turned by {listed(n.op_type for n in nodes)} before the LSTM"
-            )
-        else:
-            self.report.note(
-                f"{len(nodes)} nodes before the first LSTM stay outside of the core: its input is {tensor!r}"
-            )
+    def _report(self, index: int, applied: Applied) -> None:
+        node = self.graph.nodes[index]
+        self.report.node(self.graph.label(node), node.op_type, applied.role, applied.why)
+        for note in applied.notes:
+            self.report.note(note)
 
-    def _report_rest(self) -> None:
-        graph, chain = self.graph, [self.graph.nodes[index] for index in sorted(self.visited)]
-        states = [tensor for node in chain if node.op_type == "LSTM" for tensor in node.input[4:7]]
+    def _report_rest(self, upstream: set[int]) -> None:
+        graph = self.graph
+        nodes = [graph.nodes[index] for index in sorted(self.applied)]
+        states = [tensor for node in nodes if is_recurrent(node) for tensor in node.input[4:7]]
         before = graph.ancestors(states)
         for index, node in enumerate(graph.nodes):
-            if index in self.visited | self.upstream or graph.constant(node.output[0]) is not None:
+            if index in self.applied or index in upstream or graph.constant(node.output[0]) is not None:
                 continue
-            if index in before or self._hands_out_state(index):
+            if index in before or self._measures(index):
                 self.report.node(graph.label(node), node.op_type, "state", "shapes and states")
             else:
-                why = "not on the way from the LSTM to the output"
+                why = "not on the way from the core's input to its output"
                 self.report.node(graph.label(node), node.op_type, "outside", why)
                 if index in self.needed:
                     self.report.note(f"{graph.where(node)} stays outside of the core")
-        for name in graph.outputs:
-            if name != self.report.output and any(name in node.output[1:] for node in chain):
-                self.report.note(f"the model's output {name!r} is a state; the driver gives it")
 
-    def _hands_out_state(self, index: int) -> bool:
+    def _measures(self, index: int) -> bool:
+        """Whether a node only handles sizes of what the core computes."""
         node = self.graph.nodes[index]
-        return node.op_type in _STATE_ONLY and bool(self.graph.ancestors(node.input) & self.visited)
+        return node.op_type in (*STATE_ONLY, *_SIZES) and bool(
+            self.graph.ancestors(node.input) & self.applied.keys()
+        )
 
 
-def _count_lstm(graph: Any) -> int:
-    return sum(
-        (node.op_type == "LSTM") + sum(_count_lstm(inner) for inner in subgraphs(node)) for node in graph.node
-    )
+def _several_states(inputs: list[Known | None]) -> bool:
+    """Whether a node reads nothing but final states, and more than one of them."""
+    return len(inputs) > 1 and all(isinstance(found, Value) and found.state for found in inputs)

@@ -2,10 +2,15 @@
 
 from typing import Literal
 
-from rtlstm.spec.network import Network
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.network import FloatArray, Network
 from rtlstm.spec.record import Record
 
 __all__ = [
+    "Embedding",
     "ModelReport",
     "NodeReport",
     "ReadOptions",
@@ -74,11 +79,39 @@ class ModelReport(Record):
         return tuple(node for node in self.nodes if node.role == "outside")
 
 
+class Embedding(Record):
+    """A table that stays with the host: row ``i`` is what the network reads for the number ``i``."""
+
+    name: str
+    table: FloatArray
+
+    def __call__(self, numbers: ArrayLike) -> NDArray[np.float64]:
+        """Look up: ``(...)`` whole numbers to ``(..., width)``.
+
+        Raises
+        ------
+        InputError
+            If they are not numbers of rows.
+        """
+        indices = np.asarray(numbers)
+        if indices.dtype.kind not in "iu" or (
+            indices.size and not 0 <= indices.min() <= indices.max() < len(self.table)
+        ):
+            raise InputError(
+                f"{self.name} looks up whole numbers from 0 to {len(self.table) - 1}, not others"
+            )
+        return np.asarray(self.table[indices])
+
+
 class ReadResult(Record):
-    """A network and the report on the model that it was read from."""
+    """A network and the report on the model that it was read from.
+
+    ``embeddings`` are the model's tables, for the host to look up before the network.
+    """
 
     network: Network
     report: ModelReport
+    embeddings: tuple[Embedding, ...] = ()
 
 
 class ReportBuilder:
@@ -94,6 +127,7 @@ class ReportBuilder:
         self.output = ""
         self.nodes: list[NodeReport] = []
         self.notes: list[str] = []
+        self.embeddings: list[Embedding] = []
 
     def node(self, name: str, kind: str, role: Role, why: str = "") -> None:
         """Record one node."""

@@ -1,4 +1,4 @@
-"""Reads LSTM and dense layers from named tensors: safetensors files and PyTorch state dicts."""
+"""Reads recurrent and dense layers from named tensors: safetensors files and PyTorch state dicts."""
 
 import re
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import expect_shape, import_extra, listed, to_float64
-from rtlstm.gen.frontends.chain import Chain, LstmWeights
-from rtlstm.gen.frontends.gates import reorder
-from rtlstm.gen.frontends.report import ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.report import Embedding, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.torch_cells import bidirectional_layer, recurrent_layer
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.network import Activation, Network
+from rtlstm.spec.functions import RELU, ActivationFunction
+from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
 
-__all__ = ["lstm_weights", "read_tensors"]
+__all__ = ["read_tensors"]
 
-_LSTM_NAME = re.compile(
+_RECURRENT_NAME = re.compile(
     r"^(?P<prefix>.*?)(?P<kind>(?:weight|bias)_(?:ih|hh|hr))(?:_l(?P<layer>\d+))?(?P<reverse>_reverse)?$"
 )
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-_CELLS = {3: "a GRU", 1: "a plain RNN"}
 _SYNTAX = "NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION"
 
 Tensors = dict[str, Any]
@@ -121,40 +121,6 @@ def _find_states(torch: Any, loaded: Any) -> dict[str, Any]:
     return {str(key): value for key, value in loaded.items() if is_state(value)}
 
 
-def lstm_weights(get: Any, names: dict[str, str], where: str) -> LstmWeights:
-    """Build one layer's weights; ``names`` gives the tensor of each kind that is present.
-
-    ``get`` returns a tensor by its name.
-    """
-    for kind in ("weight_ih", "weight_hh"):
-        if kind not in names:
-            raise ModelError(f"{where} must have {kind}, but it is missing")
-    w_ih, w_hh = (
-        to_float64(get(names[kind]), f"{where}: tensor {names[kind]!r}")
-        for kind in ("weight_ih", "weight_hh")
-    )
-    if w_ih.ndim != 2 or w_hh.ndim != 2 or 0 in (*w_ih.shape, *w_hh.shape):
-        raise ModelError(f"{where} must have weights with 2 axes, not shapes {w_ih.shape} and {w_hh.shape}")
-    hidden = w_hh.shape[1]
-    rows, rest = divmod(w_ih.shape[0], hidden)
-    if not rest and rows in _CELLS:
-        raise ModelError(
-            f"{where} is {_CELLS[rows]} by its shape ({w_ih.shape[0]} rows for {hidden} units); "
-            f"only LSTM (4 x {hidden} rows) is supported"
-        )
-    expect_shape(w_ih, (4 * hidden, w_ih.shape[1]), f"{where}: tensor {names['weight_ih']!r}")
-    expect_shape(w_hh, (4 * hidden, hidden), f"{where}: tensor {names['weight_hh']!r}")
-    given = [kind for kind in ("bias_ih", "bias_hh") if kind in names]
-    if len(given) == 1:
-        raise ModelError(f"{where} must have both biases or none, but has only {names[given[0]]!r}")
-    bias = np.zeros(4 * hidden)
-    for kind in given:
-        part = to_float64(get(names[kind]), f"{where}: tensor {names[kind]!r}")
-        expect_shape(part, (4 * hidden,), f"{where}: tensor {names[kind]!r}")
-        bias = bias + part
-    return LstmWeights(reorder(w_ih, "torch"), reorder(w_hh, "torch"), reorder(bias, "torch"))
-
-
 @dataclass(frozen=True)
 class _DenseChoice:
     name: str
@@ -181,38 +147,36 @@ class _Reader:
     def __init__(self, tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> None:
         self.tensors, self.options, self.report = tensors, options, report
         self.used: set[str] = set()
-        self.chain = Chain("choose other dense layers with dense")
-        # prefix -> layer number (None for a cell) -> kind -> tensor
-        self.groups: dict[str, dict[int | None, dict[str, str]]] = {}
-        self.odd: dict[str, list[str]] = {}
+        self.flow = Flow()
+        # prefix -> layer number (None for a cell) -> whether reverse -> parameter -> tensor
+        self.groups: dict[str, dict[int | None, dict[bool, dict[str, str]]]] = {}
         for name in tensors:
-            match = _LSTM_NAME.match(name)
-            if match is None:
-                continue
-            prefix, layer = match["prefix"], None if match["layer"] is None else int(match["layer"])
-            if match["reverse"] or match["kind"] == "weight_hr":
-                self.odd.setdefault(prefix, []).append(name)
-            self.groups.setdefault(prefix, {}).setdefault(layer, {})[match["kind"]] = name
+            match = _RECURRENT_NAME.match(name)
+            if match is not None:
+                number = None if match["layer"] is None else int(match["layer"])
+                directions = self.groups.setdefault(match["prefix"], {}).setdefault(number, {})
+                directions.setdefault(match["reverse"] is not None, {})[match["kind"]] = name
 
     def read(self) -> Network:
         report = self.report
         last = ""
         for prefix in self._prefixes():
             last = prefix or "lstm"
-            self._add_lstm(prefix)
+            self._add_recurrent(prefix)
+        self._add_tables()
         report.input = f"the input of {next(iter(report.nodes)).name}"
         report.output = f"the output of {self._add_dense() or last.rstrip('.')}"
         self._report_rest()
-        return self.chain.finish(report.name)
+        return self.flow.network(report.name)
 
-    # LSTM layers
+    # Recurrent layers
 
     def _prefixes(self) -> list[str]:
         names = listed(prefix.rstrip(".") or "(no prefix)" for prefix in self.groups)
         if not self.groups:
             raise ModelError(
-                "must hold an LSTM (weight_ih_l0, weight_hh_l0, ... by PyTorch's names), but there is none "
-                f"among {listed(self.tensors)}"
+                "must hold an LSTM, GRU or RNN (weight_ih_l0, weight_hh_l0, ... by PyTorch's names), but "
+                f"there is none among {listed(self.tensors)}"
             )
         if self.options.lstm is None:
             if len(self.groups) > 1:
@@ -232,36 +196,41 @@ class _Reader:
             chosen += found
         return chosen
 
-    def _add_lstm(self, prefix: str) -> None:
-        title = prefix.rstrip(".")
-        if prefix in self.odd:
-            odd = self.odd[prefix]
-            what = (
-                "bidirectional" if any(name.endswith("_reverse") for name in odd) else "projected (proj_size)"
-            )
-            self.report.node(title or "lstm", "LSTM", "refused", f"{what}: {listed(odd)}")
-            raise ModelError(
-                f"LSTM {title or 'lstm'!r} is {what}, which is not supported (tensors {listed(odd)}); "
-                "use a forward LSTM without projection"
-            )
+    def _add_recurrent(self, prefix: str) -> None:
+        title = prefix.rstrip(".") or "lstm"
         layers = self.groups[prefix]
         numbers = sorted(number for number in layers if number is not None)
         if (None in layers and numbers) or numbers != list(range(len(numbers))):
-            found = [name for kinds in layers.values() for name in kinds.values()]
+            found = [name for both in layers.values() for names in both.values() for name in names.values()]
             raise ModelError(
-                f"LSTM {title or 'lstm'!r} must have layers l0, l1, ... without gaps, or be one cell; "
+                f"LSTM {title!r} must have layers l0, l1, ... without gaps, or be one cell; "
                 f"it has {listed(found)}"
             )
         for number in numbers or (None,):
-            names = layers[number]
-            label = title or "lstm"
-            if number is not None and len(numbers) > 1:
-                label = f"{label}_l{number}"
-            where = f"LSTM layer {label!r}"
-            weights = lstm_weights(self.tensors.__getitem__, names, where)
-            self.chain.add_lstm(label, where, weights)
+            label = title if number is None or len(numbers) == 1 else f"{title}_l{number}"
+            layer = self._layer(layers[number], label)
+            kind = layer.forward.kind if isinstance(layer, Bidirectional) else layer.kind
+            both = ", both directions" if isinstance(layer, Bidirectional) else ""
+            self.flow = self.flow.recurrent(layer, f"LSTM layer {label!r}")
+            self.report.node(label, kind.upper(), "core", f"{layer.inputs} -> {layer.outputs}{both}")
+            if kind == "rnn":
+                self.report.note(
+                    f"a file of tensors does not say which activation the RNN {label!r} has: tanh is taken; "
+                    "if it is relu, give the torch.nn.Module or an ONNX file"
+                )
+
+    def _layer(self, directions: dict[bool, dict[str, str]], label: str) -> Lstm | Gru | Rnn | Bidirectional:
+        where = f"LSTM layer {label!r}"
+        if False not in directions:
+            raise ModelError(
+                f"{where} must have a forward direction, but has only {listed(directions[True].values())}"
+            )
+        found = {}
+        for reverse, names in directions.items():
+            name = label if len(directions) == 1 else f"{label}_{'backward' if reverse else 'forward'}"
+            found[reverse] = recurrent_layer(self.tensors.__getitem__, names, name, where, reverse=reverse)
             self.used.update(names.values())
-            self.report.node(label, "LSTM", "core", f"{weights.w_ih.shape[1]} -> {weights.w_hh.shape[1]}")
+        return bidirectional_layer(label, found[False], found[True], where) if True in found else found[False]
 
     # Dense layers
 
@@ -269,10 +238,33 @@ class _Reader:
         names = []
         for name, tensor in self.tensors.items():
             base = name.removesuffix(".weight")
-            if name in self.used or base == name or not self._is_dense(tensor):
+            if name in self.used or base == name or not self._is_dense(tensor) or self._is_table(base):
                 continue
             names.append(base)
         return names
+
+    def _is_table(self, name: str) -> bool:
+        """Whether it is an embedding by its shape: rows that the network reads, and no bias."""
+        first, bias = self.flow.layers[0], f"{name}.bias" in self.tensors
+        tensor = self.tensors[f"{name}.weight"]
+        width = tensor.shape[1] if tensor.ndim == 2 else 0
+        return width == first.inputs and width != self.flow.outputs and not bias
+
+    def _add_tables(self) -> None:
+        """Keep embeddings for the host."""
+        chosen = {_parse_dense(text).name for text in self.options.dense or ()}
+        for name in list(self.tensors):
+            base = name.removesuffix(".weight")
+            if base == name or base in chosen or name in self.used or not self._is_table(base):
+                continue
+            table = to_float64(self.tensors[name], f"embedding {base!r}: tensor {name!r}")
+            self.report.embeddings.append(Embedding(name=base, table=table))
+            self.report.node(base, "embedding", "outside", f"looked up by the host: {table.shape}")
+            self.report.note(
+                f"{base!r} is an embedding by its shape {table.shape}: the core reads its rows, which the "
+                "host looks up (ReadResult.embeddings)"
+            )
+            self.used.add(name)
 
     @staticmethod
     def _is_dense(tensor: Any) -> bool:
@@ -288,9 +280,11 @@ class _Reader:
             weight, bias = self._dense_tensors(choice.name)
             where = f"dense layer {choice.name!r}"
             if choice.input_relu:
-                self.chain.add_activation("relu", f"the relu of {where}")
-            self.chain.add_dense(choice.name, where, weight, bias)
-            self.chain.add_activation(choice.activation, f"the {choice.activation} of {where}")
+                self.flow = self.flow.activate(RELU, f"{choice.name}_relu", where)
+            self.flow = self.flow.linear(choice.name, where, weight, bias)
+            if choice.activation != "identity":
+                function = ActivationFunction.of(choice.activation)
+                self.flow = self.flow.activate(function, choice.name, where)
             shape = f"{weight.shape[1]} -> {weight.shape[0]}, {choice.activation}"
             if choice.input_relu:
                 shape += ", relu on its input"

@@ -1,16 +1,18 @@
 """Traces a module's forward into a graph, and small helpers on that graph."""
 
+import math
 import operator
 from typing import Any
 
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["ancestors", "first_input", "trace"]
+__all__ = ["ancestors", "trace"]
 
 
 def trace(torch: Any, module: Any) -> Any:
-    """Trace with every recurrent module as one node."""
+    """Trace with every recurrent module, packing and padding as one node each."""
     from torch import fx
+    from torch.nn.utils import rnn
 
     class Tracer(fx.Tracer):
         def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
@@ -19,7 +21,7 @@ def trace(torch: Any, module: Any) -> Any:
             return bool(super().is_leaf_module(m, module_qualified_name))
 
     try:
-        graph = Tracer().trace(module)
+        graph = Tracer(autowrap_modules=(math, rnn)).trace(module)
     except Exception as error:  # tracing runs the user's code, which may raise anything
         line = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise ModelError(
@@ -39,11 +41,6 @@ def _join_items(graph: Any) -> None:
             if same is not node:
                 node.replace_all_uses_with(same)
                 graph.erase_node(node)
-
-
-def first_input(node: Any) -> Any:
-    """What a module is called with."""
-    return node.args[0] if node.args else node.kwargs.get("input")
 
 
 def ancestors(nodes: list[Any]) -> set[Any]:

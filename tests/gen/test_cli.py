@@ -101,12 +101,12 @@ def broken_models(folder):
         "not ONNX": (text, ["a.onnx"]),
         "no LSTM": (save_onnx(folder / "relu.onnx", ("Relu", "r")), ["LSTM"]),
         "operator": (
-            save_onnx(folder / "op.onnx", ("Softplus", "odd"), hidden_size=UNITS),
-            ["Softplus", "odd"],
+            save_onnx(folder / "op.onnx", ("HardSwish", "odd"), hidden_size=UNITS),
+            ["HardSwish", "odd"],
         ),
         "attribute": (
-            save_onnx(folder / "at.onnx", hidden_size=UNITS, direction="reverse"),
-            ["rec", "direction"],
+            save_onnx(folder / "at.onnx", hidden_size=UNITS, clip=-1.0),
+            ["rec", "clip"],
         ),
         "NaN": (folder / "nan.safetensors", ["weight_ih_l0", "NaN"]),
         "infinite": (folder / "inf.safetensors", ["weight_hh_l0", "infinite"]),
@@ -188,7 +188,7 @@ def test_inspect_model(cli, model):
 
 
 def test_inspect_refused_model_shows_its_nodes(cli, tmp_path):
-    result = cli("inspect", save_onnx(tmp_path / "m.onnx", ("Softplus", "odd"), hidden_size=UNITS))
+    result = cli("inspect", save_onnx(tmp_path / "m.onnx", ("HardSwish", "odd"), hidden_size=UNITS))
     result.refused("odd")
     assert "refused" in result.out
 

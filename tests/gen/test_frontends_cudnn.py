@@ -1,5 +1,7 @@
 """cuDNN's flat weights, in the layout of ``jax.experimental.rnn``: there and back, and what they compute."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -44,30 +46,49 @@ def test_there_and_back(layers: int, both: bool) -> None:
     np.testing.assert_array_equal(lstm.pack(parts), vector)
 
 
-@pytest.mark.parametrize(("layers", "both"), CASES)
-def test_arrays_are_torchs(layers: int, both: bool) -> None:
+def twin(lstm: CudnnLstm, vector: np.ndarray) -> Any:
+    """PyTorch's module with the same weights."""
     torch = pytest.importorskip("torch")
-    lstm = CudnnLstm(inputs=3, hidden=5, layers=layers, bidirectional=both)
-    vector = lstm.initial(np.random.default_rng(layers))
-    module = torch.nn.LSTM(3, 5, layers, bidirectional=both, dtype=torch.float64)
-    names = [f"l{layer}{suffix}" for layer in range(layers) for suffix in ("", "_reverse")[: 1 + both]]
+    both = lstm.bidirectional
+    module = torch.nn.LSTM(lstm.inputs, lstm.hidden, lstm.layers, bidirectional=both, dtype=torch.float64)
+    names = [f"l{layer}{suffix}" for layer in range(lstm.layers) for suffix in ("", "_reverse")[: 1 + both]]
     arrays = {
         f"{kind}_{name}": torch.tensor(getattr(part, f"{kind[0]}_{kind[-2:]}"))
         for name, part in zip(names, lstm.unpack(vector), strict=True)
         for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     }
     module.load_state_dict(arrays)
-    if both:
-        with pytest.raises(ModelError, match="bidirectional=True is not supported"):
-            lstm.network(vector)
-        return
+    return lambda x: [part.detach().numpy() for part in _flat(module(torch.tensor(x)))]
+
+
+def _flat(result: Any) -> list[Any]:
+    y, (h, c) = result
+    return [y, h, c]
+
+
+@pytest.mark.parametrize(("layers", "both"), CASES)
+def test_arrays_are_torchs(layers: int, both: bool) -> None:
+    lstm = CudnnLstm(inputs=3, hidden=5, layers=layers, bidirectional=both)
+    vector = lstm.initial(np.random.default_rng(layers))
     x = np.random.default_rng(7).normal(size=(6, 2, 3))
-    with torch.no_grad():
-        y, (h, c) = module(torch.tensor(x))
     found = run_float(lstm.network(vector), x)
-    np.testing.assert_allclose(found.y, y.numpy(), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(np.stack(found.h), h.numpy(), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(np.stack(found.c), c.numpy(), rtol=0, atol=1e-12)
+    for ours, theirs in zip((found.y, found.h, found.c), twin(lstm, vector)(x), strict=True):
+        np.testing.assert_allclose(np.stack(ours), theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_lengths_as_in_jax(both: bool) -> None:
+    """Outputs past a length are zero; states are those of the last valid step."""
+    lstm = CudnnLstm(inputs=3, hidden=4, layers=2, bidirectional=both)
+    vector = lstm.initial(np.random.default_rng(3))
+    x, lengths = np.random.default_rng(7).normal(size=(6, 3, 3)), [6, 2, 4]
+    found = run_float(lstm.network(vector), x, lengths=lengths)
+    for place, length in enumerate(lengths):
+        y, h, c = twin(lstm, vector)(x[:length, place])
+        np.testing.assert_allclose(found.y[:length, place], y, rtol=0, atol=1e-12)
+        assert not found.y[length:, place].any()
+        for ours, theirs in ((found.h, h), (found.c, c)):
+            np.testing.assert_allclose(np.stack(ours)[:, place], theirs, rtol=0, atol=1e-12)
 
 
 def test_initial_is_within_its_bound_and_fills_it() -> None:

@@ -55,7 +55,7 @@ def test_chosen_branch_computes_what_the_model_does(flag: bool, tmp_path) -> Non
     close(forward(result.network, x), wanted)
     notes = " ".join(result.report.notes)
     assert all(f"If node {choice.split(':')[0]!r}" in notes for choice in choices)
-    assert result.network.lstm_layers[0].outputs == H
+    assert result.network.pseudo_layers[0].outputs == H
 
 
 def test_stars_stand_for_any_text_and_the_first_choice_counts(tmp_path) -> None:

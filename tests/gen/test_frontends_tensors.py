@@ -6,6 +6,7 @@ import safetensors.numpy
 from test_frontends_reference import close, forward
 
 from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Lstm, Network
 
@@ -103,10 +104,43 @@ def test_dense_in_the_given_order(read):
         ("a", "dense"),
     ]
     assert layers[1].activation == "tanh"
-    with pytest.raises(
-        ModelError, match="dense layer 'a' reads 4 values, but LSTM layer 'lstm' before it gives 6"
-    ):
+    with pytest.raises(ModelError, match="dense layer 'a' reads 4 values, but 'lstm' before it gives 6"):
         read(tensors, dense=("a", "z"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LSTM", {"bidirectional": True, "num_layers": 2}),
+        ("LSTM", {"proj_size": 4, "bidirectional": True}),
+        ("GRU", {"num_layers": 2, "bias": False}),
+        ("RNN", {"bidirectional": True}),
+        ("GRUCell", {}),
+        ("RNNCell", {}),
+    ],
+)
+def test_names_of_torch_modules(read, kind, options):
+    torch = pytest.importorskip("torch")
+    module = getattr(torch.nn, kind)(I, H, **options)
+    tensors = {f"net.{name}": tensor.numpy() for name, tensor in module.state_dict().items()}
+    result = read(tensors)
+    network = read_model(module).network
+    assert [layer.kind for layer in result.network.layers] == [layer.kind for layer in network.layers]
+    x = rand(4, 2, I)
+    np.testing.assert_array_equal(run_float(result.network, x).y, run_float(network, x).y)
+    assert any("tanh is taken" in note for note in result.report.notes) == kind.startswith("RNN")
+
+
+def test_embedding_by_its_shape(read):
+    table = rand(9, I)
+    result = read(lstm() | linear() | {"words.weight": table})
+    assert [layer.name for layer in result.network.layers] == ["lstm", "linear"]
+    assert result.embeddings[0].name == "words"
+    np.testing.assert_array_equal(result.embeddings[0]([[3, 8]]), table[[[3, 8]]])
+    assert any("'words' is an embedding by its shape (9, 5)" in note for note in result.report.notes)
+    # As wide as what a dense layer would read, too: it must be said.
+    with pytest.raises(ModelError, match="tensors beside the LSTM"):
+        read(lstm(inputs=H) | linear() | {"words.weight": rand(9, H)})
 
 
 def test_bfloat16(tmp_path):
@@ -127,13 +161,20 @@ def test_bfloat16(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "options", "words"),
     [
-        (lstm(gates=3), {}, "LSTM layer 'lstm' is a GRU by its shape .18 rows for 6 units"),
-        (lstm(gates=1), {}, "is a plain RNN by its shape"),
+        (lstm(gates=2), {}, "must have 4 x 6 rows .an LSTM., 3 x 6 .a GRU. or 6 .a plain RNN., not 12"),
         (
             lstm() | {"lstm.weight_ih_l0_reverse": rand(24, I)}, {},
-            "LSTM 'lstm' is bidirectional.*lstm.weight_ih_l0_reverse",
+            "LSTM layer 'lstm' must have weight_hh, but it is missing",
         ),
-        (lstm() | {"lstm.weight_hr_l0": rand(2, H)}, {}, "is projected .proj_size.*lstm.weight_hr_l0"),
+        (
+            {f"{key}_reverse": value for key, value in lstm().items()}, {},
+            "must have a forward direction, but has only .*lstm.weight_ih_l0_reverse",
+        ),
+        (
+            lstm() | {"lstm.weight_hr_l0": rand(2, H)}, {},
+            r"'lstm.weight_hr_l0' must have shape \(6, units\), not \(2, 6\)",
+        ),
+        (lstm(gates=3) | {"lstm.weight_hr_l0": rand(H, H)}, {}, "is a GRU by its shape, but only an LSTM"),
         ({"fc.weight": rand(2, 2)}, {}, "must hold an LSTM.*none among fc.weight"),
         (
             {key: value for key, value in lstm(layers=3).items() if "l1" not in key}, {},
@@ -148,7 +189,7 @@ def test_bfloat16(tmp_path):
             "LSTM layer 'lstm' must have weight_hh, but it is missing",
         ),
         (lstm() | {"lstm.bias_ih_l0": rand(5)}, {}, r"'lstm.bias_ih_l0' must have shape \(24,\)"),
-        (lstm() | {"lstm.weight_hh_l0": rand(24, 5)}, {}, "'lstm.weight_ih_l0' must have shape"),
+        (lstm() | {"lstm.weight_hh_l0": rand(24, 5)}, {}, "'lstm.weight_ih_l0' must have 4 x 5 rows"),
         (lstm() | {"lstm.bias_ih_l0": np.full(24, np.nan)}, {}, "'lstm.bias_ih_l0' must hold finite"),
         (
             lstm() | {"lstm.bias_ih_l0": np.ones(24, np.int32)}, {},

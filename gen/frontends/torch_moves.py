@@ -1,0 +1,136 @@
+"""PyTorch's operations that move axes or take parts of a tensor."""
+
+from dataclasses import replace
+from typing import Any
+
+from rtlstm.gen.frontends.torch_values import Data, Outside, State, Step
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["MOVES", "get_item"]
+
+
+def _flatten(step: Step) -> Data:
+    start = step.whole(step.argument(1, "start_dim", 1 if step.module is not None else 0))
+    end = step.whole(step.argument(2, "end_dim", -1))
+    return step.data.with_axes(step.data.axes.flatten(start, end, step.where))
+
+
+def _transpose(step: Step) -> Data:
+    axes = step.data.axes
+    if axes.lost:
+        return step.data
+    rank = len(axes.tags)
+    order = list(range(rank))
+    first, second = step.argument(1, "dim0", step.kwargs.get("axis0")), step.argument(2, "dim1")
+    a, b = step.whole(first), step.whole(second)
+    for axis in (a, b):
+        if not -rank <= axis < rank:
+            raise ModelError(f"{step.where} names axis {axis} of a tensor with {rank} axes")
+    order[a], order[b] = order[b], order[a]
+    return step.data.with_axes(axes.transpose(order, step.where))
+
+
+def _permute(step: Step) -> Data:
+    order = [step.whole(axis) for axis in step.rest(1, "dims")]
+    return step.data.with_axes(step.data.axes.transpose(order, step.where))
+
+
+def _squeeze(step: Step) -> Data:
+    axis = step.argument(1, "dim")
+    if axis is None:
+        return step.data.with_axes(step.data.axes.squeeze(None, step.where))
+    wanted = [step.whole(item) for item in (axis if isinstance(axis, list | tuple) else [axis])]
+    return step.data.with_axes(step.data.axes.squeeze(wanted, step.where, strict=False))
+
+
+def _unsqueeze(step: Step) -> Data:
+    return step.data.with_axes(step.data.axes.unsqueeze([step.whole(step.argument(1, "dim"))], step.where))
+
+
+def _reshape(step: Step) -> Data:
+    shape = [item if isinstance(item, int) else None for item in step.rest(1, "shape")]
+    return step.data.with_axes(step.data.axes.reshape(shape, step.where, zero_copies=False))
+
+
+def _select(step: Step) -> Any:
+    axis, index = step.whole(step.argument(1, "dim")), step.whole(step.argument(2, "index"))
+    value = step.args[0]
+    if isinstance(value, Data) and "L" in value.axes.tags:
+        return _take(value, axis, index, step.where)
+    return _take(step.data, axis, index, step.where)
+
+
+def _take(data: Data, axis: int, index: int, where: str, *, keep: bool = False) -> Data:
+    """One element of an axis: the last step, or the only element."""
+    data.axes.expect(where)
+    rank = len(data.axes.tags)
+    if -rank <= axis < rank and data.axes.tags[axis] == "T" and data.padded:
+        raise ModelError(
+            f"{where} takes a step of sequences that {data.padded} padded: of a shorter one that is padding; "
+            "take the final state h_n instead"
+        )
+    return data.with_axes(data.axes.select(axis, index, where, keep=keep))
+
+
+def get_item(step: Step) -> Any:
+    """An item of a tuple, or a part of a tensor."""
+    value, key = step.args
+    if isinstance(value, list | tuple):
+        if not isinstance(key, int | slice):
+            raise ModelError(f"{step.where} must index a tuple with a number, not {key!r}")
+        return value[key]
+    if isinstance(value, State | Outside):
+        return value
+    if isinstance(value, Data) and value.packed:
+        return value if key == 0 else Outside(step.where)
+    data = value if isinstance(value, Data) and "L" in value.axes.tags else step.data
+    return _index(data, key if isinstance(key, tuple) else (key,), step.where)
+
+
+def _index(data: Data, key: tuple[Any, ...], where: str) -> Data:
+    data.axes.expect(where)
+    if any(item is Ellipsis for item in key):
+        at = next(place for place, item in enumerate(key) if item is Ellipsis)
+        missing = len(data.axes.tags) - sum(item is not None for item in key) + 1
+        key = (*key[:at], *(slice(None),) * missing, *key[at + 1 :])
+    axis = 0
+    for item in key:
+        if item is None:
+            data = data.with_axes(data.axes.unsqueeze([axis], where))
+        elif isinstance(item, int):
+            data = _take(data, axis, item, where)
+            continue
+        elif item != slice(None):
+            data = _slice(data, axis, item, where)
+        axis += 1
+    return data
+
+
+def _slice(data: Data, axis: int, item: Any, where: str) -> Data:
+    tag = data.axes.tags[axis] if axis < len(data.axes.tags) else ""
+    constant = isinstance(item, slice) and all(
+        isinstance(end, int | None) for end in (item.start, item.stop, item.step)
+    )
+    if constant and tag == "F":
+        kept = list(range(data.axes.features))[item]
+        if not kept:
+            raise ModelError(f"{where} keeps none of {data.axes.features} features")
+        return data.with_flow(data.flow.pick(kept, where))
+    front, extra = data.margin
+    if tag == "T" and extra and item in (slice(None, -extra), slice(0, -extra), slice(None, -extra, 1)):
+        return replace(data, margin=(front, 0))
+    if item in (slice(-1, None), slice(-1, None, 1)):
+        return _take(data, axis, -1, where, keep=True)
+    raise ModelError(f"{where} must index with -1, -1: or :, or features with a slice, not {item!r}")
+
+
+MOVES = {
+    "flatten": _flatten,
+    "flatten_module": _flatten,
+    "permute": _permute,
+    "reshape": _reshape,
+    "select": _select,
+    "squeeze": _squeeze,
+    "transpose": _transpose,
+    "unsqueeze": _unsqueeze,
+}

@@ -1,0 +1,103 @@
+"""Names the operation of a traced node, whether it was written as module, function, method or operator."""
+
+import operator
+from typing import Any
+
+__all__ = ["SUPPORTED", "module_kind", "operation"]
+
+_MODULES = {
+    "AlphaDropout": "dropout",
+    "BatchNorm1d": "batch_norm",
+    "ConstantPad1d": "pad",
+    "Conv1d": "conv1d",
+    "Dropout": "dropout",
+    "Dropout1d": "dropout",
+    "ELU": "elu",
+    "Embedding": "embedding",
+    "Flatten": "flatten_module",
+    "Hardsigmoid": "hardsigmoid",
+    "Hardtanh": "hardtanh",
+    "Identity": "contiguous",
+    "LeakyReLU": "leaky_relu",
+    "Linear": "linear",
+    "ReLU": "relu",
+    "ReLU6": "relu6",
+    "Sigmoid": "sigmoid",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Tanh": "tanh",
+    "Threshold": "threshold",
+    "ZeroPad1d": "pad",
+    **dict.fromkeys(("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"), "recurrent"),
+}
+_FUNCTIONS = frozenset(
+    {
+        "add", "cat", "clamp", "clone", "concat", "contiguous", "detach", "div", "double", "dropout", "elu",
+        "flatten", "float", "half", "hardsigmoid", "hardtanh", "leaky_relu", "mul", "multiply", "neg",
+        "pack_padded_sequence", "pad", "pad_packed_sequence", "permute", "relu", "relu6", "reshape", "select",
+        "sigmoid", "softplus", "softsign", "squeeze", "sub", "subtract", "swapaxes", "tanh", "threshold",
+        "transpose", "true_divide", "unsqueeze", "view",
+    }
+)  # fmt: skip
+_SAME = {
+    "concat": "cat",
+    "multiply": "mul",
+    "subtract": "sub",
+    "swapaxes": "transpose",
+    "true_divide": "div",
+    "truediv": "div",
+    "view": "reshape",
+}
+_OPERATORS = {
+    getattr(operator, name): _SAME.get(name.removeprefix("i"), name.removeprefix("i"))
+    for name in ("add", "sub", "mul", "truediv", "neg", "getitem", "iadd", "isub", "imul", "itruediv")
+}
+
+SUPPORTED = (
+    "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, causal Conv1d, ReLU, Sigmoid, Tanh, "
+    "Hardsigmoid, Hardtanh, ReLU6, Softsign, Softplus, ELU, LeakyReLU, Threshold, "
+    "Dropout, Identity, Flatten, packing and padding of sequences, sums, products with constants, "
+    "concatenation and slices of features, the last step [-1], and moving of axes"
+)
+
+
+def module_kind(module: Any) -> str:
+    """The name of torch.nn's class that computes what a module does, else of the module's own class."""
+    import torch
+
+    for base in type(module).__mro__:
+        own = getattr(torch.nn, base.__name__, None) is base and base.__name__ in _MODULES
+        if own and getattr(type(module), "forward", None) is getattr(base, "forward", 0):
+            return str(base.__name__)
+    return type(module).__name__
+
+
+def operation(node: Any, modules: dict[str, Any]) -> str | None:
+    """Name the supported operation of a node, or None."""
+    import torch
+
+    if node.op == "call_module":
+        module = modules[node.target]
+        kind = module_kind(module)
+        return _MODULES.get(kind) if hasattr(torch.nn, kind) else None
+    if node.op == "call_method":
+        plain = node.target.rstrip("_")
+        return _SAME.get(plain, plain) if plain in _FUNCTIONS else None
+    if node.op == "call_function":
+        return _OPERATORS.get(node.target) or _function(node.target)
+    return None
+
+
+def _function(target: Any) -> str | None:
+    import torch
+    from torch.nn import functional
+    from torch.nn.utils import rnn
+
+    if target is getattr:
+        return "getattr"
+    name = getattr(target, "__name__", "")
+    for home in (torch, functional, rnn):
+        if getattr(home, name, None) is target and name.rstrip("_") in _FUNCTIONS:
+            plain = name.rstrip("_")
+            return _SAME.get(plain, plain)
+    return None

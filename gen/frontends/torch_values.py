@@ -1,0 +1,145 @@
+"""What the nodes of a traced PyTorch module stand for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["Constant", "Data", "Outside", "State", "Step", "flatten", "packed_refusal"]
+
+_BEFORE_CONVOLUTION = ("conv1d", "contiguous", "dropout", "pad", "permute", "transpose")
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A tensor with a value for every step, that the core can compute."""
+
+    flow: Flow
+    axes: Axes
+    source: str = ""
+    """Of the model's inputs the one that it came from, if no layer has read it."""
+    packed: str = ""
+    """What gave it, if it is a PackedSequence or the ``data`` of one."""
+    padded: str = ""
+    """What padded it, if it has sequences of several lengths."""
+    margin: tuple[int, int] = (0, 0)
+    """Zero steps padded in front, and steps too many at the end, as a causal convolution has them."""
+
+    def with_flow(self, flow: Flow) -> "Data":
+        """The same tensor with other features."""
+        return replace(self, flow=flow, axes=self.axes.with_features(flow.outputs or 0))
+
+    def with_axes(self, axes: Axes) -> "Data":
+        """The same values with other axes."""
+        return replace(self, axes=axes)
+
+
+@dataclass(frozen=True)
+class State:
+    """A final state that no step's output holds; the driver hands it out."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What stays with the caller: sizes, lengths, and what the core cannot compute."""
+
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A parameter or buffer of the model, or a constant of its code."""
+
+    array: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node at hand: the operation's arguments with values in place of nodes."""
+
+    name: str
+    label: str
+    where: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    module: Any | None = None
+
+    def argument(self, index: int, name: str, default: Any = None) -> Any:
+        """An argument of a function or method, the first being the tensor; of a module its attribute."""
+        if self.module is not None and index:
+            return getattr(self.module, name, default)
+        return self.args[index] if len(self.args) > index else self.kwargs.get(name, default)
+
+    def rest(self, index: int, name: str) -> list[Any]:
+        """Arguments given one by one or as one list."""
+        values: Any = self.args[index:] or (self.kwargs.get(name),)
+        if len(values) == 1 and isinstance(values[0], list | tuple):
+            values = values[0]
+        return list(values)
+
+    def whole(self, value: Any) -> int:
+        """A whole number known before the run."""
+        if not isinstance(value, int):
+            shown = "what is known only in the run" if isinstance(value, Outside) else repr(value)
+            raise ModelError(f"{self.where} must have constant axes, not {shown}")
+        return int(value)
+
+    @property
+    def data(self) -> Data:
+        """The first argument, which must be a tensor that the core computes."""
+        return self.as_data(self.argument(0, "input"))
+
+    def as_data(self, value: Any) -> Data:
+        """A tensor to compute with, or a refusal that names what it is."""
+        if isinstance(value, State):
+            raise ModelError(
+                f"{value.where}: its {value.what} is read by {self.where}, but the core gives it only "
+                "as state"
+            )
+        if isinstance(value, Outside):
+            raise ModelError(
+                f"{self.where} needs the result of {value.where}, which the core does not compute"
+            )
+        if not isinstance(value, Data):
+            raise ModelError(f"{self.where} must read a tensor that the core computes, not {value!r}")
+        if value.packed:
+            raise ModelError(packed_refusal(self.where, value.packed))
+        if "L" in value.axes.tags:
+            raise ModelError(
+                f"{self.where} reads the final states of all layers, but the core gives the last layer's "
+                "output; take element -1"
+            )
+        if value.margin[0] and self.name not in _BEFORE_CONVOLUTION:
+            raise ModelError(
+                f"{self.where} reads steps with zeros padded in front, which only a Conv1d can have"
+            )
+        return value
+
+
+def packed_refusal(where: str, packed: str) -> str:
+    """Why an operator cannot have a PackedSequence, and the way out."""
+    return (
+        f"{where} reads the PackedSequence of {packed}, which only recurrent modules and pad_packed_sequence "
+        "can read; pad it first, with torch.nn.utils.rnn.pad_packed_sequence"
+    )
+
+
+def flatten(value: Any) -> Iterator[Any]:
+    """What a nest of tuples, lists and dictionaries holds."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from flatten(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from flatten(item)
+    elif value is not None:
+        yield value

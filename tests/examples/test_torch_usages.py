@@ -1,0 +1,14 @@
+"""Five usages of torch.nn.LSTM run as PyTorch does, the sixth is refused by name."""
+
+import pytest
+from example_file import load_example
+
+
+@pytest.mark.parametrize("backend", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])
+def test_six_usages(backend: str) -> None:
+    outcomes = dict(load_example("torch_usages").run_usages(backend))
+    refused = outcomes.pop("PackedConsumed")
+    assert refused.startswith("refused: PackedConsumed: max 'max_1' reads the PackedSequence of LSTM 'lstm'")
+    assert "pad it first" in refused
+    assert len(outcomes) == 5
+    assert all(text.startswith("largest difference from PyTorch") for text in outcomes.values())

@@ -1,0 +1,31 @@
+"""Published taggers tag words as PyTorch does; their checkpoints are downloaded, so that test is slow."""
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from example_file import load_example
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["uzmorph", "segmenter"])
+def test_tags_in_float(name: str) -> None:
+    example = load_example("word_taggers")
+    figures = example.compare(example.TAGGERS[name](), "float")
+    assert figures["largest difference of a score"] < 1e-4
+    assert figures["words with PyTorch's tags, in 100"] == 100
+
+
+def test_best_path_beats_every_other() -> None:
+    best_path = load_example("word_taggers").best_path
+    rng = np.random.default_rng(5)
+    for length in (1, 2, 6):
+        scores, change = rng.normal(size=(length, 3)), rng.normal(size=(3, 3))
+        begin, end = rng.normal(size=(2, 3))
+
+        def total(path: tuple[int, ...]) -> float:
+            steps = sum(change[a, b] for a, b in pairwise(path))  # noqa: B023
+            return begin[path[0]] + end[path[-1]] + steps + sum(scores[range(len(path)), path])  # noqa: B023
+
+        best = max(product(range(3), repeat=length), key=total)
+        assert best_path(scores, begin, end, change) == list(best)

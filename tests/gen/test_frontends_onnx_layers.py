@@ -1,0 +1,396 @@
+"""What may stand around recurrent nodes: activations, constants, batch norm, and directions joined."""
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+from test_frontends_onnx import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
+from test_frontends_reference import close
+
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Rnn
+
+ACTIVATIONS = [
+    ("Elu", {}), ("Elu", {"alpha": 0.5}), ("HardSigmoid", {}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
+    ("LeakyRelu", {}), ("LeakyRelu", {"alpha": 0.2}), ("Relu", {}), ("Sigmoid", {}), ("Softplus", {}),
+    ("Softsign", {}), ("Tanh", {}), ("ThresholdedRelu", {}), ("ThresholdedRelu", {"alpha": 0.1}),
+]  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.onnx"
+
+
+def check(path, output="out", x=None, options=None, transpose=None):
+    """Compare the network of a model with onnxruntime; return the network."""
+    network = read_model(path, options).network
+    x = rand(5, 2, I) if x is None else x
+    y = run_float(network, x).y
+    close(y if transpose is None else y.transpose(transpose), run(path, x, output))
+    return network
+
+
+def kinds(network):
+    return [layer.kind for layer in network.layers]
+
+
+@pytest.mark.parametrize(("kind", "attributes"), ACTIVATIONS)
+def test_activation_of_a_dense_layer(path, kind, attributes):
+    nodes, weights = squeezed()
+    nodes += [node("MatMul", "s w", "m"), node("Add", "m b", "a"), node(kind, "a", "out", **attributes)]
+    save(path, nodes, [*weights, const("w", rand(H, O)), const("b", rand(O))])
+    assert kinds(check(path)) == ["lstm", "dense"]
+
+
+@pytest.mark.parametrize(("kind", "attributes"), ACTIVATIONS)
+def test_activation_right_after_an_lstm(path, kind, attributes):
+    nodes, weights = squeezed()
+    nodes += [node(kind, "s", "a", **attributes), node("MatMul", "a w", "out")]
+    save(path, nodes, [*weights, const("w", rand(H, O))])
+    layers = check(path).layers
+    # ReLU is free on what a layer reads; others become a dense layer of ones.
+    assert len(layers) == (2 if kind == "Relu" else 3)
+
+
+@pytest.mark.parametrize("opset", [7, 17])
+@pytest.mark.parametrize(("low", "high", "name"), [(-0.2, 0.3, "hard_tanh"), (0, None, "relu")])
+def test_clip_as_an_activation(path, low, high, name, opset):
+    nodes, weights = squeezed() if opset > 12 else lstm()
+    given = {key: float(value) for key, value in (("min", low), ("max", high)) if value is not None}
+    limits = [] if opset < 11 else [const(key, np.float32(value)) for key, value in given.items()]
+    nodes = nodes if opset > 12 else [*nodes, node("Squeeze", "y", "s", axes=[1])]
+    clip = node("Clip", " ".join(["m", *(c.name for c in limits)]), "out", **(given if opset < 11 else {}))
+    save(
+        path,
+        [*nodes, node("MatMul", "s w", "m"), clip],
+        [*weights, *limits, const("w", rand(H, O))],
+        opset=opset,
+    )
+    assert check(path).layers[1].activation == name
+
+
+def test_two_activations_one_after_the_other(path):
+    nodes, weights = squeezed()
+    nodes += [node("MatMul", "s w", "m"), node("Tanh", "m", "t"), node("Softplus", "t", "out")]
+    save(path, nodes, [*weights, const("w", rand(H, O))])
+    assert [layer.activation for layer in check(path).layers[1:]] == ["tanh", "softplus"]
+
+
+def test_relu_at_the_end(path):
+    nodes, weights = squeezed()
+    save(path, [*nodes, node("Relu", "s", "out")], weights)
+    assert kinds(check(path)) == ["lstm", "dense"]
+
+
+# Batch norm and constants
+
+
+def batch_norm(name, x, y, features):
+    weights = [
+        const(f"{name}.s", rand(features)), const(f"{name}.b", rand(features)),
+        const(f"{name}.m", rand(features)), const(f"{name}.v", np.abs(rand(features)) + 0.3),
+    ]  # fmt: skip
+    inputs = " ".join([x, *(weight.name for weight in weights)])
+    return node("BatchNormalization", inputs, y, name, epsilon=1e-3), weights
+
+
+def test_batch_norm_between_lstms_and_dense_layers_is_folded(path):
+    first, w1 = lstm(y="y1", name="one")
+    second, w2 = lstm(x="n1", y="y2", name="two", inputs=H)
+    norm1, w3 = batch_norm("norm1", "t1", "t2", H)
+    norm2, w4 = batch_norm("norm2", "t3", "t4", H)
+    norm3, w5 = batch_norm("norm3", "m1", "m2", O)
+    nodes = [
+        *first, node("Squeeze", "y1 one_", "s1", "q1"),
+        node("Transpose", "s1", "t1", "p1", perm=[1, 2, 0]), norm1,
+        node("Transpose", "t2", "n1", "p2", perm=[2, 0, 1]),
+        *second, node("Squeeze", "y2 one_", "s2", "q2"), node("Relu", "s2", "r2"),
+        node("Transpose", "r2", "t3", "p3", perm=[1, 2, 0]), norm2, node("Conv", "t4 k", "m1"), norm3,
+        node("Sigmoid", "m2", "out"),
+    ]  # fmt: skip
+    save(path, nodes, [*w1, *w2, *w3, *w4, *w5, ints("one_", 1), const("k", rand(O, H, 1))])
+    network = check(path, transpose=(1, 2, 0))
+    assert kinds(network) == ["lstm", "lstm", "dense"] and network.layers[2].input_relu
+
+
+def test_batch_norm_before_relu_becomes_a_layer(path):
+    nodes, weights = squeezed()
+    norm, more = batch_norm("norm", "t", "n", H)
+    nodes += [
+        node("Transpose", "s", "t", perm=[1, 2, 0]), norm, node("Relu", "n", "r"), node("Conv", "r k", "out")
+    ]  # fmt: skip
+    save(path, nodes, [*weights, *more, const("k", rand(O, H, 1))])
+    layers = check(path, transpose=(1, 2, 0)).layers
+    assert len(layers) == 3 and np.count_nonzero(layers[1].weight) == H and layers[1].activation == "relu"
+
+
+def test_batch_norm_and_dense_layer_before_the_lstm(path):
+    nodes, weights = squeezed(x="v", inputs=O)
+    nodes = [
+        node("Mul", "x scale", "a"), node("Add", "a shift", "b"), node("MatMul", "b w", "u"),
+        node("Tanh", "u", "v"), *nodes,
+    ]  # fmt: skip
+    weights += [const("scale", rand(I)), const("shift", rand(I)), const("w", rand(I, O))]
+    save(path, nodes, weights, ["s"])
+    assert kinds(check(path, "s")) == ["dense", "lstm"]
+    assert read_model(path).report.input == "x"
+    network = read_model(path, ReadOptions(lstm="rec")).network
+    assert kinds(network) == ["lstm"] and network.inputs == O
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (H,), (1, 1, H)])
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [("Mul", "s c"), ("Mul", "c s"), ("Add", "s c"), ("Sub", "s c"), ("Sub", "c s"), ("Div", "s c")],
+)
+def test_constants_are_folded(path, kind, inputs, shape):
+    nodes, weights = squeezed()
+    nodes += [node(kind, inputs, "a"), node("Neg", "a", "b"), node("MatMul", "b w", "out")]
+    save(path, nodes, [*weights, const("c", rand(*shape) + 2), const("w", rand(H, O))])
+    assert kinds(check(path)) == ["lstm", "dense"]
+
+
+def test_constant_along_another_axis_of_features(path):
+    nodes, weights = squeezed()
+    nodes += [
+        node("Transpose", "s", "t", perm=[1, 2, 0]), node("Mul", "t c", "a"), node("Conv", "a k", "out")
+    ]  # fmt: skip
+    save(path, nodes, [*weights, const("c", rand(H, 1)), const("k", rand(O, H, 1))])
+    check(path, transpose=(1, 2, 0))
+
+
+def test_residual_over_an_lstm_is_refused(path):
+    nodes, weights = squeezed(inputs=H, x="u")
+    nodes = [node("MatMul", "x w", "u"), *nodes, node("Add", "s u", "out")]
+    save(path, nodes, [*weights, const("w", rand(I, H))])
+    with pytest.raises(ModelError, match="Add node 'add' needs two results of different layers at once"):
+        read_model(path)
+
+
+def test_residual_within_one_layer_is_folded(path):
+    nodes, weights = squeezed()
+    nodes += [node("MatMul", "s w", "a"), node("Add", "s a", "out")]
+    save(path, nodes, [*weights, const("w", rand(H, H))])
+    assert kinds(check(path)) == ["lstm", "dense"]
+
+
+# Causal convolutions
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("place", ["before", "behind"])
+@pytest.mark.parametrize("how", ["pads", "Pad"])
+def test_causal_convolution(path, place, how, dilation):
+    source, result, width = ("x", "u", I) if place == "before" else ("s", "out", H)
+    reach = 2 * dilation
+    pads = {"pads": [reach, 0]} if how == "pads" else {}
+    conv = node("Conv", "t k b" if pads else "z k b", "v", dilations=[dilation], **pads)
+    pad = [] if pads else [node("Pad", "t front", "z")]
+    turns = [
+        node("Transpose", source, "t", "p1", perm=[1, 2, 0]),
+        node("Transpose", "v", result, "p2", perm=[2, 0, 1]),
+    ]  # fmt: skip
+    nodes = [turns[0], *pad, conv, turns[1]]
+    weights = [const("k", rand(O, width, 3)), const("b", rand(O))]
+    weights += [ints("front", 0, 0, reach, 0, 0, 0)] if pad else []
+    rec, more = squeezed(x="u", inputs=O) if place == "before" else squeezed()
+    end = "s" if place == "before" else "out"
+    save(path, [*nodes, *rec] if place == "before" else [*rec, *nodes], [*weights, *more], [end])
+    expected = ["rnn", "dense", "lstm"] if place == "before" else ["lstm", "rnn", "dense"]
+    assert kinds(check(path, end, x=rand(9, 2, I))) == expected
+
+
+@pytest.mark.parametrize(
+    ("pads", "more", "words"),
+    [
+        ((0, 0, 1, 0, 0, 0), {}, r"Conv node 'conv': attribute pads=\[0, 0\] \(and 1 zeros put in front\)"),
+        ((0, 0, 2, 0, 0, 1), {}, "Pad node 'pad' must put zeros in front of the steps"),
+        ((0, 1, 2, 0, 0, 0), {}, "Pad node 'pad' must put zeros in front of the steps"),
+        ((0, 0, 2, 0, 0, 0), {"strides": [2]}, r"Conv node 'conv': attribute strides=\[2\] must be \[1\]"),
+        ((0, 0, 2, 0, 0, 0), {"auto_pad": "SAME_LOWER"}, "Conv node 'conv': attribute auto_pad=SAME_LOWER"),
+    ],
+)
+def test_convolution_that_is_not_causal_is_refused(path, pads, more, words):
+    nodes, weights = squeezed()
+    nodes += [
+        node("Transpose", "s", "t", perm=[1, 2, 0]),
+        node("Pad", "t p", "z"),
+        node("Conv", "z k", "out", **more),
+    ]
+    save(path, nodes, [*weights, ints("p", *pads), const("k", rand(O, H, 3))])
+    with pytest.raises(ModelError, match=words):
+        read_model(path)
+
+
+def test_padding_before_anything_else_is_refused(path):
+    nodes, weights = squeezed()
+    nodes += [node("Transpose", "s", "t", perm=[1, 2, 0]), node("Pad", "t p", "z"), node("Tanh", "z", "out")]
+    save(path, nodes, [*weights, ints("p", 0, 0, 2, 0, 0, 0)])
+    with pytest.raises(ModelError, match="Tanh node 'tanh' reads steps with zeros in front"):
+        read_model(path)
+    with pytest.raises(ModelError, match="'z' has 2 steps of zeros in front"):
+        read_model(path, ReadOptions(output="z"))
+
+
+# Two directions
+
+
+def bidirectional(name="rec", **attributes):
+    """A bidirectional LSTM node and its weights."""
+    nodes, weights = lstm(name=name, direction="bidirectional", **attributes)
+    _, others = lstm(name=name, inputs=attributes.get("inputs", I))
+    both = [
+        const(a.name, np.concatenate([numpy_helper.to_array(a), numpy_helper.to_array(b)]))
+        for a, b in zip(weights, others, strict=True)
+    ]
+    return nodes, both
+
+
+TURNED = node("Transpose", "y", "t", perm=[0, 2, 1, 3])
+JOINS = {
+    "side by side": ([TURNED, node("Reshape", "t all", "j")], "concat"),
+    "flattened": ([TURNED, node("Reshape", "t sizes", "j")], "concat"),
+    "sum": ([node("ReduceSum", "y one", "j", keepdims=0)], "sum"),
+    "mean": ([node("ReduceMean", "y", "j", axes=[1], keepdims=0)], "average"),
+    "split and add": (
+        [node("Split", "y", "a b", axis=1), node("Add", "a b", "c"), node("Squeeze", "c one", "j")], "sum",
+    ),
+    "gather and concatenate": (
+        [
+            node("Gather", "y zero", "a", "g0", axis=1), node("Gather", "y minus", "b", "g1", axis=1),
+            node("Concat", "a b", "j", axis=-1),
+        ],
+        "concat",
+    ),
+    "slice and mean": (
+        [
+            node("Slice", "y i0 i1 one", "a", "s0"), node("Slice", "y i1 i2 one", "b", "s1"),
+            node("Mean", "a b", "c"), node("Squeeze", "c one", "j"),
+        ],
+        "average",
+    ),
+}  # fmt: skip
+JOIN_CONSTANTS = [
+    ints("all", 0, 0, -1), ints("sizes", -1, 2, 2 * H), ints("one", 1), const("zero", np.int64(0)),
+    const("minus", np.int64(-1)), ints("i0", 0), ints("i1", 1), ints("i2", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", JOINS)
+def test_bidirectional_node_and_what_joins_it(path, how):
+    nodes, weights = bidirectional()
+    joined, merge = JOINS[how]
+    width = 2 * H if merge == "concat" else H
+    nodes = [*nodes, *joined, node("MatMul", "j w", "out")]
+    used = {name for each in nodes for name in each.input}
+    constants = [constant for constant in JOIN_CONSTANTS if constant.name in used]
+    save(path, nodes, [*weights, *constants, const("w", rand(width, O))])
+    network = check(path)
+    assert kinds(network) == ["bidirectional", "dense"] and network.layers[0].merge == merge
+
+
+@pytest.mark.parametrize("merge", ["concat", "sum", "average"])
+def test_two_nodes_of_opposite_directions(path, merge):
+    a, w1 = lstm(y="ya", name="a")
+    b, w2 = lstm(y="yb", name="b", direction="reverse")
+    joins = {
+        "concat": [node("Concat", "ya yb", "j", axis=3)],
+        "sum": [node("Add", "yb ya", "j")],
+        "average": [node("Add", "ya yb", "k"), node("Mul", "k half", "j")],
+    }
+    nodes = [*a, *b, *joins[merge], node("Squeeze", "j one", "out")]
+    constants = [ints("one", 1)] + ([const("half", np.float32(0.5))] if merge == "average" else [])
+    save(path, nodes, [*w1, *w2, *constants])
+    (layer,) = check(path).layers
+    assert isinstance(layer, Bidirectional) and layer.merge == merge
+    assert (layer.forward.name, layer.backward.name) == ("a", "b")
+
+
+def test_backward_features_first_are_put_in_order(path):
+    a, w1 = lstm(y="ya", name="a")
+    b, w2 = lstm(y="yb", name="b", direction="reverse")
+    nodes = [
+        *a,
+        *b,
+        node("Concat", "yb ya", "j", axis=3),
+        node("Squeeze", "j one", "s"),
+        node("MatMul", "s w", "out"),
+    ]
+    save(path, nodes, [*w1, *w2, ints("one", 1), const("w", rand(2 * H, O))])
+    assert kinds(check(path)) == ["bidirectional", "dense"]
+
+
+def test_stacked_bidirectional_with_constants_on_both_directions(path):
+    first, w1 = bidirectional("one", y="y1")
+    second, w2 = bidirectional("two", x="j1", y="y2", inputs=2 * H)
+    nodes = [
+        *first, node("Mul", "y1 c", "m"), node("Relu", "m", "r"),
+        node("Transpose", "r", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
+        *second, node("ReduceSum", "y2 one", "out", keepdims=0),
+    ]  # fmt: skip
+    save(path, nodes, [*w1, *w2, const("c", rand(1, 2, 1, H)), *JOIN_CONSTANTS[:1], ints("one", 1)])
+    check(path)
+
+
+def test_dense_layer_on_directions_apart_is_refused(path):
+    nodes, weights = bidirectional()
+    save(path, [*nodes, node("MatMul", "y w", "out")], [*weights, const("w", rand(H, O))])
+    with pytest.raises(
+        ModelError, match="MatMul node 'matmul' reads the directions of a bidirectional layer apart"
+    ):
+        read_model(path)
+
+
+def test_final_states_of_both_directions_are_refused_as_features(path):
+    nodes, weights = bidirectional(y="", y_h="h")
+    nodes += [node("Gather", "h zero", "a"), node("MatMul", "a w", "out")]
+    save(path, nodes, [*weights, const("zero", np.int64(0)), const("w", rand(H, O))])
+    with pytest.raises(ModelError, match=r"Y_h \('h'\) is read by MatMul node 'matmul', but the forward dir"):
+        read_model(path)
+
+
+def test_final_state_of_a_reverse_node_is_its_first_step(path):
+    nodes, weights = lstm(y="", y_h="h", direction="reverse")
+    nodes += [node("Squeeze", "h zero", "s"), node("Gemm", "s w", "out")]
+    save(path, nodes, [*weights, ints("zero", 0), const("w", rand(H, O))])
+    result, x = read_model(path), rand(5, 2, I)
+    close(run_float(result.network, x).y[0], run(path, x))
+    assert any("use its first" in note for note in result.report.notes)
+
+
+# torch.onnx.export
+
+
+EXPORTS = [
+    ("LSTM", {}, False), ("GRU", {}, False), ("RNN", {"nonlinearity": "relu"}, False),
+    pytest.param("LSTM", {}, True, marks=pytest.mark.slow),
+    pytest.param("GRU", {}, True, marks=pytest.mark.slow),
+]  # fmt: skip
+"""The new exporter has no RNN: it unrolls the steps."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "options", "dynamo"), EXPORTS)
+def test_bidirectional_exported_by_pytorch(path, name, options, dynamo):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rec = getattr(torch.nn, name)(I, H, num_layers=2, bidirectional=True, **options)
+            self.linear = torch.nn.Linear(2 * H, O)
+
+        def forward(self, x):
+            return torch.nn.functional.leaky_relu(self.linear(self.rec(x)[0]), 0.2)
+
+    module, x = Net().eval(), torch.from_numpy(rand(4, 3, I))
+    torch.onnx.export(module, (x,), str(path), dynamo=dynamo, input_names=["x"], output_names=["out"])
+    network = read_model(path).network
+    with torch.no_grad():
+        close(run_float(network, x.numpy()).y, module(x).numpy())
+    kind = {"LSTM": Lstm, "GRU": Gru, "RNN": Rnn}[name]
+    assert kinds(network) == ["bidirectional"] * 2 + ["dense"]
+    assert all(isinstance(layer, kind) for layer in network.pseudo_layers)
+    assert isinstance(network.layers[2], Dense) and network.layers[2].activation == "leaky_relu"

@@ -1,0 +1,251 @@
+"""Arithmetic on features, batch norm, convolutions, embeddings and packed sequences in PyTorch modules."""
+
+import numpy as np
+import pytest
+
+from rtlstm.gen.frontends import inspect_model, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import InputError, ModelError
+from rtlstm.spec.network import Bidirectional
+
+torch = pytest.importorskip("torch")
+nn, F, rnn = torch.nn, torch.nn.functional, torch.nn.utils.rnn
+
+I, H = 3, 4  # noqa: E741
+
+
+class Net(nn.Module):
+    """Modules by name, and a forward given from outside."""
+
+    def __init__(self, forward, **modules):
+        super().__init__()
+        torch.manual_seed(3)
+        self.body = forward
+        for name, module in modules.items():
+            self.add_module(name, module)
+        self.register_buffer("mean", torch.linspace(-1, 1, I))
+        self.double().eval()
+
+    def forward(self, x):
+        return self.body(self, x)
+
+
+class LengthsNet(Net):
+    """The same with lengths as a second input."""
+
+    def forward(self, x, lengths):
+        return self.body(self, x, lengths)
+
+
+def equal(module, x, expected=None):
+    """Read the module and compare every step with what it gives; return the network."""
+    if expected is None:
+        with torch.no_grad():
+            expected = module(x)
+    network = read_model(module).network
+    np.testing.assert_allclose(run_float(network, x.numpy()).y, expected.numpy(), atol=1e-9)
+    return network
+
+
+def steps(*shape):
+    return torch.rand(*(shape or (5, 2, I)), dtype=torch.float64) * 2 - 1
+
+
+ARITHMETIC = {
+    "scaled input": lambda m, x: m.lstm((x - m.mean) / 2)[0],
+    "input the other way round": lambda m, x: m.lstm(1 - x * m.mean)[0],
+    "relu of the input": lambda m, x: m.lstm(torch.relu(x))[0],
+    "scaled output": lambda m, x: 1.5 * torch.tanh(m.lstm(x)[0] * 0.5) - 0.25,
+    "residual": lambda m, x: (lambda y: m.same(y) + y)(m.lstm(x)[0]),
+    "relu at the end": lambda m, x: m.lstm(x)[0].relu(),
+    "relu, then picked features": lambda m, x: m.pair(torch.relu(m.lstm(x)[0])[..., ::2]),
+    "second activation": lambda m, x: m.same(m.lstm(x)[0]).relu().tanh(),
+    "sliced and joined": lambda m, x: (lambda y: torch.cat([y[:, :, 2:], -y[:, :, :1]], dim=-1))(
+        m.lstm(x)[0]
+    ),
+    "output beside its projection": lambda m, x: (lambda y: torch.cat([y, m.same(y)], -1))(m.lstm(x)[0]),
+    "by keyword": lambda m, x: torch.add(input=torch.relu(input=m.lstm(input=x)[0]), other=0.5),
+    "clamped": lambda m, x: m.lstm(x)[0].clamp(-0.1, 0.2),
+    "dense layers in front": lambda m, x: m.lstm(m.front(x).sigmoid())[0],
+    "dense layer between": lambda m, x: m.gru(m.same(m.lstm(x)[0]))[0],
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_arithmetic_on_features(name):
+    module = Net(
+        ARITHMETIC[name], lstm=nn.LSTM(I, H), gru=nn.GRU(H, 2), same=nn.Linear(H, H), pair=nn.Linear(2, 2),
+        front=nn.Linear(I, I),
+    )  # fmt: skip
+    equal(module, steps())
+
+
+@pytest.mark.parametrize(("factor", "merge"), [(1.0, "sum"), (0.5, "average")])
+def test_sum_of_directions_is_a_merge_mode(factor, merge):
+    def forward(m, x):
+        y, _ = m.lstm(x)
+        return m.head(y[..., :H] * factor + y[..., H:] * factor)
+
+    network = equal(Net(forward, lstm=nn.LSTM(I, H, bidirectional=True), head=nn.Linear(H, 2)), steps())
+    assert network.layers[0].merge == merge and network.layers[1].inputs == H
+
+
+def norm(size):
+    module = nn.BatchNorm1d(size)
+    with torch.no_grad():
+        for tensor in (module.running_mean, module.weight, module.bias):
+            tensor.uniform_(-1, 1)
+        module.running_var.uniform_(0.5, 2)
+    return module
+
+
+def test_batch_norm_folds_into_its_neighbours():
+    def forward(m, x):
+        x = m.first(x.permute(1, 2, 0)).permute(2, 0, 1)
+        y = m.lstm(x)[0].permute(1, 2, 0)
+        return m.last(m.conv(m.middle(y))).permute(2, 0, 1)
+
+    module = Net(
+        forward, first=norm(I), lstm=nn.LSTM(I, H), middle=norm(H), conv=nn.Conv1d(H, 2, 1), last=norm(2)
+    )
+    assert [layer.kind for layer in equal(module, steps()).layers] == ["lstm", "dense"]
+
+
+def test_batch_norm_over_the_sequences_is_refused():
+    module = Net(lambda m, x: m.norm(m.lstm(x)[0]), lstm=nn.LSTM(I, H), norm=norm(2))
+    with pytest.raises(ModelError, match="BatchNorm1d 'norm' works along axis 1"):
+        read_model(module)
+
+
+CONVOLUTIONS = {
+    "padded in front": lambda m, x: m.lstm(m.conv(F.pad(x, (4, 0))).permute(2, 0, 1))[0],
+    "last steps dropped": lambda m, x: m.lstm(m.both(x)[:, :, :-4].relu().permute(2, 0, 1))[0],
+    "after the LSTM": lambda m, x: m.late(F.pad(m.lstm(x.permute(2, 0, 1))[0].permute(1, 2, 0), (2, 0)))
+    .permute(2, 0, 1),
+    "two of them": lambda m, x: m.lstm(
+        m.both(F.pad(m.conv(F.pad(x, (4, 0))).relu(), (0, 0)))[..., :-4].permute(2, 0, 1)
+    )[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_causal_convolution(name):
+    module = Net(
+        CONVOLUTIONS[name], lstm=nn.LSTM(I, H), conv=nn.Conv1d(I, I, 3, dilation=2),
+        both=nn.Conv1d(I, I, 3, dilation=2, padding=4), late=nn.Conv1d(H, 2, 3),
+    )  # fmt: skip
+    x = steps(7, 2, I)
+    with torch.no_grad():
+        expected = module(x.permute(1, 2, 0))
+    equal(module, x, expected)
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (lambda m, x: m.lstm(m.conv(x).permute(2, 0, 1))[0], "must be causal, but with padding=\\(1,\\)"),
+        (lambda m, x: m.lstm(m.chomp(x).permute(2, 0, 1))[0], "drop the last ones first"),
+        (lambda m, x: m.lstm(m.free(F.pad(x, (2, 0)) + 1).permute(2, 0, 1))[0], "padded in front"),
+        (lambda m, x: m.lstm(F.pad(x, (1, 1)))[0], "must pad zeros in front of the steps"),
+    ],
+)
+def test_convolutions_that_are_not_causal_are_refused(forward, words):
+    module = Net(
+        forward, lstm=nn.LSTM(I, H), conv=nn.Conv1d(I, I, 3, padding=1),
+        chomp=nn.Conv1d(I, I, 3, padding=2), free=nn.Conv1d(I, I, 3),
+    )  # fmt: skip
+    with pytest.raises(ModelError, match=words):
+        read_model(module)
+
+
+def test_embedding_is_the_hosts():
+    module = Net(
+        lambda m, x: m.head(m.gru(m.table(x))[0]),
+        table=nn.Embedding(11, I), gru=nn.GRU(I, H, batch_first=True), head=nn.Linear(H, 2),
+    )  # fmt: skip
+    words = torch.randint(0, 11, (2, 6))
+    result = read_model(module)
+    (table,) = result.embeddings
+    y = run_float(result.network, table(words.numpy()).swapaxes(0, 1)).y
+    with torch.no_grad():
+        np.testing.assert_allclose(y.swapaxes(0, 1), module(words).numpy(), atol=1e-9)
+    assert result.report.input == "the output of table"
+    assert any("Embedding 'table' is looked up by the host" in note for note in result.report.notes)
+    for wrong in ([11], [-1], [0.5]):
+        with pytest.raises(InputError, match="whole numbers from 0 to 10"):
+            table(wrong)
+
+
+# Packed sequences
+
+
+def packed_net(forward):
+    return LengthsNet(forward, lstm=nn.LSTM(I, H), head=nn.Linear(H, 2), second=nn.GRU(H, H))
+
+
+def unsorted(m, x, lengths):
+    return m.lstm(rnn.pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False))
+
+
+REFUSED = [
+    (lambda m, x, n: m.lstm(torch.cat([x, n], -1))[0], "needs two inputs of the model at once, 'x' and 'le"),
+    (lambda m, x, n: m.lstm(x + n)[0], "needs two inputs of the model at once, 'x' and 'lengths'"),
+    (
+        lambda m, x, n: torch.max(unsorted(m, x, n)[0].data),
+        "max 'max_1' reads the PackedSequence of LSTM 'lstm'.*pad it first",
+    ),
+    (lambda m, x, n: m.head(unsorted(m, x, n)[0].data), "Linear 'head' reads the PackedSequence"),
+    (lambda m, x, n: unsorted(m, x, n)[0].data * 2, "mul 'mul' reads the PackedSequence.*pad_packed"),
+    (
+        lambda m, x, n: m.second(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0])[0],
+        "GRU 'second' reads sequences that pad_packed_sequence .* padded.*pack them again",
+    ),
+    (
+        lambda m, x, n: m.head(rnn.pad_packed_sequence(unsorted(m, x, n)[0])[0][-1]),
+        "takes a step of sequences that .* padded.*take the final state",
+    ),
+    (
+        lambda m, x, n: rnn.pad_packed_sequence(unsorted(m, x, n)[0], padding_value=-1.0)[0],
+        "padding_value must be 0, not -1",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("forward", "words"), REFUSED)
+def test_packed_sequence_is_refused_by_name(forward, words):
+    module = packed_net(forward)
+    with pytest.raises(ModelError, match=words):
+        read_model(module)
+    assert inspect_model(module).refusal
+
+
+def test_packed_through_two_modules():
+    def forward(m, x, lengths):
+        packed, _ = m.second(unsorted(m, x, lengths)[0])
+        padded, _ = rnn.pad_packed_sequence(packed, batch_first=True)
+        return m.head(padded)
+
+    module, x, lengths = packed_net(forward), steps(), torch.tensor([3, 5])
+    result = read_model(module)
+    y = run_float(result.network, x.numpy(), lengths=lengths).y.swapaxes(0, 1)
+    with torch.no_grad():
+        expected = module(x, lengths).numpy()
+    valid = np.arange(5) < lengths.numpy()[:, None]
+    np.testing.assert_allclose(y[valid], expected[valid], atol=1e-9)
+    assert not y[~valid].any()
+    assert any("give the lengths to the driver" in note for note in result.report.notes)
+    assert any("the core gives zeros, not what its last layers" in note for note in result.report.notes)
+
+
+def test_final_state_of_packed_sequences_goes_on():
+    module = packed_net(lambda m, x, n: m.head(unsorted(m, x, n)[1][0][-1]))
+    x, lengths = steps(), torch.tensor([3, 5])
+    y = run_float(read_model(module).network, x.numpy(), lengths=lengths).y
+    with torch.no_grad():
+        np.testing.assert_allclose(y[lengths.numpy() - 1, [0, 1]], module(x, lengths).numpy(), atol=1e-9)
+
+
+def test_returned_packed_sequence_is_noted():
+    result = read_model(packed_net(lambda m, x, n: unsorted(m, x, n)))
+    assert not isinstance(result.network.layers[0], Bidirectional)
+    assert any("the output is a PackedSequence" in note for note in result.report.notes)
