@@ -8,6 +8,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, Module, Signal, Value
 from amaranth.lib import wiring
 
+from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.core import Core
 from rtlstm.hdl.lane import Lane, lane_module
 from rtlstm.spec.errors import ToolError
@@ -64,25 +65,33 @@ def to_verilog(components: Mapping[str, wiring.Component], family: Family = "gen
 
 
 def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
-    """Give a component a clock ``clk`` and a reset ``rst``, which has a register of its own.
+    """Give a component a clock and a reset (``clk``, ``rst``, or what its ``pins`` say), which has a register
+    of its own.
 
     Where that register is placed is then the router's choice, not the pin's. The ready outputs stay
     low until it has let go.
     """
-    clock, reset = Signal(name="clk"), Signal(name="rst")
-    inner, pins = ClockDomain("sync"), ClockDomain("pins", reset_less=True)
-    inner.clk = pins.clk = clock
+    pins: Pins = getattr(component, "pins", Pins())
+    clock, reset = Signal(name=pins.clock), Signal(name=pins.reset)
+    inner, outer = ClockDomain("sync"), ClockDomain("pins", reset_less=True)
+    inner.clk = outer.clk = clock
     top = Module()
-    top.domains += [inner, pins]
+    top.domains += [inner, outer]
     top.submodules.core = component
-    top.d.pins += inner.rst.eq(reset)
+    top.d.pins += inner.rst.eq(~reset if pins.reset_low else reset)
     return top, [clock, reset]
 
 
 def core_to_verilog(manifest: Manifest) -> str:
-    """Generate the Verilog of a manifest's core; the top module has the manifest's name."""
+    """Generate the Verilog of a manifest's core, a module with the manifest's name, and of its wrapper."""
     # All lanes are alike: one module serves them, which keeps conversion quick and the file small.
-    modules = {manifest.name: Core(manifest), lane_module(manifest): Lane(manifest)}
+    modules: dict[str, wiring.Component] = {
+        manifest.name: Core(manifest),
+        lane_module(manifest): Lane(manifest),
+    }
+    around = wrapper(manifest)
+    if around is not None:
+        modules[wrapper_name(manifest)] = around
     text = to_verilog(modules, manifest.parameters.family)
     head = (
         f"// {manifest.name}: LSTM core, {manifest.parameters.lanes} lanes x "
