@@ -11,46 +11,15 @@ from typing import Any, Protocol
 import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host.image import WeightImage
 from rtlstm.host.packing import pack, unpack
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedLstm, QuantizedNetwork
-from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.registers import BusKind, Command, Region, Register
+from rtlstm.spec.registers import Command, Region, Register
 
 PERIOD = 2
-
-
-def quantised_network(seed: int = 1) -> QuantizedNetwork:
-    """Two LSTM layers and a dense one, small; the same seed gives the same network."""
-    rng = np.random.default_rng(seed)
-
-    def lstm(inputs: int, units: int) -> Lstm:
-        shapes = ((4 * units, inputs), (4 * units, units), (4 * units,))
-        return Lstm(**dict(zip(("w_ih", "w_hh", "bias"), (rng.normal(size=s) for s in shapes), strict=True)))
-
-    dense = Dense(weight=rng.normal(size=(3, 4)), bias=rng.normal(size=3), activation="tanh")
-    network = Network(layers=(lstm(5, 6), lstm(6, 4), dense))
-    # A narrow range of c, so that it saturates now and then.
-    settings = QuantizationSettings(weight_bits=6, data_bits=10, cell_bits=12, cell_range=1.0)
-    return quantise(network, settings)
-
-
-def write_build(folder: Path, bus: BusKind, **parameters: int) -> Manifest:
-    """Write a build: 3 streams, so that a stream number can be wrong, and partly filled last beats."""
-    network = quantised_network()
-    sizes = {"lanes": 8, "macs": 4, "beat_in": 2, "beat_out": 2, "streams": 3} | parameters
-    manifest = Manifest.create("dut", network.shapes, Parameters(bus=bus, **sizes), network.numerics)
-    (folder / "rtl").mkdir(parents=True)
-    (folder / "manifest.json").write_text(manifest.to_json())
-    (folder / "weights.bin").write_bytes(pack(network, manifest).to_bytes())
-    (folder / "rtl" / "dut.v").write_text(core_to_verilog(manifest))
-    return manifest
 
 
 def other_network(network: QuantizedNetwork) -> QuantizedNetwork:

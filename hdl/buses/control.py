@@ -91,7 +91,8 @@ class Control(wiring.Component):
     def _registers(self, m: Module, written: Value, failed: Value) -> Value:
         """Keep the wrapper's own registers; return what the one that is asked for reads."""
         number, data = self.bus.number, self.bus.data
-        enabled, pending, errors = Signal(2), Signal(2), Signal(32)
+        enabled, pending = Signal(2, name="enabled"), Signal(2, name="pending")
+        errors = Signal(32)
         cleared = Mux(written & (number == Register.IRQ_PENDING), data[:2], 0)
         m.d.sync += [
             self.reset.eq(written & (number == Register.CONTROL) & data[0]),

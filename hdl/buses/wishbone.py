@@ -45,7 +45,7 @@ class Wishbone(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bus, asks = self.bus, self.cyc & self.stb
-        given_up, acked, failed = Signal(), Signal(), Signal()
+        given_up, acked, failed = (Signal(name=name) for name in ("given_up", "acked", "failed"))
         answered = acked | failed
         m.d.comb += [
             self.ack.eq(acked & asks),
