@@ -1,5 +1,6 @@
 """Conversion of components to one Verilog file, with the primitives of the chosen family."""
 
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 
@@ -11,6 +12,7 @@ from amaranth.lib import wiring
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.core import Core
 from rtlstm.hdl.lane import Lane, lane_module
+from rtlstm.hdl.tidy import tidy_netlist, tidy_verilog
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
@@ -26,11 +28,18 @@ PRIMITIVES: dict[Family, tuple[str, ...]] = {
 
 # Processes become assignments and flip-flops, because Icarus leaves some combinational always
 # blocks at X.
-SCRIPT = """
+READ = """
 {modules}
 proc
-opt_clean
+opt_clean -purge
 memory_collect
+opt_clean -purge
+write_rtlil
+"""
+WRITE = """
+read_rtlil <<rtlil
+{netlist}
+rtlil
 write_verilog -noattr
 """
 
@@ -40,6 +49,16 @@ def primitives(family: Family) -> str:
     folder = files("rtlstm.hdl").joinpath("primitives")
     names = PRIMITIVES.get(family, ("portable.v",))
     return "".join(folder.joinpath(name).read_text() for name in names)
+
+
+def outputs_of(verilog: str) -> dict[str, frozenset[str]]:
+    """Return the names of each module's outputs."""
+    return {
+        name: frozenset(
+            re.findall(r"^ *output +(?:reg +|wire +)?(?:signed +)?(?:\[.*?\] *)?(\w+)", body, re.MULTILINE)
+        )
+        for name, body in re.findall(r"^module (\w+)(.*?)^endmodule", verilog, re.MULTILINE | re.DOTALL)
+    }
 
 
 def to_verilog(components: Mapping[str, wiring.Component], family: Family = "generic") -> str:
@@ -58,10 +77,12 @@ def to_verilog(components: Mapping[str, wiring.Component], family: Family = "gen
         modules.append(f"read_rtlil <<rtlil\n{text}\nrtlil")
     try:
         yosys = find_yosys(lambda version: version >= (0, 40))
-        verilog = yosys.run(["-q", "-"], SCRIPT.format(modules="\n".join(modules)))
+        netlist = yosys.run(["-q", "-"], READ.format(modules="\n".join(modules)))
+        cells = primitives(family)
+        verilog = yosys.run(["-q", "-"], WRITE.format(netlist=tidy_netlist(netlist, outputs_of(cells))))
     except YosysError as error:
         raise ToolError(f"Yosys could not write Verilog: {error}") from None
-    return str(verilog) + primitives(family)
+    return tidy_verilog(verilog) + cells
 
 
 def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
