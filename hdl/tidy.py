@@ -153,7 +153,8 @@ def _read(text: str) -> Iterator[_Module]:
             name = words[-1]
             module.wires[name] = [*before, line]
             module.widths[name] = int(words[words.index("width") + 1]) if "width" in words else 1
-            module.directions |= {name: word for word in words if word in ("input", "output")}
+            for direction in {"input", "output"}.intersection(words):
+                module.directions[name] = direction
         elif words[0] == "cell":
             cell = _Cell(words[1], words[2], before)
         elif words[0] == "connect":
@@ -210,9 +211,10 @@ def _even(module: _Module, cell: _Cell) -> None:
         cell.parameters["\\B_SIGNED"] = cell.parameters["\\A_SIGNED"] = "0"
         cell.put("B", ["0"] * len(ports["\\A"]))
     elif cell.kind in _COMPARES:
-        if _always(cell):
+        settled = _settled(cell)
+        if settled is not None:
             module.cells.remove(cell)
-            module.connects.append((ports["\\Y"], ["1"]))
+            module.connects.append((ports["\\Y"], [settled]))
             return
         width = max(len(ports["\\A"]), len(ports["\\B"]))
         for operand in ("A", "B"):
@@ -230,13 +232,24 @@ def _even(module: _Module, cell: _Cell) -> None:
             module.connects.append((result, whole[: len(result)]))
 
 
-def _always(cell: _Cell) -> bool:
-    """Whether a comparison holds for every value of its operand's width."""
-    limit = cell.ports["\\B"]
-    if cell.kind != "$le" or cell.signed("A") or not all(bit in ("0", "1") for bit in limit):
-        return False
-    value = sum(1 << index for index, bit in enumerate(limit) if bit == "1")
-    return value >= (1 << len(cell.ports["\\A"])) - 1
+def _settled(cell: _Cell) -> Bit | None:
+    """What a comparison of unsigned numbers gives in any case; None if it depends on them."""
+    if cell.kind in ("$eq", "$ne") or (cell.signed("A") and cell.signed("B")):
+        return None
+    (low_a, high_a), (low_b, high_b) = (_range(cell.ports[port]) for port in ("\\A", "\\B"))
+    if cell.kind in ("$gt", "$ge"):
+        low_a, high_a, low_b, high_b = low_b, high_b, low_a, high_a
+    # Now it is a < b, or a <= b.
+    equal = cell.kind in ("$le", "$ge")
+    if high_a < low_b or (equal and high_a == low_b):
+        return "1"
+    return "0" if low_a > high_b or (not equal and low_a == high_b) else None
+
+
+def _range(bits: list[Bit]) -> tuple[int, int]:
+    """Least and largest number that bits of which some are constant can be."""
+    least = sum(1 << index for index, bit in enumerate(bits) if bit == "1")
+    return least, sum(1 << index for index, bit in enumerate(bits) if bit != "0")
 
 
 def _outward(cell: _Cell, driven: Mapping[str, set[str]]) -> set[str]:
@@ -256,7 +269,7 @@ def _part_wires(module: _Module, driven: Mapping[str, set[str]]) -> None:
         for port in _outward(cell, driven) & set(cell.ports):
             cell.ports[port] = [own.get(bit, bit) for bit in cell.ports[port]]
     module.connects = [
-        (left, [own[r] if r in fed and l[0] == r[0] else r for l, r in zip(left, right, strict=True)])
+        (left, [own[b] if b in fed and a[0] == b[0] else b for a, b in zip(left, right, strict=True)])
         for left, right in module.connects
     ]
     module.connects.append((order, [own[bit] for bit in order]))
@@ -290,13 +303,11 @@ def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
 
 
 def tidy_verilog(text: str) -> str:
-    """Return the Verilog that Yosys has written, with initial values in statements of their own, and selections
-    among exclusive conditions that are compared one by one."""
+    """Return the Verilog that Yosys has written, with initial values in statements of their own, and with
+    exclusive conditions that are looked at one by one."""
     text = re.sub(
         r"^( *)reg (\[\d+:\d+\] )?(\S+|\\\S+ ) = (\d+'\S+);$",
-        lambda found: (
-            f"{found[1]}reg {found[2] or ''}{found[3]};\n{found[1]}initial {found[3]} = {found[4]};"
-        ),
+        r"\1reg \2\3;\n\1initial \3 = \4;",
         text,
         flags=re.MULTILINE,
     )

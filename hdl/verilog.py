@@ -27,7 +27,7 @@ PRIMITIVES: dict[Family, tuple[str, ...]] = {
 
 
 # Processes become assignments and flip-flops, because Icarus leaves some combinational always
-# blocks at X.
+# blocks at X. In between, the netlist is made tidy for linters.
 READ = """
 {modules}
 proc
@@ -51,14 +51,11 @@ def primitives(family: Family) -> str:
     return "".join(folder.joinpath(name).read_text() for name in names)
 
 
-def outputs_of(verilog: str) -> dict[str, frozenset[str]]:
+def _outputs(verilog: str) -> dict[str, frozenset[str]]:
     """Return the names of each module's outputs."""
-    return {
-        name: frozenset(
-            re.findall(r"^ *output +(?:reg +|wire +)?(?:signed +)?(?:\[.*?\] *)?(\w+)", body, re.MULTILINE)
-        )
-        for name, body in re.findall(r"^module (\w+)(.*?)^endmodule", verilog, re.MULTILINE | re.DOTALL)
-    }
+    modules = re.findall(r"^module (\w+)(.*?)^endmodule", verilog, re.MULTILINE | re.DOTALL)
+    port = re.compile(r"^ *output +(?:reg +|wire +)?(?:signed +)?(?:\[.*?\] *)?(\w+)", re.MULTILINE)
+    return {name: frozenset(port.findall(body)) for name, body in modules}
 
 
 def to_verilog(components: Mapping[str, wiring.Component], family: Family = "generic") -> str:
@@ -79,7 +76,7 @@ def to_verilog(components: Mapping[str, wiring.Component], family: Family = "gen
         yosys = find_yosys(lambda version: version >= (0, 40))
         netlist = yosys.run(["-q", "-"], READ.format(modules="\n".join(modules)))
         cells = primitives(family)
-        verilog = yosys.run(["-q", "-"], WRITE.format(netlist=tidy_netlist(netlist, outputs_of(cells))))
+        verilog = yosys.run(["-q", "-"], WRITE.format(netlist=tidy_netlist(netlist, _outputs(cells))))
     except YosysError as error:
         raise ToolError(f"Yosys could not write Verilog: {error}") from None
     return tidy_verilog(verilog) + cells
