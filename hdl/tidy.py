@@ -287,8 +287,8 @@ def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
         drives.update(left)
         reads.update(right)
     for name, way in module.directions.items():
-        bits = {(name, index) for index in range(module.widths[name])}
-        (drives if way == "input" else reads).update(bits)
+        port_bits = [(name, index) for index in range(module.widths[name])]
+        (drives if way == "input" else reads).update(port_bits)
     unused: list[Bit] = []
     for name, width in list(module.widths.items()):
         bits = [(name, index) for index in range(width)]

@@ -152,7 +152,7 @@ class WishboneCore(_Wrapper):
         return m
 
 
-_WRAPPERS: dict[str, type[_Wrapper]] = {"axi": AxiCore, "wishbone": WishboneCore}
+_WRAPPERS: dict[str, type[AxiCore | WishboneCore]] = {"axi": AxiCore, "wishbone": WishboneCore}
 
 
 def wrapper_name(manifest: Manifest) -> str:
