@@ -259,20 +259,24 @@ def _outward(cell: _Cell, driven: Mapping[str, set[str]]) -> set[str]:
 
 def _part_wires(module: _Module, driven: Mapping[str, set[str]]) -> None:
     """Give bits that other bits of the same wire are made of, as in a sign extension, a wire of their own."""
-    pairs = [pair for left, right in module.connects for pair in zip(left, right, strict=True)]
-    fed = {right for left, right in pairs if not isinstance(left, str) and left[0] == right[0]}
-    if not fed:
-        return
-    order = sorted(fed)
-    own: dict[Bit, Bit] = dict(zip(order, module.new_wire("$tidy$part", len(order)), strict=True))
+    sources = {a: b for left, right in module.connects for a, b in zip(left, right, strict=True)}
+    fed = {b for a, b in sources.items() if a[0] == b[0] and not isinstance(b, str)}
+    order = sorted(fed - set(sources))
+    own: dict[Bit, Bit] = {}
+    if order:
+        own = dict(zip(order, module.new_wire("$tidy$part", len(order)), strict=True))
+        module.connects.append((order, list(own.values())))
     for cell in module.cells:
         for port in _outward(cell, driven) & set(cell.ports):
             cell.ports[port] = [own.get(bit, bit) for bit in cell.ports[port]]
+
+    def origin(bit: Bit) -> Bit:
+        return origin(sources[bit]) if bit in sources else own.get(bit, bit)
+
     module.connects = [
-        (left, [own[b] if b in fed and a[0] == b[0] else b for a, b in zip(left, right, strict=True)])
+        (left, [origin(b) if b in fed and a[0] == b[0] else b for a, b in zip(left, right, strict=True)])
         for left, right in module.connects
     ]
-    module.connects.append((order, [own[bit] for bit in order]))
 
 
 def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
@@ -296,7 +300,7 @@ def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
             del module.wires[name]
         unused += [bit for bit in bits if bit in drives and bit not in reads]
     if unused:
-        # What is read must not be said to be a constant: the 0 makes it one for synthesis.
+        # With a 0 among them the result is constant: synthesis drops it and what led to it.
         parameters = {"\\A_SIGNED": "0", "\\A_WIDTH": str(len(unused) + 1), "\\Y_WIDTH": "1"}
         ports = {"\\A": ["0", *unused], "\\Y": module.new_wire("\\unused", 1)}
         module.cells.append(_Cell("$reduce_and", "$tidy$unused", [], parameters, ports))

@@ -202,7 +202,7 @@ class MmioTransport:
             elif time.monotonic() > deadline:
                 raise DeviceError(
                     f"the device must go on, but no step has moved for {_PATIENCE:g} s ({sent} of "
-                    f"{len(streams)} sent, {len(due)} answers missing); it was reset, load the weights again"
+                    f"{len(streams)} sent, {len(due)} answers missing); it was reset: every state is zero"
                 )
         return y
 

@@ -12,7 +12,7 @@ TESTS = 6
 
 def test_wishbone(tmp_path: Path) -> None:
     write_build(tmp_path, "wishbone")
-    found = play_bench(tmp_path, "wishbone_bench", "dut_wishbone", "icarus", "0:4")
+    found = play_bench(tmp_path, "wishbone_bench", "dut_wishbone", "icarus", "0:3")
     assert len(found) == TESTS, found
     assert not any(found.values()), found
 
