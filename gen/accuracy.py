@@ -60,7 +60,7 @@ def measure_accuracy(
     reference = run_float(network, x).y
     golden = Golden(quantised).run(form.to_integers(x))
     error = quantised.shapes[-1].output.to_floats(golden.y) - reference
-    units = sum(layer.outputs for layer in network.lstm_layers)
+    units = sum(layer.outputs for layer in network.pseudo_layers)
     return Accuracy(
         data="random" if calibration is None else "calibration",
         description=description,

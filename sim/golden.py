@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.sim.golden_cells import CellNetwork, CellStream
 from rtlstm.spec.activation import ActivationTable
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
@@ -58,9 +59,9 @@ class GoldenResult:
     y: IntArray
     """Outputs, ``(T, N, outputs)``; zero past a sequence's length."""
     h: tuple[IntArray, ...]
-    """h of each LSTM layer after the last valid step, ``(N, units)``."""
+    """h of each recurrent layer after the last valid step, ``(N, values)``."""
     c: tuple[IntArray, ...]
-    """c of each LSTM layer after the last valid step, ``(N, units)``."""
+    """Cell state of each layer that keeps one after the last valid step, ``(N, units)``."""
     cell_saturations: int
     """Cell states that were limited."""
 
@@ -266,6 +267,9 @@ class Golden:
 
     def __init__(self, network: QuantizedNetwork) -> None:
         self.network = network
+        self._cells = CellNetwork(network) if network.numerics.cells else None
+        if self._cells:
+            return
         pairs = list(zip(network.layers, network.shapes, strict=True))
         self._lstm = [
             _LstmLayer(layer, shape, network.numerics)
@@ -278,8 +282,10 @@ class Golden:
             if isinstance(layer, QuantizedDense)
         ]
 
-    def stream(self, batch: int = 1, state: State | None = None) -> GoldenStream:
+    def stream(self, batch: int = 1, state: State | None = None) -> GoldenStream | CellStream:
         """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`."""
+        if self._cells:
+            return CellStream(self._cells, *self._begin(batch, state))
         return GoldenStream(self._lstm, self._dense, *self._begin(batch, state))
 
     def run(self, x: IntArray, state: State | None = None, lengths: IntArray | None = None) -> GoldenResult:
@@ -290,7 +296,8 @@ class Golden:
         x
             Integers of the input format, ``(T, N, inputs)``.
         state
-            h and c of each LSTM layer, ``(N, units)`` integers each; zeros if None.
+            h of each recurrent layer and cell state of each that keeps one, ``(N, units)`` integers each;
+            zeros if None.
         lengths
             Valid steps of each sequence, ``(N,)``; all if None.
 
@@ -304,6 +311,8 @@ class Golden:
         alive = None
         if lengths is not None:
             alive = np.arange(steps)[:, None, None] < np.asarray(lengths)[None, :, None]
+        if self._cells:
+            return self._run_cells(self._cells, x, state, alive)
         values: NDArray[Any] = x
         states = []
         for layer, h, c in zip(self._lstm, *self._begin(batch, state), strict=True):
@@ -321,6 +330,15 @@ class Golden:
             sum(state.limited for state in states),
         )
 
+    def _run_cells(
+        self, cells: CellNetwork, x: IntArray, state: State | None, alive: Mask | None
+    ) -> GoldenResult:
+        stream = CellStream(cells, *self._begin(x.shape[1], state))
+        y = cells.run(stream, x, alive)
+        if alive is not None:
+            y[~alive[:, :, 0]] = 0
+        return GoldenResult(y, stream.h, stream.c, stream.cell_saturations)
+
     def check(self, x: IntArray) -> None:
         """Raise InputError unless ``x`` is ``(T, N, inputs)`` integers of the input format."""
         form = self.network.numerics.input
@@ -333,6 +351,8 @@ class Golden:
             )
 
     def _begin(self, batch: int, state: State | None) -> tuple[list[IntArray], list[IntArray]]:
+        if state is None and self._cells:
+            return self._cells.zeros(batch)
         if state is None:
             zeros = [np.zeros((batch, layer.units), dtype=np.int64) for layer in self._lstm]
             return zeros, zeros

@@ -1,16 +1,39 @@
-"""The float reference: the network in float64, for accuracy and for calibration."""
+"""The float reference: the network in float64, for accuracy and for calibration.
+
+Equations are those of ``torch.nn.LSTM``, ``GRU`` and ``RNN``, with the options of ONNX's operators.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.functions import ActivationFunction
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network, Rnn
 
-__all__ = ["FloatResult", "run_float"]
+__all__ = ["FloatResult", "LayerReach", "run_float"]
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+FloatState = tuple[Sequence[Floats], Sequence[Floats]]
+
+
+@dataclass
+class LayerReach:
+    """Largest magnitudes met in a dense layer or in one direction of a recurrent one."""
+
+    preactivation: float = 0.0
+    """Of what an activation reads."""
+    cell: float = 0.0
+    """Of c; of a GRU's h."""
+    inner: float = 0.0
+    """Of what a projection reads, or of ``r * h``."""
+    output: float = 0.0
+
+    def see(self, name: str, values: Floats) -> None:
+        """Count values in."""
+        setattr(self, name, max(getattr(self, name), float(np.abs(values).max(initial=0.0))))
 
 
 @dataclass(frozen=True)
@@ -18,74 +41,181 @@ class FloatResult:
     """Values of a float run, and the largest magnitudes met on the way."""
 
     y: Floats
-    """Outputs, ``(T, N, outputs)``."""
+    """Outputs, ``(T, N, outputs)``; zero past a sequence's length."""
     h: tuple[Floats, ...]
+    """Final h of each pseudo-layer, ``(N, outputs)``."""
     c: tuple[Floats, ...]
-    """Final states of each LSTM layer, ``(N, units)``."""
+    """Final c of each pseudo-layer that is an LSTM, ``(N, units)``."""
     preactivation: float
-    """Largest magnitude before any sigmoid or tanh."""
+    """Largest magnitude of what any activation of a gate or of a sigmoid or tanh dense layer reads."""
     cell: float
-    """Largest magnitude of any cell state."""
+    """Largest magnitude of any cell state, or of a GRU's h."""
     layers: tuple[float, ...]
     """Largest magnitude of each layer's output."""
+    reaches: tuple[tuple[LayerReach, ...], ...]
+    """Of each layer; two of a bidirectional one."""
 
 
-def _sigmoid(x: Floats) -> Floats:
-    return 0.5 * (1.0 + np.tanh(0.5 * x))
+def _clip(x: Floats, limit: float | None) -> Floats:
+    return x if limit is None else np.clip(x, -limit, limit)
 
 
-def _activate(name: str, x: Floats) -> Floats:
-    if name == "sigmoid":
-        return _sigmoid(x)
-    if name == "tanh":
-        return np.tanh(x)
-    return np.maximum(x, 0.0) if name == "relu" else x
+class _Cell:
+    """A direction's state, and a step of it."""
+
+    def __init__(self, layer: Lstm | Gru | Rnn, h: Floats, c: Floats | None) -> None:
+        self.layer = layer
+        self.h = h
+        self.c = c
+        self.reach = LayerReach()
+
+    def inputs(self, x: Floats) -> Floats:
+        """What does not depend on the state."""
+        layer = self.layer
+        bias = layer.bias_ih if isinstance(layer, Gru) else layer.bias
+        return np.asarray(x @ layer.w_ih.T + bias)
+
+    def step(self, part: Floats) -> tuple[Floats, Floats | None]:
+        """The next h and c."""
+        if isinstance(self.layer, Lstm):
+            return self._lstm(self.layer, part)
+        if isinstance(self.layer, Gru):
+            return self._gru(self.layer, part), None
+        return self._apply(self.layer.activation, part + self.h @ self.layer.w_hh.T), None
+
+    def _apply(self, function: ActivationFunction, pre: Floats) -> Floats:
+        pre = _clip(pre, self.layer.clip)
+        self.reach.see("preactivation", pre)
+        return function(pre)
+
+    def _lstm(self, layer: Lstm, part: Floats) -> tuple[Floats, Floats]:
+        assert self.c is not None
+        i, f, g, o = np.split(part + self.h @ layer.w_hh.T, 4, axis=1)
+        p_i, p_f, p_o = (0.0, 0.0, 0.0) if layer.peephole is None else np.split(layer.peephole, 3)
+        i = self._apply(layer.gate, i + p_i * self.c)
+        f = 1.0 - i if layer.coupled else self._apply(layer.gate, f + p_f * self.c)
+        c = _clip(f * self.c + i * self._apply(layer.candidate, g), layer.cell_clip)
+        self.reach.see("cell", c)
+        h = self._apply(layer.gate, o + p_o * c) * layer.squash(c)
+        self.reach.see("inner", h)
+        return (h if layer.projection is None else h @ layer.projection.T), c
+
+    def _gru(self, layer: Gru, part: Floats) -> Floats:
+        r, z, n = np.split(part, 3, axis=1)
+        w_r, w_z, w_n = np.split(layer.w_hh, 3)
+        b_r, b_z, b_n = np.split(layer.bias_hh, 3)
+        r = self._apply(layer.gate, r + self.h @ w_r.T + b_r)
+        z = self._apply(layer.gate, z + self.h @ w_z.T + b_z)
+        if layer.reset_after:
+            linear = self.h @ w_n.T + b_n
+            self.reach.see("preactivation", linear)
+            self.reach.see("preactivation", n)
+            n = self._apply(layer.candidate, n + r * linear)
+        else:
+            self.reach.see("inner", r * self.h)
+            n = self._apply(layer.candidate, n + (r * self.h) @ w_n.T + b_n)
+        h = (1.0 - z) * n + z * self.h
+        self.reach.see("cell", h)
+        return h
 
 
-def _run_lstm(layer: Lstm, x: Floats, h: Floats, c: Floats) -> tuple[Floats, Floats, Floats, float, float]:
-    parts = x @ layer.w_ih.T + layer.bias
-    outputs = np.empty((*x.shape[:2], layer.outputs))
-    most_pre = most_cell = 0.0
-    for step, part in enumerate(parts):
-        pre = part + h @ layer.w_hh.T
-        i, f, g, o = np.split(pre, 4, axis=1)
-        c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-        h = _sigmoid(o) * np.tanh(c)
-        outputs[step] = h
-        most_pre = max(most_pre, float(np.abs(pre).max()))
-        most_cell = max(most_cell, float(np.abs(c).max()))
-    return outputs, h, c, most_pre, most_cell
+def _run_direction(cell: _Cell, x: Floats, alive: Mask) -> Floats:
+    """Run ``(T, N, inputs)``; sequences keep their state where they are not ``alive``, ``(T, N)``."""
+    layer = cell.layer
+    parts = cell.inputs(x)
+    outputs = np.zeros((*x.shape[:2], layer.outputs))
+    for step in range(len(x))[:: -1 if layer.reverse else 1]:
+        h, c = cell.step(parts[step])
+        cell.h = np.where(alive[step, :, None], h, cell.h)
+        if c is not None and cell.c is not None:
+            cell.c = np.where(alive[step, :, None], c, cell.c)
+        outputs[step] = np.where(alive[step, :, None], h, 0.0)
+    cell.reach.see("output", outputs)
+    return outputs
+
+
+@dataclass
+class _States:
+    """Takes initial states one by one, and collects final ones."""
+
+    batch: int
+    given: FloatState | None
+    h: list[Floats] = field(default_factory=list)
+    c: list[Floats] = field(default_factory=list)
+
+    def cell(self, layer: Lstm | Gru | Rnn) -> _Cell:
+        """A direction with its initial state."""
+        given = self.given
+        h = np.zeros((self.batch, layer.outputs)) if given is None else np.asarray(given[0][len(self.h)])
+        c = None
+        if isinstance(layer, Lstm):
+            c = np.zeros((self.batch, layer.units)) if given is None else np.asarray(given[1][len(self.c)])
+        return _Cell(layer, h, c)
+
+    def keep(self, cell: _Cell) -> None:
+        """Take its final state."""
+        self.h.append(cell.h)
+        if cell.c is not None:
+            self.c.append(cell.c)
 
 
 def run_float(
-    network: Network,
-    x: Floats,
-    state: tuple[Sequence[Floats], Sequence[Floats]] | None = None,
+    network: Network, x: Floats, state: FloatState | None = None, lengths: ArrayLike | None = None
 ) -> FloatResult:
     """Run ``x`` of shape ``(T, N, inputs)`` through the float network.
 
-    Equations and gate order are those of ``torch.nn.LSTM``.
+    Parameters
+    ----------
+    state
+        Initial h of each pseudo-layer and c of each that is an LSTM, ``(N, ...)``; zeros if None.
+    lengths
+        Valid steps of each sequence, ``(N,)``; all if None. A reverse direction begins at the last valid one.
     """
     values = np.asarray(x, dtype=np.float64)
-    batch = values.shape[1]
-    finals_h: list[Floats] = []
-    finals_c: list[Floats] = []
-    most_layers: list[float] = []
-    most_pre = most_cell = 0.0
+    steps, batch, _ = values.shape
+    valid = np.full(batch, steps) if lengths is None else np.asarray(lengths)
+    alive = np.arange(steps)[:, None] < valid
+    states = _States(batch, state)
+    reaches: list[tuple[LayerReach, ...]] = []
     for layer in network.layers:
         values = np.maximum(values, 0.0) if layer.input_relu else values
         if isinstance(layer, Dense):
+            reach = LayerReach()
             pre = values @ layer.weight.T + layer.bias
-            if layer.activation in ("sigmoid", "tanh"):
-                most_pre = max(most_pre, float(np.abs(pre).max()))
-            values = _activate(layer.activation, pre)
+            reach.see("preactivation", pre)
+            values = np.where(alive[..., None], layer.function(pre), 0.0)
+            reach.see("output", values)
+            reaches.append((reach,))
+            continue
+        both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
+        found, mine = [], []
+        for direction in both:
+            cell = states.cell(direction)
+            found.append(_run_direction(cell, values, alive))
+            states.keep(cell)
+            mine.append(cell.reach)
+        reaches.append(tuple(mine))
+        if isinstance(layer, Bidirectional) and layer.merge != "concat":
+            values = sum(found[1:], found[0]) / (2.0 if layer.merge == "average" else 1.0)
         else:
-            index = len(finals_h)
-            h = np.zeros((batch, layer.outputs)) if state is None else np.asarray(state[0][index])
-            c = np.zeros((batch, layer.outputs)) if state is None else np.asarray(state[1][index])
-            values, h, c, pre_max, cell_max = _run_lstm(layer, values, h, c)
-            most_pre, most_cell = max(most_pre, pre_max), max(most_cell, cell_max)
-            finals_h.append(h)
-            finals_c.append(c)
-        most_layers.append(float(np.abs(values).max()))
-    return FloatResult(values, tuple(finals_h), tuple(finals_c), most_pre, most_cell, tuple(most_layers))
+            values = np.concatenate(found, axis=-1)
+    return FloatResult(
+        y=values,
+        h=tuple(states.h),
+        c=tuple(states.c),
+        preactivation=_most_read(network, reaches),
+        cell=max((one.cell for mine in reaches for one in mine), default=0.0),
+        layers=tuple(max(one.output for one in mine) for mine in reaches),
+        reaches=tuple(reaches),
+    )
+
+
+def _most_read(network: Network, reaches: list[tuple[LayerReach, ...]]) -> float:
+    """Largest magnitude before a gate's activation, or a sigmoid or tanh dense layer's."""
+    linear = {"identity", "relu"}
+    return max(
+        one.preactivation
+        for layer, mine in zip(network.layers, reaches, strict=True)
+        for one in mine
+        if not (isinstance(layer, Dense) and layer.activation in linear)
+    )

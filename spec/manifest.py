@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, ValidationError
 
+from rtlstm.spec.cell import CellTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
@@ -65,7 +66,8 @@ class Manifest(Record):
         cls, name: str, layers: tuple[LayerShape, ...], parameters: Parameters, numerics: Numerics
     ) -> Self:
         """Compile the program, count its cycles and hash the result."""
-        program = compile_program(layers, parameters)
+        timing = CellTiming.of(numerics.cells, parameters)
+        program = compile_program(layers, parameters, timing.latency if timing else None)
         shaped = {
             "name": name,
             "layers": [layer.model_dump(mode="json") for layer in layers],
@@ -73,7 +75,7 @@ class Manifest(Record):
             "numerics": numerics.model_dump(mode="json"),
             "program": program.model_dump(mode="json"),
         }
-        tables = (numerics.sigmoid, numerics.tanh, numerics.cell_tanh)
+        tables = numerics.tables if numerics.cells else (numerics.sigmoid, numerics.tanh, numerics.cell_tanh)
         if parameters.tables == "direct" and not all(table.direct for table in tables):
             raise ConfigurationError(
                 "direct tables need an entry for every input, but these interpolate; quantise the "
@@ -109,6 +111,11 @@ class Manifest(Record):
         }
 
     @property
+    def timing(self) -> CellTiming | None:
+        """When cells read their state and give their results; None of plain LSTMs."""
+        return CellTiming.of(self.numerics.cells, self.parameters)
+
+    @property
     def paired_lanes(self) -> bool:
         """Whether two lanes share each hard multiplier."""
         numerics = self.numerics
@@ -132,7 +139,12 @@ class Manifest(Record):
                 program.bias_rows,
                 4 * numerics.accumulator.partial_bits,
             ),
-            Region.SHIFTS: (units, program.shift_rows, program.shift_rows, 4 * numerics.shift_bits),
+            Region.SHIFTS: (
+                units,
+                program.shift_rows,
+                program.shift_rows,
+                4 * numerics.shift_bits + numerics.unit_parameters * numerics.weight_bits,
+            ),
             Region.VECTORS: (
                 1,
                 streams * program.vector_context,
@@ -146,7 +158,12 @@ class Manifest(Record):
             (Region.TANH, numerics.tanh),
             (Region.CELL_TANH, numerics.cell_tanh),
         ):
-            sizes[region] = (1, table.rows, table.rows, table.base_bits + table.slope_bits)
+            if not numerics.cells:
+                sizes[region] = (1, table.rows, table.rows, table.base_bits + table.slope_bits)
+        if numerics.tables:
+            rows = max(table.rows for table in numerics.tables)
+            width = max(table.base_bits + table.slope_bits for table in numerics.tables)
+            sizes[Region.TABLES] = (len(numerics.tables), rows, rows, width)
         return {
             region: RegionLayout(region=region, banks=banks, rows=rows, image_rows=image_rows, width=width)
             for region, (banks, rows, image_rows, width) in sizes.items()

@@ -2,19 +2,34 @@
 
 import base64
 import math
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
+from rtlstm.spec.functions import SIGMOID, TANH, ActivationFunction, FunctionName
 from rtlstm.spec.record import Record
 
-__all__ = ["NETWORK_SCHEMA", "Activation", "Dense", "FloatArray", "Layer", "Lstm", "Network"]
+__all__ = [
+    "NETWORK_SCHEMA",
+    "Activation",
+    "Bidirectional",
+    "Dense",
+    "FloatArray",
+    "Gru",
+    "Layer",
+    "Lstm",
+    "Network",
+    "Recurrent",
+    "RecurrentLayer",
+    "Rnn",
+]
 
 NETWORK_SCHEMA: Final = 1
 
-Activation = Literal["identity", "relu", "sigmoid", "tanh"]
+Activation = FunctionName
+"""Name of a dense layer's activation."""
 
 
 def _load_array(value: Any) -> NDArray[np.float64]:
@@ -43,28 +58,30 @@ def _expect_shape(name: str, array: NDArray[np.float64], shape: tuple[int, ...])
         raise ValueError(f"{name} must have shape {shape}, not {array.shape}")
 
 
-class Lstm(Record):
-    """One forward LSTM layer with PyTorch's equations and gate order i, f, g, o.
+class Recurrent(Record):
+    """What all recurrent layers have: rows gate by gate, units in order within a gate.
 
-    ``w_ih`` is ``(4 * hidden, inputs)``, ``w_hh`` is ``(4 * hidden, hidden)`` and ``bias`` is
-    ``(4 * hidden,)``, the sum of PyTorch's two biases. ``input_relu`` applies ReLU to what the
-    layer reads.
+    ``w_ih`` is ``(gates * units, inputs)`` and ``w_hh`` ``(gates * units, outputs)``.
     """
 
-    kind: Literal["lstm"] = "lstm"
-    name: str = "lstm"
+    GATES: ClassVar[int] = 1
+
+    name: str = "recurrent"
     w_ih: FloatArray
     w_hh: FloatArray
-    bias: FloatArray
     input_relu: bool = False
+    """Apply ReLU to what the layer reads."""
+    reverse: bool = False
+    """Go from a sequence's last valid step to its first; outputs stand where their inputs do."""
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Limit of the magnitude of what each gate's activation reads (ONNX ``clip``)."""
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.w_ih.ndim != 2 or self.w_ih.shape[0] % 4 or 0 in self.w_ih.shape:
-            raise ValueError(f"w_ih must be (4 * hidden, inputs), not {self.w_ih.shape}")
-        rows = self.w_ih.shape[0]
-        _expect_shape("w_hh", self.w_hh, (rows, rows // 4))
-        _expect_shape("bias", self.bias, (rows,))
+    def _check_matrices(self) -> Self:
+        gates = f"{self.GATES} * units" if self.GATES > 1 else "units"
+        if self.w_ih.ndim != 2 or self.w_ih.shape[0] % self.GATES or 0 in self.w_ih.shape:
+            raise ValueError(f"w_ih must be ({gates}, inputs), not {self.w_ih.shape}")
+        _expect_shape("w_hh", self.w_hh, (self.w_ih.shape[0], self.outputs))
         return self
 
     @property
@@ -73,9 +90,161 @@ class Lstm(Record):
         return int(self.w_ih.shape[1])
 
     @property
-    def outputs(self) -> int:
+    def units(self) -> int:
         """Number of hidden units."""
-        return int(self.w_hh.shape[1])
+        return int(self.w_ih.shape[0]) // self.GATES
+
+    @property
+    def outputs(self) -> int:
+        """Width of h."""
+        return self.units
+
+
+class Lstm(Recurrent):
+    """An LSTM layer with PyTorch's equations and gate order i, f, g, o.
+
+    ``bias`` is ``(4 * units,)``, the sum of PyTorch's two. With a ``projection`` ``(outputs, units)``,
+    h is its product with ``o * squash(c)`` (``proj_size``). ``peephole`` ``(3 * units,)``, for i, f and o,
+    multiplies the old c, for o the new one.
+    """
+
+    GATES: ClassVar[int] = 4
+
+    kind: Literal["lstm"] = "lstm"
+    name: str = "lstm"
+    bias: FloatArray
+    peephole: FloatArray | None = None
+    projection: FloatArray | None = None
+    gate: ActivationFunction = SIGMOID
+    """Of i, f and o."""
+    candidate: ActivationFunction = TANH
+    """Of g."""
+    squash: ActivationFunction = TANH
+    """Of c, for h."""
+    coupled: bool = False
+    """The forget gate is ``1 - i`` (ONNX ``input_forget``); the rows of f count for nothing."""
+    cell_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Limit of the magnitude of c."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _expect_shape("bias", self.bias, (4 * self.units,))
+        if self.peephole is not None:
+            _expect_shape("peephole", self.peephole, (3 * self.units,))
+        if self.projection is not None and (
+            self.projection.ndim != 2 or self.projection.shape[1] != self.units
+        ):
+            raise ValueError(f"projection must be (outputs, {self.units}), not {self.projection.shape}")
+        return self
+
+    @property
+    def outputs(self) -> int:
+        """Width of h: the projection's, if there is one."""
+        return self.units if self.projection is None else int(self.projection.shape[0])
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is ``torch.nn.LSTM``'s own, forward, without any of the options."""
+        return (
+            (self.gate, self.candidate, self.squash) == (SIGMOID, TANH, TANH)
+            and self.peephole is None
+            and self.projection is None
+            and self.clip is None
+            and self.cell_clip is None
+            and not (self.coupled or self.reverse)
+        )
+
+
+class Gru(Recurrent):
+    """A GRU layer, ``h = (1 - z) * n + z * h``, with PyTorch's gate order r, z, n.
+
+    With ``reset_after`` (PyTorch, cuDNN, ONNX ``linear_before_reset``)
+    ``n = candidate(W x + b_ih + r * (U h + b_hh))``, without ``candidate(W x + b_ih + U (r * h) + b_hh)``.
+    ``bias_ih`` and ``bias_hh`` are ``(3 * units,)``.
+    """
+
+    GATES: ClassVar[int] = 3
+
+    kind: Literal["gru"] = "gru"
+    name: str = "gru"
+    bias_ih: FloatArray
+    bias_hh: FloatArray
+    gate: ActivationFunction = SIGMOID
+    """Of r and z."""
+    candidate: ActivationFunction = TANH
+    """Of n."""
+    reset_after: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _expect_shape("bias_ih", self.bias_ih, (3 * self.units,))
+        _expect_shape("bias_hh", self.bias_hh, (3 * self.units,))
+        return self
+
+
+class Rnn(Recurrent):
+    """A plain recurrent layer, ``h = activation(W x + U h + bias)``; ``bias`` is ``(units,)``."""
+
+    GATES: ClassVar[int] = 1
+
+    kind: Literal["rnn"] = "rnn"
+    name: str = "rnn"
+    bias: FloatArray
+    activation: ActivationFunction = TANH
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _expect_shape("bias", self.bias, (self.units,))
+        return self
+
+
+RecurrentLayer = Annotated[Lstm | Gru | Rnn, Field(discriminator="kind")]
+
+
+class Bidirectional(Record):
+    """Two recurrent layers that read the same sequence, one from its first step, one from its last.
+
+    ``merge``: outputs side by side, forward first; their sum; or their mean.
+    """
+
+    kind: Literal["bidirectional"] = "bidirectional"
+    name: str = "bidirectional"
+    forward: RecurrentLayer
+    backward: RecurrentLayer
+    merge: Literal["concat", "sum", "average"] = "concat"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.forward.reverse or not self.backward.reverse:
+            raise ValueError("of the two directions, backward has reverse set and forward has not")
+        if self.forward.inputs != self.backward.inputs:
+            raise ValueError(
+                f"both directions read the same values, not {self.forward.inputs} and {self.backward.inputs}"
+            )
+        if self.forward.input_relu != self.backward.input_relu:
+            raise ValueError("both directions or none apply ReLU to what they read")
+        if self.merge != "concat" and self.forward.outputs != self.backward.outputs:
+            raise ValueError(
+                f"to merge them by {self.merge}, both directions must give as many values, not "
+                f"{self.forward.outputs} and {self.backward.outputs}"
+            )
+        return self
+
+    @property
+    def inputs(self) -> int:
+        """Width of the layer's input."""
+        return self.forward.inputs
+
+    @property
+    def outputs(self) -> int:
+        """Width of the merged output."""
+        both = self.forward.outputs + self.backward.outputs
+        return both if self.merge == "concat" else self.forward.outputs
+
+    @property
+    def input_relu(self) -> bool:
+        """Apply ReLU to what the layer reads."""
+        return self.forward.input_relu
 
 
 class Dense(Record):
@@ -90,6 +259,9 @@ class Dense(Record):
     weight: FloatArray
     bias: FloatArray
     activation: Activation = "identity"
+    alpha: float | None = None
+    beta: float | None = None
+    """Of the activation; its defaults if None."""
     input_relu: bool = False
 
     @model_validator(mode="after")
@@ -109,12 +281,17 @@ class Dense(Record):
         """Width of the layer's output."""
         return int(self.weight.shape[0])
 
+    @property
+    def function(self) -> ActivationFunction:
+        """The activation with its parameters."""
+        return ActivationFunction.of(self.activation, self.alpha, self.beta)
 
-Layer = Annotated[Lstm | Dense, Field(discriminator="kind")]
+
+Layer = Annotated[Lstm | Gru | Rnn | Bidirectional | Dense, Field(discriminator="kind")]
 
 
 class Network(Record):
-    """One or more LSTM layers, then any number of dense layers, in order of computation."""
+    """Recurrent and dense layers in order of computation, at least one of them recurrent."""
 
     schema_version: Literal[1] = NETWORK_SCHEMA
     name: str = "network"
@@ -122,14 +299,9 @@ class Network(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.layers or self.layers[0].kind != "lstm":
-            raise ValueError("a network must begin with an LSTM layer")
+        if all(layer.kind == "dense" for layer in self.layers):
+            raise ValueError("a network must have a recurrent layer; rtlstm is not meant for others")
         for before, after in zip(self.layers, self.layers[1:], strict=False):
-            if before.kind == "dense" and after.kind == "lstm":
-                raise ValueError(
-                    f"LSTM layer {after.name!r} follows dense layer {before.name!r}; "
-                    "all LSTM layers must come before the dense layers"
-                )
             if after.inputs != before.outputs:
                 raise ValueError(
                     f"layer {after.name!r} reads {after.inputs} values, "
@@ -148,19 +320,24 @@ class Network(Record):
         return self.layers[-1].outputs
 
     @property
-    def lstm_layers(self) -> tuple[Lstm, ...]:
-        """The recurrent layers."""
-        return tuple(layer for layer in self.layers if isinstance(layer, Lstm))
+    def pseudo_layers(self) -> tuple[Lstm | Gru | Rnn, ...]:
+        """Every direction of every recurrent layer: forward 0, backward 0, forward 1, ..."""
+        found: list[Lstm | Gru | Rnn] = []
+        for layer in self.layers:
+            if isinstance(layer, Bidirectional):
+                found += [layer.forward, layer.backward]
+            elif not isinstance(layer, Dense):
+                found.append(layer)
+        return tuple(found)
+
+    @property
+    def whole_sequences(self) -> bool:
+        """Whether a layer needs a sequence's last step before it can give its first output."""
+        return any(layer.reverse for layer in self.pseudo_layers)
 
     @property
     def weight_count(self) -> int:
         """Number of weights and biases."""
-        count = 0
-        for layer in self.layers:
-            arrays = (
-                (layer.w_ih, layer.w_hh, layer.bias)
-                if isinstance(layer, Lstm)
-                else (layer.weight, layer.bias)
-            )
-            count += sum(math.prod(array.shape) for array in arrays)
-        return count
+        layers = (*self.pseudo_layers, *(layer for layer in self.layers if isinstance(layer, Dense)))
+        arrays = (getattr(layer, name) for layer in layers for name in type(layer).model_fields)
+        return sum(math.prod(array.shape) for array in arrays if isinstance(array, np.ndarray))

@@ -95,6 +95,7 @@ class Region(IntEnum):
     SIGMOID = 5
     TANH = 6
     CELL_TANH = 7
+    TABLES = 8
 
 
 @dataclass(frozen=True)
