@@ -261,7 +261,7 @@ def _part_wires(module: _Module, driven: Mapping[str, set[str]]) -> None:
     """Give bits that other bits of the same wire are made of, as in a sign extension, a wire of their own."""
     sources = {a: b for left, right in module.connects for a, b in zip(left, right, strict=True)}
     fed = {b for a, b in sources.items() if a[0] == b[0] and not isinstance(b, str)}
-    order = sorted(fed - set(sources))
+    order: list[Bit] = [*sorted(fed - set(sources))]
     own: dict[Bit, Bit] = {}
     if order:
         own = dict(zip(order, module.new_wire("$tidy$part", len(order)), strict=True))
