@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.layouts import stream_bits
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["InputStream", "OutputStream", "padded_bits"]
+__all__ = ["InputStream", "Mode", "OutputStream", "padded_bits"]
 
 UNDER_WAY = 8
 """Steps between input and output whose frames are remembered; a core holds fewer."""
