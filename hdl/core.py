@@ -19,7 +19,7 @@ from rtlstm.hdl.window import Window
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Core"]
+__all__ = ["Core", "core_ports"]
 
 BUS_PORTS = (
     "bus_address",
@@ -45,6 +45,31 @@ class _Access:
     write_data: Signal
 
 
+def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
+    """Return a core's ports; see ``docs/ports.md``."""
+    parameters, data = manifest.parameters, manifest.numerics.data_bits
+    streams = stream_bits(manifest)
+    return {
+        "x_data": In(parameters.beat_in * data),
+        "x_stream": In(streams),
+        "x_quiet": In(1),
+        "x_valid": In(1),
+        "x_ready": Out(1),
+        "y_data": Out(parameters.beat_out * data),
+        "y_stream": Out(streams),
+        "y_last": Out(1),
+        "y_valid": Out(1),
+        "y_ready": In(1),
+        "bus_address": In(4),
+        "bus_write": In(1),
+        "bus_data": In(32),
+        "bus_valid": In(1),
+        "bus_ready": Out(1),
+        "bus_read_data": Out(32),
+        "bus_read_valid": Out(1),
+    }
+
+
 class Core(wiring.Component):
     """An LSTM network in hardware, as a manifest describes it.
 
@@ -54,29 +79,7 @@ class Core(wiring.Component):
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        parameters, data = manifest.parameters, manifest.numerics.data_bits
-        streams = stream_bits(manifest)
-        super().__init__(
-            {
-                "x_data": In(parameters.beat_in * data),
-                "x_stream": In(streams),
-                "x_quiet": In(1),
-                "x_valid": In(1),
-                "x_ready": Out(1),
-                "y_data": Out(parameters.beat_out * data),
-                "y_stream": Out(streams),
-                "y_last": Out(1),
-                "y_valid": Out(1),
-                "y_ready": In(1),
-                "bus_address": In(4),
-                "bus_write": In(1),
-                "bus_data": In(32),
-                "bus_valid": In(1),
-                "bus_ready": Out(1),
-                "bus_read_data": Out(32),
-                "bus_read_valid": Out(1),
-            }
-        )
+        super().__init__(core_ports(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -8,7 +8,7 @@ from rtlstm.hdl.array import array_round_trip
 from rtlstm.hdl.layouts import row_bits, stream_bits
 from rtlstm.hdl.pipeline import delay
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import IDENTITY, Command, Region, Register
+from rtlstm.spec.registers import Command, Region, Register
 
 __all__ = ["Window"]
 
@@ -221,8 +221,7 @@ class Window(wiring.Component):
     ) -> Signal:
         value = Signal(32)
         contents = {
-            Register.ID: Const(IDENTITY, 32),
-            Register.BUILD: Const(self._manifest.build_number, 32),
+            **{register: Const(word, 32) for register, word in self._manifest.constants.items()},
             Register.STATUS: self.busy,
             Register.STREAM: self.stream,
             Register.FLAGS: self.flags,

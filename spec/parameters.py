@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rtlstm.spec.record import Record
+from rtlstm.spec.registers import BusKind
 
 __all__ = [
     "FAMILIES",
@@ -161,6 +162,8 @@ class Parameters(Record):
     """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
     weight_memory: WeightMemory = "block"
     """What holds the weights."""
+    bus: BusKind = "none"
+    """The wrapper beside the core, for a system's bus."""
     family: Family = "generic"
     pipeline: Pipeline = Pipeline()
 
