@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from rtlstm.gen.lower import Lowered, lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, run_float
 from rtlstm.spec.activation import DIRECT_BITS, design_table
@@ -114,7 +115,7 @@ class _Quantiser:
     """Formats fixed so far, and the integers that follow from them."""
 
     def __init__(self, network: Network, settings: QuantizationSettings, input_range: float) -> None:
-        self.network = network
+        self.lowered = lower(network)
         self.settings = settings
         bits = settings.data_bits
         gate_bits = settings.gate_bits or max(12, bits)
@@ -144,7 +145,7 @@ class _Quantiser:
     def shapes(self, ranges: tuple[float, ...]) -> tuple[LayerShape, ...]:
         """Return the layers without weights; ``ranges`` are those of their outputs."""
         shapes = []
-        for layer, reach in zip(self.network.layers, ranges, strict=True):
+        for layer, reach in zip(self.lowered.layers, self.lowered.beside(ranges), strict=True):
             linear = isinstance(layer, Dense) and layer.activation in ("identity", "relu")
             output = Format.covering(self.settings.data_bits, reach) if linear else self.hidden
             shapes.append(
@@ -189,9 +190,9 @@ class _Quantiser:
         self, shapes: tuple[LayerShape, ...], preactivation: Format
     ) -> tuple[list[QuantizedLayer], int]:
         """Return the layers in integers and the common left shift before their right shifts."""
-        source = self.input
         plans = []
-        for layer, shape in zip(self.network.layers, shapes, strict=True):
+        sources = self.lowered.sources(self.input, [shape.output for shape in shapes])
+        for layer, shape, source in zip(self.lowered.layers, shapes, sources, strict=True):
             linear = isinstance(layer, Dense) and layer.activation in ("identity", "relu")
             target = (shape.output if linear else preactivation).fraction + GUARD_BITS
             if isinstance(layer, Lstm):
@@ -201,7 +202,6 @@ class _Quantiser:
             self._check_reach(layer.name, parts, layer.bias, target)
             scales = [self._row_scales(weights, fraction, target) for weights, fraction in parts]
             plans.append((layer, parts, target, scales))
-            source = shape.output
         align = max(0, *(int((target - s).max()) for _, _, target, scales in plans for s in scales))
         layers: list[QuantizedLayer] = []
         for layer, parts, target, scales in plans:
@@ -236,7 +236,7 @@ class _Quantiser:
             tanh=design_table("tanh", reads, self.gate, self.direct),
             cell_tanh=design_table("tanh", argument, self.gate, self.direct),
         )
-        return QuantizedNetwork(shapes, numerics, tuple(layers))
+        return QuantizedNetwork(shapes, numerics, tuple(layers), self.lowered.passes)
 
 
 def _largest_shift(layers: list[QuantizedLayer]) -> int:
@@ -253,10 +253,11 @@ def _round(values: Floats, fraction: IntArray | int) -> IntArray:
     return np.floor(np.ldexp(values, fraction) + 0.5).astype(np.int64)
 
 
-def _bounds(network: Network, input_range: float) -> tuple[float, tuple[float, ...]]:
+def _bounds(lowered: Lowered, input_range: float) -> tuple[float, tuple[float, ...]]:
     """Bound the pre-activations and each layer's output from the weights alone."""
-    reach, preactivation, layers = input_range, 0.0, []
-    for layer in network.layers:
+    preactivation, layers = 0.0, []
+    for index, layer in enumerate(lowered.layers):
+        reach = max((layers[source] for source in lowered.inputs_of(index)), default=input_range)
         if isinstance(layer, Lstm):
             total = np.abs(layer.w_ih).sum(axis=1) * reach + np.abs(layer.w_hh).sum(axis=1)
             preactivation = max(preactivation, float((total + np.abs(layer.bias)).max()))
@@ -298,15 +299,15 @@ def quantise(
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
     if calibration is None:
         input_range = (settings.input_range or DEFAULT_INPUT_RANGE) * last_code
-        preactivation, ranges = _bounds(network, input_range)
         quantiser = _Quantiser(network, settings, input_range)
+        preactivation, ranges = _bounds(quantiser.lowered, input_range)
         return quantiser.build(ranges, preactivation, settings.cell_range or DEFAULT_CELL_RANGE)
     x = check_calibration(network, calibration)
     reference = run_float(network, x)
     stated = settings.input_range
     input_range = (float(np.abs(x).max()) or 1.0) if stated is None else stated * last_code
     quantiser = _Quantiser(network, settings, input_range)
-    ranges = tuple(1.25 * reach for reach in reference.layers)
+    ranges = tuple(1.25 * reach for reach in quantiser.lowered.ranges(reference))
     if settings.cell_range is not None:
         return quantiser.build(ranges, reference.preactivation * 1.25, settings.cell_range)
     reach = _search_cell_range(network, settings, input_range, x, reference)
@@ -316,10 +317,10 @@ def quantise(
 def _check_built(network: Network) -> None:
     """Refuse what the hardware cannot compute."""
     ended = False
-    for layer in network.layers:
-        plain = layer.plain if isinstance(layer, Lstm) else isinstance(layer, Dense)
+    for layer in lower(network).layers:
+        plain = layer.replace(reverse=False).plain if isinstance(layer, Lstm) else isinstance(layer, Dense)
         if isinstance(layer, Dense):
-            ended = True
+            ended = not network.whole_sequences
             plain = layer.activation in ("identity", "relu", "sigmoid", "tanh")
         elif ended or not plain:
             plain = False
@@ -345,7 +346,7 @@ def _search_cell_range(
         tables="interpolated",
     )
     quantiser = _Quantiser(network, fine, input_range)
-    ranges = tuple(1.25 * reach for reach in reference.layers)
+    ranges = tuple(1.25 * reach for reach in quantiser.lowered.ranges(reference))
     integers = quantiser.input.to_integers(x[:steps])
     errors: dict[float, float] = {}
     reach = min(_power_of_two(max(reference.cell, 1.0)), 2.0 ** (settings.cell_bits - 1))

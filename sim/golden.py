@@ -15,7 +15,7 @@ BLAS speed and still give every bit:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     bound_sums,
 )
+from rtlstm.spec.passes import Part
 
 __all__ = ["Golden", "GoldenResult", "GoldenStream"]
 
@@ -267,19 +268,25 @@ class Golden:
     def __init__(self, network: QuantizedNetwork) -> None:
         self.network = network
         pairs = list(zip(network.layers, network.shapes, strict=True))
-        self._lstm = [
+        self._layers = [
             _LstmLayer(layer, shape, network.numerics)
-            for layer, shape in pairs
             if isinstance(layer, QuantizedLstm)
-        ]
-        self._dense = [
-            _DenseLayer(layer, shape, network.numerics)
+            else _DenseLayer(layer, shape, network.numerics)
             for layer, shape in pairs
-            if isinstance(layer, QuantizedDense)
         ]
+        self._lstm = [layer for layer in self._layers if isinstance(layer, _LstmLayer)]
+        self._dense = [layer for layer in self._layers if isinstance(layer, _DenseLayer)]
 
     def stream(self, batch: int = 1, state: State | None = None) -> GoldenStream:
-        """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`."""
+        """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`.
+
+        Raises
+        ------
+        InputError
+            If a layer needs a sequence's last step first.
+        """
+        if self.network.passes:
+            raise InputError("a network with a reverse direction takes whole sequences, not steps: use run")
         return GoldenStream(self._lstm, self._dense, *self._begin(batch, state))
 
     def run(self, x: IntArray, state: State | None = None, lengths: IntArray | None = None) -> GoldenResult:
@@ -304,13 +311,15 @@ class Golden:
         alive = None
         if lengths is not None:
             alive = np.arange(steps)[:, None, None] < np.asarray(lengths)[None, :, None]
+        states = [_LstmState(*each) for each in zip(self._lstm, *self._begin(batch, state), strict=True)]
         values: NDArray[Any] = x
-        states = []
-        for layer, h, c in zip(self._lstm, *self._begin(batch, state), strict=True):
-            states.append(_LstmState(layer, h, c))
-            values = _run_layer(layer, states[-1], values, alive)
-        for dense in self._dense:
-            values = dense(values)
+        layers, rest = iter(self._layers), iter(states)
+        for parts in self.network.passes or ((Part(layers=len(self._layers)),),):
+            found = [
+                _run_part(part, [next(layers) for _ in range(part.layers)], rest, values, alive)
+                for part in parts
+            ]
+            values = np.concatenate(found, axis=-1)
         y = values.astype(np.int64)
         if alive is not None:
             y[~alive[:, :, 0]] = 0
@@ -337,6 +346,26 @@ class Golden:
             zeros = [np.zeros((batch, layer.units), dtype=np.int64) for layer in self._lstm]
             return zeros, zeros
         return list(state[0]), list(state[1])
+
+
+def _run_part(
+    part: Part,
+    layers: Sequence[_LstmLayer | _DenseLayer],
+    states: Iterator[_LstmState],
+    x: NDArray[Any],
+    alive: Mask | None,
+) -> NDArray[Any]:
+    """Run a part's layers over whole sequences; take a state for each LSTM layer."""
+    way = slice(None, None, -1 if part.reverse else 1)
+    # Backward, a sequence is not alive until its last step: so it begins there.
+    values, alive = x[way], None if alive is None else alive[way]
+    for layer in layers:
+        values = (
+            layer(values)
+            if isinstance(layer, _DenseLayer)
+            else _run_layer(layer, next(states), values, alive)
+        )
+    return values[way]
 
 
 def _run_layer(layer: _LstmLayer, state: _LstmState, x: NDArray[Any], alive: Mask | None) -> AnyFloats:
