@@ -10,6 +10,7 @@ from amaranth.lib import wiring
 
 from rtlstm.hdl.core import Core
 from rtlstm.hdl.lane import Lane, lane_module
+from rtlstm.hdl.sequence_core import SequenceCore
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
@@ -82,7 +83,8 @@ def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
 def core_to_verilog(manifest: Manifest) -> str:
     """Generate the Verilog of a manifest's core; the top module has the manifest's name."""
     # All lanes are alike: one module serves them, which keeps conversion quick and the file small.
-    modules = {manifest.name: Core(manifest), lane_module(manifest): Lane(manifest)}
+    core = Core if manifest.sequence is None else SequenceCore
+    modules = {manifest.name: core(manifest), lane_module(manifest): Lane(manifest)}
     text = to_verilog(modules, manifest.parameters.family)
     head = (
         f"// {manifest.name}: LSTM core, {manifest.parameters.lanes} lanes x "

@@ -11,10 +11,13 @@ from pydantic import Field, ValidationError
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
+from rtlstm.spec.passes import Passes
 from rtlstm.spec.program import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import Region
 from rtlstm.spec.schedule import Cycles, count_cycles
+from rtlstm.spec.sequence import SequencePlan, compile_sequences
+from rtlstm.spec.sequence_schedule import count_sequence_cycles
 
 __all__ = ["MANIFEST_SCHEMA", "Manifest", "RegionLayout"]
 
@@ -59,13 +62,32 @@ class Manifest(Record):
     numerics: Numerics
     program: Program
     cycles: Cycles
+    passes: Passes = ()
+    """How whole sequences go through the layers; none if steps go through one by one."""
+    sequence: SequencePlan | None = None
+    """What the device needs to compute whole sequences, if it does."""
 
     @classmethod
     def create(
-        cls, name: str, layers: tuple[LayerShape, ...], parameters: Parameters, numerics: Numerics
+        cls,
+        name: str,
+        layers: tuple[LayerShape, ...],
+        parameters: Parameters,
+        numerics: Numerics,
+        passes: Passes = (),
     ) -> Self:
-        """Compile the program, count its cycles and hash the result."""
-        program = compile_program(layers, parameters)
+        """Compile the program, count its cycles and hash the result.
+
+        Raises
+        ------
+        ConfigurationError
+            If the parameters do not fit the numerics, or layers in ``passes`` lack the longest sequence.
+        """
+        plan = None
+        if passes:
+            program, plan = compile_sequences(layers, passes, parameters)
+        else:
+            program = compile_program(layers, parameters)
         shaped = {
             "name": name,
             "layers": [layer.model_dump(mode="json") for layer in layers],
@@ -73,6 +95,9 @@ class Manifest(Record):
             "numerics": numerics.model_dump(mode="json"),
             "program": program.model_dump(mode="json"),
         }
+        if plan is not None:
+            shaped |= {"passes": [[part.model_dump() for part in parts] for parts in passes]}
+            shaped |= {"sequence": plan.model_dump(mode="json")}
         tables = (numerics.sigmoid, numerics.tanh, numerics.cell_tanh)
         if parameters.tables == "direct" and not all(table.direct for table in tables):
             raise ConfigurationError(
@@ -88,13 +113,22 @@ class Manifest(Record):
             parameters=parameters,
             numerics=numerics,
             program=program,
-            cycles=count_cycles(layers, program, parameters),
+            cycles=count_cycles(layers, program, parameters)
+            if plan is None
+            else count_sequence_cycles(layers, program, plan, parameters),
+            passes=passes,
+            sequence=plan,
         )
 
     @property
     def build_number(self) -> int:
         """What the BUILD register reads: the first 32 bits of the hash."""
         return int(self.build_hash[:8], 16)
+
+    @property
+    def outputs(self) -> int:
+        """Width of one step's output; among the words of its beats there may be others that are 0."""
+        return self.program.outputs if self.sequence is None else len(self.sequence.output_places)
 
     @property
     def paired_lanes(self) -> bool:
@@ -175,7 +209,9 @@ class Manifest(Record):
         except (ConfigurationError, ValidationError) as error:
             reason = describe_validation(error) if isinstance(error, ValidationError) else error
             raise BuildError(f"{path} does not validate: {reason}") from None
-        expected = cls.create(manifest.name, manifest.layers, manifest.parameters, manifest.numerics)
+        expected = cls.create(
+            manifest.name, manifest.layers, manifest.parameters, manifest.numerics, manifest.passes
+        )
         if expected.build_hash != manifest.build_hash:
             raise BuildError(
                 f"{path} was changed after it was generated, or comes from another version of "

@@ -6,6 +6,7 @@ pass of two parts.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated
 
 from pydantic import Field
@@ -57,7 +58,7 @@ def input_places(
 ) -> list[int]:
     """Where a layer finds its inputs in the vector that it reads; ``outputs`` are those of all layers."""
     found = part_layers(passes)
-    for before, parts in zip(found, found[1:], strict=False):
+    for before, parts in pairwise(found):
         if any(layer == layers[0] for layers in parts):
             return output_places([outputs[layers[-1]] for layers in before], gate_units)
     return list(range(inputs))

@@ -12,7 +12,7 @@ from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
-__all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends"]
+__all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends", "idle_between"]
 
 OpKind = Literal["recurrent", "input", "dense"]
 
@@ -176,7 +176,7 @@ class _Layout:
     def rest(self, first: int, after: int, adder: int) -> None:
         """Make operation ``after`` rest until what ``first`` parks is there for ``adder``."""
         path = self.ops[first : after + 1]
-        rest = _rest(path, self.ops[adder], self.parameters.park_to_add)
+        rest = idle_between(path, self.ops[adder], self.parameters.park_to_add)
         self.ops[after] = self.ops[after].model_copy(update={"rest": rest})
 
 
@@ -227,25 +227,8 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
         else:
             layout.biases += parameters.items(layer.outputs)
     ahead = len(layout.ops)
-    finished = ("addends", "cell", "destination", "emit")
-    first = {name: getattr(layout.ops[body], name) for name in finished}
-    layout.again(
-        body,
-        parks=True,
-        addends=bias_of[0],
-        park=parked_at[0],
-        destination=None,
-        emit=False,
-        writes_copy=None,
-    )
-    layout.again(0, parks=False, fence=body == 1, writes_copy="other", **first)
-    for index in range(1, body):
-        # The results of the last layer, then those of the first, are under way.
-        layout.again(index, behind=1 if index == body - 1 else 0)
-    layout.rest(0, body - 1, body)
-    layout.rest(ahead, ahead, ahead + 1)
-    if body > 1:
-        layout.rest(ahead + 2, len(layout.ops) - 1, body + 1)
+    if body:
+        _go_ahead(layout, body, bias_of[0], parked_at[0])
     return Program(
         ops=tuple(layout.ops),
         body=body,
@@ -264,6 +247,30 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
         hidden=tuple(hidden),
         cells=tuple(cells),
     )
+
+
+def _go_ahead(layout: _Layout, body: int, bias: int, parked: int) -> None:
+    """Append the third part, and make operations rest for what they park."""
+    ahead = len(layout.ops)
+    finished = ("addends", "cell", "destination", "emit")
+    first = {name: getattr(layout.ops[body], name) for name in finished}
+    layout.again(
+        body,
+        parks=True,
+        addends=bias,
+        park=parked,
+        destination=None,
+        emit=False,
+        writes_copy=None,
+    )
+    layout.again(0, parks=False, fence=body == 1, writes_copy="other", **first)
+    for index in range(1, body):
+        # The results of the last layer, then those of the first, are under way.
+        layout.again(index, behind=1 if index == body - 1 else 0)
+    layout.rest(0, body - 1, body)
+    layout.rest(ahead, ahead, ahead + 1)
+    if body > 1:
+        layout.rest(ahead + 2, len(layout.ops) - 1, body + 1)
 
 
 def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()) -> tuple[list[int], int]:
@@ -298,7 +305,7 @@ def dense_lanes(parameters: Parameters) -> list[int]:
     ]
 
 
-def _rest(path: Sequence[Op], adder: Op, park_to_add: int) -> int:
+def idle_between(path: Sequence[Op], adder: Op, park_to_add: int) -> int:
     """Fewest idle cycles after ``path`` for which no sum that its first operation parks is late."""
     parked, drain_free = group_ends(path[0], 0, 0)
     last = parked[-1] + path[0].rest
