@@ -146,7 +146,7 @@ class SequenceMemory(wiring.Component):
         keep = Mux(last_beat, (1 << len(self.x_data) // beat * rest) - 1, -1)
         ends_word = slot == macs // beat - 1
         with m.If(self._phase == _Phase.LOAD):
-            self._store(m, accepted, row, slot, self.x_data & keep, last_beat)
+            self._store(m, accepted, row, slot, (self.x_data & keep)[: len(self.x_data)], last_beat)
         m.d.comb += [
             self.x_ready.eq((self._phase == _Phase.LOAD) & ~ResetSignal()),
             self._quiet_write.addr.eq(step),
@@ -215,7 +215,7 @@ class SequenceMemory(wiring.Component):
         return part, Mux(reverse, back, front), ends_pass, ends_pass & (following == 0)
 
     def _announce(self, m: Module, collected: Value) -> None:
-        """Say what the next step is: of a pass's first one, when all results of the pass before are stored."""
+        """Say what the next step is; a pass begins when all results of the one before are stored."""
         part, base, ends_pass, ends_all = self._walk(m, "issue", self.begun, 0)
         more = Signal()
         m.d.comb += [self.part.eq(part), self.base.eq(base)]

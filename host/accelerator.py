@@ -15,7 +15,7 @@ from rtlstm.host.state import LayerArrays, State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress, Transport, open_transport
 from rtlstm.host.values import as_numbers, is_raw, quantise, warn_saturated
-from rtlstm.spec.errors import DeviceError, InputError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
@@ -250,7 +250,7 @@ class Accelerator:
         if not len(streams):
             raise DeviceError(self._busy("a run needs at least one free stream"))
         steps, count, _ = batch.x.shape
-        y = np.zeros((steps, count, self.manifest.program.outputs), dtype=np.int64)
+        y = np.zeros((steps, count, self.manifest.outputs), dtype=np.int64)
         h, c = self.device.layout.zeros(count), self.device.layout.zeros(count)
         # Sequences of like lengths share a wave, so that streams end together.
         order = np.argsort(-batch.lengths, kind="stable")
@@ -281,13 +281,19 @@ class Accelerator:
                     stream, [part[member] for part in batch.h], [part[member] for part in batch.c]
                 )
         lengths = batch.lengths[members]
-        # Step by step, one of each stream, so that all advance together.
-        step, column = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
+        valid = np.arange(lengths.max())[:, None] < lengths
+        if self.manifest.sequence is None:
+            # Step by step, one of each stream, so that all advance together.
+            step, column = np.nonzero(valid)
+            marks = ()
+        else:
+            column, step = np.nonzero(valid.T)
+            marks = (step == lengths[column] - 1,)
         chosen = (step, members[column])
         quiet = None
         if outputs != "all":
             quiet = (outputs == "none") | (step < lengths[column] - 1)
-        y[chosen] = device.exchange(streams[column], batch.x[chosen], quiet)
+        y[chosen] = device.exchange(streams[column], batch.x[chosen], quiet, *marks)
         for member, stream in zip(members.tolist(), streams.tolist(), strict=True):
             found_h, found_c = device.read_state(stream)
             for part, found in zip((*h, *c), (*found_h, *found_c), strict=True):
@@ -298,9 +304,16 @@ class Accelerator:
 
         Raises
         ------
+        ConfigurationError
+            If the network has a reverse direction.
         DeviceError
             If every stream is held, or the accelerator is closed.
         """
+        if self.manifest.sequence is not None:
+            raise ConfigurationError(
+                f"build {self.manifest.name!r} cannot be streamed: a reverse direction needs a sequence's "
+                "last step before the first output; use run"
+            )
         if not self._free:
             raise DeviceError(self._busy("no stream is free"))
         number = min(self._free)

@@ -18,6 +18,7 @@ from rtlstm.spec.numerics import (
     bound_sums,
 )
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.passes import input_places
 from rtlstm.spec.program import Op, dense_lanes
 from rtlstm.spec.registers import Region
 
@@ -126,8 +127,8 @@ def _separate(rows: IntArray) -> IntArray:
 
 def _ops(manifest: Manifest, layer: int) -> tuple[Op | None, Op]:
     """The layer's recurrent operation, if it has one, and the one that drains."""
-    program = manifest.program
-    return (program.ops[layer] if layer < program.body else None), program.ops[program.body + layer]
+    mine = [op for op in manifest.program.ops if op.layer == layer]
+    return (mine[0] if mine[0].kind == "recurrent" else None), mine[mine[0].kind == "recurrent"]
 
 
 def _pack_table(table: ActivationTable) -> WordArray:
@@ -149,6 +150,20 @@ def _tables(numerics: Numerics) -> dict[Region, WordArray]:
 def _lane_order(op: Op, parameters: Parameters) -> NDArray[np.int64]:
     """The lane of each row of a group."""
     return np.asarray(dense_lanes(parameters) if op.kind == "dense" else range(parameters.lanes))
+
+
+def _places(manifest: Manifest, layer: int) -> list[int]:
+    """Where each of a layer's inputs stands in the vector that it reads."""
+    outputs = [shape.outputs for shape in manifest.layers]
+    units = manifest.parameters.gate_units
+    return input_places(manifest.passes, outputs, layer, manifest.layers[layer].inputs, units)
+
+
+def _spaced(matrix: IntArray, places: list[int]) -> IntArray:
+    """Columns at their places, zeros between them."""
+    spaced = np.zeros((len(matrix), places[-1] + 1), dtype=np.int64)
+    spaced[:, places] = matrix
+    return spaced
 
 
 def _bank_matrix(matrix: IntArray, op: Op, parameters: Parameters) -> IntArray:
@@ -212,7 +227,7 @@ def _check_layer(layer: QuantizedLayer, shape: LayerShape, manifest: Manifest) -
 
 
 def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
-    if network.shapes != manifest.layers:
+    if network.shapes != manifest.layers or network.passes != manifest.passes:
         raise ConfigurationError(
             f"the network must have the layers that build {manifest.name!r} was generated for; "
             "generate a build for this network"
@@ -265,14 +280,15 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     shifts = np.zeros((units, regions[Region.SHIFTS].image_rows, _GATES), dtype=np.int64)
     for index, layer in enumerate(network.layers):
         recurrent, drain = _ops(manifest, index)
+        places = _places(manifest, index)
         if isinstance(layer, QuantizedLstm):
             assert recurrent is not None
             parts = [
                 (recurrent, _interleave(layer.w_hh), layer.shift_hh),
-                (drain, _interleave(layer.w_ih), layer.shift_ih),
+                (drain, _spaced(_interleave(layer.w_ih), places), layer.shift_ih),
             ]
         else:
-            parts = [(drain, layer.weight, layer.shift)]
+            parts = [(drain, _spaced(layer.weight, places), layer.shift)]
         for op, matrix, shift in parts:
             rows = slice(op.weights, op.weights + op.groups * op.columns)
             weights[:, rows] = _bank_matrix(matrix, op, parameters)
@@ -317,7 +333,8 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
         recurrent, drain = _ops(manifest, index)
         bias = gather(biases[:, (recurrent or drain).addends :], shape.outputs)
         shift = gather(shifts[:, drain.shifts :], shape.outputs)
-        matrix = _read_matrix(weights, drain, parameters, (shape.rows, shape.inputs))
+        places = _places(manifest, index)
+        matrix = _read_matrix(weights, drain, parameters, (shape.rows, places[-1] + 1))[:, places]
         if recurrent is None:
             layers.append(QuantizedDense(weight=matrix, bias=bias[:, 0].copy(), shift=shift[:, 0].copy()))
             continue
@@ -332,7 +349,9 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
                 shift_hh=_separate(shift_hh.reshape(-1)),
             )
         )
-    return QuantizedNetwork(shapes=manifest.layers, numerics=numerics, layers=tuple(layers))
+    return QuantizedNetwork(
+        shapes=manifest.layers, numerics=numerics, layers=tuple(layers), passes=manifest.passes
+    )
 
 
 def _read_matrix(weights: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:

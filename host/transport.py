@@ -36,7 +36,13 @@ class Transport(Protocol):
     def read(self, register: Register, count: int = 1) -> IntArray:
         """Read a register ``count`` times; 32-bit words as non-negative int64."""
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
         """Run steps in order.
 
         Parameters
@@ -48,10 +54,13 @@ class Transport(Protocol):
         quiet
             Which steps' outputs nobody wants, ``(steps,)``: they are not computed, and 0 in the
             result. None for none.
+        ends
+            Which steps are the last of a sequence, ``(steps,)``, for a device that takes whole sequences;
+            the steps of one come together, on one stream. None for other devices.
 
         Returns
         -------
-        Outputs, shape ``(steps, outputs)``, integers of the last layer's output format.
+        Outputs, shape ``(steps, manifest.program.outputs)``, integers of the last layer's output format.
         """
 
     def close(self) -> None:

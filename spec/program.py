@@ -185,18 +185,20 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
     layout = _Layout(shapes, parameters)
     last_layer = len(shapes) - 1
     body = sum(layer.kind == "lstm" for layer in shapes)
-    bias_of: list[int] = []
-    parked_at: list[int] = []
+    bias_of: dict[int, int] = {}
+    parked_at: dict[int, int] = {}
     hidden, cells = [], []
-    for index in range(body):
-        bias_of.append(layout.biases)
-        parked_at.append(layout.parked)
+    for index in range(len(shapes)):
+        if shapes[index].kind != "lstm":
+            continue
+        bias_of[index] = layout.biases
+        parked_at[index] = layout.parked
         layout.append(
             "recurrent",
             index,
             source=layout.outputs_at[index],
             parks=True,
-            fence=index == body - 1,
+            fence=len(layout.ops) == body - 1,
             reads_copy=index == 0,
             addends=bias_of[index],
             park=parked_at[index],
@@ -227,7 +229,7 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
         else:
             layout.biases += parameters.items(layer.outputs)
     ahead = len(layout.ops)
-    if body:
+    if shapes[0].kind == "lstm":
         _go_ahead(layout, body, bias_of[0], parked_at[0])
     return Program(
         ops=tuple(layout.ops),

@@ -202,7 +202,7 @@ class _Merger:
 
 
 def _fence(ops: list[Op], begins: int) -> None:
-    """Let recurrent operations from ``begins`` on wait for the h of the step before, where nothing else has."""
+    """Let recurrent operations wait for the h of the step before, where nothing else has."""
     for index in range(begins, len(ops)):
         if ops[index].kind == "recurrent":
             behind = _results_since(ops[begins:], index - begins)

@@ -6,6 +6,7 @@ after that. Nobody stalls.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
@@ -13,7 +14,7 @@ from rtlstm.spec.program import Program
 from rtlstm.spec.schedule import Cycles, LayerCycles, Timeline
 from rtlstm.spec.sequence import SequencePlan
 
-__all__ = ["SequenceCycles", "count_sequence_cycles", "sequence_cycles"]
+__all__ = ["SequenceCycles", "count_sequence_cycles", "sequence_cycles", "sequence_lengths"]
 
 START = 3
 """Cycles from a sequence's last input beat to its first word being issued."""
@@ -61,6 +62,12 @@ def sequence_cycles(
         found.append(SequenceCycles(begins, accepted, computed, tuple(offered), done))
         begins = done
     return found
+
+
+def sequence_lengths(ends: Sequence[bool]) -> list[int]:
+    """Lengths of sequences whose last steps are marked."""
+    last = [index for index, end in enumerate(ends) if end]
+    return [end - before for before, end in pairwise([-1, *last])]
 
 
 def _compute(program: Program, plan: SequencePlan, parameters: Parameters, length: int, free: int) -> int:
