@@ -18,7 +18,7 @@ from rtlstm.sim.reference import FloatResult, run_float
 from rtlstm.spec.activation import DIRECT_BITS, design_table
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.network import Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     LayerShape,
@@ -198,7 +198,9 @@ class _Quantiser:
             if isinstance(layer, Lstm):
                 parts = [(layer.w_ih, source.fraction), (layer.w_hh, self.hidden.fraction)]
             else:
+                assert isinstance(layer, Dense)
                 parts = [(layer.weight, source.fraction)]
+            assert not isinstance(layer, Gru)
             self._check_reach(layer.name, parts, layer.bias, target)
             scales = [self._row_scales(weights, fraction, target) for weights, fraction in parts]
             plans.append((layer, parts, target, scales))
@@ -255,7 +257,8 @@ def _round(values: Floats, fraction: IntArray | int) -> IntArray:
 
 def _bounds(lowered: Lowered, input_range: float) -> tuple[float, tuple[float, ...]]:
     """Bound the pre-activations and each layer's output from the weights alone."""
-    preactivation, layers = 0.0, []
+    preactivation = 0.0
+    layers: list[float] = []
     for index, layer in enumerate(lowered.layers):
         reach = max((layers[source] for source in lowered.inputs_of(index)), default=input_range)
         if isinstance(layer, Lstm):
@@ -263,6 +266,7 @@ def _bounds(lowered: Lowered, input_range: float) -> tuple[float, tuple[float, .
             preactivation = max(preactivation, float((total + np.abs(layer.bias)).max()))
             reach = 1.0
         else:
+            assert isinstance(layer, Dense)
             total = np.abs(layer.weight).sum(axis=1) * reach + np.abs(layer.bias)
             if layer.activation in ("sigmoid", "tanh"):
                 preactivation, reach = max(preactivation, float(total.max())), 1.0

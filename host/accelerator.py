@@ -19,6 +19,7 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
+from rtlstm.spec.sequence_schedule import cycles_saved
 
 __all__ = ["Accelerator", "Outputs"]
 
@@ -62,6 +63,7 @@ class Accelerator:
         self.saturated_inputs = 0
         """Input values limited to the input format since the accelerator was opened."""
         self._progress = progress
+        self._lengths: list[int] = []
         self._free = set(range(manifest.parameters.streams))
         self.device.identify()
 
@@ -177,6 +179,7 @@ class Accelerator:
             raise InputError(f"outputs must be one of {', '.join(get_args(Outputs))}, not {outputs!r}")
         batch = self._check_run(array if batched else array[:, np.newaxis], lengths, state, batched)
         y, h, c = self._run_waves(batch, outputs)
+        self._lengths = batch.lengths.tolist()
         if outputs == "last":
             y = y[batch.lengths - 1, np.arange(len(batch.lengths))]
         elif outputs == "none":
@@ -285,15 +288,15 @@ class Accelerator:
         if self.manifest.sequence is None:
             # Step by step, one of each stream, so that all advance together.
             step, column = np.nonzero(valid)
-            marks = ()
+            ends = None
         else:
             column, step = np.nonzero(valid.T)
-            marks = (step == lengths[column] - 1,)
+            ends = step == lengths[column] - 1
         chosen = (step, members[column])
         quiet = None
         if outputs != "all":
             quiet = (outputs == "none") | (step < lengths[column] - 1)
-        y[chosen] = device.exchange(streams[column], batch.x[chosen], quiet, *marks)
+        y[chosen] = device.exchange(streams[column], batch.x[chosen], quiet, ends)
         for member, stream in zip(members.tolist(), streams.tolist(), strict=True):
             found_h, found_c = device.read_state(stream)
             for part, found in zip((*h, *c), (*found_h, *found_c), strict=True):
@@ -381,6 +384,11 @@ class Accelerator:
     def measured_latency_cycles(self) -> int:
         """Cycles of the last step, from its last input beat to its last output beat."""
         return self.device.register(Register.LATENCY)
+
+    @property
+    def cycles_saved(self) -> int:
+        """Cycles that the last run took less than if all its sequences had been as long as the longest."""
+        return cycles_saved(self.manifest, self._lengths)
 
     @property
     def cell_saturations(self) -> int:

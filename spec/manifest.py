@@ -4,7 +4,7 @@ import hashlib
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError
 
@@ -88,7 +88,7 @@ class Manifest(Record):
             program, plan = compile_sequences(layers, passes, parameters)
         else:
             program = compile_program(layers, parameters)
-        shaped = {
+        shaped: dict[str, Any] = {
             "name": name,
             "layers": [layer.model_dump(mode="json") for layer in layers],
             "parameters": parameters.model_dump(mode="json"),
@@ -96,8 +96,8 @@ class Manifest(Record):
             "program": program.model_dump(mode="json"),
         }
         if plan is not None:
-            shaped |= {"passes": [[part.model_dump() for part in parts] for parts in passes]}
-            shaped |= {"sequence": plan.model_dump(mode="json")}
+            parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
+            shaped["sequence"] = {"passes": parted} | plan.model_dump(mode="json")
         tables = (numerics.sigmoid, numerics.tanh, numerics.cell_tanh)
         if parameters.tables == "direct" and not all(table.direct for table in tables):
             raise ConfigurationError(
@@ -129,6 +129,11 @@ class Manifest(Record):
     def outputs(self) -> int:
         """Width of one step's output; among the words of its beats there may be others that are 0."""
         return self.program.outputs if self.sequence is None else len(self.sequence.output_places)
+
+    @property
+    def buffer_rows(self) -> int:
+        """Words of the memory that the array reads its input from: two steps', or two of all passes' data."""
+        return 2 * self.program.input_words if self.sequence is None else self.sequence.rows
 
     @property
     def paired_lanes(self) -> bool:

@@ -46,7 +46,8 @@ def output_places(widths: Sequence[int], gate_units: int) -> list[int]:
 
     What a gate unit gives in a cycle is stored together: each part begins at a multiple of ``gate_units``.
     """
-    first, places = 0, []
+    first = 0
+    places: list[int] = []
     for width in widths:
         places += range(first, first + width)
         first = -(-(first + width) // gate_units) * gate_units
