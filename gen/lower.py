@@ -110,7 +110,9 @@ class _Builder:
         last = self._passes[-1] if self._passes else []
         if len(last) == 1:
             ways = {other.reverse for other in [*last[0], layer] if not isinstance(other, Dense)}
-            if len(ways) <= 1:
+            # A dense layer's results are quicker than a recurrent one's: the next step's would overtake them.
+            overtaken = isinstance(last[0][0], Dense) and not isinstance(layer, Dense)
+            if len(ways) <= 1 and not overtaken:
                 last[0].append(layer)
                 return
         self._passes.append([[layer]])

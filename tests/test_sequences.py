@@ -13,6 +13,8 @@ from rtlstm.spec.sequence_schedule import sequence_cycles, sequence_lengths
 
 TINY = (1, 2, 3, 4)
 SMALL = (1, 2, 3, 5, 7, 11, 13)
+LARGE = (17, 23, 32, 41, 64)
+FAST = (301, 302, 303)
 
 
 class _Ends:
@@ -71,6 +73,18 @@ def check_cycles(case: SequenceCase, device: SimulatedDevice, recorder: _Ends) -
     np.testing.assert_array_equal(found, [at for one in predicted for at in one.offered])
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", FAST)
 def test_icarus_equals_golden(seed: int, tmp_path: Path) -> None:
+    check_device(random_sequence_case(seed, TINY, steps=4), tmp_path, "icarus")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 41))
+def test_sweep_of_icarus(seed: int, tmp_path: Path) -> None:
     check_device(random_sequence_case(seed, SMALL), tmp_path, "icarus")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(101, 113))
+def test_sweep_of_verilator(seed: int, tmp_path: Path) -> None:
+    check_device(random_sequence_case(seed, LARGE, steps=20), tmp_path, "verilator")
