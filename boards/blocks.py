@@ -112,9 +112,10 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
     yield part("partial sums", Region.PARTIALS, units, registered=collected)
     yield part("cell states", Region.CELLS, units)
     registered = parameters.pipeline.table == 2
-    yield _clocked(part("sigmoid tables", Region.SIGMOID, 3 * units, registered=registered))
-    yield _clocked(part("tanh table", Region.TANH, units, registered=registered))
-    yield _clocked(part("cell tanh table", Region.CELL_TANH, units, registered=registered))
+    for name, table, count in numerics.table_uses:
+        width = table.base_bits + table.slope_bits
+        found = MemoryPart(f"{name} tables", count * units, width, max(2, table.rows), registered=registered)
+        yield _clocked(found)
     beat = parameters.beat_out * numerics.data_bits + max(1, ceil_log2(parameters.streams)) + 1
     beats = -(-manifest.program.outputs // parameters.beat_out)
     yield MemoryPart("output queue", 1, beat, max(2, (2 if plan is None else 4) * beats), at_once=True)
@@ -218,12 +219,11 @@ def multiplications(manifest: Manifest) -> Iterator[Multipliers]:
     hard, paired = parameters.macs - parameters.lut_macs, manifest.paired_lanes
     yield Multipliers(parameters.lanes, hard, weight, data, "dsp", stages, paired)
     yield Multipliers(parameters.lanes, parameters.lut_macs, weight, data, "lut", stages)
-    gate = numerics.gate.bits
-    yield Multipliers(units, 1, gate, numerics.cell.bits, "dsp", 1)
-    yield Multipliers(2 * units, 1, gate, gate, "dsp", 1)
+    for a, b in numerics.gate_products:
+        yield Multipliers(units, 1, a, b, "dsp", 1)
     if parameters.tables == "interpolated":
         kind = parameters.slope_multipliers
-        for count, table in ((3, numerics.sigmoid), (1, numerics.tanh), (1, numerics.cell_tanh)):
+        for _, table, count in numerics.table_uses:
             if table.low_bits:
                 yield Multipliers(count * units, 1, table.slope_bits, table.low_bits + 1, kind, 1)
 

@@ -223,14 +223,8 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
     word = macs * numerics.weight_bits
     total = accumulator if family == "ice40" else _even(accumulator)
     tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, family)
-    dense = {layer.activation for layer in manifest.layers if layer.kind == "dense"}
-    shared = bool(dense) + ("tanh" in dense)
-    tables = (numerics.sigmoid,) * 3 + (numerics.tanh, numerics.cell_tanh)
-    fraction = numerics.cell_sum_fraction
-    cell_sum = max(
-        numerics.cell.bits + numerics.gate.bits + fraction - numerics.gate.fraction - numerics.cell.fraction,
-        fraction + 2,
-    )
+    single = [layer for layer in manifest.layers if not layer.quads]
+    shared = bool(single) + any(layer.activation == "tanh" for layer in single if layer.cell is None)
     return {
         "lanes": lanes * (tree + total),
         "multipliers": sum(
@@ -249,9 +243,8 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
         "collect": units * accumulator * blocks * (4 + 2 * shared),
         "shift": units * 4 * partial * numerics.shift_bits,
         "round": units * 4 * (3 * _even(partial) + 3 * numerics.preactivation.bits),
-        "gates": units
-        * (3 * cell_sum + numerics.cell.bits + numerics.cell_argument.bits + numerics.data_bits),
-        "slopes": units * sum(table.base_bits for table in tables)
+        "gates": units * _gate_tables(manifest),
+        "slopes": units * sum(table.base_bits * count for _, table, count in numerics.table_uses)
         if parameters.tables == "interpolated"
         else 0,
         "vector": macs * numerics.data_bits,
@@ -259,6 +252,37 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
         "rows": sum(_row_bits(manifest)),
         "core": 1,
     }
+
+
+def _gate_tables(manifest: Manifest) -> float:
+    """Tables of a gate unit's sums and roundings."""
+    numerics = manifest.numerics
+    if numerics.cells:
+        carries = {"add": 1, "subtract": 1, "narrow": 3, "clamp": 3, "table": 1, "pieces": 4}
+        return sum(
+            carries.get(node.kind, 0) * node.format.bits for cell in numerics.cells for node in cell.nodes
+        )
+    fraction = numerics.cell_sum_fraction
+    cell_sum = max(
+        numerics.cell.bits + numerics.gate.bits + fraction - numerics.gate.fraction - numerics.cell.fraction,
+        fraction + 2,
+    )
+    return 3 * cell_sum + numerics.cell.bits + numerics.cell_argument.bits + numerics.data_bits
+
+
+def _gate_registers(manifest: Manifest) -> float:
+    """Registers of a gate unit."""
+    numerics, parameters = manifest.numerics, manifest.parameters
+    if not numerics.cells:
+        return (numerics.gate.bits + numerics.cell.bits) * (parameters.activation + 1)
+    count = 0
+    for cell in numerics.cells:
+        stages = cell.stages(parameters)
+        for place, node in enumerate(cell.nodes):
+            used = [stages[user] for user, other in enumerate(cell.nodes) if place in other.args]
+            # A register, and as many more as its last user is late.
+            count += node.format.bits * max(1, max(used, default=0) - stages[place])
+    return count
 
 
 def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[str, float]:
@@ -271,6 +295,7 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
     collected = blocks if parameters.collect > 1 else 1
     mapped = [(part.count, map_memory(part, family)) for part in memory_parts(manifest)]
     banks = lanes * (1 + max(0, pipeline.operand - 3))
+    last = max(op.results for op in manifest.program.ops)
     return {
         "sums": lanes * (tree + 2 * numerics.accumulator.bits),
         "products": sum(
@@ -285,9 +310,9 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
         "collected": units * 4 * collected * numerics.accumulator.bits,
         "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped),
         "pre-activations": units * 4 * pipeline.narrow * numerics.accumulator.partial_bits,
-        "gates": units * (numerics.gate.bits + numerics.cell.bits) * (parameters.activation + 1),
+        "gates": units * _gate_registers(manifest),
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
-        "items": sum(_row_bits(manifest)) * (parameters.hidden_result - parameters.summed),
+        "items": sum(_row_bits(manifest)) * (last - parameters.summed),
         "core": 1,
     }
 

@@ -268,7 +268,7 @@ class _Search:
         if self._request.macs:
             return [self._request.macs]
         lengths = {shape.inputs for shape in self._shapes}
-        lengths |= {shape.outputs for shape in self._shapes if shape.kind == "lstm"}
+        lengths |= {shape.outputs for shape in self._shapes if shape.recurrent}
         found = {_up(needed, multiple) for length in lengths for needed in _shares(length)}
         return sorted(macs for macs in found if macs <= _MOST)
 
@@ -279,13 +279,11 @@ class _Search:
             if given <= macs:
                 yield given, "dsp"
             return
-        gate, cell = self._numerics.gate.bits, self._numerics.cell.bits
         family = self._device.architecture
-        fixed = hard_blocks(gate, cell, family) + 2 * hard_blocks(gate, gate, family)
-        tables = (self._numerics.sigmoid,) * 3 + (self._numerics.tanh, self._numerics.cell_tanh)
+        fixed = sum(hard_blocks(a, b, family) for a, b in self._numerics.gate_products)
         slopes = sum(
-            hard_blocks(table.slope_bits, table.low_bits + 1, family)
-            for table in tables
+            count * hard_blocks(table.slope_bits, table.low_bits + 1, family)
+            for _, table, count in self._numerics.table_uses
             if table.low_bits and self._request.tables == "interpolated"
         )
         there = self._device.multipliers
@@ -321,7 +319,10 @@ class _Search:
         for index, shape in enumerate(self._shapes):
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
             cycles += (groups - 1) * columns + 1 if index else groups * columns
-            cycles += self._stages.hidden_result if shape.kind == "lstm" else self._stages.dense_result
+            if shape.cell is not None:
+                cycles += self._stages.preactivation
+            else:
+                cycles += self._stages.hidden_result if shape.quads else self._stages.dense_result
         return cycles
 
     def _least(self, candidate: _Candidate) -> _Excess:
@@ -336,7 +337,7 @@ class _Search:
         excess.compare("logic cells", tables, self._cell_limit)
         rows = 0
         for shape in self._shapes:
-            words = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.kind == "lstm" else 0)
+            words = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
             rows += -(-shape.rows // lanes) * words
         width, large = macs * numerics.weight_bits, candidate.memory == "large"
         bank = map_memory(MemoryPart("weights", lanes, width, max(2, rows), large=large), family)

@@ -6,19 +6,22 @@ when there are any, and from bounds or stated assumptions otherwise.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from rtlstm.gen.lower import Lowered, lower
+from rtlstm.gen.directions import unfold
+from rtlstm.gen.lowering import ArrayLayer, is_plain, lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, run_float
 from rtlstm.spec.activation import DIRECT_BITS, design_table
+from rtlstm.spec.cell import CellFormats, Functions, resolve
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.network import Dense, Gru, Lstm, Network
+from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     LayerShape,
@@ -30,6 +33,7 @@ from rtlstm.spec.numerics import (
     bound_sums,
 )
 from rtlstm.spec.parameters import TableKind
+from rtlstm.spec.passes import feeds, part_layers
 from rtlstm.spec.record import Record
 
 __all__ = ["QuantizationSettings", "check_calibration", "quantise"]
@@ -111,11 +115,22 @@ def _saturation_range(gate: Format) -> float:
     return _power_of_two(math.log(2.0) * (gate.fraction + 1))
 
 
+@dataclass(frozen=True)
+class _Reaches:
+    """Magnitudes that formats are to hold."""
+
+    preactivation: float
+    layers: tuple[float, ...]
+    """Of each array layer's results."""
+
+
 class _Quantiser:
     """Formats fixed so far, and the integers that follow from them."""
 
     def __init__(self, network: Network, settings: QuantizationSettings, input_range: float) -> None:
-        self.lowered = lower(network)
+        unfolded = unfold(network)
+        self.plain = is_plain(unfolded)
+        self.layers, self.passes = lower(unfolded)
         self.settings = settings
         bits = settings.data_bits
         gate_bits = settings.gate_bits or max(12, bits)
@@ -126,8 +141,10 @@ class _Quantiser:
         self.argument_bits = min(gate_bits + 2, DIRECT_BITS if self.direct else 20)
 
     def preactivation(self, magnitude: float) -> Format:
-        """Return the format that covers ``magnitude``, or less where sigmoid is flat anyway."""
-        reach = min(_power_of_two(magnitude), _saturation_range(self.gate))
+        """Return the format that covers ``magnitude``, or less if all functions are flat there."""
+        reach = _power_of_two(magnitude)
+        if not any(layer.wide and not layer.linear for layer in self.layers):
+            reach = min(reach, _saturation_range(self.gate))
         return Format(bits=self.argument_bits, fraction=self.argument_bits - 1 - int(math.log2(reach)))
 
     def cell(self, reach: float) -> tuple[Format, Format]:
@@ -137,29 +154,26 @@ class _Quantiser:
             bits=self.settings.cell_bits,
             fraction=self.settings.cell_bits - 1 - int(math.log2(reach)),
         )
-        reads = min(reach, _saturation_range(self.gate))
+        flat = all(layer.squash_saturates for layer in self.layers)
+        reads = min(reach, _saturation_range(self.gate)) if flat else reach
         fraction = min(self.argument_bits - 1 - int(math.log2(reads)), cell.fraction)
         bits = fraction + 1 + int(math.log2(reads))
         return cell, Format(bits=max(bits, 4), fraction=fraction)
 
-    def shapes(self, ranges: tuple[float, ...]) -> tuple[LayerShape, ...]:
-        """Return the layers without weights; ``ranges`` are those of their outputs."""
-        shapes = []
-        for layer, reach in zip(self.lowered.layers, self.lowered.beside(ranges), strict=True):
-            linear = isinstance(layer, Dense) and layer.activation in ("identity", "relu")
-            output = Format.covering(self.settings.data_bits, reach) if linear else self.hidden
-            shapes.append(
-                LayerShape(
-                    kind=layer.kind,
-                    name=layer.name,
-                    inputs=layer.inputs,
-                    outputs=layer.outputs,
-                    activation=layer.activation if isinstance(layer, Dense) else "identity",
-                    input_relu=layer.input_relu,
-                    output=output,
-                )
-            )
-        return tuple(shapes)
+    def outputs(self, ranges: tuple[float, ...]) -> list[Format]:
+        """Return the formats of the layers' results."""
+        bits = self.settings.data_bits
+        found = [
+            self.hidden if layer.within_one else Format.covering(bits, reach)
+            for layer, reach in zip(self.layers, ranges, strict=True)
+        ]
+        # What stands side by side is read as one vector, in one format.
+        for parts in part_layers(self.passes):
+            ends = [layers[-1] for layers in parts]
+            widest = min((found[end] for end in ends), key=lambda form: form.fraction)
+            for end in ends:
+                found[end] = widest
+        return found
 
     def _row_scales(self, weights: Floats, fraction: int, target: int) -> IntArray:
         """Return each row's accumulator fraction bits: the finest at which its weights fit."""
@@ -186,21 +200,16 @@ class _Quantiser:
                 "bits; check the model, or rescale its input"
             )
 
-    def integers(
-        self, shapes: tuple[LayerShape, ...], preactivation: Format
-    ) -> tuple[list[QuantizedLayer], int]:
+    def integers(self, outputs: list[Format], preactivation: Format) -> tuple[list[QuantizedLayer], int]:
         """Return the layers in integers and the common left shift before their right shifts."""
         plans = []
-        sources = self.lowered.sources(self.input, [shape.output for shape in shapes])
-        for layer, shape, source in zip(self.lowered.layers, shapes, sources, strict=True):
-            linear = isinstance(layer, Dense) and layer.activation in ("identity", "relu")
-            target = (shape.output if linear else preactivation).fraction + GUARD_BITS
-            if isinstance(layer, Lstm):
-                parts = [(layer.w_ih, source.fraction), (layer.w_hh, self.hidden.fraction)]
-            else:
-                assert isinstance(layer, Dense)
-                parts = [(layer.weight, source.fraction)]
-            assert not isinstance(layer, Gru)
+        for index, layer in enumerate(self.layers):
+            before = feeds(self.passes, index)
+            source = outputs[before[0]] if before else self.input
+            target = (outputs[index] if layer.linear else preactivation).fraction + GUARD_BITS
+            parts = [(layer.w_in, source.fraction)]
+            if layer.w_rec is not None:
+                parts.append((layer.w_rec, outputs[index + layer.feedback].fraction))
             self._check_reach(layer.name, parts, layer.bias, target)
             scales = [self._row_scales(weights, fraction, target) for weights, fraction in parts]
             plans.append((layer, parts, target, scales))
@@ -211,20 +220,81 @@ class _Quantiser:
                 _round(weights, (scale - fraction)[:, None])
                 for (weights, fraction), scale in zip(parts, scales, strict=True)
             ]
-            bias = _round(layer.bias, target) + (1 << (GUARD_BITS - 1))
+            continues = layer.kind == "gru_candidate"
+            bias = _round(layer.bias, target) + (0 if continues else 1 << (GUARD_BITS - 1))
             shifts = [scale + align - target for scale in scales]
-            if isinstance(layer, Lstm):
-                layers.append(QuantizedLstm(matrices[0], matrices[1], bias, shifts[0], shifts[1]))
+            if layer.w_rec is None:
+                layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
             else:
-                layers.append(QuantizedDense(matrices[0], bias, shifts[0]))
+                own = self._parameters(layer)
+                layers.append(QuantizedLstm(matrices[0], matrices[1], bias, shifts[0], shifts[1], own))
         return layers, align
 
-    def build(self, ranges: tuple[float, ...], preactivation: float, cell: float) -> QuantizedNetwork:
+    @property
+    def unit_parameters(self) -> int:
+        """Numbers of each unit's own."""
+        return max(layer.cell.parameters for layer in self.layers)
+
+    def _parameter_format(self, layer: ArrayLayer) -> Format | None:
+        """Format of a layer's own numbers."""
+        if layer.parameters is None:
+            return None
+        return Format.covering(self.settings.weight_bits, float(np.abs(layer.parameters).max()))
+
+    def _parameters(self, layer: ArrayLayer) -> IntArray | None:
+        """A layer's own numbers in integers, as many to a unit as any layer has."""
+        count = self.unit_parameters
+        if not count:
+            return None
+        values = np.zeros((layer.outputs, count), dtype=np.int64)
+        form = self._parameter_format(layer)
+        if layer.parameters is not None and form is not None:
+            values[:, : layer.parameters.shape[1]] = form.to_integers(layer.parameters)
+        return values
+
+    def _state(self, layer: ArrayLayer, output: Format, cell: Format) -> Format | None:
+        """Format of what a layer's cell keeps."""
+        if layer.state != "hidden":
+            return cell if layer.state else None
+        # As h, with more bits behind the point.
+        bits = self.settings.cell_bits
+        return Format(bits=bits, fraction=bits - output.bits + output.fraction)
+
+    def build(self, reaches: _Reaches, cell_range: float) -> QuantizedNetwork:
         """Quantise with these ranges."""
-        shapes = self.shapes(ranges)
-        reads = self.preactivation(preactivation)
-        layers, align = self.integers(shapes, reads)
-        stored, argument = self.cell(cell)
+        reads = self.preactivation(reaches.preactivation)
+        outputs = self.outputs(reaches.layers)
+        layers, align = self.integers(outputs, reads)
+        stored, argument = self.cell(cell_range)
+        functions, cells, shapes = Functions(self.direct), [], []
+        for layer, output in zip(self.layers, outputs, strict=True):
+            shape = LayerShape(
+                kind=layer.kind,
+                name=layer.name,
+                inputs=layer.w_in.shape[1],
+                outputs=layer.outputs,
+                activation=layer.activation,
+                input_relu=layer.input_relu,
+                output=output,
+                feedback=layer.feedback,
+            )
+            if not self.plain:
+                state = self._state(layer, output, stored)
+                formats = CellFormats(
+                    preactivation=Format(bits=reads.bits, fraction=output.fraction)
+                    if layer.linear
+                    else reads,
+                    gate=self.gate,
+                    output=output,
+                    state=state,
+                    argument=argument if layer.state == "cell" else None,
+                    parameter=self._parameter_format(layer),
+                )
+                graph = resolve(layer.cell, formats, functions)
+                if graph not in cells:
+                    cells.append(graph)
+                shape = shape.replace(cell=cells.index(graph), state=state)
+            shapes.append(shape)
         numerics = Numerics(
             weight_bits=self.settings.weight_bits,
             input=self.input,
@@ -237,8 +307,12 @@ class _Quantiser:
             sigmoid=design_table("sigmoid", reads, self.gate, self.direct),
             tanh=design_table("tanh", reads, self.gate, self.direct),
             cell_tanh=design_table("tanh", argument, self.gate, self.direct),
+            cells=tuple(cells),
+            tables=tuple(functions.tables),
+            pieces=tuple(functions.pieces),
+            unit_parameters=self.unit_parameters,
         )
-        return QuantizedNetwork(shapes, numerics, tuple(layers), self.lowered.passes)
+        return QuantizedNetwork(tuple(shapes), numerics, tuple(layers), self.passes)
 
 
 def _largest_shift(layers: list[QuantizedLayer]) -> int:
@@ -255,25 +329,39 @@ def _round(values: Floats, fraction: IntArray | int) -> IntArray:
     return np.floor(np.ldexp(values, fraction) + 0.5).astype(np.int64)
 
 
-def _bounds(lowered: Lowered, input_range: float) -> tuple[float, tuple[float, ...]]:
+def _bounds(network: Network, input_range: float) -> _Reaches:
     """Bound the pre-activations and each layer's output from the weights alone."""
     preactivation = 0.0
-    layers: list[float] = []
-    for index, layer in enumerate(lowered.layers):
-        reach = max((layers[source] for source in lowered.inputs_of(index)), default=input_range)
-        if isinstance(layer, Lstm):
-            total = np.abs(layer.w_ih).sum(axis=1) * reach + np.abs(layer.w_hh).sum(axis=1)
-            preactivation = max(preactivation, float((total + np.abs(layer.bias)).max()))
-            reach = 1.0
-        else:
-            assert isinstance(layer, Dense)
-            total = np.abs(layer.weight).sum(axis=1) * reach + np.abs(layer.bias)
-            if layer.activation in ("sigmoid", "tanh"):
-                preactivation, reach = max(preactivation, float(total.max())), 1.0
-            else:
-                reach = float(total.max())
-        layers.append(reach)
-    return preactivation, tuple(layers)
+    results: list[float] = []
+    layers, passes = lower(unfold(network))
+    for index, layer in enumerate(layers):
+        reach = max((results[before] for before in feeds(passes, index)), default=input_range)
+        total = np.abs(layer.w_in).sum(axis=1) * reach + np.abs(layer.bias)
+        if layer.w_rec is not None:
+            total = total + np.abs(layer.w_rec).sum(axis=1)
+        if not layer.linear:
+            preactivation = max(preactivation, float(total.max()))
+        results.append(1.0 if layer.within_one else float(total.max()))
+    return _Reaches(preactivation, tuple(results))
+
+
+def _measured(network: Network, reference: FloatResult) -> _Reaches:
+    """The ranges of a float run, and a quarter more."""
+    results, preactivation = [], 0.0
+    unfolded = unfold(network)
+    for layer in lower(unfolded)[0]:
+        found = unfolded.reach(reference, layer.origin)
+        results.append(1.25 * getattr(found, layer.reach))
+        if not layer.linear:
+            preactivation = max(preactivation, 1.25 * found.preactivation)
+    return _Reaches(preactivation, tuple(results))
+
+
+def _guessed(network: Network, input_range: float) -> _Reaches:
+    """The ranges of a run on random inputs, twice, where weights alone give no bound."""
+    x = np.random.default_rng(0).uniform(-input_range, input_range, (64, 16, network.inputs))
+    found = _measured(network, run_float(network, x))
+    return _Reaches(2 * found.preactivation, tuple(2 * reach for reach in found.layers))
 
 
 def quantise(
@@ -287,8 +375,9 @@ def quantise(
     ----------
     calibration
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``. They set the input range, the
-        ranges of linear dense layers (with a quarter more as margin), and the cell state's range:
-        the power of two at which the quantised outputs come closest to the float ones.
+        ranges of results that no function bounds (with a quarter more as margin), and the cell state's
+        range: the power of two at which the quantised outputs come closest to the float ones. Without
+        them, and where the weights give no bound, a run on random inputs sets ranges.
 
     Raises
     ------
@@ -298,40 +387,22 @@ def quantise(
         If the formats asked for cannot be built.
     """
     settings = settings or QuantizationSettings()
-    _check_built(network)
     # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
     if calibration is None:
         input_range = (settings.input_range or DEFAULT_INPUT_RANGE) * last_code
+        reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
         quantiser = _Quantiser(network, settings, input_range)
-        preactivation, ranges = _bounds(quantiser.lowered, input_range)
-        return quantiser.build(ranges, preactivation, settings.cell_range or DEFAULT_CELL_RANGE)
+        return quantiser.build(reaches, settings.cell_range or DEFAULT_CELL_RANGE)
     x = check_calibration(network, calibration)
     reference = run_float(network, x)
     stated = settings.input_range
     input_range = (float(np.abs(x).max()) or 1.0) if stated is None else stated * last_code
     quantiser = _Quantiser(network, settings, input_range)
-    ranges = tuple(1.25 * reach for reach in quantiser.lowered.ranges(reference))
-    if settings.cell_range is not None:
-        return quantiser.build(ranges, reference.preactivation * 1.25, settings.cell_range)
-    reach = _search_cell_range(network, settings, input_range, x, reference)
-    return quantiser.build(ranges, reference.preactivation * 1.25, reach)
-
-
-def _check_built(network: Network) -> None:
-    """Refuse what the hardware cannot compute."""
-    ended = False
-    for layer in lower(network).layers:
-        plain = layer.replace(reverse=False).plain if isinstance(layer, Lstm) else isinstance(layer, Dense)
-        if isinstance(layer, Dense):
-            ended = not network.whole_sequences
-            plain = layer.activation in ("identity", "relu", "sigmoid", "tanh")
-        elif ended or not plain:
-            plain = False
-        if not plain:
-            raise ConfigurationError(
-                f"layer {layer.name!r} ({layer.kind}) has options that the hardware cannot compute yet"
-            )
+    cell_range = settings.cell_range
+    if cell_range is None:
+        cell_range = _search_cell_range(network, settings, input_range, x, reference)
+    return quantiser.build(_measured(network, reference), cell_range)
 
 
 def _search_cell_range(
@@ -342,6 +413,8 @@ def _search_cell_range(
     reference: FloatResult,
 ) -> float:
     """Try the powers of two up to the cell's largest magnitude; keep the most accurate."""
+    if not any(isinstance(layer, Lstm) for layer in network.pseudo_layers):
+        return 1.0
     steps = min(len(x), max(1, _CALIBRATION_STEPS // x.shape[1]))
     fine = settings.replace(
         weight_bits=max(settings.weight_bits, _SEARCH_BITS),
@@ -350,12 +423,12 @@ def _search_cell_range(
         tables="interpolated",
     )
     quantiser = _Quantiser(network, fine, input_range)
-    ranges = tuple(1.25 * reach for reach in quantiser.lowered.ranges(reference))
+    reaches = _measured(network, reference)
     integers = quantiser.input.to_integers(x[:steps])
     errors: dict[float, float] = {}
     reach = min(_power_of_two(max(reference.cell, 1.0)), 2.0 ** (settings.cell_bits - 1))
     while reach >= 1.0 and (not errors or errors[2 * reach] <= 4 * min(errors.values())):
-        trial = quantiser.build(ranges, reference.preactivation * 1.25, reach)
+        trial = quantiser.build(reaches, reach)
         y = trial.shapes[-1].output.to_floats(Golden(trial).run(integers).y)
         errors[reach] = float(np.abs(y - reference.y[:steps]).max())
         reach /= 2

@@ -52,6 +52,7 @@ _NAMES = {
     Region.SIGMOID: "sigmoid table",
     Region.TANH: "tanh table",
     Region.CELL_TANH: "cell tanh table",
+    Region.TABLES: "activation tables",
 }
 
 
@@ -208,7 +209,7 @@ def layer_reports(manifest: Manifest) -> tuple[LayerReport, ...]:
             outputs=shape.outputs,
             activation=shape.activation,
             input_relu=shape.input_relu,
-            parameters=shape.rows * (shape.inputs + 1 + (shape.outputs if shape.kind == "lstm" else 0)),
+            parameters=shape.rows * (shape.inputs + 1 + (shape.outputs if shape.recurrent else 0)),
             output_format=str(shape.output),
             array_cycles=cycles.array_cycles,
             overhead_cycles=cycles.overhead_cycles,
@@ -271,22 +272,16 @@ def table_error(table: ActivationTable) -> int:
 
 
 def _table_reports(manifest: Manifest) -> tuple[TableReport, ...]:
-    numerics = manifest.numerics
-    tables = {
-        Region.SIGMOID: numerics.sigmoid,
-        Region.TANH: numerics.tanh,
-        Region.CELL_TANH: numerics.cell_tanh,
-    }
     return tuple(
         TableReport(
-            name=_NAMES[region],
+            name=f"{name} table",
             input_format=str(table.input),
             output_format=str(table.output),
             rows=table.rows,
             bits=table.rows * (table.base_bits + table.slope_bits),
             max_error_ulp=table_error(table),
         )
-        for region, table in tables.items()
+        for name, table, _ in manifest.numerics.table_uses
     )
 
 

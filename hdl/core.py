@@ -8,6 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.array import Array, any_of
+from rtlstm.hdl.cell_unit import CellUnit
 from rtlstm.hdl.drain import Drain
 from rtlstm.hdl.gate_unit import GateUnit
 from rtlstm.hdl.layouts import DelayLine, stream_bits, token_layout
@@ -89,7 +90,8 @@ class Core(wiring.Component):
         m.submodules.drain = self._drain = Drain(manifest)
         units = range(manifest.parameters.gate_units)
         self._preactivations = [Preactivation(manifest) for _ in units]
-        self._gate_units = [GateUnit(manifest, index) for index in units]
+        kind = CellUnit if manifest.numerics.cells else GateUnit
+        self._gate_units = [kind(manifest, index) for index in units]
         for index in units:
             m.submodules[f"preactivation{index}"] = self._preactivations[index]
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
@@ -218,6 +220,8 @@ class Core(wiring.Component):
                 gates.negative.eq(unit.negative),
                 gates.magnitudes.eq(unit.magnitudes),
             ]
+            if isinstance(gates, CellUnit):
+                m.d.comb += [gates.own.eq(unit.own), gates.cell_fresh.eq(drain.cell_fresh)]
 
     def _ports(self, m: Module) -> None:
         for name in self.X_PORTS:
@@ -328,15 +332,17 @@ class Core(wiring.Component):
             ]
             for region, word in zip(banked, (unit.partials, unit.shifts, gates.entries.cells), strict=True):
                 words[region].append(Mux(selected, word, 0))
+            if isinstance(gates, CellUnit):
+                m.d.comb += gates.window_bank.eq(access.bank)
         tables = self._gate_units[0].entries
         entries = {
             Region.WEIGHTS: self._array.weights,
             **{region: any_of(found) for region, found in words.items()},
             Region.VECTORS: self._vector_entry,
-            Region.SIGMOID: tables.sigmoid,
-            Region.TANH: tables.tanh,
-            Region.CELL_TANH: tables.cell_tanh,
         }
+        for region in self._manifest.regions:
+            if region not in entries:
+                entries[region] = getattr(tables, region.name.lower())
         # A register where each word comes from, and one where they meet.
         stages = min(self._manifest.parameters.pipeline.window, 1)
         words_read: list[Value] = []

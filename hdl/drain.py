@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.layouts import DelayLine, item_layout, row_bits, token_layout
 from rtlstm.hdl.pipeline import delay, lookup
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.program import Op
 from rtlstm.spec.registers import Region
 
@@ -37,8 +38,8 @@ class Drain(wiring.Component):
         Rows of the shift and partial-sum memories.
     item, soon : Out
         What comes out of the rounding, and what will in the next cycle.
-    cell_row : Out
-        Row of the cell memory, in time for the item's gates.
+    cell_row, cell_fresh : Out
+        Row of the cell memory, in time for the item's gates; whether the stream's state is zero.
     window, window_row : In
         While the memory window is open, the row that all read ports look at.
     """
@@ -46,6 +47,7 @@ class Drain(wiring.Component):
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._parameters = manifest.parameters
+        self._shared = (*ITEM_FLAGS, "cell") if manifest.numerics.cells else ITEM_FLAGS
         super().__init__(
             {
                 "token": In(token_layout(manifest)),
@@ -56,6 +58,7 @@ class Drain(wiring.Component):
                 "item": Out(item_layout(manifest)),
                 "soon": Out(item_layout(manifest)),
                 "cell_row": Out(item_layout(manifest)["cell_row"].shape),
+                "cell_fresh": Out(1),
                 "window": In(1),
                 "window_row": In(32),
             }
@@ -72,10 +75,12 @@ class Drain(wiring.Component):
         item = self._sequence(m, tokens, ends, opens, opening)
         self._choose(m, ends, item)
         depth = self._parameters.preactivation - self._parameters.summed
-        early = depth + self._parameters.activation - 3
+        timing = self._manifest.timing
+        early = depth + (timing.state if timing else self._parameters.activation) - 3
         items = DelayLine(m, item_layout(self._manifest), item, "item", max(depth, early))
         m.d.comb += [
             self.cell_row.eq(items.at(early).cell_row),
+            self.cell_fresh.eq(items.at(early).fresh),
             self.item.eq(items.at(depth)),
             self.soon.eq(items.at(depth - 1)),
         ]
@@ -96,7 +101,9 @@ class Drain(wiring.Component):
         )
         tail = Signal(width, reset_less=True)
         in_last_group = Signal(reset_less=True)
-        flags = Signal(len(ITEM_FLAGS), reset_less=True)
+        # What an operation's items share: also which cell computes them, where there are several kinds.
+        shared = Cat(item[name] for name in self._shared)
+        flags = Signal(len(shared), reset_less=True)
 
         # Items of the word's group but for its first, and what remains of the group that drains.
         items = self._of_op(m, tokens, "items", [op.items - 1 for op in program.ops])
@@ -139,7 +146,7 @@ class Drain(wiring.Component):
             item.cell_row.eq(cell_row),
             item.row.eq(row),
             item.slot.eq(slot),
-            Cat(item[name] for name in ITEM_FLAGS).eq(flags),
+            shared.eq(flags),
         ]
         fresh, stream = Signal(reset_less=True), Signal.like(item.stream, reset_less=True)
         quiet = Signal(reset_less=True)
@@ -186,7 +193,7 @@ class Drain(wiring.Component):
             of_op("cell", [op.cell for op in ops]) + offset("cell", program.cell_context),
             Mux(tokens.at(1).copy, other_row, row) + offset("row", program.vector_context),
             of_op("tail", [(1 << op.tail) - 1 for op in ops]),
-            of_op("flags", [_flags(op, self._manifest.layers[op.layer].activation) for op in ops]),
+            of_op("flags", [_flags(op, self._manifest.layers[op.layer]) for op in ops]),
         ]
         return [delay(m, base, 1) for base in bases]
 
@@ -202,17 +209,19 @@ class Drain(wiring.Component):
         m.d.comb += [self.blocks.eq(blocks), self.lanes.eq(lanes)]
 
 
-def _flags(op: Op, activation: str) -> int:
-    """Pack what an operation's items share, in the order of ``ITEM_FLAGS``."""
-    dense = op.kind == "dense"
+def _flags(op: Op, layer: LayerShape) -> int:
+    """Pack what an operation's items share: ``ITEM_FLAGS``, then the number of their cell."""
+    single = not op.quads
+    finished = single and layer.cell is None
     flags = {
         "park": op.parks,
-        "lstm": not op.parks and not dense,
-        "dense": dense,
-        "relu": dense and activation == "relu",
-        "sigmoid": dense and activation == "sigmoid",
-        "tanh": dense and activation == "tanh",
+        "lstm": op.yields and not single,
+        "dense": single,
+        "relu": finished and layer.activation == "relu",
+        "sigmoid": finished and layer.activation == "sigmoid",
+        "tanh": finished and layer.activation == "tanh",
         "emit": op.emit,
         "store": op.destination is not None,
     }
-    return sum(flags[name] << position for position, name in enumerate(ITEM_FLAGS))
+    packed = sum(flags[name] << position for position, name in enumerate(ITEM_FLAGS))
+    return packed | (layer.cell or 0) << len(ITEM_FLAGS)

@@ -45,6 +45,8 @@ class Preactivation(wiring.Component):
         Their magnitudes.
     window_row, write_shifts, write_partials, write_data : In
         A row that the window writes.
+    own : Out
+        The unit's own numbers, with the pre-activations.
     shifts, partials : Out
         Words of the two memories, for read-back.
     """
@@ -63,6 +65,7 @@ class Preactivation(wiring.Component):
                 "soon": In(item_layout(manifest)),
                 "negative": Out(GATES),
                 "magnitudes": Out(GATES * (numerics.preactivation.bits - 1)),
+                "own": Out(max(1, numerics.unit_parameters * numerics.weight_bits)),
                 "window_row": In(32),
                 "write_shifts": In(1),
                 "write_partials": In(1),
@@ -86,10 +89,14 @@ class Preactivation(wiring.Component):
         """Pick the draining block's totals."""
         manifest, blocks = self._manifest, self._manifest.parameters.blocks
         bits, stages = manifest.numerics.accumulator.bits, manifest.parameters.collect
-        activations = {layer.activation for layer in manifest.layers if layer.kind == "dense"}
-        # Where dense items are finished: tanh is the candidate's, all else gate i's.
-        shared = {0} if activations else set()
-        shared |= {CANDIDATE} if "tanh" in activations else set()
+        single = [layer for layer in manifest.layers if not layer.quads]
+        # Where items of one row are finished: dense tanh is the candidate's, all else gate 0's.
+        shared = {0} if single else set()
+        shared |= (
+            {CANDIDATE}
+            if any(layer.activation == "tanh" for layer in single if layer.cell is None)
+            else set()
+        )
         totals = []
         for gate in range(GATES):
             picked: list[Value] = []
@@ -157,6 +164,9 @@ class Preactivation(wiring.Component):
             self.partials.eq(read.data),
         ]
         self._partial_write = write
+        own = shift_read.data[GATES * self._manifest.numerics.shift_bits :]
+        if len(own):
+            m.d.comb += self.own.eq(delay(m, own, self._manifest.parameters.pipeline.narrow))
         return shift_read.data, read.data
 
     def _round(self, m: Module, gate: int, plain: Value, negated: Value) -> None:

@@ -348,7 +348,8 @@ class Sequencer(wiring.Component):
         same = self._same(self.halves_streams.word_select(place, len(self._stream)))
         there = self.halves_full.bit_select(place, 1) & same & ~self.window_wanted
         ends = self._last_op if this else op["ends"] | (op["ends_quiet"] & self._next_quiet)
-        return Mux(ends, Mux(there, program.ahead, 0), op["follows"])
+        first = 0 if program.ahead is None else Mux(there, program.ahead, 0)
+        return Mux(ends, first, op["follows"])
 
     def _admit_next(self, m: Module) -> None:
         """Decide whether a word is issued in the next cycle.
@@ -458,7 +459,7 @@ class Sequencer(wiring.Component):
             m.d.sync += self._written.eq(0)
         with m.Elif(self.result_word):
             m.d.sync += self._written.eq(self._written + 1)
-        depth = manifest.parameters.hidden_result
+        depth = max(op.results for op in manifest.program.ops)
         depth += max(op.items for op in manifest.program.ops) + 2
         left = Signal(range(depth + 1))
         with m.If(self._valid):
@@ -484,7 +485,7 @@ class Sequencer(wiring.Component):
             "rest": [op.rest for op in ops],
             "behind": [op.behind for op in ops],
             "from_input": [int(op.from_input) for op in ops],
-            "waits": [int(op.from_input and not op.parks) for op in ops],
+            "waits": [int(op.from_input and op.yields) for op in ops],
             "relu": [int(op.relu) for op in ops],
             "fence": [int(op.fence) for op in ops],
             "emit": [int(op.emit) for op in ops],

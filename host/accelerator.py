@@ -254,7 +254,7 @@ class Accelerator:
             raise DeviceError(self._busy("a run needs at least one free stream"))
         steps, count, _ = batch.x.shape
         y = np.zeros((steps, count, self.manifest.outputs), dtype=np.int64)
-        h, c = self.device.layout.zeros(count), self.device.layout.zeros(count)
+        h, c = self.device.layout.zeros(count)
         # Sequences of like lengths share a wave, so that streams end together.
         order = np.argsort(-batch.lengths, kind="stable")
         for begin in range(0, count, len(streams)):

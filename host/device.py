@@ -116,11 +116,14 @@ class Device:
 
     def write_rows(self, region: Region, bank: int, row: int, words: IntArray) -> None:
         """Write words from the start of a row on."""
-        self._point(region, bank, row)
-        self.transport.write(Register.DATA, words)
+        if len(words):
+            self._point(region, bank, row)
+            self.transport.write(Register.DATA, words)
 
     def read_rows(self, region: Region, bank: int, row: int, count: int) -> IntArray:
         """Read ``count`` words from the start of a row on."""
+        if not count:
+            return np.zeros(0, dtype=np.int64)
         self._point(region, bank, row)
         return self.transport.read(Register.DATA, count)
 
@@ -149,7 +152,7 @@ class Device:
             self._command(stream, Command.RESET)
 
     def write_state(self, stream: int, h: Sequence[IntArray], c: Sequence[IntArray]) -> None:
-        """Give a stream its state, arrays ``(H_l,)`` per LSTM layer."""
+        """Give a stream its state, arrays ``(H_l,)`` per layer: h, and cell states."""
         vectors, cells = self.layout.encode(h, c)
         self.write_rows(Region.VECTORS, 0, self._vector_row(stream), vectors)
         for bank, words in enumerate(cells):
@@ -157,13 +160,13 @@ class Device:
         self._command(stream, Command.STATE_WRITTEN)
 
     def read_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
-        """Return a stream's h and c, arrays ``(H_l,)`` per LSTM layer."""
+        """Return a stream's h and cell states, arrays ``(H_l,)`` per layer."""
         self.transport.write(Register.STREAM, [stream])
         flags = self.register(Register.FLAGS)
         if flags & _STATE_IS_ZERO:
             # The memories still hold what was there before the reset.
-            zeros = tuple(array[0] for array in self.layout.zeros(1))
-            return zeros, zeros
+            h, c = self.layout.zeros(1)
+            return tuple(array[0] for array in h), tuple(array[0] for array in c)
         layout, first = self.layout, self._vector_row(stream)
         # Of the first layer's two places only that which holds its h: the other may never have been written.
         place, words = self.manifest.program.copy_words, self.manifest.regions[Region.VECTORS].words

@@ -126,9 +126,8 @@ def _separate(rows: IntArray) -> IntArray:
 
 
 def _ops(manifest: Manifest, layer: int) -> tuple[Op | None, Op]:
-    """The layer's recurrent operation, if it has one, and the one that drains."""
-    mine = [op for op in manifest.program.ops if op.layer == layer]
-    return (mine[0] if mine[0].kind == "recurrent" else None), mine[mine[0].kind == "recurrent"]
+    """The layer's recurrent operation, if it has one, and the one that yields."""
+    return manifest.program.recurrent_op(layer), manifest.program.body_op(layer)
 
 
 def _pack_table(table: ActivationTable) -> WordArray:
@@ -139,6 +138,12 @@ def _pack_table(table: ActivationTable) -> WordArray:
 
 
 def _tables(numerics: Numerics) -> dict[Region, WordArray]:
+    if numerics.cells:
+        return (
+            {Region.TABLES: _stack([_pack_table(table)[0] for table in numerics.tables])}
+            if numerics.tables
+            else {}
+        )
     tables = {
         Region.SIGMOID: numerics.sigmoid,
         Region.TANH: numerics.tanh,
@@ -147,9 +152,18 @@ def _tables(numerics: Numerics) -> dict[Region, WordArray]:
     return {region: _pack_table(table) for region, table in tables.items()}
 
 
+def _stack(banks: list[WordArray]) -> WordArray:
+    """Banks of unlike sizes as one array, padded with zeros."""
+    shape = tuple(max(sizes) for sizes in zip(*(bank.shape for bank in banks), strict=True))
+    whole = np.zeros((len(banks), *shape), dtype=np.uint32)
+    for number, bank in enumerate(banks):
+        whole[number, : bank.shape[0], : bank.shape[1]] = bank
+    return whole
+
+
 def _lane_order(op: Op, parameters: Parameters) -> NDArray[np.int64]:
     """The lane of each row of a group."""
-    return np.asarray(dense_lanes(parameters) if op.kind == "dense" else range(parameters.lanes))
+    return np.asarray(range(parameters.lanes) if op.quads else dense_lanes(parameters))
 
 
 def _places(manifest: Manifest, layer: int) -> list[int]:
@@ -209,10 +223,10 @@ def _within(name: str, values: IntArray, low: int, high: int, shape: tuple[int, 
 
 def _check_layer(layer: QuantizedLayer, shape: LayerShape, manifest: Manifest) -> None:
     numerics = manifest.numerics
-    if isinstance(layer, QuantizedLstm) != (shape.kind == "lstm"):
+    if isinstance(layer, QuantizedLstm) != shape.recurrent:
         raise ImageError(f"layer {shape.name!r} must be of kind {shape.kind}, not {type(layer).__name__}")
     if isinstance(layer, QuantizedLstm):
-        matrices = {"w_ih": (layer.w_ih, shape.inputs), "w_hh": (layer.w_hh, shape.outputs)}
+        matrices = {"w_ih": (layer.w_ih, shape.inputs), "w_hh": (layer.w_hh, layer.w_hh.shape[1])}
         shifts = {"shift_ih": layer.shift_ih, "shift_hh": layer.shift_hh}
     else:
         matrices = {"weight": (layer.weight, shape.inputs)}
@@ -254,9 +268,34 @@ def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
         )
 
 
-def _quads(values: IntArray, recurrent: bool) -> IntArray:
-    """Values of a layer's rows as ``(items, 4)``: a unit's gates, or four times a dense row's."""
-    return _interleave(values).reshape(-1, _GATES) if recurrent else np.repeat(values[:, None], _GATES, 1)
+def _quads(values: IntArray, op: Op) -> IntArray:
+    """Values of a layer's rows as ``(items, 4)``: a unit's four, or four times an output's one."""
+    return _interleave(values).reshape(-1, _GATES) if op.quads else np.repeat(values[:, None], _GATES, 1)
+
+
+def _rows(values: IntArray, op: Op) -> IntArray:
+    """Inverse of :func:`_quads`."""
+    return _separate(values.reshape(-1)) if op.quads else values[:, 0].copy()
+
+
+def _pack_shifts(shifts: IntArray, own: IntArray, numerics: Numerics) -> WordArray:
+    """Four shifts, then the units' own numbers, if any."""
+    parts = [(shifts, numerics.shift_bits), (own, numerics.weight_bits)]
+    return _to_words(
+        np.concatenate([_to_bits(v, bits).reshape(*v.shape[:-1], -1) for v, bits in parts], axis=-1)
+    )
+
+
+def _unpack_shifts(words: WordArray, numerics: Numerics) -> tuple[IntArray, IntArray]:
+    """Inverse of :func:`_pack_shifts`."""
+    shifts = unpack_fields(words, numerics.shift_bits, _GATES, signed=False)
+    own, skip = numerics.unit_parameters, _GATES * numerics.shift_bits
+    if not own:
+        return shifts, np.zeros((*words.shape[:-1], 0), dtype=np.int64)
+    octets = np.ascontiguousarray(words, dtype="<u4").view(np.uint8)
+    count = skip + own * numerics.weight_bits
+    bits = np.unpackbits(octets, axis=-1, count=count, bitorder="little")[..., skip:]
+    return shifts, unpack_fields(_to_words(bits), numerics.weight_bits, own)
 
 
 def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
@@ -278,31 +317,35 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     )
     biases = np.zeros((units, regions[Region.PARTIALS].image_rows, _GATES), dtype=np.int64)
     shifts = np.zeros((units, regions[Region.SHIFTS].image_rows, _GATES), dtype=np.int64)
+    own = np.zeros((*shifts.shape[:2], numerics.unit_parameters), dtype=np.int64)
     for index, layer in enumerate(network.layers):
         recurrent, drain = _ops(manifest, index)
         places = _places(manifest, index)
         if isinstance(layer, QuantizedLstm):
             assert recurrent is not None
             parts = [
-                (recurrent, _interleave(layer.w_hh), layer.shift_hh),
-                (drain, _spaced(_interleave(layer.w_ih), places), layer.shift_ih),
+                (recurrent, layer.w_hh, layer.shift_hh),
+                (drain, _spaced(layer.w_ih, places), layer.shift_ih),
             ]
         else:
             parts = [(drain, _spaced(layer.weight, places), layer.shift)]
         for op, matrix, shift in parts:
             rows = slice(op.weights, op.weights + op.groups * op.columns)
-            weights[:, rows] = _bank_matrix(matrix, op, parameters)
-            quads = spread(_quads(shift, recurrent is not None), units)
+            weights[:, rows] = _bank_matrix(_interleave(matrix) if op.quads else matrix, op, parameters)
+            quads = spread(_quads(shift, op), units)
             shifts[:, op.shifts : op.shifts + quads.shape[1]] = quads
-        first = parts[0][0].addends
-        quads = spread(_quads(layer.bias, recurrent is not None), units)
-        biases[:, first : first + quads.shape[1]] = quads
+            if isinstance(layer, QuantizedLstm) and layer.parameters is not None:
+                own[:, op.shifts : op.shifts + quads.shape[1]] = spread(layer.parameters, units)
+        if not manifest.layers[index].continues:
+            first = parts[0][0].addends
+            quads = spread(_quads(layer.bias, drain), units)
+            biases[:, first : first + quads.shape[1]] = quads
     return WeightImage(
         build_hash=manifest.build_hash,
         regions={
             Region.WEIGHTS: pack_fields(weights, numerics.weight_bits),
             Region.PARTIALS: pack_fields(biases, numerics.accumulator.partial_bits),
-            Region.SHIFTS: pack_fields(shifts, numerics.shift_bits, signed=False),
+            Region.SHIFTS: _pack_shifts(shifts, own, numerics),
             **_tables(numerics),
         },
     )
@@ -327,26 +370,30 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     weights = unpack_fields(image.regions[Region.WEIGHTS], numerics.weight_bits, parameters.macs)
     partial_bits = numerics.accumulator.partial_bits
     biases = unpack_fields(image.regions[Region.PARTIALS], partial_bits, _GATES)
-    shifts = unpack_fields(image.regions[Region.SHIFTS], numerics.shift_bits, _GATES, signed=False)
+    shifts, own = _unpack_shifts(image.regions[Region.SHIFTS], numerics)
     layers: list[QuantizedLayer] = []
     for index, shape in enumerate(manifest.layers):
         recurrent, drain = _ops(manifest, index)
-        bias = gather(biases[:, (recurrent or drain).addends :], shape.outputs)
-        shift = gather(shifts[:, drain.shifts :], shape.outputs)
+        count = shape.outputs
+        shift = _rows(gather(shifts[:, drain.shifts :], count), drain)
         places = _places(manifest, index)
         matrix = _read_matrix(weights, drain, parameters, (shape.rows, places[-1] + 1))[:, places]
-        if recurrent is None:
-            layers.append(QuantizedDense(weight=matrix, bias=bias[:, 0].copy(), shift=shift[:, 0].copy()))
+        if shape.continues:
+            layers.append(QuantizedDense(matrix, np.zeros(shape.rows, dtype=np.int64), shift, continues=True))
             continue
-        shift_hh = gather(shifts[:, recurrent.shifts :], shape.outputs)
-        w_hh = _read_matrix(weights, recurrent, parameters, (shape.rows, shape.outputs))
+        bias = _rows(gather(biases[:, (recurrent or drain).addends :], count), drain)
+        if recurrent is None:
+            layers.append(QuantizedDense(matrix, bias, shift))
+            continue
+        read_back = manifest.layers[index + shape.feedback].outputs
         layers.append(
             QuantizedLstm(
-                w_ih=_separate(matrix),
-                w_hh=_separate(w_hh),
-                bias=_separate(bias.reshape(-1)),
-                shift_ih=_separate(shift.reshape(-1)),
-                shift_hh=_separate(shift_hh.reshape(-1)),
+                w_ih=matrix,
+                w_hh=_read_matrix(weights, recurrent, parameters, (shape.rows, read_back)),
+                bias=bias,
+                shift_ih=shift,
+                shift_hh=_rows(gather(shifts[:, recurrent.shifts :], count), recurrent),
+                parameters=gather(own[:, drain.shifts :], count) if numerics.unit_parameters else None,
             )
         )
     return QuantizedNetwork(
@@ -356,4 +403,5 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
 
 def _read_matrix(weights: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
     rows = weights[:, op.weights : op.weights + op.groups * op.columns]
-    return _unbank_matrix(rows, op, parameters, shape)
+    matrix = _unbank_matrix(rows, op, parameters, shape)
+    return _separate(matrix) if op.quads else matrix

@@ -15,13 +15,14 @@ BLAS speed and still give every bit:
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.sim.golden_cells import CellNetwork, CellStream
 from rtlstm.spec.activation import ActivationTable
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
@@ -35,7 +36,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     bound_sums,
 )
-from rtlstm.spec.passes import Part
+from rtlstm.spec.passes import part_layers
 
 __all__ = ["Golden", "GoldenResult", "GoldenStream"]
 
@@ -59,9 +60,9 @@ class GoldenResult:
     y: IntArray
     """Outputs, ``(T, N, outputs)``; zero past a sequence's length."""
     h: tuple[IntArray, ...]
-    """h of each LSTM layer after the last valid step, ``(N, units)``."""
+    """h of each recurrent layer after the last valid step, ``(N, values)``."""
     c: tuple[IntArray, ...]
-    """c of each LSTM layer after the last valid step, ``(N, units)``."""
+    """Cell state of each layer that keeps one after the last valid step, ``(N, units)``."""
     cell_saturations: int
     """Cell states that were limited."""
 
@@ -267,6 +268,13 @@ class Golden:
 
     def __init__(self, network: QuantizedNetwork) -> None:
         self.network = network
+        self._passes = [
+            [(part, Golden(_part(network, layers))) for part, layers in zip(parts, indices, strict=True)]
+            for parts, indices in zip(network.passes, part_layers(network.passes), strict=True)
+        ]
+        self._cells = CellNetwork(network) if network.numerics.cells else None
+        if self._cells or self._passes:
+            return
         pairs = list(zip(network.layers, network.shapes, strict=True))
         self._layers = [
             _LstmLayer(layer, shape, network.numerics)
@@ -277,7 +285,7 @@ class Golden:
         self._lstm = [layer for layer in self._layers if isinstance(layer, _LstmLayer)]
         self._dense = [layer for layer in self._layers if isinstance(layer, _DenseLayer)]
 
-    def stream(self, batch: int = 1, state: State | None = None) -> GoldenStream:
+    def stream(self, batch: int = 1, state: State | None = None) -> GoldenStream | CellStream:
         """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`.
 
         Raises
@@ -285,8 +293,10 @@ class Golden:
         InputError
             If a layer needs a sequence's last step first.
         """
-        if self.network.passes:
+        if self._passes:
             raise InputError("a network with a reverse direction takes whole sequences, not steps: use run")
+        if self._cells:
+            return CellStream(self._cells, *self._begin(batch, state))
         return GoldenStream(self._lstm, self._dense, *self._begin(batch, state))
 
     def run(self, x: IntArray, state: State | None = None, lengths: IntArray | None = None) -> GoldenResult:
@@ -297,7 +307,8 @@ class Golden:
         x
             Integers of the input format, ``(T, N, inputs)``.
         state
-            h and c of each LSTM layer, ``(N, units)`` integers each; zeros if None.
+            h of each recurrent layer and cell state of each that keeps one, ``(N, units)`` integers each;
+            zeros if None.
         lengths
             Valid steps of each sequence, ``(N,)``; all if None.
 
@@ -307,19 +318,26 @@ class Golden:
             If ``x`` has another shape, or values beyond the input format's.
         """
         self.check(x)
-        steps, batch, _ = x.shape
+        steps = len(x)
         alive = None
         if lengths is not None:
             alive = np.arange(steps)[:, None, None] < np.asarray(lengths)[None, :, None]
-        states = [_LstmState(*each) for each in zip(self._lstm, *self._begin(batch, state), strict=True)]
+        return self._run(x, state, alive)
+
+    def _run(self, x: IntArray, state: State | None, alive: Mask | None) -> GoldenResult:
+        """Run whole sequences where they are ``alive``, ``(T, N, 1)``."""
+        if self._passes:
+            return self._run_passes(x, state, alive)
+        if self._cells:
+            return self._run_cells(self._cells, x, state, alive)
         values: NDArray[Any] = x
-        layers, rest = iter(self._layers), iter(states)
-        for parts in self.network.passes or ((Part(layers=len(self._layers)),),):
-            found = [
-                _run_part(part, [next(layers) for _ in range(part.layers)], rest, values, alive)
-                for part in parts
-            ]
-            values = np.concatenate(found, axis=-1)
+        states = [_LstmState(*each) for each in zip(self._lstm, *self._begin(x.shape[1], state), strict=True)]
+        rest = iter(states)
+        for layer in self._layers:
+            if isinstance(layer, _LstmLayer):
+                values = _run_layer(layer, next(rest), values, alive)
+            else:
+                values = layer(values)
         y = values.astype(np.int64)
         if alive is not None:
             y[~alive[:, :, 0]] = 0
@@ -329,6 +347,39 @@ class Golden:
             tuple(state.c.astype(np.int64) for state in states),
             sum(state.limited for state in states),
         )
+
+    def _run_passes(self, x: IntArray, state: State | None, alive: Mask | None) -> GoldenResult:
+        """Run pass after pass: backward, a sequence is not alive until its last step, and so begins there."""
+        values, results = x, []
+        given = None if state is None else (iter(state[0]), iter(state[1]))
+        for parts in self._passes:
+            found = []
+            for part, golden in parts:
+                way = slice(None, None, -1 if part.reverse else 1)
+                shapes = golden.network.shapes
+                mine = None
+                if given is not None:
+                    h = [next(given[0]) for shape in shapes if shape.recurrent]
+                    mine = h, [next(given[1]) for shape in shapes if shape.has_state]
+                result = golden._run(values[way], mine, None if alive is None else alive[way])
+                found.append(result.y[way])
+                results.append(result)
+            values = np.concatenate(found, axis=-1)
+        return GoldenResult(
+            values,
+            tuple(one for result in results for one in result.h),
+            tuple(one for result in results for one in result.c),
+            sum(result.cell_saturations for result in results),
+        )
+
+    def _run_cells(
+        self, cells: CellNetwork, x: IntArray, state: State | None, alive: Mask | None
+    ) -> GoldenResult:
+        stream = CellStream(cells, *self._begin(x.shape[1], state))
+        y = cells.run(stream, x, alive)
+        if alive is not None:
+            y[~alive[:, :, 0]] = 0
+        return GoldenResult(y, stream.h, stream.c, stream.cell_saturations)
 
     def check(self, x: IntArray) -> None:
         """Raise InputError unless ``x`` is ``(T, N, inputs)`` integers of the input format."""
@@ -342,30 +393,18 @@ class Golden:
             )
 
     def _begin(self, batch: int, state: State | None) -> tuple[list[IntArray], list[IntArray]]:
+        if state is None and self._cells:
+            return self._cells.zeros(batch)
         if state is None:
             zeros = [np.zeros((batch, layer.units), dtype=np.int64) for layer in self._lstm]
             return zeros, zeros
         return list(state[0]), list(state[1])
 
 
-def _run_part(
-    part: Part,
-    layers: Sequence[_LstmLayer | _DenseLayer],
-    states: Iterator[_LstmState],
-    x: NDArray[Any],
-    alive: Mask | None,
-) -> NDArray[Any]:
-    """Run a part's layers over whole sequences; take a state for each LSTM layer."""
-    way = slice(None, None, -1 if part.reverse else 1)
-    # Backward, a sequence is not alive until its last step: so it begins there.
-    values, alive = x[way], None if alive is None else alive[way]
-    for layer in layers:
-        values = (
-            layer(values)
-            if isinstance(layer, _DenseLayer)
-            else _run_layer(layer, next(states), values, alive)
-        )
-    return values[way]
+def _part(network: QuantizedNetwork, layers: range) -> QuantizedNetwork:
+    """Some of a network's layers, as they go through a sequence forward."""
+    some = slice(layers[0], layers[-1] + 1)
+    return QuantizedNetwork(network.shapes[some], network.numerics, network.layers[some])
 
 
 def _run_layer(layer: _LstmLayer, state: _LstmState, x: NDArray[Any], alive: Mask | None) -> AnyFloats:

@@ -12,6 +12,7 @@ from rtlstm.host.packing import unpack
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Progress
 from rtlstm.sim.golden import Golden, GoldenStream
+from rtlstm.sim.golden_cells import CellStream
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest, RegionLayout
@@ -49,10 +50,9 @@ class _Window:
     @property
     def region(self) -> Region:
         number = self.select >> 28
-        if number not in set(Region):
-            raise DeviceError(
-                f"SELECT must name a region 0 to {max(Region)}, not {number}; write it before DATA"
-            )
+        if number not in self.layouts:
+            named = ", ".join(str(int(region)) for region in self.layouts)
+            raise DeviceError(f"SELECT must name a region of {named}, not {number}; write it before DATA")
         return Region(number)
 
     def _bank(self) -> tuple[RegionLayout, WordArray]:
@@ -134,7 +134,7 @@ class GoldenDevice:
         self._stale = np.ones(streams, dtype=bool)
         self._stream = 0
         self._golden: Golden | None = None
-        self._live: dict[int, GoldenStream] = {}
+        self._live: dict[int, GoldenStream | CellStream] = {}
         """Streams stepped one by one: their state, until somebody looks into the memories."""
         self._closed = False
         self._counters = dict.fromkeys(
@@ -325,8 +325,8 @@ class GoldenDevice:
 
     def _load_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
         if self._fresh[stream]:
-            zeros = tuple(array[0] for array in self._layout.zeros(1))
-            return zeros, zeros
+            h, c = self._layout.zeros(1)
+            return tuple(array[0] for array in h), tuple(array[0] for array in c)
         vectors, cells = self._context(stream)
         return self._layout.decode(vectors.astype(np.int64), cells.astype(np.int64))
 

@@ -127,7 +127,7 @@ def _run_direction(cell: _Cell, x: Floats, alive: Mask) -> Floats:
     for step in range(len(x))[:: -1 if layer.reverse else 1]:
         h, c = cell.step(parts[step])
         cell.h = np.where(alive[step, :, None], h, cell.h)
-        if c is not None:
+        if c is not None and cell.c is not None:
             cell.c = np.where(alive[step, :, None], c, cell.c)
         outputs[step] = np.where(alive[step, :, None], h, 0.0)
     cell.reach.see("output", outputs)

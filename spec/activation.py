@@ -1,39 +1,45 @@
-"""Interpolated sigmoid and tanh: the table's design, its integers and its golden result.
+"""Interpolated activation functions: the table's design, its integers and its golden result.
 
 The input's magnitude selects a segment by its high bits; inside a segment the function is a
-straight line, ``(base + slope * low_bits) >> extra``. tanh uses the magnitude alone and leaves
-the sign to whoever multiplies by it; sigmoid has segments of its own for negative inputs.
+straight line, ``(base + slope * low_bits) >> extra``. The table gives the magnitude of a function that
+has its input's sign, like tanh; an odd one uses the same segments for negative inputs, and the others,
+like sigmoid, have segments of their own for them.
 The design is the smallest table that passes the exhaustive check of :func:`design_table`.
 """
 
 from functools import lru_cache
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.functions import ActivationFunction, FunctionName
 from rtlstm.spec.record import Record
 
-__all__ = ["DIRECT_BITS", "ActivationTable", "Function", "correctly_rounded", "design_table"]
-
-Function = Literal["sigmoid", "tanh"]
+__all__ = ["DIRECT_BITS", "ActivationTable", "correctly_rounded", "design_table"]
 
 _EXTRA_MAX = 24
 DIRECT_BITS = 12
 """Most input bits of a table with one entry per input."""
 
 
-def _evaluate(function: Function, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    # sigmoid(x) = (1 + tanh(x / 2)) / 2 loses nothing for x < 0 only in this exponential form.
-    return np.tanh(x) if function == "tanh" else 1.0 / (1.0 + np.exp(-x))
+_ODD = frozenset({"tanh", "softsign", "scaled_tanh"})
+_SIGNED = _ODD | {"elu"}
+"""Functions whose values have the sign of their input."""
 
 
-def correctly_rounded(function: Function, x: NDArray[np.float64], output: Format) -> IntArray:
+def _named(function: ActivationFunction | FunctionName) -> ActivationFunction:
+    return ActivationFunction.of(function) if isinstance(function, str) else function
+
+
+def correctly_rounded(
+    function: ActivationFunction | FunctionName, x: NDArray[np.float64], output: Format
+) -> IntArray:
     """Return ``function(x)`` rounded half up to ``output`` and saturated, as integers."""
-    return output.to_integers(_evaluate(function, x))
+    return output.to_integers(_named(function)(x))
 
 
 class ActivationTable(Record):
@@ -43,7 +49,7 @@ class ActivationTable(Record):
     format ``output``. In hardware: one table read, one product, one sum.
     """
 
-    function: Function
+    function: Annotated[ActivationFunction, BeforeValidator(_named)]
     input: Format
     output: Format
     segment_bits: Annotated[int, Field(ge=0)]
@@ -68,7 +74,12 @@ class ActivationTable(Record):
     @property
     def halves(self) -> int:
         """1 if negative inputs use the segments of positive ones, else 2."""
-        return 1 if self.function == "tanh" else 2
+        return 1 if self.function.name in _ODD else 2
+
+    @property
+    def signed(self) -> bool:
+        """Whether values have the sign of their input, and the table their magnitude."""
+        return self.function.name in _SIGNED
 
     @property
     def magnitude_bits(self) -> int:
@@ -101,7 +112,7 @@ class ActivationTable(Record):
         return 1 + max((~value if value < 0 else value).bit_length() for value in self.slope)
 
     def magnitude(self, negative: NDArray[np.bool_], magnitude: IntArray) -> IntArray:
-        """Return what the hardware's table pipeline gives: sigmoid's value, tanh's magnitude."""
+        """Return what the hardware's table pipeline gives: the value, or its magnitude if ``signed``."""
         base = np.asarray(self.base, dtype=np.int64)
         slope = np.asarray(self.slope, dtype=np.int64)
         index = magnitude >> self.low_bits
@@ -119,16 +130,18 @@ class ActivationTable(Record):
         integers = np.asarray(integers, dtype=np.int64)
         negative = integers < 0
         value = self.magnitude(negative, np.abs(integers))
-        return np.where(negative, -value, value) if self.function == "tanh" else value
+        return np.where(negative, -value, value) if self.signed else value
 
 
 @lru_cache(maxsize=64)
-def design_table(function: Function, input: Format, output: Format, direct: bool = False) -> ActivationTable:
+def design_table(
+    function: ActivationFunction | FunctionName, input: Format, output: Format, direct: bool = False
+) -> ActivationTable:
     """Find the smallest table within 1 unit in the last place, checked over every input.
 
-    The lines are the best (minimax) ones of each segment, from the chord's slope. ``output``
-    must have ``bits - 1`` fraction bits. A ``direct`` table has one entry per input instead, the
-    correctly rounded value: nothing to multiply or add, but large.
+    The lines are the best (minimax) ones of each segment, from the chord's slope. The output of a function
+    within -1 .. 1 must have ``bits - 1`` fraction bits. A ``direct`` table has one entry per input
+    instead, the correctly rounded value: nothing to multiply or add, but large.
 
     Raises
     ------
@@ -140,7 +153,8 @@ def design_table(function: Function, input: Format, output: Format, direct: bool
             "an activation table takes 4 to 20 input bits and gives 6 to 18 output bits, "
             f"not {input.bits} and {output.bits}"
         )
-    if output.fraction != output.bits - 1:
+    named = _named(function)
+    if named.within_one and output.fraction != output.bits - 1:
         raise ConfigurationError(
             f"an activation's output must have {output.bits - 1} fraction bits, not {output.fraction}"
         )
@@ -149,12 +163,13 @@ def design_table(function: Function, input: Format, output: Format, direct: bool
             f"a direct activation table takes at most {DIRECT_BITS} input bits, not {input.bits}"
         )
     x = np.ldexp(np.arange(1 << (input.bits - 1), dtype=np.float64), -input.fraction)
-    signed = np.stack([x, -x]) if function == "sigmoid" else x[None]
-    correct = correctly_rounded(function, signed, output)
-    exact = np.minimum(np.ldexp(_evaluate(function, signed), output.fraction), output.maximum)
+    both = x[None] if named.name in _ODD else np.stack([x, -x])
+    values = np.abs(named(both))
+    correct = output.to_integers(values)
+    exact = np.minimum(np.ldexp(values, output.fraction), output.maximum)
     if direct:
         return ActivationTable(
-            function=function,
+            function=named,
             input=input,
             output=output,
             segment_bits=input.bits - 1,
@@ -163,14 +178,14 @@ def design_table(function: Function, input: Format, output: Format, direct: bool
             slope=(0,) * correct.size,
         )
     for segment_bits in range(input.bits):
-        table = _fit(function, input, output, segment_bits, exact, correct)
+        table = _fit(named, input, output, segment_bits, exact, correct)
         if table is not None:
             return table
     raise AssertionError("a table with one entry per input is always exact")  # pragma: no cover
 
 
 def _fit(
-    function: Function,
+    function: ActivationFunction,
     input: Format,
     output: Format,
     segment_bits: int,
@@ -190,6 +205,8 @@ def _fit(
         rise = np.floor(np.ldexp(slope, extra) + 0.5).astype(np.int64)
         value = (base[:, None] + rise[:, None] * low) >> extra
         good = np.abs(value - goal).max() <= 1 and value.min() >= 0 and value.max() <= output.maximum
+        # Nothing has no sign: an odd function of it is nothing, whatever sign the hardware has for it.
+        good = good and (function.name not in _ODD or value[0, 0] == 0)
         return (base, rise) if good else None
 
     if integers(_EXTRA_MAX) is None:

@@ -36,7 +36,8 @@ FUNCTION_NAMES: Final[tuple[str, ...]] = get_args(FunctionName)
 _FORMULAS: dict[str, Callable[[Floats, float, float], Floats]] = {
     "identity": lambda x, a, b: x,
     "relu": lambda x, a, b: np.maximum(x, 0.0),
-    "sigmoid": lambda x, a, b: 0.5 * (1.0 + np.tanh(0.5 * x)),
+    # In this form nothing is lost for x < 0; the limit is for the exponential not to overflow.
+    "sigmoid": lambda x, a, b: 1.0 / (1.0 + np.exp(np.minimum(-x, 700.0))),
     "tanh": lambda x, a, b: np.tanh(x),
     "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0.0, 1.0),
     "hard_tanh": lambda x, a, b: np.clip(x, a, b),

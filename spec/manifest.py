@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError
 
+from rtlstm.spec.cell import CellTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
@@ -83,11 +84,13 @@ class Manifest(Record):
         ConfigurationError
             If the parameters do not fit the numerics, or layers in ``passes`` lack the longest sequence.
         """
+        timing = CellTiming.of(numerics.cells, parameters)
+        latency = timing.latency if timing else None
         plan = None
         if passes:
-            program, plan = compile_sequences(layers, passes, parameters)
+            program, plan = compile_sequences(layers, passes, parameters, latency)
         else:
-            program = compile_program(layers, parameters)
+            program = compile_program(layers, parameters, latency)
         shaped: dict[str, Any] = {
             "name": name,
             "layers": [layer.model_dump(mode="json") for layer in layers],
@@ -98,7 +101,7 @@ class Manifest(Record):
         if plan is not None:
             parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
             shaped["sequence"] = {"passes": parted} | plan.model_dump(mode="json")
-        tables = (numerics.sigmoid, numerics.tanh, numerics.cell_tanh)
+        tables = numerics.tables if numerics.cells else (numerics.sigmoid, numerics.tanh, numerics.cell_tanh)
         if parameters.tables == "direct" and not all(table.direct for table in tables):
             raise ConfigurationError(
                 "direct tables need an entry for every input, but these interpolate; quantise the "
@@ -136,6 +139,11 @@ class Manifest(Record):
         return 2 * self.program.input_words if self.sequence is None else self.sequence.rows
 
     @property
+    def timing(self) -> CellTiming | None:
+        """When cells read their state and give their results; None of plain LSTMs."""
+        return CellTiming.of(self.numerics.cells, self.parameters)
+
+    @property
     def paired_lanes(self) -> bool:
         """Whether two lanes share each hard multiplier."""
         numerics = self.numerics
@@ -159,7 +167,12 @@ class Manifest(Record):
                 program.bias_rows,
                 4 * numerics.accumulator.partial_bits,
             ),
-            Region.SHIFTS: (units, program.shift_rows, program.shift_rows, 4 * numerics.shift_bits),
+            Region.SHIFTS: (
+                units,
+                program.shift_rows,
+                program.shift_rows,
+                4 * numerics.shift_bits + numerics.unit_parameters * numerics.weight_bits,
+            ),
             Region.VECTORS: (
                 1,
                 streams * program.vector_context,
@@ -173,7 +186,12 @@ class Manifest(Record):
             (Region.TANH, numerics.tanh),
             (Region.CELL_TANH, numerics.cell_tanh),
         ):
-            sizes[region] = (1, table.rows, table.rows, table.base_bits + table.slope_bits)
+            if not numerics.cells:
+                sizes[region] = (1, table.rows, table.rows, table.base_bits + table.slope_bits)
+        if numerics.tables:
+            rows = max(table.rows for table in numerics.tables)
+            width = max(table.base_bits + table.slope_bits for table in numerics.tables)
+            sizes[Region.TABLES] = (len(numerics.tables), rows, rows, width)
         return {
             region: RegionLayout(region=region, banks=banks, rows=rows, image_rows=image_rows, width=width)
             for region, (banks, rows, image_rows, width) in sizes.items()

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from rtlstm.spec.activation import ActivationTable
+from rtlstm.spec.cell import CellGraph
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Activation
 from rtlstm.spec.passes import Passes, part_layers
+from rtlstm.spec.piecewise import PiecewiseLinear
 from rtlstm.spec.record import Record
 
 __all__ = [
@@ -22,14 +24,20 @@ __all__ = [
     "QuantizedLayer",
     "QuantizedLstm",
     "QuantizedNetwork",
+    "ShapeKind",
     "bound_sums",
 ]
+
+
+ShapeKind = Literal["lstm", "gru", "gru_reset", "gru_candidate", "rnn", "dense"]
+"""What the array computes for a layer. A GRU that resets before the product takes two: ``gru_reset``
+gives ``r h``, ``gru_candidate`` goes on with it."""
 
 
 class LayerShape(Record):
     """A layer without its weights: what the hardware's program is made from."""
 
-    kind: Annotated[str, Field(pattern="^(lstm|dense)$")]
+    kind: ShapeKind
     name: str
     inputs: Annotated[int, Field(ge=1, le=65536)]
     outputs: Annotated[int, Field(ge=1, le=65536)]
@@ -38,11 +46,37 @@ class LayerShape(Record):
     input_relu: bool = False
     output: Format
     """Format of the values the layer gives (h, for an LSTM layer)."""
+    cell: int | None = None
+    """Which of the numerics' cells computes its results; None: the LSTM's own gate unit."""
+    state: Format | None = None
+    """Of what that cell keeps from step to step."""
+    feedback: Annotated[int, Field(ge=0, le=1)] = 0
+    """How many layers on the one stands whose results its recurrent part reads (a projection's: 1)."""
+
+    @property
+    def quads(self) -> bool:
+        """Whether it has four rows to a unit, which finish together; else one to an output."""
+        return self.kind not in ("rnn", "dense")
 
     @property
     def rows(self) -> int:
-        """Rows of the layer's weight matrix: four per LSTM unit."""
-        return self.outputs * (4 if self.kind == "lstm" else 1)
+        """Rows of the layer's weight matrix."""
+        return self.outputs * (4 if self.quads else 1)
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it has a recurrent product of its own."""
+        return self.kind in ("lstm", "gru", "gru_reset", "rnn")
+
+    @property
+    def continues(self) -> bool:
+        """Whether it adds to the sums that the layer before parked."""
+        return self.kind == "gru_candidate"
+
+    @property
+    def has_state(self) -> bool:
+        """Whether it has rows of the cell memory of its own: a GRU of two layers shares the first one's."""
+        return self.kind in ("lstm", "gru", "gru_reset")
 
 
 class Accumulator(Record):
@@ -91,6 +125,13 @@ class Numerics(Record):
     """Of the candidate gate g."""
     cell_tanh: ActivationTable
     """Of the new cell state."""
+    cells: tuple[CellGraph, ...] = ()
+    """What computes the layers' results; none in a network of plain LSTMs, with a gate unit of their own."""
+    tables: tuple[ActivationTable, ...] = ()
+    pieces: tuple[PiecewiseLinear, ...] = ()
+    """The functions that cells use, by number."""
+    unit_parameters: Annotated[int, Field(ge=0, le=4)] = 0
+    """Numbers of each unit's own (peepholes), of ``weight_bits``."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -112,6 +153,8 @@ class Numerics(Record):
                 f"cell state {self.cell} with gates {self.gate} needs sums of more than 52 bits; "
                 "choose fewer cell bits or a narrower cell range"
             )
+        if self.cells:
+            return self
         for name, table, read in (
             ("sigmoid", self.sigmoid, self.preactivation),
             ("tanh", self.tanh, self.preactivation),
@@ -127,6 +170,34 @@ class Numerics(Record):
         return self.input.bits
 
     @property
+    def table_uses(self) -> tuple[tuple[str, ActivationTable, int], ...]:
+        """Name of each activation table, the table, and how many of it a gate unit has."""
+        if not self.cells:
+            named = (("sigmoid", self.sigmoid, 3), ("tanh", self.tanh, 1), ("cell tanh", self.cell_tanh, 1))
+            return tuple(named)
+        read = [node.index for cell in self.cells for node in cell.nodes if node.kind == "table"]
+        return tuple(
+            (str(table.function), table, read.count(number)) for number, table in enumerate(self.tables)
+        )
+
+    @property
+    def gate_products(self) -> tuple[tuple[int, int], ...]:
+        """Widths of the factors of each product in a gate unit, but for those of tables' slopes."""
+        gate = self.gate.bits
+        if not self.cells:
+            return (gate, self.cell.bits), (gate, gate), (gate, gate)
+        found: list[tuple[int, int]] = []
+        for cell in self.cells:
+            for node in cell.nodes:
+                if node.kind == "multiply":
+                    a, b = (cell.nodes[arg].format.bits for arg in node.args)
+                    found.append((a, b))
+                elif node.kind == "pieces":
+                    lines = self.pieces[node.index]
+                    found.append((lines.input.bits, max(slope.bit_length() + 1 for slope in lines.slopes)))
+        return tuple(found)
+
+    @property
     def hidden(self) -> Format:
         """Format of h, and of dense results behind sigmoid or tanh: within (-1, 1)."""
         return Format(bits=self.data_bits, fraction=self.data_bits - 1)
@@ -139,12 +210,13 @@ class Numerics(Record):
 
 @dataclass(frozen=True)
 class QuantizedLstm:
-    """Integers of an LSTM layer, rows in gate order i, f, g, o.
+    """Integers of a recurrent layer, rows gate by gate (of an LSTM layer: i, f, g, o).
 
-    ``w_ih`` (4H, I) and ``w_hh`` (4H, H) within ``weight_bits``; ``shift_ih`` and ``shift_hh``
-    (4H,), the right shifts that bring each part from the aligned accumulator to the
-    pre-activation format with ``GUARD_BITS`` more fraction bits; ``bias`` (4H,) in that format,
-    with half a unit of the pre-activation format already added for rounding.
+    ``w_ih`` (4H, I) and ``w_hh`` (4H, outputs), or (H, ...) of a plain one, within ``weight_bits``;
+    ``shift_ih`` and ``shift_hh`` (4H,), the right shifts that bring each part from the aligned
+    accumulator to the pre-activation format with ``GUARD_BITS`` more fraction bits; ``bias`` (4H,) in that
+    format, with half a unit of the pre-activation format already added for rounding. ``parameters`` (H, K)
+    are the units' own numbers, if the network's cells use any.
     """
 
     w_ih: IntArray
@@ -152,6 +224,7 @@ class QuantizedLstm:
     bias: IntArray
     shift_ih: IntArray
     shift_hh: IntArray
+    parameters: IntArray | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +238,8 @@ class QuantizedDense:
     weight: IntArray
     bias: IntArray
     shift: IntArray
+    continues: bool = False
+    """Rows go on from what the layer before parked, and have no bias (a GRU's candidate: four per unit)."""
 
 
 QuantizedLayer = QuantizedLstm | QuantizedDense
@@ -205,8 +280,9 @@ def bound_sums(layers: Iterable[QuantizedLayer], data: Format, align: int) -> Ac
     negative. Rounding down can add one unit to a shifted part's magnitude.
     """
     bound = partial_bound = 0
+    total: IntArray = np.zeros(0, dtype=np.int64)
     for layer in layers:
-        total = np.abs(layer.bias)
+        total = total if isinstance(layer, QuantizedDense) and layer.continues else np.abs(layer.bias)
         for weights, shift in _parts(layer):
             most = np.abs(weights).sum(axis=1) * -data.lowest
             bound = max(bound, int(most.max()))

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from rtlstm.spec.record import Record
 
-__all__ = ["Part", "Passes", "input_places", "output_places", "part_layers"]
+__all__ = ["Part", "Passes", "feeds", "input_places", "output_places", "part_layers"]
 
 
 class Part(Record):
@@ -39,6 +39,17 @@ def part_layers(passes: Passes) -> list[list[range]]:
             first += part.layers
         found.append(mine)
     return found
+
+
+def feeds(passes: Passes, layer: int) -> list[int]:
+    """The layers whose outputs a layer reads; none if it reads the network's input."""
+    before: list[range] = []
+    for parts in part_layers(passes):
+        for layers in parts:
+            if layer in layers:
+                return [other[-1] for other in before] if layer == layers[0] else [layer - 1]
+        before = parts
+    return [layer - 1] if layer else []
 
 
 def output_places(widths: Sequence[int], gate_units: int) -> list[int]:

@@ -20,10 +20,10 @@ OpKind = Literal["recurrent", "input", "dense"]
 class Op(Record):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
-    Every group drains its items one per cycle: ``gate_units`` units or outputs each. An LSTM
+    Every group drains its items one per cycle: ``gate_units`` units or outputs each. A recurrent
     layer's ``recurrent`` and ``input`` products meet in the partial sums: the one that comes first
-    adds the biases and ``parks``; the other adds what is parked and goes on to the gate unit.
-    ``dense`` adds the biases and goes on to its activation. Addresses marked *context* are relative
+    adds the biases and ``parks``; the other adds what is parked and ``yields``: its items go on to the gate
+    unit. ``dense`` adds the biases and goes on to its activation. Addresses marked *context* are relative
     to the stream's own part of that memory.
     """
 
@@ -37,8 +37,14 @@ class Op(Record):
     """Read the network's input instead of the vector memory."""
     relu: bool
     """Apply ReLU to the vector read."""
+    quads: bool
+    """Items are units with four rows each, not outputs with one."""
+    adds_parked: bool
+    """Items add what another product parked; else they add biases."""
     parks: bool
-    """Keep the sums for the layer's other product."""
+    """Keep the sums for another product."""
+    yields: bool
+    """The items become results: new h and c, or a dense layer's outputs."""
     fence: bool
     """Words of the first group wait until the results they read have been written."""
     behind: int
@@ -69,16 +75,8 @@ class Op(Record):
     """First word of the vector memory written (context), or None."""
     emit: bool
     """Send the results to the output port."""
-
-    @property
-    def yields(self) -> bool:
-        """Whether the items become results: new h and c, or a dense layer's outputs."""
-        return not self.parks
-
-    @property
-    def adds_parked(self) -> bool:
-        """Whether items add what the layer's other product parked; else they add biases."""
-        return self.kind != "dense" and not self.parks
+    results: int
+    """Cycles from the end of a group to its first item's results being written."""
 
 
 class Program(Record):
@@ -89,15 +87,16 @@ class Program(Record):
     input. From ``ahead`` on, what takes the place of the first part and the first layer's input
     product if the stream's next input is there already: that product parks, the recurrent product
     is the one that ends the layer, and the other layers' recurrent products follow. As the array
-    still reads the old h of the first layer then, that h has two copies.
+    still reads the old h of the first layer then, that h has two copies. A first layer that takes more
+    than these two products has no third part, and so has a first layer without a recurrent one.
     """
 
     ops: tuple[Op, ...]
     body: int
-    ahead: int
+    ahead: int | None
     """Index of the first operation if the next input is there when a step ends."""
     recurrent_end: int
-    """Index of the operation after the last LSTM layer's, in the second part: where a quiet step,
+    """Index of the operation after the last recurrent layer's, in the second part: where a quiet step,
     whose output nobody wants, ends."""
     copy_words: int
     """Words of the vector memory from one copy of the first layer's h to the other."""
@@ -112,47 +111,66 @@ class Program(Record):
     vector_context: int
     cell_context: int
     hidden: tuple[tuple[int, int], ...]
-    """First vector word (context) and number of units of each LSTM layer's h."""
+    """First vector word (context) and number of values of each recurrent layer's h."""
     cells: tuple[tuple[int, int], ...]
-    """First cell row (context) and number of units of each LSTM layer's c; ``gate_units`` a row."""
+    """First cell row (context) and number of units of each layer's cell state; ``gate_units`` a row."""
 
     def follows(self, index: int, quiet: bool = False) -> int | None:
         """Return the index of the operation after this one; None if it ends a step."""
-        if self.ahead <= index < len(self.ops) - 1:
+        body_end = len(self.ops) if self.ahead is None else self.ahead
+        if body_end <= index < len(self.ops) - 1:
             return index + 1
         # The third part leads to what follows the first layer in the second.
-        after = self.body + 1 if index >= self.ahead else index + 1
+        after = self.body + 1 if index >= body_end else index + 1
         if quiet and index >= self.body and after >= self.recurrent_end:
             return None
-        return after if after != self.ahead else None
+        return after if after != body_end else None
+
+    def recurrent_op(self, layer: int) -> Op | None:
+        """The layer's recurrent operation, if it has one."""
+        return next((op for op in self.ops if op.layer == layer and op.kind == "recurrent"), None)
+
+    def body_op(self, layer: int) -> Op:
+        """The layer's operation that yields results."""
+        return next(op for op in self.ops if op.layer == layer and op.kind != "recurrent")
 
 
 class _Layout:
     """Hands out memory rows while operations are appended."""
 
-    def __init__(self, shapes: tuple[LayerShape, ...], parameters: Parameters) -> None:
+    def __init__(
+        self, shapes: tuple[LayerShape, ...], parameters: Parameters, latency: int | None, copies: bool
+    ) -> None:
         self.shapes = shapes
         self.parameters = parameters
+        self.latency = latency
         self.ops: list[Op] = []
         self.weights = self.shifts = self.biases = self.parked = self.cells = 0
-        # The first layer's h has two copies.
-        self.vectors = parameters.words(shapes[0].outputs)
-        self.outputs_at: list[int] = []
+        self.copy_words = parameters.words(shapes[0].outputs) if copies else 0
+        self.vectors = self.copy_words
+        read_back = {index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent}
+        self.outputs_at: list[int | None] = []
         for index, layer in enumerate(shapes):
-            self.outputs_at.append(0 if index == 0 else self.vectors)
-            if layer.kind == "lstm" or index < len(shapes) - 1:
-                self.vectors += parameters.words(layer.outputs)
+            kept = index in read_back or index < len(shapes) - 1
+            # The first layer's two copies stand side by side.
+            self.outputs_at.append((0 if index == 0 else self.vectors) if kept else None)
+            self.vectors += parameters.words(layer.outputs) if kept else 0
 
     def append(self, kind: OpKind, index: int, **special: object) -> None:
         """Append an operation of layer ``index``; ``special`` are the fields of its kind."""
         layer, parameters = self.shapes[index], self.parameters
         groups = -(-layer.rows // parameters.lanes)
-        columns = parameters.words(layer.outputs if kind == "recurrent" else layer.inputs)
-        per_group = parameters.lanes if kind == "dense" else parameters.units
+        read = self.shapes[index + layer.feedback].outputs if kind == "recurrent" else layer.inputs
+        columns = parameters.words(read)
+        per_group = parameters.units if layer.quads else parameters.lanes
         last = (layer.outputs - 1) % per_group + 1
         common = {"relu": False, "from_input": False, "cell": 0, "destination": None}
         common |= {"emit": False, "park": 0, "parks": False, "fence": False, "behind": 0, "rest": 0}
-        common |= {"reads_copy": False, "writes_copy": None}
+        common |= {"reads_copy": False, "writes_copy": None, "quads": layer.quads}
+        if self.latency is not None:
+            results = parameters.preactivation + self.latency + parameters.pipeline.result
+        else:
+            results = parameters.hidden_result if layer.quads else parameters.dense_result
         op = Op(
             kind=kind,
             layer=index,
@@ -163,11 +181,18 @@ class _Layout:
             items=parameters.items(per_group),
             last_items=parameters.items(last),
             tail=(last - 1) % parameters.gate_units + 1,
+            results=results,
             **(common | special),
         )
         self.ops.append(op)
         self.weights += groups * columns
         self.shifts += parameters.items(layer.outputs)
+
+    def take(self, memory: Literal["biases", "parked", "cells"], index: int) -> int:
+        """Hand out rows for a layer's items; return the first."""
+        first: int = getattr(self, memory)
+        setattr(self, memory, first + self.parameters.items(self.shapes[index].outputs))
+        return first
 
     def again(self, index: int, **changes: object) -> None:
         """Append operation ``index`` once more, with the same weights, changed."""
@@ -180,63 +205,31 @@ class _Layout:
         self.ops[after] = self.ops[after].model_copy(update={"rest": rest})
 
 
-def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> Program:
-    """Lay out the memories and order the operations of one step."""
-    layout = _Layout(shapes, parameters)
-    last_layer = len(shapes) - 1
-    body = sum(layer.kind == "lstm" for layer in shapes)
-    bias_of: dict[int, int] = {}
-    parked_at: dict[int, int] = {}
-    hidden, cells = [], []
-    for index in range(len(shapes)):
-        if shapes[index].kind != "lstm":
-            continue
-        bias_of[index] = layout.biases
-        parked_at[index] = layout.parked
-        layout.append(
-            "recurrent",
-            index,
-            source=layout.outputs_at[index],
-            parks=True,
-            fence=len(layout.ops) == body - 1,
-            reads_copy=index == 0,
-            addends=bias_of[index],
-            park=parked_at[index],
-        )
-        units = shapes[index].outputs
-        hidden.append((layout.outputs_at[index], units))
-        layout.biases += parameters.items(units)
-        layout.parked += parameters.items(units)
-    for index, layer in enumerate(shapes):
-        recurrent = layer.kind == "lstm"
-        layout.append(
-            "input" if recurrent else "dense",
-            index,
-            source=layout.outputs_at[index - 1] if index else 0,
-            from_input=index == 0,
-            relu=layer.input_relu,
-            fence=index > 0,
-            reads_copy=index == 1,
-            writes_copy="current" if index == 0 else None,
-            addends=parked_at[index] if recurrent else layout.biases,
-            cell=layout.cells if recurrent else 0,
-            destination=layout.outputs_at[index] if recurrent or index < last_layer else None,
-            emit=index == last_layer,
-        )
-        if recurrent:
-            cells.append((layout.cells, layer.outputs))
-            layout.cells += parameters.items(layer.outputs)
-        else:
-            layout.biases += parameters.items(layer.outputs)
+def compile_program(
+    shapes: tuple[LayerShape, ...], parameters: Parameters, latency: int | None = None
+) -> Program:
+    """Lay out the memories and order the operations of one step.
+
+    ``latency`` is that of the cells, from pre-activations to results; None for the LSTM's own gate unit.
+    """
+    goes_ahead = shapes[0].recurrent and shapes[0].feedback == 0
+    layout = _Layout(shapes, parameters, latency, goes_ahead)
+    body = sum(layer.recurrent for layer in shapes)
+    bias_of, parked_at, hidden = _prepare(layout, body, goes_ahead)
+    cells = _compute(layout, parked_at, goes_ahead)
     ahead = len(layout.ops)
-    if shapes[0].kind == "lstm":
+    if body:
+        first = next(index for index, layer in enumerate(shapes) if layer.recurrent)
+        layout.rest(0, body - 1, body + first)
+    if goes_ahead:
         _go_ahead(layout, body, bias_of[0], parked_at[0])
+    last = max((index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent), default=-1)
     return Program(
         ops=tuple(layout.ops),
         body=body,
-        ahead=ahead,
-        recurrent_end=2 * body,
-        copy_words=parameters.words(shapes[0].outputs),
+        ahead=ahead if goes_ahead else None,
+        recurrent_end=body + last + 1,
+        copy_words=layout.copy_words,
         inputs=shapes[0].inputs,
         outputs=shapes[-1].outputs,
         input_words=parameters.words(shapes[0].inputs),
@@ -251,14 +244,72 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters) -> P
     )
 
 
+def _prepare(
+    layout: _Layout, body: int, goes_ahead: bool
+) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:
+    """Append the recurrent operations; return, per layer, rows of biases and parked sums, and places of h."""
+    bias_of, parked_at, hidden = {}, {}, []
+    for index, layer in enumerate(layout.shapes):
+        if not layer.recurrent:
+            continue
+        bias_of[index], parked_at[index] = layout.take("biases", index), layout.take("parked", index)
+        source = layout.outputs_at[index + layer.feedback]
+        assert source is not None
+        layout.append(
+            "recurrent",
+            index,
+            source=source,
+            adds_parked=False,
+            parks=True,
+            yields=False,
+            fence=len(layout.ops) == body - 1,
+            reads_copy=index == 0 and goes_ahead,
+            addends=bias_of[index],
+            park=parked_at[index],
+        )
+        hidden.append((source, layout.shapes[index + layer.feedback].outputs))
+    return bias_of, parked_at, hidden
+
+
+def _compute(layout: _Layout, parked_at: dict[int, int], goes_ahead: bool) -> list[tuple[int, int]]:
+    """Append the operations that need the input; return the places of cell states."""
+    cells: list[tuple[int, int]] = []
+    for index, layer in enumerate(layout.shapes):
+        parked = parked_at.get(index - layer.continues)
+        if layer.has_state:
+            cells.append((layout.take("cells", index), layer.outputs))
+        stateful = layer.quads and bool(cells)
+        layout.append(
+            "dense" if layer.kind == "dense" else "input",
+            index,
+            source=(layout.outputs_at[index - 1] or 0) if index else 0,
+            from_input=index == 0,
+            relu=layer.input_relu,
+            fence=index > 0,
+            reads_copy=index == 1 and goes_ahead,
+            writes_copy="current" if index == 0 and goes_ahead else None,
+            adds_parked=layer.recurrent or layer.continues,
+            addends=layout.take("biases", index) if layer.kind == "dense" else parked,
+            parks=layer.kind == "gru_reset",
+            park=parked if layer.kind == "gru_reset" else 0,
+            yields=True,
+            cell=cells[-1][0] if stateful else 0,
+            destination=layout.outputs_at[index],
+            emit=index == len(layout.shapes) - 1,
+        )
+    return cells
+
+
 def _go_ahead(layout: _Layout, body: int, bias: int, parked: int) -> None:
-    """Append the third part, and make operations rest for what they park."""
+    """Append the third part."""
     ahead = len(layout.ops)
-    finished = ("addends", "cell", "destination", "emit")
+    finished = ("addends", "cell", "destination", "emit", "yields", "adds_parked")
     first = {name: getattr(layout.ops[body], name) for name in finished}
     layout.again(
         body,
         parks=True,
+        yields=False,
+        adds_parked=False,
         addends=bias,
         park=parked,
         destination=None,
@@ -269,10 +320,10 @@ def _go_ahead(layout: _Layout, body: int, bias: int, parked: int) -> None:
     for index in range(1, body):
         # The results of the last layer, then those of the first, are under way.
         layout.again(index, behind=1 if index == body - 1 else 0)
-    layout.rest(0, body - 1, body)
     layout.rest(ahead, ahead, ahead + 1)
     if body > 1:
-        layout.rest(ahead + 2, len(layout.ops) - 1, body + 1)
+        second = next(op.layer for op in layout.ops[1:body])
+        layout.rest(ahead + 2, len(layout.ops) - 1, body + second)
 
 
 def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()) -> tuple[list[int], int]:

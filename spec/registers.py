@@ -75,3 +75,4 @@ class Region(IntEnum):
     SIGMOID = 5
     TANH = 6
     CELL_TANH = 7
+    TABLES = 8

@@ -77,8 +77,7 @@ class Timeline:
         ends, self.drain_free = group_ends(op, self.free, self.drain_free, readable)
         self.free = ends[-1] + 1 + op.rest
         if op.yields:
-            written = self.parameters
-            stage = written.dense_result if op.kind == "dense" else written.hidden_result
+            stage = op.results
             self.results = self.drain_free + stage
             if op.destination is not None:
                 self.stored = [self.stored[-1], self._words(op, ends, stage)]
@@ -168,7 +167,7 @@ def offer_cycles(
             # The input buffer holds two steps: the next goes where the last but one was read.
             begins = max(begins, released[index - 1] + 1)
         same = index + 1 < steps and stream_of[index + 1] == stream_of[index]
-        ahead = same and timeline.next_is_there(begins)
+        ahead = program.ahead is not None and same and timeline.next_is_there(begins)
         if not ahead:
             timeline.prepare()
     return offered
@@ -186,8 +185,8 @@ def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: P
         array = op.groups * op.columns
         recurrent = 0
         if op.kind == "input":
-            parked = program.ops[op.layer]
-            recurrent = parked.groups * parked.columns
+            parked = program.recurrent_op(op.layer)
+            recurrent = parked.groups * parked.columns if parked else 0
         layers.append(
             LayerCycles(
                 name=shape.name,

@@ -65,9 +65,11 @@ class SequencePlan(Record):
 
 
 def compile_sequences(
-    shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters
+    shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, latency: int | None = None
 ) -> tuple[Program, SequencePlan]:
     """Compile every part's program and lay them out in the same memories.
+
+    ``latency`` is that of the cells; None for the LSTM's own gate unit.
 
     Raises
     ------
@@ -79,7 +81,7 @@ def compile_sequences(
             "a network with a reverse direction keeps whole sequences on the device: state the longest one, "
             "with --max-steps"
         )
-    merger = _Merger(shapes, passes, parameters)
+    merger = _Merger(shapes, passes, parameters, latency)
     for number, parts in enumerate(part_layers(passes)):
         merger.add_pass(number, parts)
     return merger.program(), merger.plan(parameters.max_steps)
@@ -88,8 +90,11 @@ def compile_sequences(
 class _Merger:
     """Puts programs one after the other: weights, biases, shifts; within a context h, dense results and c."""
 
-    def __init__(self, shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters) -> None:
+    def __init__(
+        self, shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, latency: int | None
+    ) -> None:
         self._shapes = shapes
+        self._latency = latency
         self._passes = passes
         self._parameters = parameters
         self._ops: list[Op] = []
@@ -132,7 +137,7 @@ class _Merger:
         )
         # Between the parts it reads there may be words that belong to none.
         shapes[0] = shapes[0].replace(inputs=places[-1] + 1)
-        program = compile_program(tuple(shapes), self._parameters)
+        program = compile_program(tuple(shapes), self._parameters, self._latency)
         recurrent = {op.layer: op for op in program.ops[: program.body]}
         for op in program.ops[program.body : program.ahead]:
             before = recurrent.get(op.layer)
@@ -174,7 +179,7 @@ class _Merger:
         return Program(
             ops=tuple(self._ops),
             body=0,
-            ahead=len(self._ops),
+            ahead=None,
             recurrent_end=len(self._ops),
             copy_words=0,
             inputs=self._widths[0],

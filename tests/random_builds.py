@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host.packing import pack
+from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray
@@ -180,11 +181,11 @@ def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, step
         order.sort()
     low, high = network.numerics.input.lowest, network.numerics.input.maximum
     x = rng.integers(low, high, size=(len(order), network.inputs), endpoint=True)
-    units = [shape.outputs for shape in network.shapes if shape.kind == "lstm"]
-    limits = network.numerics.hidden.maximum, network.numerics.cell.maximum
+    layout = StateLayout(manifest)
+    sizes = (network.numerics.hidden, layout.sizes), (network.numerics.cell, layout.cell_sizes)
     h, c = (
-        [rng.integers(-limit, limit, size=(streams, unit), endpoint=True) for unit in units]
-        for limit in limits
+        [rng.integers(-form.maximum, form.maximum, size=(streams, unit), endpoint=True) for unit in units]
+        for form, units in sizes
     )
     stalls = float(rng.choice([0.1, 0.5, 0.8])), float(rng.choice([0.1, 0.5, 0.8]))
     quiet = rng.random(len(order)) < rng.choice([0.3, 0.7])

@@ -67,7 +67,7 @@ def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None
             "kind": layer.kind,
             "inputs": layer.inputs,
             "outputs": layer.outputs,
-            "activation": layer.activation if layer.kind == "dense" else "lstm",
+            "activation": layer.activation if layer.kind == "dense" else layer.kind,
             "input_relu": layer.input_relu,
         }
         for layer in read_model(path, options).network.layers
@@ -177,7 +177,7 @@ def _show_network(session: Session, manifest: "Manifest") -> None:
                 layer.kind,
                 layer.inputs,
                 layer.outputs,
-                layer.activation if layer.kind == "dense" else "lstm",
+                layer.activation if layer.kind == "dense" else layer.kind,
                 layer.array_cycles,
                 layer.overhead_cycles,
                 layer.recurrent_cycles,

@@ -184,7 +184,7 @@ def test_surplus_bits_get_lost(small):
 def test_golden_device_refuses_what_does_not_exist(small):
     device = GoldenDevice(Path(), small.manifest)
     for register, value, words in [
-        (Register.SELECT, 9 << 28, "SELECT must name a region 0 to 7, not 9"),
+        (Register.SELECT, 9 << 28, "SELECT must name a region of 0, 1, 2, 3, 4, 5, 6, 7, not 9"),
         (Register.SELECT, 7, "WEIGHTS has banks 0 to 3, but SELECT names bank 7"),
         (Register.SELECT, 0, None),
         (Register.ROW, 100000, "but row 100000 was asked for"),

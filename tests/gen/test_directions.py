@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from rtlstm.gen.lower import lower
+from rtlstm.gen.directions import unfold
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
@@ -33,14 +33,14 @@ def dense(rng: Generator, inputs: int, outputs: int, relu: bool = False) -> Dens
 
 
 def passes(network: Network) -> list[list[tuple[int, bool]]]:
-    return [[(part.layers, part.reverse) for part in parts] for parts in lower(network).passes]
+    return [[(part.layers, part.reverse) for part in parts] for parts in unfold(network).passes]
 
 
 def test_forward_networks_have_no_passes() -> None:
     rng = np.random.default_rng(1)
     network = Network(layers=(lstm(rng, 3, 4), dense(rng, 4, 2)))
-    assert lower(network).passes == ()
-    assert lower(network).layers == network.layers
+    assert unfold(network).passes == ()
+    assert unfold(network).layers == network.layers
 
 
 def test_runs_of_one_way_are_one_part() -> None:
@@ -65,17 +65,17 @@ def test_merging_folds_into_the_next_layer(share: tuple[str, float]) -> None:
     rng = np.random.default_rng(3)
     merge, factor = share
     head = dense(rng, 5, 2)
-    lowered = lower(Network(layers=(both(rng, 3, 5, merge), head)))
-    assert len(lowered.layers) == 3
-    assert np.array_equal(lowered.layers[2].weight, np.hstack([head.weight, head.weight]) * factor)
+    unfolded = unfold(Network(layers=(both(rng, 3, 5, merge), head)))
+    assert len(unfolded.layers) == 3
+    assert np.array_equal(unfolded.layers[2].weight, np.hstack([head.weight, head.weight]) * factor)
 
 
 @pytest.mark.parametrize("head", [True, False])
 def test_merging_needs_a_layer_before_relu_and_at_the_end(head: bool) -> None:
     rng = np.random.default_rng(4)
     after = (dense(rng, 5, 2, relu=True),) if head else ()
-    lowered = lower(Network(layers=(both(rng, 3, 5, "sum"), *after)))
-    assert np.array_equal(lowered.layers[2].weight, np.hstack([np.eye(5), np.eye(5)]))
+    unfolded = unfold(Network(layers=(both(rng, 3, 5, "sum"), *after)))
+    assert np.array_equal(unfolded.layers[2].weight, np.hstack([np.eye(5), np.eye(5)]))
 
 
 @pytest.mark.parametrize("merge", ["concat", "sum", "average"])

@@ -1,23 +1,21 @@
-"""From a network to the passes that compute it: what the hardware does for directions and their merging."""
+"""From a network to the passes that compute it: directions, and what merges them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from rtlstm.sim.reference import FloatResult
-from rtlstm.spec.fixed import Format
+from rtlstm.sim.reference import FloatResult, LayerReach
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network, Rnn
-from rtlstm.spec.passes import Part, Passes, part_layers
+from rtlstm.spec.passes import Part, Passes
 
-__all__ = ["FlatLayer", "Lowered", "lower"]
+__all__ = ["FlatLayer", "Unfolded", "unfold"]
 
 FlatLayer = Lstm | Gru | Rnn | Dense
 """A layer that goes one way."""
 
 
 @dataclass(frozen=True)
-class Lowered:
+class Unfolded:
     """Layers that each go one way, part by part, with the passes they belong to.
 
     ``origins`` names, for each of them, the network's layer that it comes from and its direction there (None
@@ -28,42 +26,15 @@ class Lowered:
     passes: Passes
     origins: tuple[tuple[int, int | None], ...]
 
-    def inputs_of(self, layer: int) -> list[int]:
-        """The layers whose outputs a layer reads; none for the network's input."""
-        before: list[range] = []
-        for layers in part_layers(self.passes) or [[range(len(self.layers))]]:
-            for mine in layers:
-                if layer in mine:
-                    return [other[-1] for other in before] if layer == mine[0] else [layer - 1]
-            before = layers
-        raise IndexError(layer)
-
-    def sources(self, first: Format, outputs: Sequence[Format]) -> list[Format]:
-        """Format of what each layer reads; ``first`` is the network's input's."""
-        read = [self.inputs_of(index) for index in range(len(self.layers))]
-        return [outputs[before[0]] if before else first for before in read]
-
-    def ranges(self, reference: FloatResult) -> tuple[float, ...]:
-        """Largest magnitude of each layer's output in a float run of the network."""
-        return tuple(
-            reference.layers[index] if direction is None else reference.reaches[index][direction].output
-            for index, direction in self.origins
-        )
-
-    def beside(self, values: Sequence[float]) -> tuple[float, ...]:
-        """Give layers whose outputs stand side by side the largest of their values: they share a format."""
-        shared, first = list(values), 0
-        for parts in self.passes:
-            last = first - 1
-            ends = [last := last + part.layers for part in parts]
-            most = max(values[end] for end in ends)
-            for end in ends:
-                shared[end] = most
-            first = ends[-1] + 1
-        return tuple(shared)
+    def reach(self, reference: FloatResult, layer: int) -> LayerReach:
+        """Largest magnitudes met in a layer in a float run of the network."""
+        index, direction = self.origins[layer]
+        if direction is None:
+            return LayerReach(output=reference.layers[index])
+        return reference.reaches[index][direction]
 
 
-def lower(network: Network) -> Lowered:
+def unfold(network: Network) -> Unfolded:
     """Return a network's layers in the order in which the hardware computes them.
 
     A network that goes forward only has no passes. Else a bidirectional layer becomes two parts; what merges
@@ -71,7 +42,7 @@ def lower(network: Network) -> Lowered:
     """
     if not network.whole_sequences:
         origins = tuple((index, 0) for index in range(len(network.layers)))
-        return Lowered(
+        return Unfolded(
             tuple(layer for layer in network.layers if not isinstance(layer, Bidirectional)), (), origins
         )
     builder = _Builder()
@@ -117,13 +88,13 @@ class _Builder:
                 return
         self._passes.append([[layer]])
 
-    def build(self) -> Lowered:
+    def build(self) -> Unfolded:
         passes = tuple(
             tuple(Part(layers=len(part), reverse=any(_goes_back(layer) for layer in part)) for part in parts)
             for parts in self._passes
         )
         layers = tuple(layer for parts in self._passes for part in parts for layer in part)
-        return Lowered(layers, passes, tuple(self._origins))
+        return Unfolded(layers, passes, tuple(self._origins))
 
 
 def _goes_back(layer: FlatLayer) -> bool:

@@ -1,0 +1,203 @@
+"""The golden model of networks whose layers are computed by cells: their graphs, in integers.
+
+Sums are floats that hold integers exactly, as in :mod:`rtlstm.sim.golden`; what follows is int64.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.cell import CellGraph
+from rtlstm.spec.fixed import IntArray, round_shift, saturate
+from rtlstm.spec.numerics import (
+    GUARD_BITS,
+    LayerShape,
+    Numerics,
+    QuantizedDense,
+    QuantizedLayer,
+    QuantizedNetwork,
+)
+
+__all__ = ["CellNetwork", "CellStream", "evaluate"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def evaluate(
+    graph: CellGraph,
+    numerics: Numerics,
+    gates: Sequence[IntArray],
+    state: IntArray | None,
+    own: IntArray | None,
+) -> tuple[list[IntArray], IntArray]:
+    """Compute every node of a graph.
+
+    Parameters
+    ----------
+    gates
+        Pre-activations in units of their format, ``(..., units)`` each.
+    state
+        What was kept, ``(..., units)``.
+    own
+        The units' own numbers, ``(units, K)``.
+
+    Returns
+    -------
+    Each node's integers, and for each unit whether what is kept was limited.
+    """
+    values: list[IntArray] = []
+    limited = np.zeros(gates[0].shape, dtype=np.int64)
+    for place, node in enumerate(graph.nodes):
+        args = [values[arg] for arg in node.args]
+        formats = [graph.nodes[arg].format for arg in node.args]
+        match node.kind:
+            case "gate":
+                value = gates[node.index]
+            case "state":
+                assert state is not None
+                value = state
+            case "parameter":
+                assert own is not None
+                value = own[:, node.index]
+            case "constant":
+                value = np.asarray(node.value, dtype=np.int64)
+            case "multiply":
+                value = args[0] * args[1]
+            case "add" | "subtract":
+                a, b = (
+                    arg << (node.format.fraction - form.fraction)
+                    for arg, form in zip(args, formats, strict=True)
+                )
+                value = a + b if node.kind == "add" else a - b
+            case "clamp":
+                value = np.clip(args[0], -node.value, node.value)
+            case "table":
+                value = numerics.tables[node.index].compute(args[0])
+            case "pieces":
+                value = numerics.pieces[node.index].compute(args[0])
+            case "narrow":
+                rounded = _round(args[0], formats[0].fraction - node.format.fraction)
+                value = saturate(rounded, node.format.bits)
+                if place == graph.state:
+                    limited = (rounded != value).astype(np.int64)
+        values.append(np.asarray(value, dtype=np.int64))
+    return values, limited
+
+
+def _round(value: IntArray, drop: int) -> IntArray:
+    """Drop so many fraction bits, rounding half up; add them if negative."""
+    return value << -drop if drop < 0 else round_shift(value, drop)
+
+
+class _Layer:
+    """Constants of a layer."""
+
+    def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
+        assert shape.cell is not None
+        self.shape = shape
+        self.numerics = numerics
+        self.graph = numerics.cells[shape.cell]
+        self._align = numerics.accumulator.align
+        self._maximum = numerics.preactivation.maximum
+        self._w_rec: Floats | None = None
+        self._own: IntArray | None = None
+        if isinstance(layer, QuantizedDense):
+            self._w_in = self._scaled(layer.weight, layer.shift)
+        else:
+            self._w_in = self._scaled(layer.w_ih, layer.shift_ih)
+            self._w_rec = self._scaled(layer.w_hh, layer.shift_hh)
+            self._own = layer.parameters
+        self._bias = layer.bias.astype(np.float64)
+
+    def _scaled(self, weights: IntArray, shift: IntArray) -> Floats:
+        return np.ldexp(weights.astype(np.float64).T, self._align - shift)
+
+    def sums(self, x: IntArray, h: IntArray | None, parked: Floats | None) -> Floats:
+        """The rows' sums, with guard bits; each part is rounded down by itself."""
+        read = np.maximum(x, 0) if self.shape.input_relu else x
+        total = np.floor(read @ self._w_in)
+        if self._w_rec is not None:
+            assert h is not None
+            total += np.floor(h @ self._w_rec)
+        return np.asarray(total + (self._bias if parked is None else parked))
+
+    def results(self, sums: Floats, state: IntArray | None) -> tuple[IntArray, IntArray | None, IntArray]:
+        """Results, the new state and what was limited of it."""
+        pre = np.clip(np.floor(sums * 0.5**GUARD_BITS), -self._maximum, self._maximum).astype(np.int64)
+        units = self.shape.outputs
+        gates = [pre[:, first : first + units] for first in range(0, pre.shape[1], units)]
+        values, limited = evaluate(self.graph, self.numerics, gates, state, self._own)
+        kept = None if self.graph.state is None else values[self.graph.state]
+        shape = (len(sums), units)
+        return np.broadcast_to(values[self.graph.result], shape), kept, np.broadcast_to(limited, shape)
+
+
+class CellStream:
+    """``batch`` sequences, step by step, with their state kept between."""
+
+    def __init__(self, network: "CellNetwork", h: Sequence[IntArray], c: Sequence[IntArray]) -> None:
+        self._network = network
+        self._h = list(h)
+        self._c = list(c)
+        self.cell_saturations = 0
+
+    @property
+    def h(self) -> tuple[IntArray, ...]:
+        """h of each recurrent layer, ``(N, values)``."""
+        return tuple(self._h)
+
+    @property
+    def c(self) -> tuple[IntArray, ...]:
+        """The cell state of each layer that keeps one, ``(N, units)``."""
+        return tuple(self._c)
+
+    def step(self, x: IntArray, alive: Mask | None = None) -> IntArray:
+        """Compute a step, ``(N, inputs)`` to ``(N, outputs)``; sequences not ``alive`` keep their state."""
+        values, parked = x, None
+        h_number, c_number = 0, -1
+        feeds: dict[int, int] = {}
+        for index, layer in enumerate(self._network.layers):
+            shape, h = layer.shape, None
+            if shape.recurrent:
+                h = self._h[h_number]
+                feeds[index + shape.feedback] = h_number
+                h_number += 1
+            c_number += shape.has_state
+            stateful = layer.graph.reads_state or layer.graph.state is not None
+            state = self._c[c_number] if stateful else None
+            sums = layer.sums(values, h, parked if shape.continues else None)
+            values, kept, limited = layer.results(sums, state)
+            parked = sums
+            if kept is not None:
+                self.cell_saturations += int(_where(alive, limited, np.zeros_like(limited)).sum())
+                self._c[c_number] = _where(alive, kept, self._c[c_number])
+            if index in feeds:
+                # Nobody else reads the old h of this step any more.
+                self._h[feeds[index]] = _where(alive, values, self._h[feeds[index]])
+        return values
+
+
+def _where(alive: Mask | None, new: IntArray, old: IntArray) -> IntArray:
+    return np.array(new if alive is None else np.where(alive, new, old), dtype=np.int64)
+
+
+class CellNetwork:
+    """All layers of a network, and their initial state."""
+
+    def __init__(self, network: QuantizedNetwork) -> None:
+        pairs = zip(network.layers, network.shapes, strict=True)
+        self.layers = [_Layer(layer, shape, network.numerics) for layer, shape in pairs]
+
+    def zeros(self, batch: int) -> tuple[list[IntArray], list[IntArray]]:
+        """State of sequences that have not begun."""
+        shapes = [layer.shape for layer in self.layers]
+        h = [shapes[i + shape.feedback].outputs for i, shape in enumerate(shapes) if shape.recurrent]
+        c = [shape.outputs for shape in shapes if shape.has_state]
+        return tuple([np.zeros((batch, size), dtype=np.int64) for size in sizes] for sizes in (h, c))  # type: ignore[return-value]
+
+    def run(self, stream: CellStream, x: IntArray, alive: NDArray[Any] | None) -> IntArray:
+        """Run ``(T, N, inputs)``; ``alive`` is ``(T, N, 1)``."""
+        return np.stack([stream.step(now, None if alive is None else alive[t]) for t, now in enumerate(x)])
