@@ -25,7 +25,9 @@ async def start(dut) -> None:
     await RisingEdge(dut.clk)
 
 
-async def take(dut, stream: str, rng: random.Random, pause: float, fields: tuple[str, ...], into: list) -> None:
+async def take(
+    dut, stream: str, rng: random.Random, pause: float, fields: tuple[str, ...], into: list
+) -> None:
     """Take what a stream offers, with random pauses; X anywhere in it raises."""
     ready = getattr(dut, f"{stream}__ready")
     valid = getattr(dut, f"{stream}__valid")
@@ -82,7 +84,11 @@ async def bodies_are_found_among_anything(dut) -> None:
     line = b""
     for _ in range(60):
         size = rng.choice([0, 1, 5, 240, 243, 244, 245, 300, 505])
-        payload = bytes(rng.choice([0, 1, 2, 255]) for _ in range(size)) if rng.random() < 0.5 else rng.randbytes(size)
+        payload = (
+            bytes(rng.choice([0, 1, 2, 255]) for _ in range(size))
+            if rng.random() < 0.5
+            else rng.randbytes(size)
+        )
         frame = bytearray(Frame(rng.randrange(256), rng.randrange(65536), 1, 2, payload).to_line())
         damage = rng.randrange(6)
         if damage == 0:
@@ -118,13 +124,15 @@ async def bodies_are_framed(dut) -> None:
     """What the sender makes, the Python side reads, and it is as short as the Python side's."""
     rng = random.Random(3)
     await start(dut)
-    frames = [Frame(7, 8, 9, 10, bytes(rng.choice([0, 1, 255]) for _ in range(n))) for n in (0, 1, 2, 300, 505)]
+    frames = [
+        Frame(7, 8, 9, 10, bytes(rng.choice([0, 1, 255]) for _ in range(n))) for n in (0, 1, 2, 300, 505)
+    ]
     frames += [Frame(1, 0x0101, 0x0101, 0x0101, b"\1" * n) for n in range(241, 247)]
     frames += [Frame(1, 0x0101, 0x0101, 0x0101, b"\1" * n + b"\0" * (n % 3)) for n in range(240, 247)]
     items = []
     for frame in frames:
         body = bytes([frame.type]) + b"".join(v.to_bytes(2, "little") for v in frame[1:4]) + frame.payload
-        items += [byte for byte in body[:-1]] + [body[-1] | 256]
+        items += [*body[:-1], body[-1] | 256]
     taken: list[int] = []
     cocotb.start_soon(take(dut, "o", rng, 0.3, (), taken))
     await give(dut, "i", rng, 0.1, items)

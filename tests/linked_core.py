@@ -47,7 +47,9 @@ def compile_linked(verilog: str, top: str) -> Path:
 class LinkedLine:
     """The line to a linked core; a :class:`~rtlstm.host.link.lines.Line` whose time is the simulation's."""
 
-    def __init__(self, library: Path, divisor: int, seed: int = 1, mismatch: float = 0.0, clock: float = 1e6) -> None:
+    def __init__(
+        self, library: Path, divisor: int, seed: int = 1, mismatch: float = 0.0, clock: float = 1e6
+    ) -> None:
         self._library = ctypes.CDLL(str(library))
         handle, size = ctypes.c_void_p, ctypes.c_int64
         for name, result, arguments in (

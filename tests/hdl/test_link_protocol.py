@@ -1,6 +1,5 @@
 """The link in hardware answers every frame as the reference device does, the wrong ones too."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -109,8 +108,8 @@ def comparable(frame: Frame) -> Frame:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    yield Pair(CASES[request.param]())
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return Pair(CASES[request.param]())
 
 
 def steps(rng: np.random.Generator, case: Case, count: int, loud: int) -> bytes:
@@ -120,7 +119,9 @@ def steps(rng: np.random.Generator, case: Case, count: int, loud: int) -> bytes:
     data = b""
     for index in range(count):
         stream = int(rng.integers(manifest.parameters.streams)) | (0 if index >= count - loud else QUIET)
-        x = rng.integers(case.network.numerics.input.lowest, case.network.numerics.input.maximum, case.network.inputs)
+        x = rng.integers(
+            case.network.numerics.input.lowest, case.network.numerics.input.maximum, case.network.inputs
+        )
         data += stream.to_bytes(2, "little")
         data += b"".join(int(value).to_bytes(size, "little", signed=True) for value in x)
     return data
@@ -172,7 +173,9 @@ def test_random_requests(pair: Pair) -> None:
         answers = pair.request(*requests)
         assert len(answers) == len(requests)
         # Whether the core was given anything of a step that was cut, is the device's affair.
-        for stream in range(pair.case.manifest.parameters.streams if answers[-1].type == FrameType.ERROR else 0):
+        for stream in range(
+            pair.case.manifest.parameters.streams if answers[-1].type == FrameType.ERROR else 0
+        ):
             words = ((Register.STREAM, stream), (Register.COMMAND, Command.RESET))
             pair.request(*((FrameType.WRITE, bytes([register, value, 0, 0, 0])) for register, value in words))
         kinds |= {frame.type if frame.type == FrameType.DONE else frame.payload for frame in answers}
@@ -180,7 +183,9 @@ def test_random_requests(pair: Pair) -> None:
 
 
 def test_repeated_requests_are_not_carried_out_again(pair: Pair) -> None:
-    frames = [Frame(FrameType.READ, SESSION, pair.next + k, pair.next, bytes([Register.ID, 1])) for k in range(3)]
+    frames = [
+        Frame(FrameType.READ, SESSION, pair.next + k, pair.next, bytes([Register.ID, 1])) for k in range(3)
+    ]
     lines = [frame.to_line() for frame in frames]
     assert len(pair.ask(lines[0])) == 1
     assert pair.ask(lines[0]) == []
@@ -205,7 +210,12 @@ def test_what_is_no_frame_is_dropped(pair: Pair, body: bytes) -> None:
     errors = pair.line.errors
     good = Frame(FrameType.RESUME, SESSION, 3, pair.next, b"")
     line = good.to_line()
-    bad = [line[:-3] + b"\0", line[1:], bytes([line[0]]) + line[2:], rng.bytes(200).replace(b"\0", b"") + b"\0"]
+    bad = [
+        line[:-3] + b"\0",
+        line[1:],
+        bytes([line[0]]) + line[2:],
+        rng.bytes(200).replace(b"\0", b"") + b"\0",
+    ]
     for data in bad:
         assert pair.ask(data) == []
     assert pair.line.errors == errors + len(bad)
