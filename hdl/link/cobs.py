@@ -29,8 +29,13 @@ class CobsDecoder(wiring.Component):
         ``good`` is 0 if the frame ended within a block.
     """
 
-    i: In(stream.Signature(8))
-    o: Out(stream.Signature(DECODED))
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i": In(stream.Signature(8)),
+                "o": Out(stream.Signature(DECODED)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -68,8 +73,13 @@ class CobsEncoder(wiring.Component):
     o : Out(stream of 8)
     """
 
-    i: In(stream.Signature(FRAMED))
-    o: Out(stream.Signature(8))
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i": In(stream.Signature(FRAMED)),
+                "o": Out(stream.Signature(8)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -24,10 +24,15 @@ class Crc32c(wiring.Component):
         The checksum of the bytes so far, while ``i.ready``; it is that of bytes that end with their checksum.
     """
 
-    i: In(stream.Signature(8))
-    start: In(1)
-    crc: Out(32)
-    good: Out(1)
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i": In(stream.Signature(8)),
+                "start": In(1),
+                "crc": Out(32),
+                "good": Out(1),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -59,8 +64,13 @@ class FrameReceiver(wiring.Component):
         At the end ``good`` says whether stuffing and checksum were right.
     """
 
-    i: In(stream.Signature(8))
-    o: Out(stream.Signature(DECODED))
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i": In(stream.Signature(8)),
+                "o": Out(stream.Signature(DECODED)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -90,8 +100,13 @@ class FrameSender(wiring.Component):
     o : Out(stream of 8)
     """
 
-    i: In(stream.Signature(FRAMED))
-    o: Out(stream.Signature(8))
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i": In(stream.Signature(FRAMED)),
+                "o": Out(stream.Signature(8)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

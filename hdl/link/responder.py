@@ -162,11 +162,12 @@ class Responder(wiring.Component):
                     with m.If(prefix.length == 1):
                         m.next = "IDLE"
             with m.State("REPORT"):
-                m.d.comb += [
-                    self.o.valid.eq(1),
-                    self.o.payload.data.eq(self.report.word_select(index, 8)),
-                    self.o.payload.last.eq(index == Report.LAYOUT.size - 1),
-                ]
+                m.d.comb += [self.o.valid.eq(1), self.o.payload.last.eq(index == Report.LAYOUT.size - 1)]
+                # Not a shift: most bytes are constant, and tables are then few.
+                with m.Switch(index):
+                    for byte in range(Report.LAYOUT.size):
+                        with m.Case(byte):
+                            m.d.comb += self.o.payload.data.eq(self.report.word_select(byte, 8))
                 with m.If(self.o.ready):
                     m.d.sync += index.eq(index + 1)
                     with m.If(self.o.payload.last):

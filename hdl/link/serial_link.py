@@ -20,8 +20,17 @@ from rtlstm.spec.registers import IDENTITY
 
 __all__ = ["CORE_PORTS", "LinkEngine", "SerialLink", "link_limits"]
 
-TO_CORE = ("x_data", "x_stream", "x_quiet", "x_valid", "y_ready")
-TO_CORE += ("bus_address", "bus_write", "bus_data", "bus_valid")
+TO_CORE = (
+    "x_data",
+    "x_stream",
+    "x_quiet",
+    "x_valid",
+    "y_ready",
+    "bus_address",
+    "bus_write",
+    "bus_data",
+    "bus_valid",
+)
 FROM_CORE = ("x_ready", "y_data", "y_valid", "bus_ready", "bus_read_data", "bus_read_valid")
 CORE_PORTS = TO_CORE + FROM_CORE
 """The core's ports that the link is wired to: all but ``y_stream`` and ``y_last``."""

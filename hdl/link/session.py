@@ -41,27 +41,32 @@ class Session(wiring.Component):
         Frames dropped.
     """
 
-    i: In(stream.Signature(DECODED))
-    write: Out(1)
-    data: Out(8)
-    forget: Out(1)
-    commit: Out(1)
-    busy: In(1)
-    kind: Out(8)
-    publish: Out(1)
-    fits: In(1)
-    long: In(1)
-    session: Out(16)
-    expected: Out(16)
-    ack: Out(16)
-    acked: Out(1)
-    answer: Out(ANSWER)
-    answers: Out(1)
-    answered: In(1)
-    again: Out(1)
-    ending: Out(1)
-    ended: In(1)
-    dropped: Out(32)
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i": In(stream.Signature(DECODED)),
+                "write": Out(1),
+                "data": Out(8),
+                "forget": Out(1),
+                "commit": Out(1),
+                "busy": In(1),
+                "kind": Out(8),
+                "publish": Out(1),
+                "fits": In(1),
+                "long": In(1),
+                "session": Out(16),
+                "expected": Out(16),
+                "ack": Out(16),
+                "acked": Out(1),
+                "answer": Out(ANSWER),
+                "answers": Out(1),
+                "answered": In(1),
+                "again": Out(1),
+                "ending": Out(1),
+                "ended": In(1),
+                "dropped": Out(32),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -27,14 +27,16 @@ class LinkedCore(wiring.Component):
         Frames dropped since reset; a host has opened a session.
     """
 
-    rx: In(1)
-    tx: Out(1)
-    errors: Out(32)
-    active: Out(1)
-
     def __init__(self, manifest: Manifest, divisor: int) -> None:
         self._manifest, self._divisor = manifest, divisor
-        super().__init__()
+        super().__init__(
+            {
+                "rx": In(1),
+                "tx": Out(1),
+                "errors": Out(32),
+                "active": Out(1),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

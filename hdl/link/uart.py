@@ -41,12 +41,14 @@ class UartReceiver(wiring.Component):
     o : Out(stream of 8)
     """
 
-    rx: In(1)
-    o: Out(stream.Signature(8))
-
     def __init__(self, divisor: int) -> None:
         self._divisor = check_divisor(divisor)
-        super().__init__()
+        super().__init__(
+            {
+                "rx": In(1),
+                "o": Out(stream.Signature(8)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -83,12 +85,14 @@ class UartTransmitter(wiring.Component):
         The line, from a register; 1 when idle.
     """
 
-    i: In(stream.Signature(8))
-    tx: Out(1)
-
     def __init__(self, divisor: int) -> None:
         self._divisor = check_divisor(divisor)
-        super().__init__()
+        super().__init__(
+            {
+                "i": In(stream.Signature(8)),
+                "tx": Out(1),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -124,14 +128,16 @@ class Uart(wiring.Component):
         Their bytes; see :class:`UartReceiver` and :class:`UartTransmitter`.
     """
 
-    rx: In(1)
-    tx: Out(1)
-    received: Out(stream.Signature(8))
-    sent: In(stream.Signature(8))
-
     def __init__(self, divisor: int) -> None:
         self._divisor = check_divisor(divisor)
-        super().__init__()
+        super().__init__(
+            {
+                "rx": In(1),
+                "tx": Out(1),
+                "received": Out(stream.Signature(8)),
+                "sent": In(stream.Signature(8)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
