@@ -18,7 +18,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.registers import IDENTITY
 
-__all__ = ["CORE_PORTS", "LinkEngine", "SerialLink", "link_limits"]
+__all__ = ["CORE_PORTS", "LinkEngine", "SerialLink", "check_link", "link_limits"]
 
 TO_CORE = (
     "x_data",
@@ -67,6 +67,22 @@ def link_limits(manifest: Manifest) -> Limits:
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
 
 
+def check_link(manifest: Manifest) -> None:
+    """Check that the link can serve a build.
+
+    Raises
+    ------
+    ConfigurationError
+        If the build has more streams than the protocol, or steps too large for it.
+    """
+    link_limits(manifest)
+    if manifest.parameters.streams > STREAM_MASK + 1:
+        raise ConfigurationError(
+            f"the serial link knows {STREAM_MASK + 1} streams, the build has "
+            f"{manifest.parameters.streams}; generate it with fewer, or use another bus"
+        )
+
+
 def _core_side(manifest: Manifest) -> dict[str, wiring.Member]:
     data = manifest.numerics.data_bits
     return {
@@ -105,15 +121,11 @@ class LinkEngine(wiring.Component):
     Raises
     ------
     ConfigurationError
-        If the build has more streams than the protocol.
+        If the protocol cannot serve the build.
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        if manifest.parameters.streams > STREAM_MASK + 1:
-            raise ConfigurationError(
-                f"the serial link knows {STREAM_MASK + 1} streams, the build has "
-                f"{manifest.parameters.streams}; generate it with fewer, or use another bus"
-            )
+        check_link(manifest)
         self._manifest = manifest
         line = {"i": In(stream.Signature(8)), "o": Out(stream.Signature(8))}
         super().__init__(line | {"errors": Out(32), "active": Out(1)} | _core_side(manifest))

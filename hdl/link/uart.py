@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["SMALLEST_DIVISOR", "Uart", "UartReceiver", "UartTransmitter"]
+__all__ = ["SMALLEST_DIVISOR", "Uart", "UartReceiver", "UartTransmitter", "check_divisor"]
 
 SMALLEST_DIVISOR = 4
 """Clock cycles per bit at which both sides may still be 2 % apart."""

@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from cocotb_tools.runner import get_runner
 
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
-from rtlstm.hdl.link.uart import Uart
+from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.hdl.verilog import to_verilog
 from rtlstm.spec.errors import ConfigurationError
 
@@ -48,4 +48,4 @@ def test_sender(tmp_path: Path) -> None:
 
 def test_a_divisor_that_is_too_small() -> None:
     with pytest.raises(ConfigurationError, match="must be at least 4, not 3"):
-        Uart(3)
+        check_divisor(3)
