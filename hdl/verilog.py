@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 
 from rtlstm.hdl.core import Core
 from rtlstm.hdl.lane import Lane, lane_module
-from rtlstm.hdl.link.serial_link import check_link
+from rtlstm.hdl.link.serial_link import link_limits
 from rtlstm.hdl.link.top import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.spec.errors import ToolError
@@ -98,7 +98,7 @@ def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
         If the link cannot have this divisor, or serve this build.
     """
     # Before any component is made: Amaranth complains of one that is then not used.
-    check_link(manifest)
+    link_limits(manifest)
     check_divisor(divisor)
     top = LinkedCore(manifest, divisor)
     return _design(f"{manifest.name}_link", top, manifest, "LSTM core with a serial link")

@@ -25,12 +25,12 @@ CLOCK_HZ = 12e6
 PATIENCE = Patience(retry=0.005, least_retry=0.002, most_retry=0.1)
 
 
-def build(**parameters: int) -> Case:
+def build() -> Case:
     rng = np.random.default_rng(0)
     shapes = {"w_ih": (80, 6), "w_hh": (80, 20), "bias": (80,)}
     layer = Lstm(name="lstm", **{name: rng.normal(size=shape) for name, shape in shapes.items()})
     network = quantise(Network(layers=(layer,)), QuantizationSettings(data_bits=8))
-    return make_case(1, network, Parameters(lanes=4, macs=4, **parameters), 4)
+    return make_case(1, network, Parameters(lanes=4, macs=4), 4)
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +103,10 @@ def test_ten_thousand_steps_at_one_fault_in_a_hundred_frames(case: Case) -> None
     print(transport.statistics, dict(bad.counts))
 
 
-def test_what_the_link_cannot_serve() -> None:
-    with pytest.raises(ConfigurationError, match="knows 1024 streams, the build has 1025"):
-        linked_core_to_verilog(build(streams=1025).manifest, DIVISOR)
+def test_what_the_link_cannot_serve(case: Case) -> None:
+    layer = Lstm(name="wide", w_ih=np.ones((4, 20_000)), w_hh=np.ones((4, 1)), bias=np.ones(4))
+    wide = quantise(Network(layers=(layer,)), QuantizationSettings(data_bits=8))
+    with pytest.raises(ConfigurationError, match="too little for 20000 inputs and 1 outputs"):
+        linked_core_to_verilog(make_case(1, wide, Parameters(), 1).manifest, DIVISOR)
     with pytest.raises(ConfigurationError, match="must be at least 4, not 2"):
-        linked_core_to_verilog(build().manifest, 2)
+        linked_core_to_verilog(case.manifest, 2)

@@ -13,12 +13,12 @@ from rtlstm.hdl.link.responses import ResponseMemory
 from rtlstm.hdl.link.session import Session
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.link import BODY_LIMIT, HEADER, LINK_VERSION, STREAM_MASK, Limits, value_bytes
+from rtlstm.spec.link import BODY_LIMIT, HEADER, LINK_VERSION, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.registers import IDENTITY
 
-__all__ = ["CORE_PORTS", "LinkEngine", "SerialLink", "check_link", "link_limits"]
+__all__ = ["CORE_PORTS", "LinkEngine", "SerialLink", "link_limits"]
 
 TO_CORE = (
     "x_data",
@@ -67,22 +67,6 @@ def link_limits(manifest: Manifest) -> Limits:
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
 
 
-def check_link(manifest: Manifest) -> None:
-    """Check that the link can serve a build.
-
-    Raises
-    ------
-    ConfigurationError
-        If the build has more streams than the protocol, or steps too large for it.
-    """
-    link_limits(manifest)
-    if manifest.parameters.streams > STREAM_MASK + 1:
-        raise ConfigurationError(
-            f"the serial link knows {STREAM_MASK + 1} streams, the build has "
-            f"{manifest.parameters.streams}; generate it with fewer, or use another bus"
-        )
-
-
 def _core_side(manifest: Manifest) -> dict[str, wiring.Member]:
     data = manifest.numerics.data_bits
     return {
@@ -121,18 +105,17 @@ class LinkEngine(wiring.Component):
     Raises
     ------
     ConfigurationError
-        If the protocol cannot serve the build.
+        If a step is too large for the protocol.
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        check_link(manifest)
-        self._manifest = manifest
+        self._manifest, self._limits = manifest, link_limits(manifest)
         line = {"i": In(stream.Signature(8)), "o": Out(stream.Signature(8))}
         super().__init__(line | {"errors": Out(32), "active": Out(1)} | _core_side(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        limits = link_limits(self._manifest)
+        limits = self._limits
         m.submodules.frames = frames = FrameReceiver()
         m.submodules.session = session = Session()
         m.submodules.requests = requests = RequestMemory(limits.request_bytes)

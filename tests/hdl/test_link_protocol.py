@@ -153,7 +153,9 @@ def random_requests(rng: np.random.Generator, case: Case) -> list[tuple[int, byt
         payload = bytes([int(rng.integers(16)), 1, 2, 3, 4, 5])[: int(rng.integers(7))]
         return [(int(rng.choice([FrameType.READ, 0x14, 0x1F])), payload + b"\0\0")]
     if kind == 3:
-        payload = bytes([int(rng.choice([Register.ROW, 16, 255]))]) + bytes(int(rng.choice([0, 3, 4, 4, 8, 9])))
+        payload = bytes([int(rng.choice([Register.ROW, 16, 255]))]) + bytes(
+            int(rng.choice([0, 3, 4, 4, 8, 9]))
+        )
         return [(FrameType.WRITE, payload)]
     data = steps(rng, case, int(rng.integers(1, 4)), loud=1)
     if kind == 4:
