@@ -5,7 +5,7 @@ from importlib.resources import files
 
 from amaranth._toolchain.yosys import YosysError, find_yosys
 from amaranth.back import rtlil
-from amaranth.hdl import ClockDomain, Module, Signal, Value
+from amaranth.hdl import ClockDomain, Elaboratable, Module, Signal, Value
 from amaranth.lib import wiring
 
 from rtlstm.hdl.core import Core
@@ -14,7 +14,7 @@ from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
 
-__all__ = ["core_to_verilog", "primitives", "to_verilog"]
+__all__ = ["convert", "core_to_verilog", "primitives", "to_verilog"]
 
 PRIMITIVES: dict[Family, tuple[str, ...]] = {
     "ecp5": ("ecp5.v", "rows.v"),
@@ -30,7 +30,7 @@ SCRIPT = """
 proc
 opt_clean
 memory_collect
-write_verilog -noattr
+write_verilog {options}
 """
 
 
@@ -49,18 +49,34 @@ def to_verilog(components: Mapping[str, wiring.Component], family: Family = "gen
     ToolError
         If Yosys is missing or refuses the design.
     """
-    modules = []
+    designs = {}
     for name, component in components.items():
         top, ports = _clocked(component)
         ports += [Value.cast(value) for _, _, value in component.signature.flatten(component)]
-        text = rtlil.convert(top, name=name, ports=ports, emit_src=False)
+        designs[name] = (top, ports)
+    return convert(designs) + primitives(family)
+
+
+def convert(designs: Mapping[str, tuple[Elaboratable, list[Value]]], *, attributes: bool = False) -> str:
+    """Convert designs with these ports to modules of these names; the same ones give the same text.
+
+    ``attributes`` keeps those of cells, which some hard blocks need.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or refuses the design.
+    """
+    modules = []
+    for name, (design, ports) in designs.items():
+        text = rtlil.convert(design, name=name, ports=ports, emit_src=False)
         modules.append(f"read_rtlil <<rtlil\n{text}\nrtlil")
+    script = SCRIPT.format(modules="\n".join(modules), options="" if attributes else "-noattr")
     try:
         yosys = find_yosys(lambda version: version >= (0, 40))
-        verilog = yosys.run(["-q", "-"], SCRIPT.format(modules="\n".join(modules)))
+        return str(yosys.run(["-q", "-"], script))
     except YosysError as error:
         raise ToolError(f"Yosys could not write Verilog: {error}") from None
-    return str(verilog) + primitives(family)
 
 
 def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
