@@ -8,18 +8,15 @@ from pydantic import Field
 
 from rtlstm.boards.devices import Chosen, find_device
 from rtlstm.boards.pll import Pll, find_pll, megahertz
+from rtlstm.hdl.link.uart import SMALLEST_DIVISOR
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.link import BAUD_RATES
 from rtlstm.spec.record import Record
 
-__all__ = ["BAUDS", "Board", "Line", "Pin", "find_line"]
+__all__ = ["Board", "Line", "Pin", "find_line"]
 
-BAUDS = (3_000_000, 2_000_000, 1_000_000, 921_600, 460_800, 230_400, 115_200)
-"""Line rates to choose from, the fastest first."""
-
-_LEAST_DIVISOR = 8
-"""Clock cycles of a bit below which the receiver does not find a bit's middle well enough."""
 _WORST_ERROR = Fraction(2, 100)
-"""How far a line's rate may be off: both ends together must stay within half a bit in ten."""
+"""How far a line's rate may be off, with fewest cycles to a bit; see ``hdl/link/uart.py``."""
 _GOOD_ERROR = Fraction(1, 100)
 
 
@@ -51,7 +48,7 @@ class Board(Record):
     """At most three: alive, traffic, error."""
     button: Pin | None = None
     """Resets the design."""
-    most_baud: int = BAUDS[0]
+    most_baud: int = BAUD_RATES[0]
     """What the chip between USB and the serial line can do."""
     loader: tuple[str, ...]
     """openFPGALoader's options that select it."""
@@ -105,7 +102,7 @@ def find_line(board: Board, clock_mhz: float, baud: int | None = None) -> Line:
     clock_mhz
         The core's clock; the PLL's is the nearest that is not above it.
     baud
-        The line's rate; by default the fastest of :data:`BAUDS` that the board can do and that is
+        The line's rate; by default the fastest of :data:`BAUD_RATES` that the board can do and that is
         met within 1 %.
 
     Raises
@@ -117,20 +114,20 @@ def find_line(board: Board, clock_mhz: float, baud: int | None = None) -> Line:
     pll = find_pll(board.chosen.device.architecture, board.clock_hz, Fraction(str(clock_mhz)) * 1_000_000)
     clock = pll.output_hz
     if baud is None:
-        for rate in BAUDS:
-            fits = rate <= board.most_baud and clock / rate >= _LEAST_DIVISOR
+        for rate in BAUD_RATES:
+            fits = rate <= board.most_baud and clock / rate >= SMALLEST_DIVISOR
             if fits and abs(_error(clock, rate)) <= _GOOD_ERROR:
                 return Line(pll=pll, baud=rate, divisor=_divisor(clock, rate))
-        baud = BAUDS[-1]
-    if not 300 <= baud <= clock / _LEAST_DIVISOR or abs(_error(clock, baud)) > _WORST_ERROR:
+        baud = BAUD_RATES[-1]
+    if not 300 <= baud <= clock / SMALLEST_DIVISOR or abs(_error(clock, baud)) > _WORST_ERROR:
         good = [
             f"{rate:,}"
-            for rate in BAUDS
-            if rate <= clock / _LEAST_DIVISOR and abs(_error(clock, rate)) <= _WORST_ERROR
+            for rate in BAUD_RATES
+            if rate <= clock / SMALLEST_DIVISOR and abs(_error(clock, rate)) <= _WORST_ERROR
         ]
         raise ConfigurationError(
             f"a line of {baud:,} baud cannot be made of {megahertz(clock)} MHz: a bit must last at least "
-            f"{_LEAST_DIVISOR} cycles and its length be met within {float(100 * _WORST_ERROR):g} %; "
+            f"{SMALLEST_DIVISOR} cycles and its length be met within {float(100 * _WORST_ERROR):g} %; "
             f"at this clock {', '.join(good)} can"
         )
     if baud > board.most_baud:

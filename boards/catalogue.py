@@ -66,13 +66,13 @@ def _orangecrab(size: str) -> Board:
 
 
 def _icebreaker(_: str) -> Board:
-    from amaranth_boards.icebreaker import ICEBreakerPlatform as platform
+    from amaranth_boards.icebreaker import ICEBreakerPlatform
 
     return _describe(
         "icebreaker",
         "1BitSquared iCEBreaker",
         ("up5k", "sg48", ""),
-        platform.resources,
+        ICEBreakerPlatform.resources,
         ("--board", "ice40_generic"),
         # Its green LED is the second.
         leds=(("led", 1, ""), ("led", 0, "")),

@@ -120,8 +120,8 @@ def find_pll(architecture: str, source_hz: int, wanted_hz: Fraction) -> Pll:
     if not below or wanted_hz > highest:
         lowest = min(item[0] for item in found)
         raise ConfigurationError(
-            f"the clock must be {megahertz(lowest)} to {megahertz(highest)} MHz, which is what the board's PLL "
-            f"makes of {megahertz(Fraction(source_hz))} MHz, not {megahertz(wanted_hz)}"
+            f"the clock must be {megahertz(lowest)} to {megahertz(highest)} MHz, which is what the board's "
+            f"PLL makes of {megahertz(Fraction(source_hz))} MHz, not {megahertz(wanted_hz)}"
         )
     best = max(item[0] for item in below)
     same = [item for item in below if item[0] == best]

@@ -47,6 +47,7 @@ class BoardTop(Elaboratable):
         self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins()}
 
     def elaborate(self, platform: object) -> Module:
+        """Put it together."""
         m = Module()
         board, ports = self._board, self.ports
         m.domains.sync = ClockDomain()
