@@ -16,14 +16,12 @@ from rtlstm.host.link.window import Request
 from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.link import BAUD_RATES, READ_LIMIT, ErrorCode, FrameType, Report
+from rtlstm.spec.link import BAUD_RATES, HEADER, READ_LIMIT, ErrorCode, FrameType, Report
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
 __all__ = ["LinkTransport", "open_serial", "open_tcp"]
 
-_WORDS = 126
-"""Words of one WRITE."""
 _REOPEN_SECONDS = 0.1
 _SEARCH = Patience(retry=0.1, opening=1.0)
 """For a device that may listen at another rate."""
@@ -81,6 +79,8 @@ class LinkTransport:
             line.close()
             raise
         self._codec = StepCodec(manifest, self.report.limits)
+        # Beside a register's number, or as the answer, up to what a READ can ask for.
+        self._words = min(READ_LIMIT, (self.report.limits.body - HEADER.size - 1) // 4)
 
     @property
     def report(self) -> Report:
@@ -107,14 +107,14 @@ class LinkTransport:
         if values.size and (values.min() < 0 or values.max() > 0xFFFFFFFF):
             raise InputError("words written to a register must be within 0 to 2**32 - 1")
         data, prefix = values.astype("<u4"), bytes([register])
-        for begin in range(0, len(data), _WORDS):
-            payload = prefix + data[begin : begin + _WORDS].tobytes()
+        for begin in range(0, len(data), self._words):
+            payload = prefix + data[begin : begin + self._words].tobytes()
             self._post([Request(FrameType.WRITE, payload)])
         self._until(lambda: not self._engine.unsent)
 
     def read(self, register: Register, count: int = 1) -> IntArray:
         """Read a register ``count`` times; 32-bit words as non-negative int64."""
-        counts = [min(READ_LIMIT, count - begin) for begin in range(0, count, READ_LIMIT)]
+        counts = [min(self._words, count - begin) for begin in range(0, count, self._words)]
         requests = [Request(FrameType.READ, bytes([register, words]), 4 * words) for words in counts]
         data = self._answers([[request] for request in requests])
         return np.frombuffer(data, dtype="<u4").astype(np.int64)

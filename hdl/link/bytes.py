@@ -1,0 +1,27 @@
+"""Memories of bytes whose reader is a stream."""
+
+from amaranth.hdl import Module, Signal, Value
+
+from rtlstm.hdl.pipeline import ReadPort
+
+__all__ = ["read_bytes"]
+
+
+def read_bytes(m: Module, read: ReadPort, place: Signal, there: Value) -> tuple[Signal, Signal, Signal]:
+    """Read a memory byte by byte; return ``(valid, data, ready)`` of that stream.
+
+    A byte every second cycle.
+
+    Parameters
+    ----------
+    place
+        Where the next byte stands: moves on when it is taken. May be set while ``there`` is 0.
+    there
+        Whether that byte has been written.
+    """
+    valid, ready = Signal(name=f"{place.name}_valid"), Signal(name=f"{place.name}_ready")
+    m.d.comb += read.addr.eq(place)
+    m.d.sync += valid.eq(there & ~(valid & ready))
+    with m.If(valid & ready):
+        m.d.sync += place.eq(place + 1)
+    return valid, read.data, ready

@@ -1,0 +1,121 @@
+"""Consistent overhead byte stuffing: frames without zeros, and a zero after each."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.data import StructLayout
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.link.bytes import read_bytes
+from rtlstm.hdl.pipeline import storage
+
+__all__ = ["DECODED", "FRAMED", "CobsDecoder", "CobsEncoder"]
+
+DECODED = StructLayout({"data": 8, "end": 1, "good": 1})
+"""A byte of a frame, or its end (then without a byte), and whether the frame was whole."""
+FRAMED = StructLayout({"data": 8, "last": 1})
+"""A byte of a frame, and whether it is the last one."""
+
+_LONGEST = 254
+"""Bytes in a block without a zero."""
+
+
+class CobsDecoder(wiring.Component):
+    """Line bytes to frames. No latency; at most one item out for each byte in.
+
+    Members
+    -------
+    i : In(stream of 8)
+    o : Out(stream of :data:`DECODED`)
+        ``good`` is 0 if the frame ended within a block.
+    """
+
+    i: In(stream.Signature(8))
+    o: Out(stream.Signature(DECODED))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        # Bytes left in the block; whether a zero stood behind it, if it is not the frame's last.
+        left, zero_due = Signal(8), Signal()
+        delimiter, code = Signal(), Signal()
+        m.d.comb += [
+            delimiter.eq(self.i.payload == 0),
+            code.eq(left == 0),
+            self.o.payload.data.eq(Mux(code, 0, self.i.payload)),
+            self.o.payload.end.eq(delimiter),
+            self.o.payload.good.eq(code),
+            self.o.valid.eq(self.i.valid & (delimiter | ~code | zero_due)),
+            self.i.ready.eq(self.o.ready),
+        ]
+        with m.If(self.i.valid & self.i.ready):
+            with m.If(delimiter):
+                m.d.sync += [left.eq(0), zero_due.eq(0)]
+            with m.Elif(code):
+                m.d.sync += [left.eq(self.i.payload - 1), zero_due.eq(self.i.payload != _LONGEST + 1)]
+            with m.Else():
+                m.d.sync += left.eq(left - 1)
+        return m
+
+
+class CobsEncoder(wiring.Component):
+    """Frames to line bytes, a zero after each frame.
+
+    A block is offered when it is complete, while the next is being taken: the line never waits if
+    bytes come faster than it takes them. Throughput: a byte every second cycle.
+
+    Members
+    -------
+    i : In(stream of :data:`FRAMED`)
+    o : Out(stream of 8)
+    """
+
+    i: In(stream.Signature(FRAMED))
+    o: Out(stream.Signature(8))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        read, write = storage(m, "blocks", 8, 512)
+        # The open block's code goes to ``head``, its ``count`` bytes behind it. What is before it is to be sent.
+        head, tail, count = Signal(9), Signal(9), Signal(8)
+        held = Signal(9)
+        valid, data, ready = read_bytes(m, read, tail, head != tail)
+        m.d.comb += [
+            held.eq(head - tail),
+            self.o.valid.eq(valid),
+            self.o.payload.eq(data),
+            ready.eq(self.o.ready),
+            write.addr.eq(head),
+            write.data.eq(count + 1),
+        ]
+        closes = Signal()
+        m.d.comb += write.en.eq(closes)
+        with m.If(closes):
+            m.d.sync += [head.eq(head + count + 1), count.eq(0)]
+        with m.FSM():
+            with m.State("TAKE"):
+                # Half of the memory for what is to be sent, half for the open block.
+                m.d.comb += self.i.ready.eq(~held[8])
+                with m.If(self.i.valid & self.i.ready):
+                    with m.If(self.i.payload.data == 0):
+                        m.d.comb += closes.eq(1)
+                    with m.Else():
+                        m.d.comb += [
+                            write.addr.eq(head + count + 1),
+                            write.data.eq(self.i.payload.data),
+                            write.en.eq(1),
+                        ]
+                        m.d.sync += count.eq(count + 1)
+                        with m.If(count == _LONGEST - 1):
+                            m.next = "FULL"
+                    with m.If(self.i.payload.last):
+                        m.next = "LAST"
+            with m.State("FULL"):
+                m.d.comb += closes.eq(1)
+                m.next = "TAKE"
+            with m.State("LAST"):
+                m.d.comb += closes.eq(1)
+                m.next = "DELIMIT"
+            with m.State("DELIMIT"):
+                m.d.comb += [write.data.eq(0), write.en.eq(1)]
+                m.d.sync += head.eq(head + 1)
+                m.next = "TAKE"
+        return m

@@ -1,0 +1,231 @@
+"""Carries out requests, one after the other."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.link.requests import PREFIX
+from rtlstm.hdl.link.steps import StepFeeder, StepReader
+from rtlstm.spec.link import READ_LIMIT, ErrorCode, FrameType
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["Executor"]
+
+
+class Executor(wiring.Component):
+    """Takes requests from their memory, drives the core, and writes responses.
+
+    Members
+    -------
+    there, request, i, close
+        The request at hand; see :class:`~rtlstm.hdl.link.requests.RequestMemory`.
+    o, full, restart, finish, kind, room, busy
+        Its response; see :class:`~rtlstm.hdl.link.responses.ResponseMemory`.
+    ending : In(1)
+        Begin no request.
+    idle : Out(1)
+        None is being carried out.
+    steps : Out(32)
+        Steps given to the core.
+    x_*, y_*, bus_*
+        The core's ports; see ``docs/ports.md``.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        data = manifest.numerics.data_bits
+        super().__init__(
+            {
+                "there": In(1),
+                "request": In(PREFIX),
+                "i": In(stream.Signature(8)),
+                "close": Out(1),
+                "o": Out(stream.Signature(8)),
+                "full": In(1),
+                "restart": Out(1),
+                "finish": Out(1),
+                "kind": Out(8),
+                "room": In(1),
+                "busy": In(1),
+                "ending": In(1),
+                "idle": Out(1),
+                "steps": Out(32),
+                "x_data": Out(manifest.parameters.beat_in * data),
+                "x_stream": Out(stream_bits(manifest)),
+                "x_quiet": Out(1),
+                "x_valid": Out(1),
+                "x_ready": In(1),
+                "y_data": In(manifest.parameters.beat_out * data),
+                "y_valid": In(1),
+                "y_ready": Out(1),
+                "bus_address": Out(4),
+                "bus_write": Out(1),
+                "bus_data": Out(32),
+                "bus_valid": Out(1),
+                "bus_ready": In(1),
+                "bus_read_data": In(32),
+                "bus_read_valid": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.feeder = self._feeder = StepFeeder(self._manifest)
+        m.submodules.reader = self._reader = StepReader(self._manifest)
+        # Why the request fails; steps in the core whose output is owed to the host.
+        self._failure, self._owed = Signal(range(max(ErrorCode) + 1)), Signal(5)
+        # Of the request: no bytes left; more of its chain follow.
+        self._used_up, self._chained = Signal(), Signal()
+        self._word = Signal(32, reset_less=True)
+        self._ports(m)
+        m.d.comb += [
+            self._used_up.eq(self.request.length == 0),
+            self._chained.eq(self.request.kind == FrameType.PART),
+            self.kind.eq(Mux(self._failure == 0, FrameType.DONE, FrameType.ERROR)),
+            self.bus_write.eq(self.request.kind == FrameType.WRITE),
+            self.bus_data.eq(self._word),
+        ]
+        with m.If(self.bus_read_valid):
+            m.d.sync += self._word.eq(self.bus_read_data)
+        with m.FSM():
+            self._begin(m)
+            self._registers(m)
+            self._steps(m)
+            self._end(m)
+        return m
+
+    def _ports(self, m: Module) -> None:
+        feeder, reader = self._feeder, self._reader
+        loud = feeder.given & feeder.loud
+        m.d.comb += [
+            *(getattr(self, name).eq(getattr(feeder, name)) for name in ("x_data", "x_stream", "x_quiet")),
+            self.x_valid.eq(feeder.x_valid),
+            feeder.x_ready.eq(self.x_ready),
+            feeder.i.payload.eq(self.i.payload),
+            reader.y_data.eq(self.y_data),
+            reader.y_valid.eq(self.y_valid),
+            self.y_ready.eq(reader.y_ready),
+        ]
+        m.d.sync += [
+            self.steps.eq(self.steps + feeder.given),
+            self._owed.eq(self._owed + loud - reader.done),
+        ]
+
+    def _fail(self, m: Module, code: ErrorCode) -> None:
+        m.d.sync += self._failure.eq(code)
+        m.next = "FAIL"
+
+    def _begin(self, m: Module) -> None:
+        length, kind = self.request.length, self.request.kind
+        with m.State("BEGIN"):
+            m.d.comb += self.idle.eq(1)
+            with m.If(self.there & ~self.ending):
+                # Not before: until now the last response was being finished.
+                m.d.sync += self._failure.eq(0)
+                with m.Switch(kind):
+                    with m.Case(FrameType.WRITE):
+                        m.next = "REGISTER"
+                        with m.If((length[:2] != 1) | (length == 1)):
+                            self._fail(m, ErrorCode.LENGTH)
+                    with m.Case(FrameType.READ):
+                        m.next = "REGISTER"
+                        with m.If(length != 2):
+                            self._fail(m, ErrorCode.LENGTH)
+                    with m.Case(FrameType.PART, FrameType.STEPS):
+                        m.next = "STEPS"
+                    with m.Default():
+                        self._fail(m, ErrorCode.TYPE)
+        with m.State("GO ON"):
+            # The frame after a PART is there, or will be at once.
+            with m.If(self.there):
+                m.next = "STEPS"
+                with m.If(self._failure != 0):
+                    m.next = "FAIL"
+                with m.Elif((kind != FrameType.PART) & (kind != FrameType.STEPS)):
+                    self._fail(m, ErrorCode.LENGTH)
+
+    def _registers(self, m: Module) -> None:
+        word, index, words = self._word, Signal(2), Signal(range(READ_LIMIT + 1))
+        writes = self.bus_write
+        with m.State("REGISTER"):
+            m.d.comb += self.i.ready.eq(1)
+            m.d.sync += [self.bus_address.eq(self.i.payload), index.eq(0)]
+            with m.If(self.i.valid):
+                m.next = "COUNT"
+                with m.If(writes):
+                    m.next = "WORD"
+                with m.If(self.i.payload[4:] != 0):
+                    self._fail(m, ErrorCode.REGISTER)
+        with m.State("COUNT"):
+            m.d.comb += self.i.ready.eq(1)
+            m.d.sync += words.eq(self.i.payload)
+            with m.If(self.i.valid):
+                m.next = "BUS"
+                with m.If((self.i.payload == 0) | (self.i.payload > READ_LIMIT)):
+                    self._fail(m, ErrorCode.LENGTH)
+        with m.State("WORD"):
+            m.d.comb += self.i.ready.eq(1)
+            with m.If(self.i.valid):
+                m.d.sync += [word.eq(Cat(word[8:], self.i.payload)), index.eq(index + 1)]
+                with m.If(index == 3):
+                    m.next = "BUS"
+        with m.State("BUS"):
+            m.d.comb += self.bus_valid.eq(1)
+            with m.If(self.bus_ready):
+                m.next = "ANSWER"
+                with m.If(writes):
+                    m.next = "WORD"
+                    with m.If(self._used_up):
+                        m.next = "END"
+                with m.Elif(self.bus_read_valid):
+                    m.next = "READ"
+        with m.State("ANSWER"), m.If(self.bus_read_valid):
+            m.next = "READ"
+        with m.State("READ"):
+            m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(word)]
+            with m.If(self.o.ready):
+                m.d.sync += [word.eq(word >> 8), index.eq(index + 1)]
+                with m.If(index == 3):
+                    m.d.sync += words.eq(words - 1)
+                    m.next = "BUS"
+                    with m.If(words == 1):
+                        m.next = "END"
+
+    def _steps(self, m: Module) -> None:
+        feeder, reader = self._feeder, self._reader
+        starves = self._used_up & feeder.hungry
+        floods = reader.o.valid & self.full
+        with m.State("STEPS"):
+            m.d.comb += [
+                feeder.i.valid.eq(self.i.valid),
+                self.i.ready.eq(feeder.i.ready),
+                self.o.valid.eq(reader.o.valid),
+                self.o.payload.eq(reader.o.payload),
+                reader.o.ready.eq(self.o.ready),
+            ]
+            with m.If(feeder.unknown):
+                self._fail(m, ErrorCode.STREAM)
+            with m.Elif(starves & ~self._chained & ~feeder.between):
+                self._fail(m, ErrorCode.LENGTH)
+            with m.Elif((starves & (self._owed == 0)) | (floods & self._used_up & self._chained)):
+                m.next = "END"
+            with m.Elif(floods):
+                m.d.comb += reader.o.ready.eq(1)
+
+    def _end(self, m: Module) -> None:
+        feeder, reader = self._feeder, self._reader
+        with m.State("FAIL"):
+            # What the failed chain still gives is thrown away.
+            m.d.comb += [feeder.cut.eq(1), reader.o.ready.eq(1), self.restart.eq(1)]
+            with m.If(feeder.between & (self._owed == 0)):
+                m.next = "CODE"
+        with m.State("CODE"):
+            m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(self._failure)]
+            with m.If(self.o.ready):
+                m.next = "END"
+        with m.State("END"), m.If(self.room & ~self.busy):
+            m.d.comb += [self.finish.eq(1), self.close.eq(1)]
+            m.next = "BEGIN"
+            with m.If(self._chained):
+                m.next = "GO ON"

@@ -1,0 +1,193 @@
+"""The device's side of the link, put together."""
+
+from amaranth.hdl import Cat, Const, Module, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.link.executor import Executor
+from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
+from rtlstm.hdl.link.requests import RequestMemory
+from rtlstm.hdl.link.responder import Responder
+from rtlstm.hdl.link.responses import ResponseMemory
+from rtlstm.hdl.link.session import Session
+from rtlstm.hdl.link.uart import Uart, check_divisor
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.link import BODY_LIMIT, HEADER, LINK_VERSION, STREAM_MASK, Limits, value_bytes
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.registers import IDENTITY
+
+__all__ = ["CORE_PORTS", "LinkEngine", "SerialLink", "link_limits"]
+
+TO_CORE = ("x_data", "x_stream", "x_quiet", "x_valid", "y_ready")
+TO_CORE += ("bus_address", "bus_write", "bus_data", "bus_valid")
+FROM_CORE = ("x_ready", "y_data", "y_valid", "bus_ready", "bus_read_data", "bus_read_valid")
+CORE_PORTS = TO_CORE + FROM_CORE
+"""The core's ports that the link is wired to: all but ``y_stream`` and ``y_last``."""
+
+_USUAL_BYTES = 2048
+
+
+def link_limits(manifest: Manifest) -> Limits:
+    """What the link of this build can hold.
+
+    Each memory holds 2 KiB, at 3 Mbaud enough for a host that answers within 6 ms, or two steps' bytes if that is more.
+    """
+    size = value_bytes(manifest.numerics.data_bits)
+
+    def memory(values: int) -> int:
+        bodies = -(-(2 + values * size) // (BODY_LIMIT - HEADER.size))
+        return max(_USUAL_BYTES, 1 << ceil_log2(2 * bodies * BODY_LIMIT))
+
+    requests, responses = memory(manifest.program.inputs), memory(manifest.program.outputs)
+    frames = min(requests, responses) // HEADER.size
+    return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
+
+
+def _core_side(manifest: Manifest) -> dict[str, wiring.Member]:
+    data = manifest.numerics.data_bits
+    return {
+        "x_data": Out(manifest.parameters.beat_in * data),
+        "x_stream": Out(stream_bits(manifest)),
+        "x_quiet": Out(1),
+        "x_valid": Out(1),
+        "x_ready": In(1),
+        "y_data": In(manifest.parameters.beat_out * data),
+        "y_valid": In(1),
+        "y_ready": Out(1),
+        "bus_address": Out(4),
+        "bus_write": Out(1),
+        "bus_data": Out(32),
+        "bus_valid": Out(1),
+        "bus_ready": In(1),
+        "bus_read_data": In(32),
+        "bus_read_valid": In(1),
+    }
+
+
+class LinkEngine(wiring.Component):
+    """The protocol, on a line of bytes: what ``docs/link.md`` says of the device.
+
+    Members
+    -------
+    i : In(stream of 8), o : Out(stream of 8)
+        The line. ``i`` is held back for at most five cycles at a frame's end.
+    errors : Out(32)
+        Frames dropped.
+    active : Out(1)
+        A host has opened a session.
+    x_*, y_*, bus_*
+        The core's ports, see ``docs/ports.md``; ``y_stream`` and ``y_last`` are not needed.
+
+    Raises
+    ------
+    ConfigurationError
+        If the build has more streams than the protocol.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        if manifest.parameters.streams > STREAM_MASK + 1:
+            raise ConfigurationError(
+                f"the serial link knows {STREAM_MASK + 1} streams, the build has {manifest.parameters.streams}; "
+                "generate it with fewer, or use another bus"
+            )
+        self._manifest = manifest
+        line = {"i": In(stream.Signature(8)), "o": Out(stream.Signature(8))}
+        super().__init__(line | {"errors": Out(32), "active": Out(1)} | _core_side(manifest))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        limits = link_limits(self._manifest)
+        m.submodules.frames = frames = FrameReceiver()
+        m.submodules.session = session = Session()
+        m.submodules.requests = requests = RequestMemory(limits.request_bytes)
+        m.submodules.executor = executor = Executor(self._manifest)
+        m.submodules.responses = responses = ResponseMemory(limits.response_bytes)
+        m.submodules.responder = responder = Responder(limits.response_bytes)
+        m.submodules.sender = sender = FrameSender()
+
+        wiring.connect(m, wiring.flipped(self.i), frames.i)
+        wiring.connect(m, frames.o, session.i)
+        _join(m, session, requests, ("write", "data", "forget", "commit", "kind", "publish"))
+        _join(m, requests, session, ("busy", "fits", "long"))
+        wiring.connect(m, requests.o, executor.i)
+        _join(m, requests, executor, ("there", "request"))
+        _join(m, executor, requests, ("close",))
+        wiring.connect(m, executor.o, responses.i)
+        _join(m, executor, responses, ("restart", "finish", "kind"))
+        _join(m, responses, executor, ("full", "room", "busy"))
+        _join(m, responses, responder, ("finished", "base", "word"))
+        _join(m, responder, responses, ("oldest", "address"))
+        news = ("session", "expected", "ack", "acked", "answer", "answers", "again", "ending")
+        _join(m, session, responder, news)
+        _join(m, responder, session, ("answered",))
+        wiring.connect(m, responder.o, sender.i)
+        wiring.connect(m, sender.o, wiring.flipped(self.o))
+        _join(m, executor, self, TO_CORE)
+        _join(m, self, executor, FROM_CORE)
+        ended = session.ending & executor.idle & ~responses.busy & responder.idle
+        m.d.comb += [
+            executor.ending.eq(session.ending),
+            responses.discard.eq(session.ending),
+            session.ended.eq(ended),
+            *(part.clear.eq(ended) for part in (requests, responses, responder)),
+            responder.report.eq(self._report(limits, session, executor)),
+            self.errors.eq(session.dropped),
+            self.active.eq(session.session != 0),
+        ]
+        return m
+
+    def _report(self, limits: Limits, session: Session, executor: Executor) -> Value:
+        """Return the payload of :class:`rtlstm.spec.link.Report`."""
+        return Cat(
+            Const(LINK_VERSION, 16),
+            session.session,
+            Const(limits.body, 16),
+            Const(limits.request_bytes, 16),
+            Const(limits.response_bytes, 16),
+            Const(limits.frames, 16),
+            Const(IDENTITY, 32),
+            Const(self._manifest.build_number, 32),
+            executor.steps,
+            session.dropped,
+        )
+
+
+class SerialLink(wiring.Component):
+    """The link on a UART; see :class:`LinkEngine`.
+
+    Parameters
+    ----------
+    divisor
+        Clock cycles per bit of the line.
+
+    Members
+    -------
+    rx : In(1), tx : Out(1)
+        The line; ``rx`` need not be synchronous to the clock.
+    errors, active, x_*, y_*, bus_*
+        As of :class:`LinkEngine`.
+    """
+
+    def __init__(self, manifest: Manifest, divisor: int) -> None:
+        self._manifest, self._divisor = manifest, check_divisor(divisor)
+        line = {"rx": In(1), "tx": Out(1)}
+        super().__init__(line | {"errors": Out(32), "active": Out(1)} | _core_side(manifest))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.uart = uart = Uart(self._divisor)
+        m.submodules.engine = engine = LinkEngine(self._manifest)
+        _join(m, self, uart, ("rx",))
+        _join(m, uart, self, ("tx",))
+        wiring.connect(m, uart.received, engine.i)
+        wiring.connect(m, engine.o, uart.sent)
+        _join(m, engine, self, ("errors", "active", *TO_CORE))
+        _join(m, self, engine, FROM_CORE)
+        return m
+
+
+def _join(m: Module, source: wiring.Component, target: wiring.Component, names: tuple[str, ...]) -> None:
+    """Connect members of the same name."""
+    m.d.comb += [getattr(target, name).eq(getattr(source, name)) for name in names]

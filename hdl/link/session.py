@@ -1,0 +1,142 @@
+"""What to do with each frame from the host."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.data import StructLayout, View
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.link.cobs import DECODED
+from rtlstm.spec.link import CRC_BYTES, HEADER, NUMBERED, FrameType
+
+__all__ = ["ANSWER", "Session"]
+
+ANSWER = StructLayout({"lost": 1, "session": 16, "number": 16})
+"""A REPORT (or LOST) to be sent, and what its header repeats."""
+
+_HELLO_BYTES = HEADER.size + 3
+_HEAD = StructLayout({"kind": 8, "session": 16, "number": 16, "ack": 16, "version": 8, "believed": 16})
+"""The first bytes of a body: the header, and HELLO's payload."""
+_FROM_DEVICE = 0x80
+
+
+class Session(wiring.Component):
+    """Takes frames of the host: accepts requests, answers the others, drops what is wrong.
+
+    Members
+    -------
+    i : In(stream of :data:`~rtlstm.hdl.link.cobs.DECODED`)
+    write, data, forget, commit, busy, kind, publish, fits, long
+        To the :class:`~rtlstm.hdl.link.requests.RequestMemory`.
+    session, expected : Out(16)
+        The device's session, and the number of the next request.
+    ack : Out(16), acked : Out(1)
+        An acknowledgement has come; it may be an old one.
+    answer : Out(:data:`ANSWER`), answers : Out(1), answered : In(1)
+        The last answer that is to be sent, and was not; it is being sent.
+    again : Out(1)
+        The kept responses are to be sent again.
+    ending : Out(1), ended : In(1)
+        The session ends, and what belongs to it is thrown away; nothing is under way any more.
+    dropped : Out(32)
+        Frames dropped.
+    """
+
+    i: In(stream.Signature(DECODED))
+    write: Out(1)
+    data: Out(8)
+    forget: Out(1)
+    commit: Out(1)
+    busy: In(1)
+    kind: Out(8)
+    publish: Out(1)
+    fits: In(1)
+    long: In(1)
+    session: Out(16)
+    expected: Out(16)
+    ack: Out(16)
+    acked: Out(1)
+    answer: Out(ANSWER)
+    answers: Out(1)
+    answered: In(1)
+    again: Out(1)
+    ending: Out(1)
+    ended: In(1)
+    dropped: Out(32)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        head, count = Signal(_HEAD, reset_less=True), Signal(range(_HELLO_BYTES + CRC_BYTES + 1))
+        # The frame that is coming began in a session that is over.
+        waiting, drops, stale = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.data.eq(self.i.payload.data),
+            self.kind.eq(head.kind),
+            self.publish.eq(head.kind != FrameType.PART),
+            self.ack.eq(head.ack),
+            self.answers.eq(waiting & ~self.ending),
+        ]
+        m.d.sync += self.dropped.eq(self.dropped + drops)
+        with m.If(self.answered):
+            m.d.sync += waiting.eq(0)
+        with m.If(self.ended):
+            m.d.sync += [self.ending.eq(0), self.session.eq(self.answer.session), self.expected.eq(0)]
+            m.d.sync += stale.eq(count != 0)
+        with m.FSM():
+            with m.State("TAKE"):
+                m.d.comb += self.i.ready.eq(1)
+                with m.If(self.i.valid & ~self.i.payload.end):
+                    m.d.comb += self.write.eq(count >= HEADER.size)
+                    m.d.sync += count.eq(Mux(count == _HELLO_BYTES + CRC_BYTES, count, count + 1))
+                    with m.If(count < _HEAD.size // 8):
+                        m.d.sync += head.eq(Cat(Value.cast(head)[8:], self.i.payload.data))
+                with m.Elif(self.i.valid & (count != 0)):
+                    m.d.sync += [count.eq(0), stale.eq(0)]
+                    whole = self.i.payload.good & (count >= HEADER.size + CRC_BYTES) & ~self.long
+                    with m.If(whole & ~self.ending & ~stale):
+                        with m.If((head.kind != FrameType.HELLO) | (count == _HELLO_BYTES + CRC_BYTES)):
+                            m.next = "JUDGE"
+                        with m.Else():
+                            m.d.comb += [drops.eq(1), self.forget.eq(1)]
+                    with m.Else():
+                        m.d.comb += [drops.eq(1), self.forget.eq(1)]
+            with m.State("JUDGE"):
+                m.next = "TAKE"
+                m.d.comb += [drops.eq(1), self.forget.eq(1)]
+                self._judge(m, head, waiting, drops)
+            with m.State("COMMIT"):
+                with m.If(~self.busy):
+                    m.next = "TAKE"
+        return m
+
+    def _judge(self, m: Module, head: View, waiting: Signal, drops: Signal) -> None:
+        mine, noticed = Signal(), Signal()
+        ahead = Signal(16)
+        m.d.comb += [mine.eq(head.session == self.session), ahead.eq(head.number - self.expected)]
+        with m.If(head.kind == FrameType.RESUME):
+            self._answer(m, waiting, head.session, head.number, ~mine)
+            m.d.comb += [drops.eq(0), self.acked.eq(mine), self.again.eq(mine)]
+            with m.If(mine):
+                m.d.sync += noticed.eq(0)
+        with m.Elif(head.kind == FrameType.HELLO):
+            swaps = (head.believed == self.session) & ~mine
+            self._answer(m, waiting, head.session, head.number, ~mine & ~swaps)
+            m.d.comb += drops.eq(0)
+            with m.If(swaps):
+                m.d.sync += [self.ending.eq(1), noticed.eq(0)]
+        with m.Elif(mine & ((head.kind & (_FROM_DEVICE | NUMBERED)) == NUMBERED)):
+            m.d.comb += self.acked.eq(1)
+            with m.If((ahead == 0) & self.fits):
+                m.d.comb += [drops.eq(0), self.forget.eq(0), self.commit.eq(1)]
+                m.d.sync += [self.expected.eq(self.expected + 1), noticed.eq(0)]
+                m.next = "COMMIT"
+            with m.Elif(~ahead[-1] & ~noticed):
+                self._answer(m, waiting, self.session, 0, 0)
+                m.d.sync += noticed.eq(1)
+
+    def _answer(self, m: Module, waiting: Signal, session: Value, number: Value, lost: Value) -> None:
+        m.d.sync += [
+            waiting.eq(1),
+            self.answer.session.eq(session),
+            self.answer.number.eq(number),
+            self.answer.lost.eq(lost),
+        ]

@@ -1,0 +1,180 @@
+"""Steps as bytes: to the core's input, and from its output."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.layouts import stream_bits
+from rtlstm.spec.link import QUIET, STREAM_MASK, value_bytes
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["StepFeeder", "StepReader"]
+
+
+class StepFeeder(wiring.Component):
+    """Gives the core steps that come as bytes.
+
+    Members
+    -------
+    i : In(stream of 8)
+    cut : In(1)
+        No more bytes come: a step that was begun is ended with zeros, or forgotten if the core has nothing of it.
+    between, hungry : Out(1)
+        No step is begun; a byte is needed to go on.
+    unknown : Out(1)
+        The core has no such stream; for one cycle, in which the step is forgotten.
+    given, loud : Out(1)
+        A step has been given to the core, for one cycle; its output is wanted.
+    x_data, x_stream, x_quiet, x_valid, x_ready
+        The core's port; see ``docs/ports.md``.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        super().__init__(
+            {
+                "i": In(stream.Signature(8)),
+                "cut": In(1),
+                "between": Out(1),
+                "hungry": Out(1),
+                "unknown": Out(1),
+                "given": Out(1),
+                "loud": Out(1),
+                "x_data": Out(manifest.parameters.beat_in * manifest.numerics.data_bits),
+                "x_stream": Out(stream_bits(manifest)),
+                "x_quiet": Out(1),
+                "x_valid": Out(1),
+                "x_ready": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        inputs, beat = self._manifest.program.inputs, self._manifest.parameters.beat_in
+        bits, streams = self._manifest.numerics.data_bits, self._manifest.parameters.streams
+        size = value_bytes(bits)
+        word = Signal(16, reset_less=True)
+        low = Signal(8 * (size - 1), reset_less=True)
+        data = Signal.like(self.x_data, reset_less=True)
+        # Of the value being taken: which byte, its place in its beat, how many come after it.
+        byte, slot, left = Signal(range(size)), Signal(range(beat)), Signal(range(inputs))
+        # The core has nothing of the step yet; it is the step's last beat.
+        fresh, last_beat = Signal(), Signal()
+        payload, value, number = Signal(8), Signal(8 * size), Signal(16)
+        taken, filled = Signal(), Signal()
+        m.d.comb += [
+            self.x_data.eq(data),
+            self.x_stream.eq(word),
+            self.x_quiet.eq((word & QUIET) != 0),
+            self.loud.eq(~self.x_quiet),
+            self.i.ready.eq(self.hungry),
+            taken.eq(self.hungry & self.i.valid),
+            payload.eq(Mux(self.cut, 0, self.i.payload)),
+            value.eq(Cat(low, payload)),
+            number.eq(word & STREAM_MASK),
+        ]
+        with m.FSM():
+            with m.State("LOW"):
+                m.d.comb += [self.between.eq(1), self.hungry.eq(1)]
+                m.d.sync += [byte.eq(0), slot.eq(0), left.eq(inputs - 1), fresh.eq(1)]
+                with m.If(taken):
+                    m.d.sync += word[:8].eq(self.i.payload)
+                    m.next = "HIGH"
+            with m.State("HIGH"):
+                m.d.comb += self.hungry.eq(1)
+                with m.If(taken):
+                    m.d.sync += word[8:].eq(self.i.payload)
+                    m.next = "CHECK"
+                with m.Elif(self.cut):
+                    m.next = "LOW"
+            with m.State("CHECK"):
+                m.d.comb += self.unknown.eq(number >= streams)
+                m.next = "VALUE"
+                with m.If(self.unknown):
+                    m.next = "LOW"
+            with m.State("VALUE"):
+                m.d.comb += [
+                    self.hungry.eq(1),
+                    filled.eq((taken | self.cut) & (byte == size - 1)),
+                ]
+                m.d.sync += last_beat.eq(left == 0)
+                with m.If(taken | self.cut):
+                    m.d.sync += [byte.eq(byte + 1), low.eq(value >> 8)]
+                with m.If(filled):
+                    m.d.sync += [
+                        byte.eq(0),
+                        slot.eq(slot + 1),
+                        left.eq(left - 1),
+                        data.eq(Cat(data, value[:bits])[bits:]),
+                    ]
+                    with m.If(slot == beat - 1):
+                        m.next = "BEAT"
+                    with m.Elif(left == 0):
+                        m.next = "MOVE"
+                with m.If(self.cut & fresh):
+                    m.next = "LOW"
+            with m.State("MOVE"):
+                # A last beat that is not full comes down to its place.
+                m.d.sync += [data.eq(data >> bits), slot.eq(slot + 1)]
+                with m.If(slot == beat - 1):
+                    m.next = "BEAT"
+            with m.State("BEAT"):
+                m.d.comb += [self.x_valid.eq(1), self.given.eq(self.x_ready & last_beat)]
+                with m.If(self.x_ready):
+                    m.d.sync += [slot.eq(0), fresh.eq(0)]
+                    m.next = "VALUE"
+                    with m.If(last_beat):
+                        m.next = "LOW"
+        return m
+
+
+class StepReader(wiring.Component):
+    """Turns the core's output into bytes.
+
+    Members
+    -------
+    o : Out(stream of 8)
+    done : Out(1)
+        The last byte of a step is taken with this cycle.
+    y_data, y_valid, y_ready
+        The core's port; see ``docs/ports.md``.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        super().__init__(
+            {
+                "o": Out(stream.Signature(8)),
+                "done": Out(1),
+                "y_data": In(manifest.parameters.beat_out * manifest.numerics.data_bits),
+                "y_valid": In(1),
+                "y_ready": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        outputs, beat = self._manifest.program.outputs, self._manifest.parameters.beat_out
+        bits = self._manifest.numerics.data_bits
+        size = value_bytes(bits)
+        byte, slot, left = Signal(range(size)), Signal(range(beat)), Signal(range(outputs), init=outputs - 1)
+        value = Signal(signed(8 * size))
+        taken, last_byte = Signal(), Signal()
+        m.d.comb += [
+            value.eq(self.y_data.word_select(slot, bits).as_signed()),
+            self.o.payload.eq(value.word_select(byte, 8)),
+            self.o.valid.eq(self.y_valid),
+            taken.eq(self.o.valid & self.o.ready),
+            last_byte.eq(taken & (byte == size - 1)),
+            self.y_ready.eq(last_byte & ((slot == beat - 1) | (left == 0))),
+            self.done.eq(last_byte & (left == 0)),
+        ]
+        with m.If(taken):
+            m.d.sync += byte.eq(byte + 1)
+        with m.If(last_byte):
+            m.d.sync += [byte.eq(0), slot.eq(slot + 1), left.eq(left - 1)]
+        with m.If(self.y_ready):
+            m.d.sync += slot.eq(0)
+        with m.If(self.done):
+            m.d.sync += left.eq(outputs - 1)
+        return m

@@ -1,0 +1,51 @@
+"""A core with a serial line as its only interface."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.core import Core
+from rtlstm.hdl.link.serial_link import FROM_CORE, TO_CORE, SerialLink
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["LinkedCore"]
+
+
+class LinkedCore(wiring.Component):
+    """A :class:`~rtlstm.hdl.core.Core` behind a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.
+
+    Parameters
+    ----------
+    divisor
+        Clock cycles per bit of the line, at least 4.
+
+    Members
+    -------
+    rx : In(1), tx : Out(1)
+        The line.
+    errors : Out(32), active : Out(1)
+        Frames dropped since reset; a host has opened a session.
+    """
+
+    rx: In(1)
+    tx: Out(1)
+    errors: Out(32)
+    active: Out(1)
+
+    def __init__(self, manifest: Manifest, divisor: int) -> None:
+        self._manifest, self._divisor = manifest, divisor
+        super().__init__()
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.core = core = Core(self._manifest)
+        m.submodules.link = link = SerialLink(self._manifest, self._divisor)
+        m.d.comb += [
+            link.rx.eq(self.rx),
+            self.tx.eq(link.tx),
+            self.errors.eq(link.errors),
+            self.active.eq(link.active),
+            *(getattr(core, name).eq(getattr(link, name)) for name in TO_CORE),
+            *(getattr(link, name).eq(getattr(core, name)) for name in FROM_CORE),
+        ]
+        return m

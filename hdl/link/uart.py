@@ -1,0 +1,142 @@
+"""Bytes on a serial line: 8 data bits, no parity, one stop bit, least significant bit first."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.spec.errors import ConfigurationError
+
+__all__ = ["SMALLEST_DIVISOR", "Uart", "UartReceiver", "UartTransmitter"]
+
+SMALLEST_DIVISOR = 4
+"""Clock cycles per bit at which both sides may still be 2 % apart."""
+
+
+def check_divisor(divisor: int) -> int:
+    """Return ``divisor``.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is too small.
+    """
+    if divisor < SMALLEST_DIVISOR:
+        raise ConfigurationError(
+            f"divisor (clock cycles per bit of the line) must be at least {SMALLEST_DIVISOR}, not {divisor}; "
+            "choose a lower baud rate or a faster clock"
+        )
+    return divisor
+
+
+class UartReceiver(wiring.Component):
+    """Bytes from a line.
+
+    A byte is offered half a bit time and three cycles after its stop bit begins. One that is not taken before
+    the next is complete is lost, and so is one whose stop bit is low.
+
+    Members
+    -------
+    rx : In(1)
+        The line, not synchronous to the clock.
+    o : Out(stream of 8)
+    """
+
+    rx: In(1)
+    o: Out(stream.Signature(8))
+
+    def __init__(self, divisor: int) -> None:
+        self._divisor = check_divisor(divisor)
+        super().__init__()
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        first, line = Signal(init=1), Signal(init=1)
+        m.d.sync += [first.eq(self.rx), line.eq(first)]
+        # Samples still to take: start bit, data, stop bit. Each in the middle of its bit.
+        left, timer = Signal(range(11)), Signal(range(self._divisor))
+        bits, sample = Signal(8, reset_less=True), Signal()
+        m.d.comb += sample.eq((left != 0) & (timer == 0))
+        m.d.sync += timer.eq(Mux(timer == 0, self._divisor - 1, timer - 1))
+        with m.If(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.If(left == 0):
+            m.d.sync += timer.eq((self._divisor - 1) // 2)
+            with m.If(~line):
+                m.d.sync += left.eq(10)
+        with m.If(sample):
+            m.d.sync += [left.eq(left - 1), bits.eq(Cat(bits[1:], line))]
+            with m.If((left == 10) & line):
+                m.d.sync += left.eq(0)
+            with m.If((left == 1) & line):
+                m.d.sync += [self.o.valid.eq(1), self.o.payload.eq(bits)]
+        return m
+
+
+class UartTransmitter(wiring.Component):
+    """Bytes to a line, without a pause between them.
+
+    Members
+    -------
+    i : In(stream of 8)
+    tx : Out(1)
+        The line, from a register; 1 when idle.
+    """
+
+    i: In(stream.Signature(8))
+    tx: Out(1)
+
+    def __init__(self, divisor: int) -> None:
+        self._divisor = check_divisor(divisor)
+        super().__init__()
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bits = Signal(10, init=-1)
+        left, timer = Signal(range(10)), Signal(range(self._divisor))
+        m.d.comb += [self.tx.eq(bits[0]), self.i.ready.eq((left == 0) & (timer == 0))]
+        with m.If(timer != 0):
+            m.d.sync += timer.eq(timer - 1)
+        with m.Elif(left != 0):
+            m.d.sync += [bits.eq(Cat(bits[1:], 1)), left.eq(left - 1), timer.eq(self._divisor - 1)]
+        with m.Elif(self.i.valid):
+            m.d.sync += [
+                bits.eq(Cat(Const(0, 1), self.i.payload, 1)),
+                left.eq(9),
+                timer.eq(self._divisor - 1),
+            ]
+        return m
+
+
+class Uart(wiring.Component):
+    """Both directions of a serial line.
+
+    Parameters
+    ----------
+    divisor
+        Clock cycles per bit, at least :data:`SMALLEST_DIVISOR`.
+
+    Members
+    -------
+    rx : In(1), tx : Out(1)
+        The lines.
+    received : Out(stream of 8), sent : In(stream of 8)
+        Their bytes; see :class:`UartReceiver` and :class:`UartTransmitter`.
+    """
+
+    rx: In(1)
+    tx: Out(1)
+    received: Out(stream.Signature(8))
+    sent: In(stream.Signature(8))
+
+    def __init__(self, divisor: int) -> None:
+        self._divisor = check_divisor(divisor)
+        super().__init__()
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.receiver = receiver = UartReceiver(self._divisor)
+        m.submodules.transmitter = transmitter = UartTransmitter(self._divisor)
+        m.d.comb += [receiver.rx.eq(self.rx), self.tx.eq(transmitter.tx)]
+        wiring.connect(m, receiver.o, wiring.flipped(self.received))
+        wiring.connect(m, wiring.flipped(self.sent), transmitter.i)
+        return m
