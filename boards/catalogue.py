@@ -1,7 +1,7 @@
 """The boards that rtlstm knows.
 
-Pins and how their buffers are set come from amaranth-boards where it has the board; the others are described here
-in the same words.
+Pins and how their buffers are set come from amaranth-boards where it has the board; the others are
+described here in the same words.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""A build on a board: which clock and line, what is written into the build folder, and what is read from it."""
+"""A build on a board: its clock and line, and what is kept of it in the build folder."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,10 +18,10 @@ from rtlstm.sim.devices import rtl_path
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["OnBoard", "slower_clock", "load_bitstream"]
+__all__ = ["OnBoard", "load_bitstream", "slower_clock"]
 
 _SHARE = 0.75
-"""Of the estimated clock, taken if the user asks for none: place and route varies, and the link is not in it."""
+"""Of the estimated clock, if the user asks for none: place and route varies, and the link is not in it."""
 _UNKNOWN_SHARE = 0.5
 """Of the clock that is usual for a device, where there are no estimates."""
 _RECORD = "bitstream.json"
