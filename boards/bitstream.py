@@ -152,10 +152,10 @@ def _all(synthesis: Synthesis) -> Counts:
 
 
 def _uses(routed: Routed) -> tuple[Use, ...]:
-    return tuple(
-        Use(name=name, used=used, available=routed.available[name])
-        for name, used in sorted(routed.used.items(), key=lambda pair: -pair[1] / routed.available[pair[0]])
-    )
+    uses = [
+        Use(name=name, used=used, available=routed.available[name]) for name, used in routed.used.items()
+    ]
+    return tuple(sorted(uses, key=lambda use: -use.share))
 
 
 def _pack(chosen: Chosen, tool: Tool, routed: Path, target: Path) -> None:
