@@ -256,6 +256,8 @@ class DeviceEngine:
 
     def _exchange(self, steps: np.ndarray, streams: np.ndarray, quiet: np.ndarray) -> list[bytes]:
         """Run steps; return each one's bytes of output, none for quiet ones."""
+        if not len(steps):
+            return []
         bits = self._manifest.numerics.data_bits
         half = 1 << (bits - 1)
         x = decode_values(steps[:, 2:].tobytes(), self._size).reshape(len(steps), -1)

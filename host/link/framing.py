@@ -2,10 +2,17 @@
 
 from typing import NamedTuple
 
-from cobs import cobs
-from fastcrc.crc32 import iscsi as crc32c
-
+from rtlstm.spec.errors import ToolError
 from rtlstm.spec.link import BODY_LIMIT, CRC_BYTES, CRC_RESIDUE, HEADER
+
+try:
+    from cobs import cobs
+    from fastcrc.crc32 import iscsi as crc32c
+except ImportError as error:
+    raise ToolError(
+        f"the serial link needs the packages cobs and fastcrc ({error}); install them with "
+        "pip install 'rtlstm[link]'"
+    ) from None
 
 __all__ = ["FRAME_LIMIT", "Deframer", "Frame"]
 

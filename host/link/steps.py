@@ -15,16 +15,17 @@ __all__ = ["StepCodec", "decode_values", "encode_values"]
 
 
 def encode_values(values: IntArray, size: int) -> NDArray[np.uint8]:
-    """Give each integer its ``size`` bytes, little-endian: ``(K, n)`` to ``(K, n * size)``."""
-    parts = values[..., None] >> (8 * np.arange(size))
-    return (parts & 0xFF).astype(np.uint8).reshape(len(values), -1)
+    """Give each integer its ``size`` bytes, at most 4, little-endian: ``(K, n)`` to ``(K, n * size)``."""
+    words = np.ascontiguousarray(values, dtype="<i4").view(np.uint8)
+    parts = words.reshape(*values.shape, 4)[..., :size]
+    return parts.reshape(len(values), values.shape[1] * size)
 
 
 def decode_values(data: bytes, size: int) -> IntArray:
     """Inverse of :func:`encode_values`, flat."""
-    parts = np.frombuffer(data, dtype=np.uint8).reshape(-1, size).astype(np.int64)
-    half = 1 << (8 * size - 1)
-    values: IntArray = ((parts << (8 * np.arange(size))).sum(axis=1) ^ half) - half
+    words = np.zeros((len(data) // size, 4), dtype=np.uint8)
+    words[:, 4 - size :] = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
+    values: IntArray = words.view("<i4").reshape(-1).astype(np.int64) >> (8 * (4 - size))
     return values
 
 

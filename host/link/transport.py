@@ -116,7 +116,7 @@ class LinkTransport:
         """Read a register ``count`` times; 32-bit words as non-negative int64."""
         counts = [min(self._words, count - begin) for begin in range(0, count, self._words)]
         requests = [Request(FrameType.READ, bytes([register, words]), 4 * words) for words in counts]
-        data = self._answers([[request] for request in requests])
+        data = self._begin([[request] for request in requests])()
         return np.frombuffer(data, dtype="<u4").astype(np.int64)
 
     def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
@@ -125,8 +125,19 @@ class LinkTransport:
         As many requests are under way as the device has room for. If it raises, the device has
         run the first of the steps, perhaps none or all of them, in order.
         """
-        checked = self._codec.check(streams, x, quiet)
-        return self._codec.decode(self._answers(list(self._codec.encode(*checked))), checked[2])
+        return self.begin(streams, x, quiet)()
+
+    def begin(
+        self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None
+    ) -> Callable[[], IntArray]:
+        """Begin an exchange, and return the function that waits for its end and gives the outputs.
+
+        Others may be begun before: all that was begun is under way, and is carried out in order.
+        """
+        streams, x, hush = self._codec.check(streams, x, quiet)
+        finish = self._begin(list(self._codec.encode(streams, x, hush)))
+        self._move(0.0)
+        return lambda: self._codec.decode(finish(), hush)
 
     def flush(self) -> None:
         """Wait until the device has taken all that was written; errors as :meth:`write`."""
@@ -154,13 +165,18 @@ class LinkTransport:
         self._engine.submit(chain, self._line.now())
         self._posted.extend(chain)
 
-    def _answers(self, chains: list[list[Request]]) -> bytes:
-        """Submit chains; return the payloads of all responses, once they are all there."""
+    def _begin(self, chains: list[list[Request]]) -> Callable[[], bytes]:
+        """Submit chains; return the function that gives the payloads of their responses."""
         for chain in chains:
             self._post(chain)
         requests = [request for chain in chains for request in chain]
-        self.flush()
-        return b"".join(request.response.payload for request in requests if request.response)
+
+        def finish() -> bytes:
+            if requests:
+                self._until(lambda: requests[-1].response is not None)
+            return b"".join(request.response.payload for request in requests if request.response)
+
+        return finish
 
     def _until(self, done: Callable[[], bool]) -> None:
         """Keep the link going until ``done``."""
