@@ -16,7 +16,7 @@ ANSWER = StructLayout({"lost": 1, "session": 16, "number": 16})
 _HELLO_BYTES = HEADER.size + 3
 _HEAD = StructLayout({"kind": 8, "session": 16, "number": 16, "ack": 16, "version": 8, "believed": 16})
 """The first bytes of a body: the header, and HELLO's payload."""
-_FROM_DEVICE = 0x80
+_KIND = 0xF0
 
 
 class Session(wiring.Component):
@@ -123,7 +123,7 @@ class Session(wiring.Component):
             m.d.comb += drops.eq(0)
             with m.If(swaps):
                 m.d.sync += [self.ending.eq(1), noticed.eq(0)]
-        with m.Elif(mine & ((head.kind & (_FROM_DEVICE | NUMBERED)) == NUMBERED)):
+        with m.Elif(mine & ((head.kind & _KIND) == NUMBERED)):
             m.d.comb += self.acked.eq(1)
             with m.If((ahead == 0) & self.fits):
                 m.d.comb += [drops.eq(0), self.forget.eq(0), self.commit.eq(1)]
