@@ -152,9 +152,7 @@ def _all(synthesis: Synthesis) -> Counts:
 
 
 def _uses(routed: Routed) -> tuple[Use, ...]:
-    uses = [
-        Use(name=name, used=used, available=routed.available[name]) for name, used in routed.used.items()
-    ]
+    uses = [Use(name=name, used=used, available=routed.available[name]) for name, used in routed.used.items()]
     return tuple(sorted(uses, key=lambda use: -use.share))
 
 

@@ -103,8 +103,8 @@ class OnBoard:
         (self.place / _RECORD).write_text(found.model_dump_json(indent=1) + "\n")
         return found
 
-    def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:
-        """Compile the board's top and switch it on.
+    def compile(self, progress: Progress | None = None) -> tuple[Path, BoardShape]:
+        """Compile the board's top for simulation, for a host at its own rate.
 
         Raises
         ------
@@ -122,8 +122,11 @@ class OnBoard:
             inverted_button=None if button is None else button.inverted,
             family=self.manifest.parameters.family,
         )
-        library = build_board(top, rtl_path(self.folder, self.manifest.name), shape, progress)
-        return NativeBoard(library, shape, seed)
+        return build_board(top, rtl_path(self.folder, self.manifest.name), shape, progress), shape
+
+    def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:
+        """Compile the board's top and switch it on; errors as :meth:`compile`."""
+        return NativeBoard(*self.compile(progress), seed)
 
 
 def _default_clock(manifest: Manifest, board: Board) -> float:

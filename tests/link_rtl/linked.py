@@ -24,7 +24,17 @@ def compile_linked(verilog: str, top: str) -> Path:
         command += ["-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}", "--top-module", top, "--prefix", "Vlinked"]
         environment = dict(os.environ) | {"VERILATOR_ROOT": str(tool.root)}
         subprocess.run([*command, "--Mdir", "cpp", "linked.v"], cwd=folder, check=True, env=environment)
-        flags = ["-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-DVL_TIME_CONTEXT", "-pthread", "-o", "linked.so"]
+        flags = [
+            "-O1",
+            "-std=c++17",
+            "-fPIC",
+            "-shared",
+            "-w",
+            "-DVL_TIME_CONTEXT",
+            "-pthread",
+            "-o",
+            "linked.so",
+        ]
         include = ["-Icpp", f"-I{tool.include}", f"-I{tool.include / 'vltstd'}"]
         sources = [HARNESS, *sorted((folder / "cpp").glob("*.cpp"))]
         sources += [tool.include / f"{name}.cpp" for name in ("verilated", "verilated_threads")]
@@ -36,7 +46,9 @@ def compile_linked(verilog: str, top: str) -> Path:
 class LinkedLine:
     """The line to a linked core; a :class:`~rtlstm.host.link.lines.Line` whose time is the simulation's."""
 
-    def __init__(self, library: Path, divisor: int, seed: int = 1, mismatch: float = 0.0, clock: float = 1e6) -> None:
+    def __init__(
+        self, library: Path, divisor: int, seed: int = 1, mismatch: float = 0.0, clock: float = 1e6
+    ) -> None:
         self._library = ctypes.CDLL(str(library))
         handle, size = ctypes.c_void_p, ctypes.c_int64
         for name, result, arguments in (
