@@ -104,7 +104,7 @@ def core_to_verilog(manifest: Manifest) -> str:
 def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
     """Generate the Verilog of a core with a serial line as its interface.
 
-    The top module is :class:`~rtlstm.hdl.link.top.LinkedCore`, under the manifest's name with ``_link`` behind it.
+    The top module is a :class:`~rtlstm.hdl.link.top.LinkedCore`, named as the manifest with ``_link`` behind.
 
     Raises
     ------

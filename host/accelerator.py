@@ -80,7 +80,7 @@ class Accelerator:
         folder
             What ``rtlstm generate`` wrote.
         backend
-            ``golden``, ``verilator``, ``icarus``, ``serial:PORT``, or another installed one.
+            ``golden``, ``verilator``, ``icarus``, ``serial:PORT``, ``tcp:HOST:PORT``, or another installed one.
         verify
             Read the weights back and compare every word.
         progress

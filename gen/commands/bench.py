@@ -173,7 +173,7 @@ def _link(session: Session, quick: bool, save: Path | None) -> None:
         save.write_text(json.dumps(session.fields, indent=1) + "\n")
     session.table(
         "The serial link at 3 Mbaud, simulated",
-        ("steps of", "latency", "payload of all bytes", "steps/s", "of the line's", "us of processor a step"),
+        ("steps of", "latency", "payload of all bytes", "steps/s", "of the line's", "processor us a step"),
         [
             (
                 each.name,
@@ -181,7 +181,7 @@ def _link(session: Session, quick: bool, save: Path | None) -> None:
                 f"{100 * each.payload_share:.1f} %",
                 f"{each.steps_per_second:,.0f}",
                 f"{100 * each.line_use:.1f} %",
-                f"{each.host_us_per_step:.0f}",
+                f"{each.processor_us_per_step:.0f}",
             )
             for each in found
         ],

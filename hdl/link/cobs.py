@@ -74,7 +74,7 @@ class CobsEncoder(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         read, write = storage(m, "blocks", 8, 512)
-        # The open block's code goes to ``head``, its ``count`` bytes behind it. What is before it is to be sent.
+        # The open block's code goes to ``head``, its ``count`` bytes behind it; all before it is to be sent.
         head, tail, count = Signal(9), Signal(9), Signal(8)
         held = Signal(9)
         valid, data, ready = read_bytes(m, read, tail, head != tail)

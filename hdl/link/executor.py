@@ -136,14 +136,13 @@ class Executor(wiring.Component):
                         m.next = "STEPS"
                     with m.Default():
                         self._fail(m, ErrorCode.TYPE)
-        with m.State("GO ON"):
-            # The frame after a PART is there, or will be at once.
-            with m.If(self.there):
-                m.next = "STEPS"
-                with m.If(self._failure != 0):
-                    m.next = "FAIL"
-                with m.Elif((kind != FrameType.PART) & (kind != FrameType.STEPS)):
-                    self._fail(m, ErrorCode.LENGTH)
+        # The frame after a PART is there, or will be at once.
+        with m.State("GO ON"), m.If(self.there):
+            m.next = "STEPS"
+            with m.If(self._failure != 0):
+                m.next = "FAIL"
+            with m.Elif((kind != FrameType.PART) & (kind != FrameType.STEPS)):
+                self._fail(m, ErrorCode.LENGTH)
 
     def _registers(self, m: Module) -> None:
         word, index, words = self._word, Signal(2), Signal(range(READ_LIMIT + 1))

@@ -12,7 +12,7 @@ from rtlstm.spec.parameters import ceil_log2
 
 __all__ = ["PREFIX", "PREFIX_BYTES", "RequestMemory"]
 
-PREFIX = StructLayout({"length": 16, "kind": 8})
+PREFIX = StructLayout({"length": 10, "spare": 6, "kind": 8})
 """What stands before each payload in the memories of requests and of responses."""
 PREFIX_BYTES = PREFIX.size // 8
 
@@ -20,20 +20,22 @@ PREFIX_BYTES = PREFIX.size // 8
 class RequestMemory(wiring.Component):
     """A ring of payloads that are written before it is known whether they count.
 
-    Bytes go to an open record. Once its checksum is known to be right it is committed, or forgotten.
-    Committed records are seen by the reader after ``publish``: so the parts of a chain become visible together.
+    Bytes go to an open record. Once its checksum is known to be right it is committed, or forgotten. The
+    reader sees committed records from the next ``publish`` on: the parts of a chain together.
 
     Parameters
     ----------
     size
-        Bytes, a power of two. A record takes 3 more than its payload, and while it is open those of the checksum.
+        Bytes, a power of two. A record takes 3 more than its payload, and while it is open those of the
+        checksum.
 
     Members
     -------
     write : In(1), data : In(8)
         Append a byte, also of the checksum, to the open record.
     forget, commit : In(1)
-        End the open record. A commit takes three cycles, in which ``busy`` is 1 and nothing else may be asked.
+        End the open record. A commit takes three cycles, in which ``busy`` is 1 and nothing else may be
+        asked.
     kind : In(8), publish : In(1)
         Of the record being committed; stable for these cycles.
     fits, long : Out(1)

@@ -29,7 +29,8 @@ class ResponseMemory(wiring.Component):
     restart : In(1)
         Throw away what it has so far.
     finish : In(1), kind : In(8), busy : Out(1)
-        It is complete. Takes three cycles, in which ``busy`` is 1 and nothing else may be asked. Wait for ``room``.
+        It is complete, if there is ``room``. Takes three cycles; in the last two ``busy`` is 1. Nothing else
+        may be asked in them.
     room : Out(1)
         There is room for another byte, or for the end.
     discard : In(1)

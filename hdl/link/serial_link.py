@@ -27,12 +27,20 @@ CORE_PORTS = TO_CORE + FROM_CORE
 """The core's ports that the link is wired to: all but ``y_stream`` and ``y_last``."""
 
 _USUAL_BYTES = 2048
+_MOST_BYTES = 1 << 15
+"""The largest power of two that a report can tell."""
 
 
 def link_limits(manifest: Manifest) -> Limits:
     """What the link of this build can hold.
 
-    Each memory holds 2 KiB, at 3 Mbaud enough for a host that answers within 6 ms, or two steps' bytes if that is more.
+    Each memory holds 2 KiB, at 3 Mbaud enough for a host that answers within 6 ms, or two steps' bytes if
+    that is more.
+
+    Raises
+    ------
+    ConfigurationError
+        If a step is too large for the protocol.
     """
     size = value_bytes(manifest.numerics.data_bits)
 
@@ -41,6 +49,11 @@ def link_limits(manifest: Manifest) -> Limits:
         return max(_USUAL_BYTES, 1 << ceil_log2(2 * bodies * BODY_LIMIT))
 
     requests, responses = memory(manifest.program.inputs), memory(manifest.program.outputs)
+    if max(requests, responses) > _MOST_BYTES:
+        raise ConfigurationError(
+            f"the serial link holds two steps in at most {_MOST_BYTES} bytes, which is too little for "
+            f"{manifest.program.inputs} inputs and {manifest.program.outputs} outputs; use another bus"
+        )
     frames = min(requests, responses) // HEADER.size
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
 
@@ -89,8 +102,8 @@ class LinkEngine(wiring.Component):
     def __init__(self, manifest: Manifest) -> None:
         if manifest.parameters.streams > STREAM_MASK + 1:
             raise ConfigurationError(
-                f"the serial link knows {STREAM_MASK + 1} streams, the build has {manifest.parameters.streams}; "
-                "generate it with fewer, or use another bus"
+                f"the serial link knows {STREAM_MASK + 1} streams, the build has "
+                f"{manifest.parameters.streams}; generate it with fewer, or use another bus"
             )
         self._manifest = manifest
         line = {"i": In(stream.Signature(8)), "o": Out(stream.Signature(8))}

@@ -103,9 +103,8 @@ class Session(wiring.Component):
                 m.next = "TAKE"
                 m.d.comb += [drops.eq(1), self.forget.eq(1)]
                 self._judge(m, head, waiting, drops)
-            with m.State("COMMIT"):
-                with m.If(~self.busy):
-                    m.next = "TAKE"
+            with m.State("COMMIT"), m.If(~self.busy):
+                m.next = "TAKE"
         return m
 
     def _judge(self, m: Module, head: View, waiting: Signal, drops: Signal) -> None:

@@ -18,7 +18,8 @@ class StepFeeder(wiring.Component):
     -------
     i : In(stream of 8)
     cut : In(1)
-        No more bytes come: a step that was begun is ended with zeros, or forgotten if the core has nothing of it.
+        No more bytes come: a step that was begun is ended with zeros, or forgotten if the core has nothing
+        of it.
     between, hungry : Out(1)
         No step is begun; a byte is needed to go on.
     unknown : Out(1)

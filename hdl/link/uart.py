@@ -60,7 +60,8 @@ class UartReceiver(wiring.Component):
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.If(left == 0):
-            m.d.sync += timer.eq((self._divisor - 1) // 2)
+            # Half a bit, less the cycle and a half, on average, from the edge to the count's begin.
+            m.d.sync += timer.eq((self._divisor - 3) // 2)
             with m.If(~line):
                 m.d.sync += left.eq(10)
         with m.If(sample):

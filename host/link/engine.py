@@ -85,6 +85,8 @@ class LinkEngine:
         self._deframer = Deframer()
         self._statistics = LinkStatistics()
         self._control: list[Frame] = []
+        self._prefix = b"\0"
+        """Ends whatever stands on a line that was opened by somebody else before."""
         self._begun = self._heard = self._progress = self._asked = now
         self._ask(now)
 
@@ -150,6 +152,8 @@ class LinkEngine:
                 self._asked = now
             frames += requests
         data = b"".join(frame.to_line() for frame in frames)
+        if data:
+            data, self._prefix = self._prefix + data, b""
         statistics.bytes_sent += len(data)
         return data
 
@@ -166,6 +170,7 @@ class LinkEngine:
         """Learn that the line was broken and is open again: ask the device where it stands."""
         self._statistics.reopened += 1
         self._deframer.reset()
+        self._prefix = b"\0"
         if self._phase is not _Phase.FAILED:
             self._ask(now)
 

@@ -40,6 +40,14 @@ class Line(Protocol):
         """Release it. May be called again."""
 
 
+_CLOSED = "the other end has closed the connection; another program may be using it"
+
+
+def _lost(error: OSError) -> LineBroken:
+    """Say why a connection is of no use any more."""
+    return LineBroken(_CLOSED if isinstance(error, ConnectionResetError | BrokenPipeError) else error)
+
+
 class TcpLine:
     """A TCP connection to a board server.
 
@@ -84,7 +92,7 @@ class TcpLine:
         try:
             self._connected().sendall(data)
         except OSError as error:
-            raise LineBroken(error) from None
+            raise _lost(error) from None
 
     def read(self, seconds: float) -> bytes:
         """Return what has come."""
@@ -94,9 +102,9 @@ class TcpLine:
                 return b""
             data = connection.recv(_CHUNK)
         except OSError as error:
-            raise LineBroken(error) from None
+            raise _lost(error) from None
         if not data:
-            raise LineBroken("the other end has closed the connection; another program may be using it")
+            raise LineBroken(_CLOSED)
         return data
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """A linked core compiled to native code, at the other end of a :class:`~rtlstm.host.link.lines.Line`."""
 
 import ctypes
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -9,37 +10,37 @@ from rtlstm.sim.cache import cached, digest
 from rtlstm.sim.sources import SIMULATION
 from rtlstm.sim.toolchain import compiler, verilator
 
-HARNESS = Path(__file__).parent / "linked.cpp"
+HARNESS = Path(__file__).parent / "linked_core.cpp"
 ROOM = 1 << 16
+RUNTIME = ("verilated", "verilated_threads")
 
 
 def compile_linked(verilog: str, top: str) -> Path:
     """Return the library of a design with the ports of a linked core, from the cache if it is there."""
     tool, cxx = verilator(), compiler()
-    key = digest(verilog, HARNESS.read_text(), tool.version, cxx.version, top)
+    include = [f"-I{tool.include}", f"-I{tool.include / 'vltstd'}"]
+    flags = ["-std=c++17", "-fPIC", "-w", "-DVL_TIME_CONTEXT"]
+
+    def build_runtime(folder: Path) -> None:
+        for name in RUNTIME:
+            command = [cxx.path, "-O2", *flags, *include, "-c", tool.include / f"{name}.cpp"]
+            subprocess.run(command, cwd=folder, check=True)
 
     def build(folder: Path) -> None:
         (folder / "linked.v").write_text(verilog)
-        command = [tool.binary, "--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique"]
+        command = [tool.binary, "--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "--quiet"]
         command += ["-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}", "--top-module", top, "--prefix", "Vlinked"]
         environment = dict(os.environ) | {"VERILATOR_ROOT": str(tool.root)}
         subprocess.run([*command, "--Mdir", "cpp", "linked.v"], cwd=folder, check=True, env=environment)
-        flags = [
-            "-O1",
-            "-std=c++17",
-            "-fPIC",
-            "-shared",
-            "-w",
-            "-DVL_TIME_CONTEXT",
-            "-pthread",
-            "-o",
-            "linked.so",
-        ]
-        include = ["-Icpp", f"-I{tool.include}", f"-I{tool.include / 'vltstd'}"]
         sources = [HARNESS, *sorted((folder / "cpp").glob("*.cpp"))]
-        sources += [tool.include / f"{name}.cpp" for name in ("verilated", "verilated_threads")]
-        subprocess.run([cxx.path, *flags, *include, *sources], cwd=folder, check=True)
+        # One unit: all of Verilator's files include the same long headers.
+        (folder / "all.cpp").write_text("".join(f'#include "{source}"\n' for source in sources))
+        objects = [runtime / f"{name}.o" for name in RUNTIME]
+        command = [cxx.path, "-O1", *flags, "-shared", "-pthread", "-Icpp", *include, "-o", "linked.so"]
+        subprocess.run([*command, "all.cpp", *objects], cwd=folder, check=True)
 
+    runtime = cached("linked-runtime", digest(tool.version, cxx.version), build_runtime)
+    key = digest(verilog, HARNESS.read_text(), tool.version, cxx.version, top)
     return cached("linked", key, build) / "linked.so"
 
 
@@ -98,7 +99,7 @@ class LinkedLine:
         if self._held:
             data, self._held = self._held, b""
             return data
-        cycles = max(0, round(seconds * self._clock))
+        cycles = max(0, math.ceil(seconds * self._clock))
         count = self._library.linked_run(self._it, cycles, self._buffer, ROOM)
         return self._buffer.raw[:count]
 

@@ -1,0 +1,51 @@
+"""The link's line side under Icarus, against other people's UART and COBS."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from amaranth.lib import wiring
+from cocotb_tools.runner import get_runner
+
+from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
+from rtlstm.hdl.link.uart import Uart
+from rtlstm.hdl.verilog import to_verilog
+from rtlstm.spec.errors import ConfigurationError
+
+TESTS = Path(__file__).parents[1]
+
+
+def run(component: wiring.Component, test: str, folder: Path, variables: Mapping[str, str]) -> None:
+    (folder / "dut.v").write_text(to_verilog({"dut": component}))
+    runner = get_runner("icarus")
+    runner.build(sources=[folder / "dut.v"], hdl_toplevel="dut", build_dir=folder, timescale=("1ns", "1ns"))
+    results = runner.test(
+        test_module="link_line_bench",
+        test_filter=test,
+        hdl_toplevel="dut",
+        build_dir=folder,
+        test_dir=folder,
+        extra_env=variables,
+    )
+    text = Path(results).read_text()
+    assert "<testcase" in text and "<failure" not in text and "<error" not in text, text
+
+
+@pytest.mark.parametrize("mismatch", [-0.02, 0.0, 0.02])
+@pytest.mark.parametrize("divisor", [4, 5, 16])
+def test_uart(divisor: int, mismatch: float, tmp_path: Path) -> None:
+    variables = {"LINK_DIVISOR": str(divisor), "LINK_MISMATCH": str(mismatch)}
+    run(Uart(divisor), "uart_understands_another_uart", tmp_path, variables)
+
+
+def test_receiver(tmp_path: Path) -> None:
+    run(FrameReceiver(), "bodies_are_found_among_anything", tmp_path, {})
+
+
+def test_sender(tmp_path: Path) -> None:
+    run(FrameSender(), "bodies_are_framed", tmp_path, {})
+
+
+def test_a_divisor_that_is_too_small() -> None:
+    with pytest.raises(ConfigurationError, match="must be at least 4, not 3"):
+        Uart(3)

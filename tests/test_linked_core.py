@@ -1,0 +1,110 @@
+"""A core behind its serial line, as the driver meets it: every step once, on good lines and bad ones."""
+
+import numpy as np
+import pytest
+from linked_core import LinkedLine, compile_linked
+from random_builds import Case, make_case
+
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.hdl.verilog import linked_core_to_verilog
+from rtlstm.host.device import Device
+from rtlstm.host.link.lines import Line
+from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.packing import pack
+from rtlstm.sim.faults import FaultyLine
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.registers import Register
+
+DIVISOR = 4
+CLOCK_HZ = 12e6
+"""With the divisor, 3 Mbaud."""
+PATIENCE = Patience(retry=0.005, least_retry=0.002, most_retry=0.1)
+
+
+def build(**parameters: int) -> Case:
+    rng = np.random.default_rng(0)
+    shapes = {"w_ih": (80, 6), "w_hh": (80, 20), "bias": (80,)}
+    layer = Lstm(name="lstm", **{name: rng.normal(size=shape) for name, shape in shapes.items()})
+    network = quantise(Network(layers=(layer,)), QuantizationSettings(data_bits=8))
+    return make_case(1, network, Parameters(lanes=4, macs=4, **parameters), 4)
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return build()
+
+
+def linked(case: Case, seed: int = 1, mismatch: float = 0.0) -> LinkedLine:
+    library = compile_linked(linked_core_to_verilog(case.manifest, DIVISOR), f"{case.manifest.name}_link")
+    return LinkedLine(library, DIVISOR, seed, mismatch, CLOCK_HZ)
+
+
+def opened(line: Line, case: Case) -> LinkTransport:
+    """Open a link and load the weights through it."""
+    transport = LinkTransport(line, case.manifest, PATIENCE, seed=1)
+    device = Device(transport, case.manifest)
+    device.identify()
+    device.load(pack(case.network, case.manifest), verify=False)
+    device.reset([0])
+    return transport
+
+
+def run(transport: LinkTransport, case: Case, count: int, longest: int) -> None:
+    """Run steps, some of them quiet, in exchanges of random length; compare every word and the count."""
+    rng = np.random.default_rng(count)
+    bounds = case.network.numerics.input
+    x = rng.integers(bounds.lowest, bounds.maximum, size=(count, case.network.inputs), endpoint=True)
+    quiet = rng.random(count) < 0.3
+    parts, begin = [], 0
+    while begin < count:
+        part = slice(begin, begin + int(rng.integers(1, longest)))
+        parts.append(transport.exchange(np.zeros(len(x[part]), dtype=np.int64), x[part], quiet[part]))
+        begin = part.stop
+    wanted = Golden(case.network).run(x[:, None]).y[:, 0].copy()
+    wanted[quiet] = 0
+    np.testing.assert_array_equal(np.concatenate(parts), wanted)
+    assert transport.read(Register.STEPS)[0] == (~quiet).sum()
+
+
+def test_line_is_full(case: Case) -> None:
+    """At 3 Mbaud the outputs' bytes alone take more than nine tenths of the line."""
+    line = linked(case)
+    with opened(line, case) as transport:
+        transport.flush()
+        count, begin = 1000, line.cycle
+        transport.exchange(
+            np.zeros(count, dtype=np.int64), np.zeros((count, case.network.inputs), dtype=np.int64)
+        )
+        assert count * case.network.outputs * 10 * DIVISOR / (line.cycle - begin) > 0.9
+        assert transport.statistics.repeated == 0
+        assert line.errors == line.bad_stops == 0
+
+
+@pytest.mark.parametrize(("seed", "mismatch"), [(1, 0.0), (2, 0.02), (3, -0.02)])
+def test_every_step_once_on_a_bad_line(case: Case, seed: int, mismatch: float) -> None:
+    line = linked(case, seed, mismatch)
+    bad = FaultyLine(line, rate=0.1, seed=seed, longest=0.005)
+    transport = opened(bad, case)
+    run(transport, case, 300, longest=40)
+    assert len(bad.counts) > 5
+    assert transport.statistics.repeated > 0
+    assert line.errors > 0
+
+
+@pytest.mark.slow
+def test_ten_thousand_steps_at_one_fault_in_a_hundred_frames(case: Case) -> None:
+    bad = FaultyLine(linked(case), rate=0.01, seed=4, longest=0.005)
+    transport = opened(bad, case)
+    run(transport, case, 10_000, longest=60)
+    print(transport.statistics, dict(bad.counts))
+
+
+def test_what_the_link_cannot_serve() -> None:
+    with pytest.raises(ConfigurationError, match="knows 1024 streams, the build has 1025"):
+        linked_core_to_verilog(build(streams=1025).manifest, DIVISOR)
+    with pytest.raises(ConfigurationError, match="must be at least 4, not 2"):
+        linked_core_to_verilog(build().manifest, 2)
