@@ -22,6 +22,8 @@ _WATCHED = 0.5
 """Seconds without a byte after which the board runs only now and then."""
 _REST = 0.02
 _CHUNK = 4096
+_AWAKE = 2000
+"""The core's cycles after which PLL and reset have let go."""
 
 
 class BoardLine:
@@ -33,6 +35,8 @@ class BoardLine:
     def __init__(self, board: NativeBoard) -> None:
         self._board = board
         self._hertz = board.clock_hz
+        # Nobody is quick enough to open the line of a board that is still in reset.
+        board.run(_AWAKE)
 
     def now(self) -> float:
         """Return seconds since the power came up."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from c_client import compile_client, read_outputs, run_client
 from conftest import tensors
 
 from rtlstm.gen.on_board import OnBoard
@@ -127,7 +128,6 @@ def steps(manifest: Manifest, count: int) -> tuple[np.ndarray, np.ndarray]:
 def test_clock_reset_and_leds(on_board: OnBoard, line: BoardLine):
     native = line._board
     assert native.clock_hz == pytest.approx(float(on_board.line.clock_hz))
-    line.pause(3000 / native.clock_hz)
     # Out of reset it waits, dark but for the blinking light, until a host comes.
     assert native.leds & 6 == 0
     with LinkTransport(line, on_board.manifest, seed=1) as transport:
@@ -157,7 +157,8 @@ def test_wrong_rate_is_no_device(on_board: OnBoard):
 
 
 def test_serial_port(on_board: OnBoard, build: Path, cli, tmp_path: Path):
-    """The pseudo-terminal, through the driver's own serial line."""
+    """The pseudo-terminal, through the driver's own serial line, then by the C client of the examples."""
+    codes = steps(on_board.manifest, 5)[1]
     x = build.parents[1] / "x.npy"
     command = f"rtlstm board {build} --board {on_board.board.name} --clock {on_board.requested_mhz}"
     with start(command, tmp_path) as process:
@@ -167,10 +168,15 @@ def test_serial_port(on_board: OnBoard, build: Path, cli, tmp_path: Path):
                 "run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy", "--json"
             )
             assert done.code == 0, done.err
+            path, weights = port.removeprefix("serial:"), build / "weights.bin"
+            client = run_client(compile_client(tmp_path), path, weights, on_board.manifest, codes)
+            found = read_outputs(client)
         finally:
             end(process, signal.SIGTERM)
     with Accelerator.open(build, "golden") as golden:
         assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
+        golden.device.reset([0])
+        assert np.array_equal(found, golden.device.transport.exchange(np.zeros(5, dtype=np.int32), codes))
 
 
 def test_one_program_at_a_time(line: BoardLine):
