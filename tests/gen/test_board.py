@@ -22,6 +22,7 @@ from rtlstm.host import Accelerator
 from rtlstm.host.link.lines import Line
 from rtlstm.host.link.timing import Patience
 from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.transport import open_transport
 from rtlstm.sim.board import NativeBoard
 from rtlstm.sim.board_server import BoardLine, BoardServer
 from rtlstm.sim.faults import FaultyLine
@@ -175,8 +176,10 @@ def test_serial_port(on_board: OnBoard, build: Path, cli, tmp_path: Path):
             end(process, signal.SIGTERM)
     with Accelerator.open(build, "golden") as golden:
         assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
-        golden.device.reset([0])
-        assert np.array_equal(found, golden.device.transport.exchange(np.zeros(5, dtype=np.int32), codes))
+    transport = open_transport("golden", build, on_board.manifest)
+    with Accelerator(transport, on_board.manifest) as golden:
+        golden.load_weights(weights)
+        assert np.array_equal(found, transport.exchange(np.zeros(5, dtype=np.int32), codes))
 
 
 def test_one_program_at_a_time(line: BoardLine):
