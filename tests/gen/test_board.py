@@ -141,7 +141,7 @@ def test_clock_reset_and_leds(on_board: OnBoard, line: BoardLine):
 def test_faults_lose_nothing(on_board: OnBoard, build: Path, line: BoardLine):
     """The same words as on a line of its own, with a fault in every tenth frame."""
     bad: Line = FaultyLine(line, 0.1, seed=3, longest=0.002)
-    with Accelerator(on_board.manifest, LinkTransport(bad, on_board.manifest, seed=1)) as board:
+    with Accelerator(LinkTransport(bad, on_board.manifest, seed=1), on_board.manifest) as board:
         board.load_weights(build / "weights.bin")
         x = np.load(build.parents[1] / "x.npy")
         y, _ = board.run(x)
