@@ -64,7 +64,8 @@ def programmed(cli, folder: Path, file: Path, tmp_path: Path) -> None:
         assert done.code == 0, done.err
         assert (tmp_path / "asked").read_text() == f"--board ulx3s --write-flash {file}\n"
         loader.write_text("#!/bin/sh\necho no cable; exit 1\n")
-        cli("program", folder, "--json").refused("configuring ulx3s-12f failed")
+        failed = cli("program", folder)
+        assert failed.code == 2 and "configuring ulx3s-12f failed" in failed.err and "no cable" in failed.err
         patch.setenv("PATH", str(tools.parent))
         cli("program", folder).refused("needs openFPGALoader on the path", "apt install openfpgaloader")
 
