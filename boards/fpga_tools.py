@@ -21,7 +21,7 @@ from rtlstm.sim.cache import Report
 from rtlstm.sim.toolchain import package_version
 from rtlstm.spec.errors import ToolError
 
-__all__ = ["Tool", "find_nextpnr", "find_yosys", "run_logged"]
+__all__ = ["Tool", "find_nextpnr", "find_packer", "find_yosys", "run_logged"]
 
 _OLDEST_YOSYS = (0, 40)
 _SECONDS = 0.1
@@ -70,6 +70,28 @@ def find_nextpnr(architecture: str) -> Tool:
     package = f"yowasp-nextpnr-{'himbaechel-gowin' if architecture == 'gowin' else architecture}"
     runner = "run_" + package.removeprefix("yowasp-").replace("-", "_")
     return _package(name, package, runner, f"place and route for {architecture}")
+
+
+@cache
+def find_packer(architecture: str) -> Tool:
+    """Find what makes bitstreams of ``ecp5``, ``ice40`` or ``gowin``: on the path, else the package.
+
+    Raises
+    ------
+    ToolError
+        If there is neither.
+    """
+    if architecture == "gowin":
+        number = package_version("apycula", "fpga", "a bitstream for gowin")
+        program = "import sys; from apycula.gowin_pack import main; sys.exit(main())"
+        return Tool("gowin_pack", (sys.executable, "-c", program), f"apycula {number}")
+    name = {"ecp5": "ecppack", "ice40": "icepack"}[architecture]
+    native = shutil.which(name)
+    if native is not None:
+        # Neither tells its version reliably; both only write down what place and route decided.
+        return Tool(name, (native,), name)
+    package = f"yowasp-nextpnr-{architecture}"
+    return _package(name, package, f"run_{name}", f"a bitstream for {architecture}")
 
 
 def _native(name: str, question: Sequence[str]) -> Tool | None:

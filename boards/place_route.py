@@ -17,7 +17,7 @@ from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.record import Record
 
-__all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report"]
+__all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report", "result_name"]
 
 _REPORT, _PINS = "report.json", "pins.txt"
 
@@ -27,6 +27,21 @@ _PLACER: dict[Architecture, str] = {"ecp5": "heap", "ice40": "heap"}
 
 _TIMING_WEIGHT = "30"
 """Of the analytical placer on ECP5. With its own, 10, placements of large cores differ by a third."""
+
+_CONSTRAINTS: dict[Architecture, tuple[str, str]] = {
+    "ecp5": ("--lpf", "{}"),
+    "ice40": ("--pcf", "{}"),
+    "gowin": ("--vopt", "cst={}"),
+    "nexus": ("--pdc", "{}"),
+}
+"""The option that takes a constraint file."""
+
+_RESULTS: dict[Architecture, tuple[str, str]] = {
+    "ecp5": ("--textcfg", "routed.config"),
+    "ice40": ("--asc", "routed.asc"),
+    "gowin": ("--write", "routed.json"),
+}
+"""The option that writes what the bitstream is packed from, and the file."""
 
 _STAGES = (
     ("Packing", "Assigned", "Annotating"),
@@ -53,18 +68,35 @@ class Routed(Record):
     """Taken from the cache."""
 
 
+def result_name(architecture: Architecture) -> str:
+    """Return the name of the file that a bitstream is packed from."""
+    return _RESULTS[architecture][1]
+
+
 def nextpnr_options(
-    chosen: Chosen, target_mhz: float, router: str | None = None, placer: str | None = None
+    chosen: Chosen,
+    target_mhz: float,
+    router: str | None = None,
+    placer: str | None = None,
+    *,
+    on_board: bool = False,
 ) -> list[str]:
-    """Return nextpnr's options for a device and a target clock, without files and seed."""
-    options = list(chosen.options)
-    router = router or _ROUTER.get(chosen.device.architecture)
-    placer = placer or _PLACER.get(chosen.device.architecture)
-    if chosen.pins:
-        options += ["--vopt", f"cst={_PINS}"] if chosen.device.architecture == "gowin" else ["--pdc", _PINS]
+    """Return nextpnr's options for a device and a target clock, without files and seed.
+
+    ``on_board`` says that every pin has its place, and that a bitstream is to be made.
+    """
+    architecture = chosen.device.architecture
+    options = [option for option in chosen.options if not on_board or option != "--lpf-allow-unconstrained"]
+    router = router or _ROUTER.get(architecture)
+    placer = placer or _PLACER.get(architecture)
+    if chosen.pins or on_board:
+        option, value = _CONSTRAINTS[architecture]
+        options += [option, value.format(_PINS)]
+    if on_board:
+        options += _RESULTS[architecture]
     if placer is not None:
         options += ["--placer", placer]
-    if placer == "heap" and chosen.device.architecture == "ecp5":
+    if placer == "heap" and architecture == "ecp5":
         options += ["--placer-heap-timingweight", _TIMING_WEIGHT]
     if router is not None:
         options += ["--router", router]
@@ -89,6 +121,7 @@ def place_and_route(
     target_mhz: float,
     router: str | None = None,
     placer: str | None = None,
+    pins: str | None = None,
     report: Report | None = None,
     stop: Event | None = None,
 ) -> Routed:
@@ -98,6 +131,9 @@ def place_and_route(
     ----------
     folder
         Where log and nextpnr's report go, named after the seed.
+    pins
+        A board's constraint file. If given, all pins must be in it, and what the bitstream is
+        packed from goes to ``folder``, too, as :func:`result_name` says.
 
     Raises
     ------
@@ -106,9 +142,11 @@ def place_and_route(
     ToolError
         If nextpnr fails otherwise.
     """
-    options = nextpnr_options(chosen, target_mhz, router, placer)
+    on_board = pins is not None
+    options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
     what = f"place and route, seed {seed}"
-    pins = _pin_file(chosen) if chosen.pins else ""
+    if pins is None:
+        pins = _pin_file(chosen) if chosen.pins else ""
     key = digest(synthesis.key, tool.version, pins, str(seed), *options)
     log = folder / f"seed{seed}.log"
     fresh = False
@@ -147,6 +185,9 @@ def place_and_route(
     if not fresh:
         shutil.copyfile(found / log.name, log)
     shutil.copyfile(found / _REPORT, folder / f"seed{seed}.json")
+    if on_board:
+        result = result_name(chosen.device.architecture)
+        shutil.copyfile(found / result, folder / result)
     try:
         fields = json.loads((found / _REPORT).read_text())
         seconds = json.loads((found / "seconds.json").read_text())

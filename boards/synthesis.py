@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,7 +18,7 @@ from rtlstm.boards.resources import Counts, count_cells
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.spec.errors import ToolError
 
-__all__ = ["NETLIST", "Synthesis", "script", "synthesise"]
+__all__ = ["NETLIST", "Frame", "Synthesis", "script", "synthesise"]
 
 NETLIST = "netlist.json"
 """The mapped netlist of frame and core, for place and route."""
@@ -63,6 +64,15 @@ _NEXUS_PASSES = (
 )
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What stands around the core for place and route: a board's top, or by default the harness."""
+
+    top: str
+    verilog: str
+    """Without the core, with all primitives that it uses."""
+
+
 class Synthesis(BaseModel):
     """A finished synthesis."""
 
@@ -76,10 +86,12 @@ class Synthesis(BaseModel):
     """Taken from the cache."""
 
 
-def script(device: Device, top: str, multipliers: bool = True, instances: bool = True) -> str:
+def script(
+    device: Device, top: str, multipliers: bool = True, instances: bool = True, frame: str = HARNESS
+) -> str:
     """Return Yosys's commands: the core by itself, counted, then the frame around it.
 
-    The frame is synthesised with the core as a black box, so that nothing of the core changes.
+    The frame, of this name, is synthesised with the core as a black box, so that nothing of the core changes.
     ``instances`` says whether the core's multipliers are instances of the device's own. On iCE40
     Yosys must then look for no others: it would take the registers out of those.
     """
@@ -98,8 +110,8 @@ def script(device: Device, top: str, multipliers: bool = True, instances: bool =
     if device.routable:
         lines += [
             "design -stash core",
-            "read_verilog shell.v harness.v",
-            f"{command} -top {HARNESS}",
+            f"read_verilog {macro}shell.v harness.v",
+            f"{command} -top {frame}",
             "tee -q -o harness_stat.json stat -json",
             f"delete ={top}",
             f"design -copy-from core {top}",
@@ -120,10 +132,11 @@ def synthesise(
     folder: Path,
     *,
     multipliers: bool = True,
+    frame: Frame | None = None,
     report: Report | None = None,
     stop: Event | None = None,
 ) -> Synthesis:
-    """Synthesise a core, or take the stored result of the same synthesis.
+    """Synthesise a core in its frame, or take the stored result of the same synthesis.
 
     Parameters
     ----------
@@ -131,6 +144,8 @@ def synthesise(
         Where log, script and frame go.
     multipliers
         Whether to use the device's multiplier blocks.
+    frame
+        What stands around the core; by default the harness, which needs three pins.
 
     Raises
     ------
@@ -140,11 +155,12 @@ def synthesise(
         If Yosys fails.
     """
     ports = read_ports(verilog, top)
+    frame = frame or Frame(HARNESS, harness(top, ports))
     files = {
         "core.v": verilog,
-        "harness.v": harness(top, ports),
+        "harness.v": frame.verilog,
         "shell.v": black_box(top, ports),
-        "synthesis.ys": script(device, top, multipliers, "SB_MAC16" in verilog),
+        "synthesis.ys": script(device, top, multipliers, "SB_MAC16" in verilog, frame.top),
         **(_NEXUS if device.architecture == "nexus" else {}),
         **({"carries": CUT, "floorplan": f"{device.name}: {PLAN}"} if device.architecture == "ecp5" else {}),
     }

@@ -8,6 +8,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from rtlstm.gen.commands.bench import bench
+from rtlstm.gen.commands.bitstream import bitstream, program
+from rtlstm.gen.commands.board import board
 from rtlstm.gen.commands.generate import generate
 from rtlstm.gen.commands.implement import implement
 from rtlstm.gen.commands.inspect import inspect
@@ -47,7 +49,7 @@ def _options(
     """
 
 
-for _command in (generate, inspect, simulate, implement, run, bench):
+for _command in (generate, inspect, simulate, implement, bitstream, program, board, run, bench):
     app.command()(_command)
 
 

@@ -20,6 +20,7 @@ _OURS = {
     "report.html",
     "sim",
     "impl",
+    "boards",
 }
 
 

@@ -20,7 +20,7 @@ from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["DEFAULT_SEEDS", "Placer", "Router", "default_jobs", "implement"]
+__all__ = ["DEFAULT_SEEDS", "Placer", "Router", "default_jobs", "implement", "read_verilog"]
 
 DEFAULT_SEEDS = 3
 
@@ -76,7 +76,7 @@ def implement(
     """
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
-    verilog = _read_verilog(folder, manifest.name)
+    verilog = read_verilog(folder, manifest.name)
     device = chosen.device
     if clock_mhz is not None and not device.routable:
         raise ConfigurationError(
@@ -132,7 +132,14 @@ def implement(
     return found
 
 
-def _read_verilog(folder: Path, name: str) -> str:
+def read_verilog(folder: Path, name: str) -> str:
+    """Return a build's Verilog.
+
+    Raises
+    ------
+    BuildError
+        If it is missing or no text.
+    """
     path = Path(folder) / "rtl" / f"{name}.v"
     try:
         return path.read_text()

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from amaranth._toolchain.yosys import YosysError, find_yosys
 from amaranth.back import rtlil
-from amaranth.hdl import ClockDomain, Module, Signal, Value
+from amaranth.hdl import ClockDomain, Elaboratable, Module, Signal, Value
 from amaranth.lib import wiring
 
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
@@ -21,7 +21,7 @@ from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
 
-__all__ = ["core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
+__all__ = ["convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
 
 PRIMITIVES: dict[Family, tuple[str, ...]] = {
     "ecp5": ("ecp5.v", "rows.v"),
@@ -44,7 +44,7 @@ WRITE = """
 read_rtlil <<rtlil
 {netlist}
 rtlil
-write_verilog -noattr
+write_verilog {options}
 """
 
 
@@ -70,20 +70,42 @@ def to_verilog(components: Mapping[str, wiring.Component], family: Family = "gen
     ToolError
         If Yosys is missing or refuses the design.
     """
-    modules = []
+    designs = {}
     for name, component in components.items():
         top, ports = _clocked(component)
         ports += [Value.cast(value) for _, _, value in component.signature.flatten(component)]
-        text = rtlil.convert(top, name=name, ports=ports, emit_src=False)
+        designs[name] = (top, ports)
+    cells = primitives(family)
+    return convert(designs, cells) + cells
+
+
+def convert(
+    designs: Mapping[str, tuple[Elaboratable, list[Value]]], cells: str = "", *, attributes: bool = False
+) -> str:
+    """Convert designs with these ports to modules of these names; the same ones give the same text.
+
+    ``cells`` is the Verilog of what they instantiate, for the text to be tidy for linters. ``attributes``
+    keeps those of cells, which some hard blocks need.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or refuses the design.
+    """
+    modules = []
+    for name, (design, ports) in designs.items():
+        text = rtlil.convert(design, name=name, ports=ports, emit_src=False)
         modules.append(f"read_rtlil <<rtlil\n{text}\nrtlil")
     try:
         yosys = find_yosys(lambda version: version >= (0, 40))
-        netlist = yosys.run(["-q", "-"], READ.format(modules="\n".join(modules)))
-        cells = primitives(family)
-        verilog = yosys.run(["-q", "-"], WRITE.format(netlist=tidy_netlist(netlist, _outputs(cells))))
+        netlist = str(yosys.run(["-q", "-"], READ.format(modules="\n".join(modules))))
+        if cells:
+            netlist = tidy_netlist(netlist, _outputs(cells))
+        options = "" if attributes else "-noattr"
+        verilog = str(yosys.run(["-q", "-"], WRITE.format(netlist=netlist, options=options)))
     except YosysError as error:
         raise ToolError(f"Yosys could not write Verilog: {error}") from None
-    return tidy_verilog(verilog) + cells
+    return tidy_verilog(verilog) if cells else verilog
 
 
 def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rtlstm.spec.parameters import Family
 
-__all__ = ["SIMULATION", "cell_models", "simulation_sources"]
+__all__ = ["SIMULATION", "board_models", "cell_models", "simulation_sources"]
 
 SIMULATION = "RTLSTM_SIMULATION"
 """Macro that turns hard cells into descriptions of them."""
@@ -30,6 +30,11 @@ def cell_models(family: Family) -> list[Path]:
     if family not in MODELLED:
         return []
     return [Path(str(files("rtlstm.sim").joinpath("models", f"{family}.v"))).absolute()]
+
+
+def board_models() -> list[Path]:
+    """Return the files with the models of what a board's top has besides: its PLL."""
+    return [Path(str(files("rtlstm.sim").joinpath("models", "plls.v"))).absolute()]
 
 
 def simulation_sources(verilog: Path, family: Family) -> list[Path]:

@@ -89,7 +89,7 @@ class Manifest(Record):
         plan = None
         if passes and parameters.bus != "none":
             raise ConfigurationError(
-                f"bus must be none for a network that goes backwards through sequences, not {parameters.bus}: "
+                f"bus must be none for a network that goes backwards in sequences, not {parameters.bus}: "
                 "the wrappers take steps one by one; wrap the core's own streams"
             )
         if passes:

@@ -33,6 +33,13 @@ ELSEWHERE = {
     r"make test": (".ci/run", "make --no-print-directory test"),
     r"make demo": ("Makefile", "examples/silero_vad/demo.py"),
     r"pip install ('?\.\S*|.*rtlstm.*)": ("tests/test_packaging.py", '"install"'),
+    r"rtlstm (board|run) \S+ --b\w+ (ulx3s-85f|tcp:localhost:5000).*": (
+        "tests/gen/test_board.py",
+        "= commands()",
+    ),
+    r"rtlstm bitstream \S+ --board ulx3s-85f": ("tests/gen/test_bitstream.py", '"bitstream", folder'),
+    r"rtlstm program \S+": ("tests/gen/test_bitstream.py", '"program", folder'),
+    r"rtlstm run \S+ --backend serial:/dev/ttyUSB0 .*": ("tests/gen/test_board.py", '"--backend", port'),
     r"rtlstm implement \S+ --device lfe5u.*": ("tests/gen/test_implement.py", '"implement", folder'),
     r"verilator --lint-only.*": ("tests/hdl/test_lint.py", '"--lint-only", "-Wall", "-Wno-DECLFILENAME"'),
     r"git clone .*|cd rtlstm": (".ci/run", "fresh clone"),

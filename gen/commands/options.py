@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from rtlstm.gen.frontends import ReadOptions
 
 __all__ = [
+    "BaudOption",
+    "BoardOption",
     "BranchOption",
     "BuildArgument",
+    "ClockOption",
     "DebugOption",
     "DenseOption",
     "JsonOption",
@@ -28,6 +31,25 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Print the traceback 
 
 BuildArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="A build folder made by 'rtlstm generate'.")
+]
+
+BoardOption = Annotated[
+    str, typer.Option(metavar="BOARD", help="Such as ulx3s-85f, icebreaker, colorlight-i9, tang-nano-20k.")
+]
+
+ClockOption = Annotated[
+    float | None,
+    typer.Option(
+        "--clock",
+        metavar="MHZ",
+        min=1,
+        max=1000,
+        help="The core's clock; by default three quarters of the estimate.",
+    ),
+]
+
+BaudOption = Annotated[
+    int | None, typer.Option(help="Of the serial line; by default the fastest usual rate.", min=300)
 ]
 
 LstmOption = Annotated[

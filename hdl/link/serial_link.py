@@ -49,8 +49,13 @@ def link_limits(manifest: Manifest) -> Limits:
     Raises
     ------
     ConfigurationError
-        If a step is too large for the protocol.
+        If a step is too large for the protocol, or the build takes whole sequences.
     """
+    if manifest.sequence is not None:
+        raise ConfigurationError(
+            "the serial link takes steps one by one, but this network goes backwards through sequences; use the "
+            "core's own streams"
+        )
     size = value_bytes(manifest.numerics.data_bits)
 
     def memory(values: int) -> int:

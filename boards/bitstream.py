@@ -1,0 +1,176 @@
+"""From a build to a file that an FPGA is configured with: a board's top, placed, routed and packed."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from rtlstm.boards.board import Board, Line
+from rtlstm.boards.constraints import CONSTRAINT_FILES, constraints
+from rtlstm.boards.devices import Architecture, Chosen
+from rtlstm.boards.fpga_tools import Tool, find_nextpnr, find_packer, find_yosys
+from rtlstm.boards.place_route import Routed, place_and_route, result_name
+from rtlstm.boards.resources import Counts, check_fit
+from rtlstm.boards.synthesis import Frame, Synthesis, synthesise
+from rtlstm.boards.top import TOP, board_verilog
+from rtlstm.hdl.verilog import primitives
+from rtlstm.sim.cache import Report, cached, digest
+from rtlstm.sim.toolchain import run_tool
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.record import Record
+
+__all__ = ["BITSTREAMS", "Bitstream", "Use", "make_bitstream"]
+
+BITSTREAMS: dict[Architecture, str] = {"ecp5": "top.bit", "ice40": "top.bin", "gowin": "top.fs"}
+"""Names of the finished files."""
+
+
+class Use(Record):
+    """How much of one kind of site a placed and routed top takes."""
+
+    name: str
+    used: int
+    available: int
+
+    @property
+    def share(self) -> float:
+        """In percent."""
+        return round(100 * self.used / self.available, 1) if self.available else 0.0
+
+
+class Bitstream(Record):
+    """A bitstream, and what it was made of."""
+
+    board: str
+    build_hash: str
+    file: str
+    """Its name, beside this record."""
+    clock_mhz: float
+    requested_mhz: float
+    fmax_mhz: float
+    """What timing analysis and block RAM allow."""
+    met: bool
+    """Whether that is the clock that the PLL makes, or more."""
+    baud: int
+    baud_error: float
+    """How far the hardware's rate is above that, in percent."""
+    seed: int
+    uses: tuple[Use, ...]
+    """Of the whole top, by the names of place and route."""
+    worst_path: str
+    tools: Mapping[str, str]
+    synthesis_seconds: float
+    route_seconds: float
+    stored: bool
+    """Nothing had to be run for it."""
+
+
+def make_bitstream(
+    board: Board,
+    manifest: Manifest,
+    core: str,
+    line: Line,
+    folder: Path,
+    *,
+    requested_mhz: float,
+    seed: int = 1,
+    report: Report | None = None,
+) -> Bitstream:
+    """Make a bitstream and leave it in ``folder``, with Verilog, constraints and logs.
+
+    Parameters
+    ----------
+    core
+        The build's Verilog.
+    requested_mhz
+        The clock that was asked for; ``line`` has the one that the PLL makes.
+
+    Raises
+    ------
+    ConfigurationError
+        If the design does not fit the device.
+    ToolError
+        If a tool is missing or fails.
+    """
+    chosen = board.chosen
+    architecture = chosen.device.architecture
+    tools = find_yosys(), find_nextpnr(architecture), find_packer(architecture)
+    yosys, nextpnr, packer = tools
+    top = board_verilog(board, manifest, line, core)
+    pins = constraints(board)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "top.v").write_text(top)
+    (folder / CONSTRAINT_FILES[architecture]).write_text(pins)
+    frame = Frame(TOP, top + primitives(manifest.parameters.family))
+    synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, report=report)
+    check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device)
+    routed = place_and_route(
+        synthesis,
+        manifest.name,
+        chosen,
+        nextpnr,
+        folder,
+        seed=seed,
+        target_mhz=line.clock_mhz,
+        pins=pins,
+        report=report,
+    )
+    name = BITSTREAMS[architecture]
+    _pack(chosen, packer, folder / result_name(architecture), folder / name)
+    limit = chosen.block_ram_mhz if synthesis.core.block_rams else None
+    fmax = min(routed.fmax_mhz, limit) if limit else routed.fmax_mhz
+    return Bitstream(
+        board=board.name,
+        build_hash=manifest.build_hash,
+        file=name,
+        clock_mhz=line.clock_mhz,
+        requested_mhz=requested_mhz,
+        fmax_mhz=fmax,
+        met=fmax >= line.clock_mhz,
+        baud=line.baud,
+        baud_error=line.baud_error,
+        seed=seed,
+        uses=_uses(routed),
+        worst_path=routed.worst_path.text,
+        tools={tool.name: tool.version for tool in tools},
+        synthesis_seconds=synthesis.seconds,
+        route_seconds=routed.seconds,
+        stored=synthesis.stored and routed.stored,
+    )
+
+
+def _all(synthesis: Synthesis) -> Counts:
+    """Add up core and frame."""
+    core, frame = synthesis.core, synthesis.harness
+    return Counts(
+        luts=core.luts + frame.luts,
+        ffs=core.ffs + frame.ffs,
+        multipliers=core.multipliers + frame.multipliers,
+        block_rams=core.block_rams + frame.block_rams,
+        large_rams=core.large_rams + frame.large_rams,
+        cells={},
+    )
+
+
+def _uses(routed: Routed) -> tuple[Use, ...]:
+    uses = [Use(name=name, used=used, available=routed.available[name]) for name, used in routed.used.items()]
+    return tuple(sorted(uses, key=lambda use: -use.share))
+
+
+def _pack(chosen: Chosen, tool: Tool, routed: Path, target: Path) -> None:
+    """Pack what place and route wrote; the same content is packed once."""
+    if tool.name == "ecppack":
+        arguments = ["--compress", "--input", routed.name, "--bit", target.name]
+    elif tool.name == "icepack":
+        arguments = [routed.name, target.name]
+    else:
+        # It calls a device by nextpnr's name of its family.
+        family = next(option for option in chosen.options if option.startswith("family="))
+        arguments = ["-d", family.removeprefix("family="), "-c", "-o", target.name, routed.name]
+    key = digest(tool.version, *arguments, routed.read_bytes())
+
+    def build(work: Path) -> None:
+        shutil.copyfile(routed, work / routed.name)
+        run_tool([*tool.command, *arguments], f"packing the bitstream with {tool.name}", work)
+        (work / routed.name).unlink()
+
+    shutil.copyfile(cached("bitstream", key, build) / target.name, target)

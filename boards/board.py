@@ -1,0 +1,145 @@
+"""What a board is to rtlstm: its device, its clock, and the pins of a serial line and some LEDs."""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Annotated
+
+from pydantic import Field
+
+from rtlstm.boards.devices import Chosen, find_device
+from rtlstm.boards.pll import Pll, find_pll, megahertz
+from rtlstm.hdl.link.uart import SMALLEST_DIVISOR
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.link import BAUD_RATES
+from rtlstm.spec.record import Record
+
+__all__ = ["Board", "Line", "Pin", "find_line"]
+
+_WORST_ERROR = Fraction(2, 100)
+"""How far a line's rate may be off, with fewest cycles to a bit; see ``hdl/link/uart.py``."""
+_GOOD_ERROR = Fraction(1, 100)
+
+
+class Pin(Record):
+    """A port of the board's top, its place on the package, and how its buffer is set."""
+
+    port: str
+    site: str
+    inverted: bool = False
+    attributes: Mapping[str, str] = {}
+    """In the words of the family's constraint file."""
+
+
+class Board(Record):
+    """A board with one FPGA on it."""
+
+    name: str
+    title: str
+    device: str
+    """With package and speed grade, as :func:`rtlstm.boards.devices.find_device` takes them."""
+    package: str
+    grade: str
+    clock: Pin
+    clock_hz: Annotated[int, Field(ge=1_000_000)]
+    rx: Pin
+    """The board's receiving pin: what the host sends."""
+    tx: Pin
+    leds: tuple[Pin, ...]
+    """At most three: alive, traffic, error."""
+    button: Pin | None = None
+    """Resets the design."""
+    most_baud: int = BAUD_RATES[0]
+    """What the chip between USB and the serial line can do."""
+    loader: tuple[str, ...]
+    """openFPGALoader's options that select it."""
+    note: str = ""
+    """What its owner must know to connect it."""
+
+    @property
+    def chosen(self) -> Chosen:
+        """Its device."""
+        return find_device(self.device, self.package, self.grade or None)
+
+    def pins(self) -> Iterator[Pin]:
+        """Yield all pins that the top uses."""
+        yield from (self.clock, self.rx, self.tx, *self.leds)
+        if self.button is not None:
+            yield self.button
+
+
+class Line(Record):
+    """Clock and serial line of a board's top: what was asked for, and what the hardware gives."""
+
+    model_config = Record.model_config | {"arbitrary_types_allowed": True}
+
+    pll: Pll
+    baud: int
+    """The rate to set at the host."""
+    divisor: int
+    """Clock cycles of a bit."""
+
+    @property
+    def clock_hz(self) -> Fraction:
+        """The core's clock."""
+        return self.pll.output_hz
+
+    @property
+    def clock_mhz(self) -> float:
+        """The core's clock, rounded to one hertz."""
+        return round(float(self.clock_hz) / 1e6, 6)
+
+    @property
+    def baud_error(self) -> float:
+        """How far the hardware's rate is above the host's, in percent."""
+        return round(100 * float(self.clock_hz / self.divisor / self.baud - 1), 3)
+
+
+def find_line(board: Board, clock_mhz: float, baud: int | None = None) -> Line:
+    """Choose a board's PLL and the divisor of its serial line.
+
+    Parameters
+    ----------
+    clock_mhz
+        The core's clock; the PLL's is the nearest that is not above it.
+    baud
+        The line's rate; by default the fastest of :data:`BAUD_RATES` that the board can do and that is
+        met within 1 %.
+
+    Raises
+    ------
+    ConfigurationError
+        If the PLL or the line cannot do it.
+    """
+    # What a user types is decimal: 0.1 MHz is meant to be 100 kHz, not the float next to it.
+    pll = find_pll(board.chosen.device.architecture, board.clock_hz, Fraction(str(clock_mhz)) * 1_000_000)
+    clock = pll.output_hz
+    if baud is None:
+        for rate in BAUD_RATES:
+            fits = rate <= board.most_baud and clock / rate >= SMALLEST_DIVISOR
+            if fits and abs(_error(clock, rate)) <= _GOOD_ERROR:
+                return Line(pll=pll, baud=rate, divisor=_divisor(clock, rate))
+        baud = BAUD_RATES[-1]
+    if not 300 <= baud <= clock / SMALLEST_DIVISOR or abs(_error(clock, baud)) > _WORST_ERROR:
+        good = [
+            f"{rate:,}"
+            for rate in BAUD_RATES
+            if rate <= clock / SMALLEST_DIVISOR and abs(_error(clock, rate)) <= _WORST_ERROR
+        ]
+        raise ConfigurationError(
+            f"a line of {baud:,} baud cannot be made of {megahertz(clock)} MHz: a bit must last at least "
+            f"{SMALLEST_DIVISOR} cycles and its length be met within {float(100 * _WORST_ERROR):g} %; "
+            f"at this clock {', '.join(good)} can"
+        )
+    if baud > board.most_baud:
+        raise ConfigurationError(
+            f"the serial line of {board.name} can do {board.most_baud:,} baud at most, not {baud:,}"
+        )
+    return Line(pll=pll, baud=baud, divisor=_divisor(clock, baud))
+
+
+def _divisor(clock: Fraction, baud: int) -> int:
+    return max(1, round(clock / baud))
+
+
+def _error(clock: Fraction, baud: int) -> Fraction:
+    return clock / _divisor(clock, baud) / baud - 1

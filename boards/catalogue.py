@@ -1,0 +1,191 @@
+"""The boards that rtlstm knows.
+
+Pins and how their buffers are set come from amaranth-boards where it has the board; the others are
+described here in the same words.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
+
+from rtlstm.boards.board import Board, Pin
+from rtlstm.spec.errors import ConfigurationError
+
+__all__ = ["BOARDS", "find_board"]
+
+_33 = Attrs(IO_TYPE="LVCMOS33")
+_COLORLIGHT = (
+    # The module in its common extension board, whose debugger has a serial line.
+    Resource("clk25", 0, Pins("P3", dir="i"), Clock(25e6), _33),
+    Resource("uart", 0, Subsignal("rx", Pins("H18", dir="i")), Subsignal("tx", Pins("J17", dir="o")), _33),
+)
+_COLORLIGHT_I5 = (*_COLORLIGHT, Resource("led", 0, PinsN("U16", dir="o"), _33))
+_COLORLIGHT_I9 = (*_COLORLIGHT, Resource("led", 0, PinsN("L2", dir="o"), _33))
+_TANG_NANO_20K = (
+    Resource("clk27", 0, Pins("4", dir="i"), Clock(27e6), _33),
+    Resource("uart", 0, Subsignal("rx", Pins("70", dir="i")), Subsignal("tx", Pins("69", dir="o")), _33),
+    *(Resource("led", index, PinsN(str(15 + index), dir="o"), _33) for index in range(3)),
+)
+# No serial line on the board: an adapter goes to the header's pins marked 0 and 1.
+_ORANGECRAB_LINE = (
+    Resource("uart", 0, Subsignal("tx", Pins("N17", dir="o")), Subsignal("rx", Pins("M18", dir="i")), _33),
+)
+
+
+def _ulx3s(size: str) -> Board:
+    from amaranth_boards import ulx3s
+
+    platform = getattr(ulx3s, f"ULX3S_{size}F_Platform")
+    return _describe(
+        f"ulx3s-{size.lower()}f",
+        f"Radiona ULX3S with an LFE5U-{size}F",
+        (f"lfe5u-{size.lower()}f", "CABGA381", platform.speed),
+        platform.resources,
+        ("--board", "ulx3s"),
+        button=("button_pwr", 0),
+    )
+
+
+def _orangecrab(size: str) -> Board:
+    from amaranth_boards import orangecrab_r0_2
+
+    platform = getattr(orangecrab_r0_2, f"OrangeCrabR0_2_{size}FPlatform")
+    return _describe(
+        f"orangecrab-{size.lower()}f",
+        f"OrangeCrab r0.2 with an LFE5U-{size}F",
+        (f"lfe5u-{size.lower()}f", "CSFBGA285", platform.speed),
+        [*platform.resources, *_ORANGECRAB_LINE],
+        ("--board", "orangeCrab"),
+        leds=(("rgb_led", 0, "g"), ("rgb_led", 0, "b"), ("rgb_led", 0, "r")),
+        button=("button", 0),
+        note="connect a 3.3 V serial adapter: its receiving pin to the header's 0, its sending pin to 1",
+    )
+
+
+def _icebreaker(_: str) -> Board:
+    from amaranth_boards.icebreaker import ICEBreakerPlatform
+
+    return _describe(
+        "icebreaker",
+        "1BitSquared iCEBreaker",
+        ("up5k", "sg48", ""),
+        ICEBreakerPlatform.resources,
+        ("--board", "ice40_generic"),
+        # Its green LED is the second.
+        leds=(("led", 1, ""), ("led", 0, "")),
+        button=("button", 0),
+    )
+
+
+def _colorlight(model: str) -> Board:
+    resources = {"i5": _COLORLIGHT_I5, "i9": _COLORLIGHT_I9}[model]
+    device = {"i5": "lfe5u-25f", "i9": "lfe5u-45f"}[model]
+    return _describe(
+        f"colorlight-{model}",
+        f"Colorlight {model} on its extension board",
+        (device, "CABGA381", "6"),
+        resources,
+        ("--board", f"colorlight-{model}"),
+        leds=(("led", 0, ""),),
+        most_baud=1_000_000,
+    )
+
+
+def _tang_nano_20k(_: str) -> Board:
+    return _describe(
+        "tang-nano-20k",
+        "Sipeed Tang Nano 20K",
+        ("gw2ar-18", "QN88", ""),
+        _TANG_NANO_20K,
+        ("--board", "tangnano20k"),
+    )
+
+
+_MAKERS: dict[str, tuple[Callable[[str], Board], str]] = {
+    "ulx3s-12f": (_ulx3s, "12"),
+    "ulx3s-25f": (_ulx3s, "25"),
+    "ulx3s-45f": (_ulx3s, "45"),
+    "ulx3s-85f": (_ulx3s, "85"),
+    "orangecrab-25f": (_orangecrab, "25"),
+    "orangecrab-85f": (_orangecrab, "85"),
+    "colorlight-i5": (_colorlight, "i5"),
+    "colorlight-i9": (_colorlight, "i9"),
+    "icebreaker": (_icebreaker, ""),
+    "tang-nano-20k": (_tang_nano_20k, ""),
+}
+
+BOARDS = tuple(_MAKERS)
+"""Their names."""
+
+
+@cache
+def find_board(name: str) -> Board:
+    """Return the board of this name.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none.
+    """
+    key = name.strip().lower()
+    if key not in _MAKERS:
+        near = difflib.get_close_matches(key, BOARDS, n=3, cutoff=0.5)
+        known = f"near names: {', '.join(near)}" if near else f"known ones: {', '.join(BOARDS)}"
+        raise ConfigurationError(f"there is no board {name!r}; {known}")
+    make, variant = _MAKERS[key]
+    return make(variant)
+
+
+_Place = tuple[str, int, str]
+_LEDS: tuple[_Place, ...] = (("led", 0, ""), ("led", 1, ""), ("led", 2, ""))
+
+
+def _describe(
+    name: str,
+    title: str,
+    device: tuple[str, str, str],
+    resources: Iterable[Any],
+    loader: tuple[str, ...],
+    *,
+    leds: tuple[_Place, ...] = _LEDS,
+    button: tuple[str, int] | None = None,
+    most_baud: int = 3_000_000,
+    note: str = "",
+) -> Board:
+    """Make a board of resources; the clock is the first that has a frequency."""
+    by_name = {(item.name, item.number): item for item in resources}
+    clock = next(item for item in by_name.values() if item.clock is not None)
+    uart = by_name["uart", 0]
+    return Board(
+        name=name,
+        title=title,
+        device=device[0],
+        package=device[1],
+        grade=device[2],
+        clock=_pin("clk", clock),
+        clock_hz=int(clock.clock.frequency),
+        rx=_pin("rx", uart, "rx"),
+        tx=_pin("tx", uart, "tx"),
+        leds=tuple(
+            _pin(f"led{index}", by_name[item, number], part)
+            for index, (item, number, part) in enumerate(leds)
+        ),
+        button=None if button is None else _pin("button", by_name[button]),
+        most_baud=most_baud,
+        loader=loader,
+        note=note,
+    )
+
+
+def _pin(port: str, resource: Any, part: str = "") -> Pin:
+    """Return the one pin of a resource or of its part."""
+    signal = next(item for item in resource.ios if item.name == part) if part else resource
+    (pins,) = signal.ios
+    (site,) = pins.names
+    attributes: Mapping[str, Any] = {**resource.attrs, **signal.attrs}
+    # GLOBAL asks for a global buffer, which place and route and the PLL choose themselves.
+    kept = {key: str(value) for key, value in attributes.items() if key != "GLOBAL" and value is not None}
+    return Pin(port=port, site=site, inverted=pins.invert, attributes=kept)

@@ -1,0 +1,147 @@
+"""The top level of a board: its pins, a clock from its PLL, a reset, the serial link and the core."""
+
+from collections.abc import Mapping
+
+from amaranth.hdl import (
+    ClockDomain,
+    ClockSignal,
+    Const,
+    Elaboratable,
+    Instance,
+    Module,
+    ResetSignal,
+    Signal,
+)
+from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
+
+from rtlstm.boards.board import Board, Line, Pin
+from rtlstm.boards.harness import CORE, Port, read_ports
+from rtlstm.boards.pll import Pll, megahertz
+from rtlstm.hdl.link.serial_link import CORE_PORTS, SerialLink
+from rtlstm.hdl.verilog import convert
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["PLL", "TOP", "BoardTop", "board_verilog"]
+
+TOP = "rtlstm_board"
+"""The top's module; no build may have this name."""
+
+PLL = "pll"
+"""The PLL's instance in it."""
+
+_RESET_BITS = 10
+"""The reset lasts 2**this cycles after the PLL has locked: an iCE40's block RAM wakes up 3 us late."""
+
+
+class BoardTop(Elaboratable):
+    """A core behind a board's serial line.
+
+    The core is an instance of the build's own Verilog, so that it is the same one that was proven.
+
+    LEDs, as far as the board has them: the first blinks while no host is connected and is lit when one is;
+    the second flickers with what the host sends; the third is lit since a frame was dropped.
+    """
+
+    def __init__(self, board: Board, manifest: Manifest, line: Line, core: tuple[Port, ...]) -> None:
+        self._board, self._manifest, self._line, self._core = board, manifest, line, core
+        self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins()}
+
+    def elaborate(self, platform: object) -> Module:
+        """Put it together."""
+        m = Module()
+        board, ports = self._board, self.ports
+        m.domains.sync = ClockDomain()
+        locked = _add_pll(m, self._line.pll, ports[board.clock.port])
+        _add_reset(m, locked, None if board.button is None else _level(ports, board.button))
+        m.submodules.link = link = SerialLink(self._manifest, self._line.divisor)
+        m.submodules[CORE] = _core(self._manifest.name, self._core, link)
+        m.d.comb += [link.rx.eq(_level(ports, board.rx)), _level(ports, board.tx).eq(link.tx)]
+        self._add_leds(m, link)
+        return m
+
+    def _add_leds(self, m: Module, link: SerialLink) -> None:
+        clock, ports = float(self._line.clock_hz), self.ports
+        # Half a second of the blinking, and a twentieth that traffic is seen for.
+        slow, quick = round(clock / 2), round(clock / 20)
+        ticks, blink, seen, erred = Signal(range(slow)), Signal(), Signal(range(quick)), Signal()
+        rx = Signal()
+        m.submodules.rx_led = FFSynchronizer(link.rx, rx, init=1)
+        with m.If(ticks == 0):
+            m.d.sync += [ticks.eq(slow - 1), blink.eq(~blink)]
+        with m.Else():
+            m.d.sync += ticks.eq(ticks - 1)
+        with m.If(~rx):
+            m.d.sync += seen.eq(quick - 1)
+        with m.Elif(seen != 0):
+            m.d.sync += seen.eq(seen - 1)
+        m.d.sync += erred.eq(erred | (link.errors != 0))
+        lights = (link.active | blink, seen != 0, erred)
+        for pin, light in zip(self._board.leds, lights, strict=False):
+            m.d.comb += ports[pin.port].eq(~light if pin.inverted else light)
+
+
+def _level(ports: Mapping[str, Signal], pin: Pin) -> Signal:
+    """Return what a pin means: its port, or its inverse."""
+    return ~ports[pin.port] if pin.inverted else ports[pin.port]
+
+
+def _add_pll(m: Module, pll: Pll, source: Signal) -> Signal:
+    """Make the clock of domain ``sync`` and return the PLL's lock."""
+    locked, out = Signal(), ClockSignal()
+    wires = {f"o_{pll.output_port}": out, f"o_{pll.lock_port}": locked}
+    if pll.feedback is not None:
+        source_port, sink_port = pll.feedback
+        loop = wires.setdefault(f"o_{source_port}", Signal(name="pll_feedback"))
+        wires[f"i_{sink_port}"] = loop
+    m.submodules[PLL] = Instance(
+        pll.cell,
+        **{f"p_{name}": value for name, value in pll.parameters.items()},
+        **{f"a_{name}": value for name, value in pll.attributes.items()},
+        **{f"i_{name}": Const(int(bits, 2), len(bits)) for name, bits in pll.constants.items()},
+        **{f"i_{pll.input_port}": source},
+        **wires,
+    )
+    return locked
+
+
+def _add_reset(m: Module, locked: Signal, button: Signal | None) -> None:
+    """Hold domain ``sync`` in reset until the PLL has locked, and a while longer."""
+    stop = ~locked if button is None else ~locked | button
+    m.domains.start = start = ClockDomain(local=True)
+    m.d.comb += start.clk.eq(ClockSignal("sync"))
+    m.submodules.start = ResetSynchronizer(stop, domain="start")
+    count, running = Signal(_RESET_BITS), Signal()
+    m.d.start += count.eq(count + ~running)
+    with m.If(count.all()):
+        m.d.start += running.eq(1)
+    m.d.comb += ResetSignal().eq(~running)
+
+
+def _core(name: str, ports: tuple[Port, ...], link: SerialLink) -> Instance:
+    """Connect the build's core, port by port of the same name, to the link."""
+    wires = {
+        f"{port.direction[0]}_{port.name}": getattr(link, port.name)
+        for port in ports
+        if port.name in CORE_PORTS
+    }
+    return Instance(name, i_clk=ClockSignal(), i_rst=ResetSignal(), **wires)
+
+
+def board_verilog(board: Board, manifest: Manifest, line: Line, core: str) -> str:
+    """Generate the Verilog of a board's top, without the core and its family's primitives.
+
+    ``core`` is the core's Verilog.
+
+    Raises
+    ------
+    BuildError
+        If the core's ports cannot be read.
+    ToolError
+        If Yosys is missing.
+    """
+    top = BoardTop(board, manifest, line, read_ports(core, manifest.name))
+    head = (
+        f"// {manifest.name} on {board.title}: {megahertz(line.clock_hz)} MHz, {line.baud} baud.\n"
+        f"// Generated by rtlstm {manifest.rtlstm_version}, build {manifest.build_hash[:8]}. Do not edit.\n"
+    )
+    return head + convert({TOP: (top, list(top.ports.values()))}, attributes=True)

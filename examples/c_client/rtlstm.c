@@ -1,0 +1,318 @@
+#include "rtlstm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HELLO = 0x01, RESUME = 0x02, WRITE = 0x10, READ = 0x11, STEPS = 0x13 };
+enum { REPORT = 0x81, LOST = 0x82, DONE = 0x90, ERROR = 0x91 };
+enum { HEADER = 7, LARGEST = 512, WORDS = 120, RETRY_MS = 500, ATTEMPTS = 20 };
+
+static int fail(rtlstm *device, const char *what) {
+  snprintf(device->error, sizeof device->error, "%s", what);
+  return -1;
+}
+
+enum { CASTAGNOLI = 0x82F63B78, ETHERNET = 0xEDB88320 };
+
+static uint32_t crc(const uint8_t *data, size_t count, uint32_t polynomial) {
+  uint32_t sum = ~0u;
+  while (count--) {
+    sum ^= *data++;
+    for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? polynomial : 0);
+  }
+  return ~sum;
+}
+
+static uint32_t little(const uint8_t *data, int bytes) {
+  uint32_t value = 0;
+  while (bytes--) value = value << 8 | data[bytes];
+  return value;
+}
+
+static void put(uint8_t *data, uint32_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) data[i] = (uint8_t)(value >> 8 * i);
+}
+
+static int send_all(rtlstm *device, const uint8_t *data, size_t count) {
+  while (count) {
+    ssize_t sent = write(device->fd, data, count);
+    if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (sent <= 0) return fail(device, "the line is broken");
+    data += sent;
+    count -= (size_t)sent;
+  }
+  return 0;
+}
+
+/* Header, payload and CRC without zeros, and a zero behind them. */
+static int send_frame(rtlstm *device, int type, uint16_t session, uint16_t seq, const uint8_t *payload,
+                      size_t count) {
+  uint8_t body[LARGEST + 4], line[LARGEST + 16];
+  size_t length = HEADER + count, code = 1, end = 2;
+  body[0] = (uint8_t)type;
+  put(body + 1, session, 2);
+  put(body + 3, seq, 2);
+  put(body + 5, device->seq, 2); /* the first response that we have not got */
+  if (count) memcpy(body + HEADER, payload, count);
+  put(body + length, crc(body, length, CASTAGNOLI), 4);
+  length += 4;
+  line[0] = 0; /* ends whatever came before */
+  for (size_t i = 0; i < length; ++i) {
+    if (body[i]) line[end++] = body[i];
+    if (!body[i] || end - code == 255) {
+      line[code] = (uint8_t)(end - code);
+      code = end++;
+    }
+  }
+  line[code] = (uint8_t)(end - code);
+  line[end++] = 0;
+  return send_all(device, line, end);
+}
+
+/* Undo COBS in place; return the bytes, or 0 if that is impossible. */
+static size_t decode(uint8_t *data, size_t count) {
+  size_t from = 0, to = 0;
+  while (from < count) {
+    size_t code = data[from++];
+    if (code == 0 || from + code - 1 > count) return 0;
+    memmove(data + to, data + from, code - 1);
+    to += code - 1;
+    from += code - 1;
+    if (code < 255 && from < count) data[to++] = 0;
+  }
+  return to;
+}
+
+static long long milliseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* Wait for a whole frame; return its body's length, 0 after `deadline`, -1 on a broken line. */
+static int receive(rtlstm *device, uint8_t *body, long long deadline) {
+  for (;;) {
+    uint8_t byte;
+    long long left = deadline - milliseconds();
+    struct pollfd wait = {device->fd, POLLIN, 0};
+    int ready = poll(&wait, 1, left > 0 ? (int)left : 0);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) return 0;
+    if (ready < 0 || read(device->fd, &byte, 1) != 1) return fail(device, "the line is broken");
+    if (byte) {
+      if (device->held < sizeof device->frame) device->frame[device->held++] = byte;
+      continue;
+    }
+    size_t length = device->held < sizeof device->frame ? decode(device->frame, device->held) : 0;
+    device->held = 0;
+    if (length < HEADER + 4 || length > LARGEST + 4) continue;
+    if (crc(device->frame, length - 4, CASTAGNOLI) != little(device->frame + length - 4, 4)) continue;
+    memcpy(body, device->frame, length - 4);
+    return (int)length - 4;
+  }
+}
+
+/* Ask something that is not numbered until it is answered; return the answer's length. */
+static int ask(rtlstm *device, int type, uint16_t session, const uint8_t *payload, size_t count, uint8_t *body) {
+  for (int attempt = 0; attempt < ATTEMPTS; ++attempt) {
+    long long deadline = milliseconds() + RETRY_MS;
+    int length;
+    if (++device->number == 0) device->number = 1;
+    if (send_frame(device, type, session, device->number, payload, count)) return -1;
+    while ((length = receive(device, body, deadline)) > 0) {
+      int answers = (body[0] == REPORT || body[0] == LOST) && little(body + 3, 2) == device->number;
+      if (answers && length >= HEADER + 28) return length;
+    }
+    if (length < 0) return -1;
+  }
+  return fail(device, "the device does not answer");
+}
+
+/* Have one request carried out, exactly once; return the length of its result. */
+static int request(rtlstm *device, int type, const uint8_t *payload, size_t count, uint8_t *result) {
+  uint8_t body[LARGEST + 4];
+  for (int attempt = 0; attempt < ATTEMPTS; ++attempt) {
+    long long deadline = milliseconds() + RETRY_MS;
+    int length;
+    if (attempt) {
+      /* Either is dropped by a device that has no need of it: it knows the request by its number. */
+      ++device->resent;
+      if (send_frame(device, RESUME, device->session, ++device->number, NULL, 0)) return -1;
+    }
+    if (send_frame(device, type, device->session, device->seq, payload, count)) return -1;
+    while ((length = receive(device, body, deadline)) > 0) {
+      if (body[0] == LOST) return fail(device, "the device was reset, or another program has it");
+      if (little(body + 1, 2) != device->session || little(body + 3, 2) != device->seq) continue;
+      if (body[0] != DONE && body[0] != ERROR) continue;
+      ++device->seq;
+      if (body[0] == ERROR) return fail(device, "the device refused the request");
+      memcpy(result, body + HEADER, (size_t)length - HEADER);
+      return length - HEADER;
+    }
+    if (length < 0) return -1;
+  }
+  return fail(device, "the device does not answer");
+}
+
+static int connect_tcp(rtlstm *device, const char *line, const char *colon) {
+  char host[128];
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL, *each;
+  snprintf(host, sizeof host, "%.*s", (int)(colon - line), line);
+  if (getaddrinfo(host, colon + 1, &hints, &found)) return fail(device, "there is no such host");
+  for (each = found; each; each = each->ai_next) {
+    device->fd = socket(each->ai_family, each->ai_socktype, each->ai_protocol);
+    if (device->fd >= 0 && connect(device->fd, each->ai_addr, each->ai_addrlen) == 0) break;
+    if (device->fd >= 0) close(device->fd);
+    device->fd = -1;
+  }
+  freeaddrinfo(found);
+  return device->fd < 0 ? fail(device, "nothing listens at this port") : 0;
+}
+
+static int open_serial(rtlstm *device, const char *line) {
+  static const struct { unsigned long baud; speed_t speed; } rates[] = {
+      {115200, B115200}, {1000000, B1000000}, {2000000, B2000000}, {3000000, B3000000}};
+  char path[128];
+  const char *at = strchr(line, '@');
+  unsigned long baud = at ? strtoul(at + 1, NULL, 10) : 1000000;
+  struct termios port;
+  snprintf(path, sizeof path, "%.*s", (int)(at ? at - line : (long)strlen(line)), line);
+  device->fd = open(path, O_RDWR | O_NOCTTY);
+  if (device->fd < 0 || tcgetattr(device->fd, &port)) return fail(device, "the serial port cannot be opened");
+  port.c_iflag = port.c_oflag = port.c_lflag = 0;
+  port.c_cflag = CS8 | CREAD | CLOCAL;
+  port.c_cc[VMIN] = 1;
+  port.c_cc[VTIME] = 0;
+  for (size_t i = 0; i < sizeof rates / sizeof *rates; ++i) {
+    if (rates[i].baud != baud) continue;
+    cfsetispeed(&port, rates[i].speed);
+    cfsetospeed(&port, rates[i].speed);
+    return tcsetattr(device->fd, TCSANOW, &port) ? fail(device, "the serial port refuses its settings") : 0;
+  }
+  return fail(device, "the rate must be 115200, 1000000, 2000000 or 3000000 baud");
+}
+
+int rtlstm_open(rtlstm *device, const char *line) {
+  uint8_t body[LARGEST + 4], hello[3] = {1};
+  const char *colon = strrchr(line, ':');
+  memset(device, 0, sizeof *device);
+  device->fd = -1;
+  if (colon && line[0] != '/' ? connect_tcp(device, line, colon) : open_serial(device, line)) return -1;
+  /* Learn which session the device is in, then put a new one in its place. */
+  device->session = (uint16_t)(milliseconds() * 40503u ^ (unsigned)getpid() << 4) | 1;
+  device->number = device->session ^ 0x5A5A;
+  if (ask(device, RESUME, 0, NULL, 0, body) < 0) return -1;
+  if (body[HEADER] != 1) return fail(device, "the device speaks another version of the protocol");
+  put(hello + 1, little(body + HEADER + 2, 2), 2);
+  if (ask(device, HELLO, device->session, hello, sizeof hello, body) < 0) return -1;
+  if (body[0] != REPORT) return fail(device, "another program has the device");
+  device->id = little(body + HEADER + 12, 4);
+  device->build = little(body + HEADER + 16, 4);
+  return 0;
+}
+
+void rtlstm_close(rtlstm *device) {
+  if (device->fd >= 0) close(device->fd);
+  device->fd = -1;
+}
+
+int rtlstm_write(rtlstm *device, unsigned address, const uint32_t *words, size_t count) {
+  uint8_t payload[1 + 4 * WORDS], result[LARGEST];
+  payload[0] = (uint8_t)address;
+  while (count) {
+    size_t some = count < WORDS ? count : WORDS;
+    for (size_t i = 0; i < some; ++i) put(payload + 1 + 4 * i, words[i], 4);
+    if (request(device, WRITE, payload, 1 + 4 * some, result) < 0) return -1;
+    words += some;
+    count -= some;
+  }
+  return 0;
+}
+
+int rtlstm_read(rtlstm *device, unsigned address, uint32_t *words, unsigned count) {
+  uint8_t payload[2] = {(uint8_t)address, (uint8_t)count}, result[LARGEST];
+  if (count == 0 || count > WORDS) return fail(device, "1 to 120 words can be read at once");
+  if (request(device, READ, payload, sizeof payload, result) != (int)(4 * count)) {
+    return device->error[0] ? -1 : fail(device, "the answer has a wrong length");
+  }
+  for (unsigned i = 0; i < count; ++i) words[i] = little(result + 4 * i, 4);
+  return 0;
+}
+
+/* The image, after its head: see docs/registers.md. */
+static int load_segments(rtlstm *device, const uint8_t *image, size_t size) {
+  uint32_t segments = little(image + 52, 4), zero = 0, reset = 1;
+  size_t place = 56 + 16 * (size_t)segments;
+  for (uint32_t i = 0; i < segments; ++i) {
+    const uint8_t *head = image + 56 + 16 * (size_t)i;
+    uint32_t region = little(head, 4), banks = little(head + 4, 4);
+    size_t count = (size_t)little(head + 8, 4) * little(head + 12, 4);
+    uint32_t *words = malloc(4 * count + 1);
+    if (!words || place + 4 * count * banks > size) {
+      free(words);
+      return fail(device, "the weight image is damaged");
+    }
+    for (uint32_t bank = 0; bank < banks; ++bank, place += 4 * count) {
+      uint32_t select = region << 28 | bank;
+      for (size_t j = 0; j < count; ++j) words[j] = little(image + place + 4 * j, 4);
+      if (rtlstm_write(device, RTLSTM_SELECT, &select, 1) || rtlstm_write(device, RTLSTM_ROW, &zero, 1) ||
+          rtlstm_write(device, RTLSTM_DATA, words, count)) {
+        free(words);
+        return -1;
+      }
+    }
+    free(words);
+  }
+  return rtlstm_write(device, RTLSTM_STREAM, &zero, 1) || rtlstm_write(device, RTLSTM_COMMAND, &reset, 1) ? -1 : 0;
+}
+
+int rtlstm_load(rtlstm *device, const char *path) {
+  FILE *file = fopen(path, "rb");
+  uint8_t *image = NULL;
+  long size = -1;
+  int result;
+  if (file && !fseek(file, 0, SEEK_END)) size = ftell(file);
+  if (size >= 60 && (image = malloc((size_t)size)) && !fseek(file, 0, SEEK_SET)) {
+    if (fread(image, 1, (size_t)size, file) != (size_t)size) size = -1;
+  }
+  if (file) fclose(file);
+  if (!image || size < 60 || memcmp(image, "RTLSTMWI", 8) || little(image + 12, 4) != (uint32_t)size) {
+    result = fail(device, "the weight image cannot be read");
+  } else if (crc(image, (size_t)size - 4, ETHERNET) != little(image + size - 4, 4)) {
+    result = fail(device, "the weight image is damaged");
+  } else if (((uint32_t)image[20] << 24 | image[21] << 16 | image[22] << 8 | image[23]) != device->build) {
+    result = fail(device, "the weights are of another build than the device");
+  } else {
+    result = load_segments(device, image, (size_t)size - 4);
+  }
+  free(image);
+  return result;
+}
+
+int rtlstm_step(rtlstm *device, unsigned stream, const int32_t *x, unsigned inputs, int32_t *y, unsigned outputs,
+                unsigned bits) {
+  uint8_t payload[LARGEST], result[LARGEST];
+  unsigned bytes = (bits + 7) / 8;
+  if (2 + inputs * bytes > LARGEST - HEADER || outputs * bytes > LARGEST - HEADER) {
+    return fail(device, "this client's steps must fit into one frame");
+  }
+  put(payload, stream, 2);
+  for (unsigned i = 0; i < inputs; ++i) put(payload + 2 + i * bytes, (uint32_t)x[i], (int)bytes);
+  if (request(device, STEPS, payload, 2 + inputs * bytes, result) != (int)(outputs * bytes)) {
+    return device->error[0] ? -1 : fail(device, "the answer has a wrong length");
+  }
+  for (unsigned i = 0; i < outputs; ++i) {
+    uint32_t value = little(result + i * bytes, (int)bytes), sign = 1u << (8 * bytes - 1);
+    y[i] = (int32_t)((value ^ sign) - sign);
+  }
+  return 0;
+}

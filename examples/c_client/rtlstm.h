@@ -1,0 +1,35 @@
+/* A core behind a serial line or a TCP port, from C: no library but POSIX. docs/link.md has the protocol. */
+#ifndef RTLSTM_H
+#define RTLSTM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RTLSTM_STREAM = 3, RTLSTM_COMMAND = 4, RTLSTM_SELECT = 6, RTLSTM_ROW = 7, RTLSTM_DATA = 8 };
+
+typedef struct {
+  int fd;
+  uint16_t session, seq, number;
+  uint32_t id, build;   /* what the device says of itself */
+  unsigned resent;      /* requests that had to be sent again */
+  size_t held;          /* bytes of a frame that has not ended */
+  uint8_t frame[1024];
+  char error[160];      /* why the last call failed */
+} rtlstm;
+
+/* Open "HOST:PORT" or a serial device, "/dev/ttyUSB0" or "/dev/ttyUSB0@115200" (else 1000000 baud), and begin a
+ * session. Every call returns 0, or -1 with a sentence in `error`; after that, close. */
+int rtlstm_open(rtlstm *device, const char *line);
+void rtlstm_close(rtlstm *device);
+
+int rtlstm_write(rtlstm *device, unsigned address, const uint32_t *words, size_t count);
+int rtlstm_read(rtlstm *device, unsigned address, uint32_t *words, unsigned count);
+
+/* Load a build's weights.bin, which must be of the build that the device holds, and reset stream 0. */
+int rtlstm_load(rtlstm *device, const char *path);
+
+/* Run one step of a stream: `inputs` integers in, `outputs` integers out, of `bits` bits each. */
+int rtlstm_step(rtlstm *device, unsigned stream, const int32_t *x, unsigned inputs, int32_t *y, unsigned outputs,
+                unsigned bits);
+
+#endif

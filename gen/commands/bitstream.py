@@ -1,0 +1,118 @@
+"""``rtlstm bitstream`` and ``rtlstm program``: a build on a real board."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rtlstm.gen.commands.options import (
+    BaudOption,
+    BoardOption,
+    BuildArgument,
+    ClockOption,
+    DebugOption,
+    JsonOption,
+)
+from rtlstm.gen.console import Session
+
+if TYPE_CHECKING:
+    from rtlstm.boards.bitstream import Bitstream
+    from rtlstm.gen.on_board import OnBoard
+
+__all__ = ["bitstream", "program"]
+
+_SHOWN = 8
+"""Resources in the table, those most used."""
+
+
+def bitstream(
+    folder: BuildArgument,
+    board: BoardOption,
+    clock: ClockOption = None,
+    baud: BaudOption = None,
+    seed: Annotated[int, typer.Option(min=1, help="Of place and route; another may be faster.")] = 1,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Make a bitstream for a board: the core behind its serial line, with clock, reset and LEDs.
+
+    Exits with 1 if the clock is not met.
+    """
+    with Session(as_json, debug) as session:
+        from rtlstm.gen.on_board import OnBoard
+
+        build = OnBoard.create(folder, board, clock, baud)
+        if not session.as_json:
+            _say_line(session, build)
+        with session.progress() as progress:
+            found = build.make_bitstream(seed, progress)
+        session.fields = {
+            "folder": str(folder),
+            "file": str(build.place / found.file),
+            "bitstream": found.model_dump(mode="json"),
+        }
+        session.passed = found.met
+        _show(session, build, found)
+
+
+def _say_line(session: Session, build: "OnBoard") -> None:
+    line, asked = build.line, build.requested_mhz
+    given = f"{line.clock_mhz:g} MHz" + (
+        f", the PLL's nearest below {asked:g}" if line.clock_mhz != asked else ""
+    )
+    off = f" ({line.baud_error:+g} %)" if line.baud_error else ""
+    session.say(f"{build.board.title}: {given}; {line.baud:,} baud{off}")
+
+
+def _show(session: Session, build: "OnBoard", found: "Bitstream") -> None:
+    from rtlstm.gen.on_board import slower_clock
+
+    session.table(
+        f"The whole design on {build.board.chosen.label}",
+        ("resource", "taken", "there", "share"),
+        [(use.name, use.used, use.available, f"{use.share:g} %") for use in found.uses[:_SHOWN]],
+        right=" rrr",
+    )
+    session.say(f"clock: {found.clock_mhz:g} MHz; {found.fmax_mhz:g} MHz would be possible")
+    session.say(f"slowest path: {found.worst_path}")
+    seconds = "stored" if found.stored else f"{found.synthesis_seconds + found.route_seconds:.0f} s"
+    session.say(f"bitstream ({seconds}): {build.place / found.file}")
+    if build.board.note:
+        session.note(build.board.note)
+    if not found.met:
+        clock = slower_clock(found, build.board)
+        advice = "generate the build with fewer lanes or macs" if clock is None else f"use --clock {clock}"
+        session.note(
+            f"timing is not met: {found.clock_mhz:g} MHz was asked for and seed {found.seed} reaches "
+            f"{found.fmax_mhz:g} MHz; {advice}, or try another --seed"
+        )
+
+
+def program(
+    folder: BuildArgument,
+    board: Annotated[
+        str | None, typer.Option(metavar="BOARD", help="By default the one that there is a bitstream for.")
+    ] = None,
+    flash: Annotated[
+        bool, typer.Option("--flash", help="Write it to the board's flash memory, so that it stays.")
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Configure a board with its bitstream, with openFPGALoader."""
+    with Session(as_json, debug) as session:
+        from rtlstm.boards.loader import load_board
+        from rtlstm.gen.on_board import load_bitstream
+        from rtlstm.spec.errors import BuildError
+
+        found, place, file = load_bitstream(folder, board)
+        if not found.met:
+            raise BuildError(
+                f"the bitstream for {place.name} must meet its clock, but reaches {found.fmax_mhz:g} of "
+                f"{found.clock_mhz:g} MHz; make another with a lower --clock"
+            )
+        session.fields = {"folder": str(folder), "board": place.name, "file": str(file)}
+        load_board(place, file, flash)
+        session.say(f"{place.title} holds {file}")
+        session.say(f"try: rtlstm run {folder} --backend serial:PORT@{found.baud} --input x.npy")
+        if place.note:
+            session.note(place.note)

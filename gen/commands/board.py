@@ -1,0 +1,89 @@
+"""``rtlstm board``: a simulated board to connect to."""
+
+import signal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rtlstm.gen.commands.options import (
+    BaudOption,
+    BoardOption,
+    BuildArgument,
+    ClockOption,
+    DebugOption,
+    JsonOption,
+)
+from rtlstm.gen.console import Session
+
+if TYPE_CHECKING:
+    from rtlstm.host.link.lines import Line
+
+__all__ = ["board"]
+
+
+def board(
+    folder: BuildArgument,
+    board: BoardOption,
+    tcp: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="TCP port of this machine to listen at; 0, any."),
+    ] = None,
+    pty: Annotated[
+        bool, typer.Option("--pty/--no-pty", help="Offer a pseudo-terminal, as a serial port.")
+    ] = True,
+    clock: ClockOption = None,
+    baud: BaudOption = None,
+    faults: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of frames on the line that something befalls.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the faults, and of what is in memories at first.")] = 1,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a board's top level in simulation and offer its serial line, until Ctrl-C.
+
+    The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
+    """
+    with Session(as_json, debug) as session:
+        from rtlstm.gen.on_board import OnBoard
+        from rtlstm.sim.board_server import BoardLine, BoardServer
+        from rtlstm.spec.errors import ConfigurationError
+
+        if tcp is None and not pty:
+            raise ConfigurationError(
+                "a board needs a line to its user: leave out --no-pty, or give --tcp PORT"
+            )
+        build = OnBoard.create(folder, board, clock, baud)
+        with session.progress() as progress:
+            native = build.simulate(seed, progress)
+        line: Line = BoardLine(native)
+        if faults:
+            from rtlstm.sim.faults import FaultyLine
+
+            line = FaultyLine(line, faults, seed)
+        stop: list[int] = []
+
+        def stopped(number: int, _: Any) -> None:
+            stop.append(number)
+
+        with BoardServer(line, terminal=pty, tcp=tcp) as server:
+            before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
+            session.say(
+                f"{build.board.title}, simulated: {build.line.clock_mhz:g} MHz, {build.line.baud:,} baud"
+            )
+            if server.terminal is not None:
+                session.say(f"serial port: serial:{server.terminal}")
+            if server.port is not None:
+                session.say(f"TCP: tcp:localhost:{server.port}")
+            session.say("Ctrl-C ends it.")
+            try:
+                server.serve(lambda: bool(stop))
+            finally:
+                for kind, handler in before.items():
+                    signal.signal(kind, handler)
+            session.fields = {
+                "board": build.board.name,
+                "cycles": native.cycle,
+                "terminal": server.terminal and str(server.terminal),
+                "tcp": server.port,
+            }

@@ -1,0 +1,183 @@
+"""A build on a board: its clock and line, and what is kept of it in the build folder."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Self
+
+from rtlstm.boards.bitstream import Bitstream, make_bitstream
+from rtlstm.boards.board import Board, Line, find_line
+from rtlstm.boards.catalogue import find_board
+from rtlstm.boards.estimate import check_estimate, estimate
+from rtlstm.boards.pll import find_pll, megahertz
+from rtlstm.boards.top import TOP, board_verilog
+from rtlstm.gen.implement import read_verilog
+from rtlstm.host.transport import Progress
+from rtlstm.sim.board import BoardShape, NativeBoard, build_board
+from rtlstm.sim.devices import rtl_path
+from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["OnBoard", "load_bitstream", "slower_clock"]
+
+_SHARE = 0.75
+"""Of the estimated clock, if the user asks for none: place and route varies, and the link is not in it."""
+_UNKNOWN_SHARE = 0.5
+"""Of the clock that is usual for a device, where there are no estimates."""
+_RECORD = "bitstream.json"
+
+
+@dataclass(frozen=True)
+class OnBoard:
+    """A build with its place on a board."""
+
+    folder: Path
+    manifest: Manifest
+    board: Board
+    line: Line
+    requested_mhz: float
+    core: str
+    """The build's Verilog."""
+
+    @classmethod
+    def create(
+        cls, folder: Path, board: str, clock_mhz: float | None = None, baud: int | None = None
+    ) -> Self:
+        """Choose clock and line of a build on a board.
+
+        Parameters
+        ----------
+        clock_mhz
+            By default three quarters of the estimated clock.
+        baud
+            By default the fastest usual rate.
+
+        Raises
+        ------
+        BuildError
+            If ``folder`` is not a build, or is damaged.
+        ConfigurationError
+            If the build is not for the board's device, or the board cannot do what is asked.
+        """
+        manifest, place = Manifest.load(folder), find_board(board)
+        device = place.chosen.device
+        family = manifest.parameters.family
+        if family not in (device.family, "generic"):
+            raise ConfigurationError(
+                f"{place.name} has an {device.name}, but {manifest.name} was generated for {family}; "
+                f"generate it with --family {device.family}"
+            )
+        wanted = clock_mhz or _default_clock(manifest, place)
+        line = find_line(place, wanted, baud)
+        return cls(Path(folder), manifest, place, line, wanted, read_verilog(folder, manifest.name))
+
+    @property
+    def place(self) -> Path:
+        """The board's folder in the build."""
+        return self.folder / "boards" / self.board.name
+
+    def make_bitstream(self, seed: int = 1, progress: Progress | None = None) -> Bitstream:
+        """Make the bitstream and its record.
+
+        Raises
+        ------
+        ConfigurationError
+            If the design does not fit.
+        ToolError
+            If a tool is missing or fails.
+        """
+        chosen = self.board.chosen
+        expected = estimate(self.manifest, chosen)
+        if expected is not None:
+            check_estimate(self.manifest.name, expected, chosen.device)
+        found = make_bitstream(
+            self.board,
+            self.manifest,
+            self.core,
+            self.line,
+            self.place,
+            requested_mhz=self.requested_mhz,
+            seed=seed,
+            report=progress,
+        )
+        (self.place / _RECORD).write_text(found.model_dump_json(indent=1) + "\n")
+        return found
+
+    def compile(self, progress: Progress | None = None) -> tuple[Path, BoardShape]:
+        """Compile the board's top for simulation, for a host at its own rate.
+
+        Raises
+        ------
+        ToolError
+            If a tool is missing or fails.
+        """
+        self.place.mkdir(parents=True, exist_ok=True)
+        top, button = self.place / "top.v", self.board.button
+        top.write_text(board_verilog(self.board, self.manifest, self.line, self.core))
+        shape = BoardShape(
+            top=TOP,
+            clock_hz=self.board.clock_hz,
+            baud=self.line.baud,
+            inverted_leds=[pin.inverted for pin in self.board.leds],
+            inverted_button=None if button is None else button.inverted,
+            family=self.manifest.parameters.family,
+        )
+        return build_board(top, rtl_path(self.folder, self.manifest.name), shape, progress), shape
+
+    def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:
+        """Compile the board's top and switch it on; errors as :meth:`compile`."""
+        return NativeBoard(*self.compile(progress), seed)
+
+
+def _default_clock(manifest: Manifest, board: Board) -> float:
+    expected = estimate(manifest, board.chosen)
+    if expected is None:
+        return float(int(_UNKNOWN_SHARE * board.chosen.target_mhz))
+    return float(int(_SHARE * expected.fmax_mhz))
+
+
+def slower_clock(found: Bitstream, board: Board) -> str | None:
+    """Return a clock in MHz that would have been met, with a margin; None if the PLL has none so slow."""
+    wanted = Fraction(str(round(0.97 * found.fmax_mhz, 1))) * 1_000_000
+    try:
+        pll = find_pll(board.chosen.device.architecture, board.clock_hz, wanted)
+    except ConfigurationError:
+        return None
+    return megahertz(pll.output_hz)
+
+
+def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, Board, Path]:
+    """Return the bitstream that was made for a board: its record, the board and the file.
+
+    Parameters
+    ----------
+    board
+        By default the only board that the build has a bitstream for.
+
+    Raises
+    ------
+    BuildError
+        If there is none, several to choose from, or one of an earlier build.
+    """
+    manifest = Manifest.load(folder)
+    made = sorted(path.parent.name for path in (Path(folder) / "boards").glob(f"*/{_RECORD}"))
+    if board is not None:
+        name = find_board(board).name
+    elif len(made) == 1:
+        name = made[0]
+    else:
+        what = f"has bitstreams for {', '.join(made)}; choose with --board" if made else "has no bitstream"
+        raise BuildError(f"{folder} {what}" + ("" if made else "; make one with 'rtlstm bitstream'"))
+    path = Path(folder) / "boards" / name / _RECORD
+    try:
+        found = Bitstream.model_validate_json(path.read_text())
+        file = path.with_name(found.file)
+        whole = file.is_file() and found.build_hash == manifest.build_hash
+    except (OSError, ValueError):
+        whole = False
+    if not whole:
+        raise BuildError(
+            f"{folder} must have a bitstream of this build for {name}; make it with "
+            f"'rtlstm bitstream {folder} --board {name}'"
+        )
+    return found, find_board(name), file

