@@ -53,7 +53,7 @@ def link_limits(manifest: Manifest) -> Limits:
     """
     if manifest.sequence is not None:
         raise ConfigurationError(
-            "the serial link takes steps one by one, but this network goes backwards through sequences; use the "
+            "the serial link takes steps one by one, but this network goes backwards in sequences; use the "
             "core's own streams"
         )
     size = value_bytes(manifest.numerics.data_bits)
