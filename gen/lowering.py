@@ -14,7 +14,7 @@ from rtlstm.spec.cell import Cell
 from rtlstm.spec.cells import dense_cell, gru_candidate_cell, gru_cell, gru_reset_cell, lstm_cell, rnn_cell
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.functions import IDENTITY, RELU, ActivationFunction
-from rtlstm.spec.network import Activation, Dense, Gru, Lstm, Network, Rnn
+from rtlstm.spec.network import Activation, Custom, Dense, Gru, Lstm, Network, Rnn
 from rtlstm.spec.numerics import ShapeKind
 
 __all__ = ["ArrayLayer", "is_plain", "lower"]
@@ -88,6 +88,8 @@ def lower(network: Network) -> tuple[ArrayLayer, ...]:
                 layers += _gru(layer, origin)
             case Rnn(reverse=False):
                 layers.append(_rnn(layer, origin))
+            case Custom(reverse=False):
+                layers.append(_custom(layer, origin))
             case Dense():
                 layers.append(_dense(layer, origin))
             case _:
@@ -193,6 +195,30 @@ def _rnn(layer: Rnn, origin: int) -> ArrayLayer:
         linear=layer.activation in (IDENTITY, RELU),
         wide=not _saturates(layer.activation),
         input_relu=layer.input_relu,
+    )
+
+
+def _custom(layer: Custom, origin: int) -> ArrayLayer:
+    cell = layer.cell
+    kind: ShapeKind = "lstm" if layer.has_cell_state else "unit" if cell.state is None else "gru"
+    missing = (4 - cell.gates) * layer.units
+    w_in, w_rec, bias = (
+        np.concatenate([rows, np.zeros((missing, *rows.shape[1:]))])
+        for rows in (layer.w_ih, layer.w_hh, layer.bias)
+    )
+    return ArrayLayer(
+        kind=kind,
+        name=layer.name,
+        origin=origin,
+        w_in=w_in,
+        w_rec=w_rec,
+        bias=bias,
+        cell=cell,
+        wide=True,
+        state={"lstm": "cell", "gru": "hidden"}.get(kind),  # type: ignore[arg-type]
+        squash_saturates=False,
+        input_relu=layer.input_relu,
+        parameters=layer.parameters,
     )
 
 

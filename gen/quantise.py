@@ -20,7 +20,7 @@ from rtlstm.spec.activation import DIRECT_BITS, design_table
 from rtlstm.spec.cell import CellFormats, Functions, resolve
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     LayerShape,
@@ -402,7 +402,7 @@ def _search_cell_range(
     reference: FloatResult,
 ) -> float:
     """Try the powers of two up to the cell's largest magnitude; keep the most accurate."""
-    if not any(isinstance(layer, Lstm) for layer in network.layers):
+    if not any(layer.state == "cell" for layer in lower(network)):
         return 1.0
     steps = min(len(x), max(1, _CALIBRATION_STEPS // x.shape[1]))
     fine = settings.replace(

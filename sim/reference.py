@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.functions import ActivationFunction
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network, Rnn
+from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer
 
 __all__ = ["FloatResult", "LayerReach", "run_float"]
 
@@ -45,7 +45,7 @@ class FloatResult:
     h: tuple[Floats, ...]
     """Final h of each pseudo-layer, ``(N, outputs)``."""
     c: tuple[Floats, ...]
-    """Final c of each pseudo-layer that is an LSTM, ``(N, units)``."""
+    """Final c of each pseudo-layer that has one, ``(N, units)``."""
     preactivation: float
     """Largest magnitude of what any activation of a gate or of a sigmoid or tanh dense layer reads."""
     cell: float
@@ -63,7 +63,7 @@ def _clip(x: Floats, limit: float | None) -> Floats:
 class _Cell:
     """A direction's state, and a step of it."""
 
-    def __init__(self, layer: Lstm | Gru | Rnn, h: Floats, c: Floats | None) -> None:
+    def __init__(self, layer: PseudoLayer, h: Floats, c: Floats | None) -> None:
         self.layer = layer
         self.h = h
         self.c = c
@@ -81,6 +81,8 @@ class _Cell:
             return self._lstm(self.layer, part)
         if isinstance(self.layer, Gru):
             return self._gru(self.layer, part), None
+        if isinstance(self.layer, Custom):
+            return self._custom(self.layer, part)
         return self._apply(self.layer.activation, part + self.h @ self.layer.w_hh.T), None
 
     def _apply(self, function: ActivationFunction, pre: Floats) -> Floats:
@@ -99,6 +101,14 @@ class _Cell:
         h = self._apply(layer.gate, o + p_o * c) * layer.squash(c)
         self.reach.see("inner", h)
         return (h if layer.projection is None else h @ layer.projection.T), c
+
+    def _custom(self, layer: Custom, part: Floats) -> tuple[Floats, Floats | None]:
+        gates = np.split(part + self.h @ layer.w_hh.T, layer.gates, axis=1)
+        self.reach.see("preactivation", np.stack(gates))
+        own = () if layer.parameters is None else tuple(layer.parameters.T)
+        h, kept = layer.cell.evaluate(gates, self.c if layer.has_cell_state else self.h, own)
+        self.reach.see("cell", h if kept is None else kept)
+        return h, kept if layer.has_cell_state else None
 
     def _gru(self, layer: Gru, part: Floats) -> Floats:
         r, z, n = np.split(part, 3, axis=1)
@@ -143,12 +153,12 @@ class _States:
     h: list[Floats] = field(default_factory=list)
     c: list[Floats] = field(default_factory=list)
 
-    def cell(self, layer: Lstm | Gru | Rnn) -> _Cell:
+    def cell(self, layer: PseudoLayer) -> _Cell:
         """A direction with its initial state."""
         given = self.given
         h = np.zeros((self.batch, layer.outputs)) if given is None else np.asarray(given[0][len(self.h)])
         c = None
-        if isinstance(layer, Lstm):
+        if isinstance(layer, Lstm) or (isinstance(layer, Custom) and layer.has_cell_state):
             c = np.zeros((self.batch, layer.units)) if given is None else np.asarray(given[1][len(self.c)])
         return _Cell(layer, h, c)
 
@@ -167,7 +177,7 @@ def run_float(
     Parameters
     ----------
     state
-        Initial h of each pseudo-layer and c of each that is an LSTM, ``(N, ...)``; zeros if None.
+        Initial h of each pseudo-layer and c of each that has one, ``(N, ...)``; zeros if None.
     lengths
         Valid steps of each sequence, ``(N,)``; all if None. A reverse direction begins at the last valid one.
     """

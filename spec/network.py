@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
+from rtlstm.spec.cell import Cell
 from rtlstm.spec.functions import SIGMOID, TANH, ActivationFunction, FunctionName
 from rtlstm.spec.record import Record
 
@@ -15,12 +16,14 @@ __all__ = [
     "NETWORK_SCHEMA",
     "Activation",
     "Bidirectional",
+    "Custom",
     "Dense",
     "FloatArray",
     "Gru",
     "Layer",
     "Lstm",
     "Network",
+    "PseudoLayer",
     "Recurrent",
     "RecurrentLayer",
     "Rnn",
@@ -78,11 +81,16 @@ class Recurrent(Record):
 
     @model_validator(mode="after")
     def _check_matrices(self) -> Self:
-        gates = f"{self.GATES} * units" if self.GATES > 1 else "units"
-        if self.w_ih.ndim != 2 or self.w_ih.shape[0] % self.GATES or 0 in self.w_ih.shape:
+        gates = f"{self.gates} * units" if self.gates > 1 else "units"
+        if self.w_ih.ndim != 2 or self.w_ih.shape[0] % self.gates or 0 in self.w_ih.shape:
             raise ValueError(f"w_ih must be ({gates}, inputs), not {self.w_ih.shape}")
         _expect_shape("w_hh", self.w_hh, (self.w_ih.shape[0], self.outputs))
         return self
+
+    @property
+    def gates(self) -> int:
+        """Rows of a unit."""
+        return self.GATES
 
     @property
     def inputs(self) -> int:
@@ -92,7 +100,7 @@ class Recurrent(Record):
     @property
     def units(self) -> int:
         """Number of hidden units."""
-        return int(self.w_ih.shape[0]) // self.GATES
+        return int(self.w_ih.shape[0]) // self.gates
 
     @property
     def outputs(self) -> int:
@@ -198,7 +206,42 @@ class Rnn(Recurrent):
         return self
 
 
-RecurrentLayer = Annotated[Lstm | Gru | Rnn, Field(discriminator="kind")]
+class Custom(Recurrent):
+    """A recurrent layer with a step function of one's own: ``cell``, written with a ``CellBuilder``.
+
+    ``bias`` is ``(gates * units,)``, ``parameters`` ``(units, K)``: the numbers of each unit's own that the
+    cell uses. A cell whose result is what it keeps has h as its state, another has a c beside h.
+    """
+
+    kind: Literal["custom"] = "custom"
+    name: str = "custom"
+    cell: Cell
+    bias: FloatArray
+    parameters: FloatArray | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _expect_shape("bias", self.bias, (self.gates * self.units,))
+        if self.clip is not None:
+            raise ValueError("a custom layer clips where its cell does; leave clip out")
+        if self.cell.parameters:
+            own = np.zeros((0,)) if self.parameters is None else self.parameters
+            _expect_shape("parameters", own, (self.units, self.cell.parameters))
+        return self
+
+    @property
+    def gates(self) -> int:
+        """Rows of a unit."""
+        return self.cell.gates
+
+    @property
+    def has_cell_state(self) -> bool:
+        """Whether it keeps a c beside h."""
+        return self.cell.state not in (None, self.cell.result)
+
+
+RecurrentLayer = Annotated[Lstm | Gru | Rnn | Custom, Field(discriminator="kind")]
+PseudoLayer = Lstm | Gru | Rnn | Custom
 
 
 class Bidirectional(Record):
@@ -287,7 +330,7 @@ class Dense(Record):
         return ActivationFunction.of(self.activation, self.alpha, self.beta)
 
 
-Layer = Annotated[Lstm | Gru | Rnn | Bidirectional | Dense, Field(discriminator="kind")]
+Layer = Annotated[Lstm | Gru | Rnn | Custom | Bidirectional | Dense, Field(discriminator="kind")]
 
 
 class Network(Record):
@@ -320,9 +363,9 @@ class Network(Record):
         return self.layers[-1].outputs
 
     @property
-    def pseudo_layers(self) -> tuple[Lstm | Gru | Rnn, ...]:
+    def pseudo_layers(self) -> tuple[PseudoLayer, ...]:
         """Every direction of every recurrent layer: forward 0, backward 0, forward 1, ..."""
-        found: list[Lstm | Gru | Rnn] = []
+        found: list[PseudoLayer] = []
         for layer in self.layers:
             if isinstance(layer, Bidirectional):
                 found += [layer.forward, layer.backward]

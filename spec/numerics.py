@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 
-ShapeKind = Literal["lstm", "gru", "gru_reset", "gru_candidate", "rnn", "dense"]
-"""What the array computes for a layer. A GRU that resets before the product takes two: ``gru_reset``
-gives ``r h``, ``gru_candidate`` goes on with it."""
+ShapeKind = Literal["lstm", "gru", "gru_reset", "gru_candidate", "unit", "rnn", "dense"]
+"""What the array computes for a layer, and what it keeps: ``lstm`` a c, ``gru`` its h, ``unit`` nothing.
+A GRU that resets before the product takes two: ``gru_reset`` gives ``r h``, ``gru_candidate`` goes on."""
 
 
 class LayerShape(Record):
@@ -65,7 +65,7 @@ class LayerShape(Record):
     @property
     def recurrent(self) -> bool:
         """Whether it has a recurrent product of its own."""
-        return self.kind in ("lstm", "gru", "gru_reset", "rnn")
+        return self.kind in ("lstm", "gru", "gru_reset", "unit", "rnn")
 
     @property
     def continues(self) -> bool:

@@ -117,7 +117,7 @@ def _settings(rng: Generator) -> QuantizationSettings:
     )
 
 
-def _parameters(rng: Generator, tables: TableKind) -> Parameters:
+def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Parameters:
     macs = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 12, 16]))
     lanes = int(rng.choice([4, 8, 12, 16, 20, 32]))
     common = gcd(lanes // 4, macs)
@@ -159,7 +159,7 @@ def random_case(seed: int, sizes: tuple[int, ...] = SIZES, steps: int = 4) -> Ca
             break
         except ConfigurationError:
             continue
-    return make_case(seed, network, _parameters(rng, settings.tables), steps)
+    return make_case(seed, network, random_parameters(rng, settings.tables), steps)
 
 
 def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, steps: int) -> Case:

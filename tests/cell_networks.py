@@ -1,0 +1,106 @@
+"""Small networks of every kind of cell, by name."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rtlstm.spec.cell import CellBuilder
+from rtlstm.spec.functions import RELU, SIGMOID, TANH, ActivationFunction
+from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Rnn
+
+__all__ = ["CELL_NETWORKS"]
+
+INPUTS, UNITS = 3, 5
+function = ActivationFunction.of
+
+
+class _Draw:
+    """Layers with weights drawn from one generator."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def array(self, *shape: int) -> np.ndarray:
+        return self._rng.normal(size=shape) * 0.6
+
+    def lstm(self, inputs: int = INPUTS, projection: int | None = None, **options: object) -> Lstm:
+        return Lstm(
+            w_ih=self.array(4 * UNITS, inputs),
+            w_hh=self.array(4 * UNITS, projection or UNITS),
+            bias=self.array(4 * UNITS),
+            projection=None if projection is None else self.array(projection, UNITS),
+            **options,
+        )
+
+    def gru(self, inputs: int = INPUTS, **options: object) -> Gru:
+        arrays = {
+            "w_ih": self.array(3 * UNITS, inputs),
+            "w_hh": self.array(3 * UNITS, UNITS),
+            "bias_ih": self.array(3 * UNITS),
+            "bias_hh": self.array(3 * UNITS),
+        }
+        return Gru(**arrays, **options)
+
+    def rnn(self, inputs: int = INPUTS, **options: object) -> Rnn:
+        w_ih, w_hh = self.array(UNITS, inputs), self.array(UNITS, UNITS) * 0.5
+        return Rnn(w_ih=w_ih, w_hh=w_hh, bias=self.array(UNITS), **options)
+
+    def dense(self, inputs: int, outputs: int, **options: object) -> Dense:
+        return Dense(weight=self.array(outputs, inputs), bias=self.array(outputs), **options)
+
+    def custom(self, cell: CellBuilder, result: object, own: int = 0) -> Custom:
+        built = cell.build("own", result)
+        return Custom(
+            cell=built,
+            w_ih=self.array(built.gates * UNITS, INPUTS),
+            w_hh=self.array(built.gates * UNITS, UNITS),
+            bias=self.array(built.gates * UNITS),
+            parameters=self.array(UNITS, own) if own else None,
+        )
+
+
+def _lstms(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+    yield "peephole", [draw.lstm(peephole=draw.array(3 * UNITS))]
+    yield "projections", [draw.lstm(projection=2), draw.lstm(inputs=2, projection=3), draw.dense(3, 2)]
+    yield "projection_last", [draw.lstm(projection=2)]
+    yield "coupled_and_clipped", [draw.lstm(coupled=True, clip=1.5, cell_clip=0.8)]
+    functions = {"gate": function("hard_sigmoid"), "candidate": function("softsign"), "squash": RELU}
+    yield "other_functions", [draw.lstm(**functions)]
+
+
+def _others(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+    yield "gru", [draw.gru()]
+    yield "two_grus", [draw.gru(), draw.gru(UNITS), draw.dense(UNITS, 2, activation="sigmoid")]
+    yield "gru_reset_before", [draw.gru(reset_after=False)]
+    yield "two_reset_before", [draw.gru(reset_after=False), draw.gru(UNITS, reset_after=False, clip=2.0)]
+    yield "rnn", [draw.rnn()]
+    rnns = [draw.rnn(activation=RELU), draw.rnn(UNITS, activation=function("elu"))]
+    yield "rnns_without_bounds", [*rnns, draw.dense(UNITS, 3, activation="leaky_relu")]
+    first = [draw.dense(INPUTS, 4, activation="tanh"), draw.lstm(4)]
+    yield "dense_first_and_mixed", [*first, draw.gru(UNITS), draw.rnn(UNITS), draw.dense(UNITS, 3)]
+    head = [draw.dense(UNITS, 3, activation="softplus"), draw.dense(3, 2, input_relu=True)]
+    yield "rnn_then_lstm", [draw.rnn(), draw.lstm(UNITS), *head]
+
+
+def _customs(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+    cell = CellBuilder()
+    share, new = cell.apply(SIGMOID, cell.gate(0)), cell.apply(TANH, cell.gate(1))
+    yield "custom_h", [draw.custom(cell, cell.keep(new + share * (cell.state() - new)))]
+    cell = CellBuilder()
+    forget = cell.apply(SIGMOID, cell.gate(0) + cell.parameter(0) * cell.state())
+    kept = cell.keep(forget * cell.state() + (1.0 - forget) * cell.apply(function("softsign"), cell.gate(1)))
+    opened = cell.apply(function("hard_sigmoid"), cell.gate(2))
+    yield "custom_c", [draw.custom(cell, opened * cell.apply(TANH, kept), own=1), draw.dense(UNITS, 2)]
+    cell = CellBuilder()
+    yield (
+        "custom_stateless",
+        [draw.custom(cell, cell.apply(TANH, cell.gate(0)) * cell.apply(SIGMOID, cell.gate(1)))],
+    )
+
+
+CELL_NETWORKS = {
+    name: Network(name=name, layers=tuple(layers))
+    for seed, kind in enumerate((_lstms, _others, _customs))
+    for name, layers in kind(_Draw(seed))
+}
+"""Networks that the LSTM's own gate unit does not compute."""

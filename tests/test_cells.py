@@ -1,0 +1,127 @@
+"""Cells of every kind: near the float model, and golden model and RTL equal on every bit and cycle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cell_networks import CELL_NETWORKS
+from random_builds import make_case, random_parameters
+from test_bit_exact import check_device
+
+from rtlstm.gen.build import generate_build
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.host import Accelerator
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.parameters import FAMILIES, Parameters
+
+NAMES = sorted(CELL_NETWORKS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("bits", "error"), [(16, 1e-3), (10, 0.05)])
+def test_golden_is_near_the_float_model(name: str, bits: int, error: float) -> None:
+    network = CELL_NETWORKS[name]
+    x = np.random.default_rng(1).uniform(-2, 2, (40, 3, network.inputs))
+    quantised = quantise(network, QuantizationSettings(weight_bits=bits, data_bits=bits), x)
+    integers = quantised.numerics.input.to_integers(x)
+    y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(integers).y)
+    reference = run_float(network, x).y
+    assert np.abs(y - reference).max() <= error * max(1.0, float(np.abs(reference).max()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lengths_and_steps_give_the_same_as_whole_runs(name: str) -> None:
+    network = CELL_NETWORKS[name]
+    quantised = quantise(network, QuantizationSettings(weight_bits=8, data_bits=8))
+    form = quantised.numerics.input
+    x = np.random.default_rng(2).integers(-form.maximum, form.maximum, (7, 3, network.inputs))
+    golden, lengths = Golden(quantised), np.array([7, 3, 1])
+    whole = golden.run(x, lengths=lengths)
+    for number, length in enumerate(lengths):
+        stream = golden.stream(1)
+        y = np.stack([stream.step(now[number : number + 1])[0] for now in x[:length]])
+        np.testing.assert_array_equal(whole.y[:length, number], y)
+        assert not whole.y[length:, number].any()
+        for final, mine in zip((*whole.h, *whole.c), (*stream.h, *stream.c), strict=True):
+            np.testing.assert_array_equal(final[number], mine[0])
+
+
+def _settings(bits: int) -> QuantizationSettings:
+    # Few bits, so that loading and checking the tables does not take most of the time.
+    return QuantizationSettings(weight_bits=bits, data_bits=bits, gate_bits=max(6, bits), cell_bits=bits + 4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_icarus_equals_golden(name: str, tmp_path: Path) -> None:
+    network = quantise(CELL_NETWORKS[name], _settings(6))
+    case = make_case(0, network, Parameters(lanes=8, macs=2, streams=2), steps=6)
+    check_device(case, tmp_path, "icarus")
+
+
+@pytest.mark.parametrize(
+    ("name", "family"), [("peephole", "ecp5"), ("two_reset_before", "ecp5"), ("custom_c", "ice40")]
+)
+def test_pipelines_of_families_equal_golden(name: str, family: str, tmp_path: Path) -> None:
+    network = quantise(CELL_NETWORKS[name], _settings(7))
+    parameters = Parameters.for_family(family, lanes=8, macs=2, streams=2, gate_units=2, beat_out=2)
+    check_device(make_case(1, network, parameters, steps=6), tmp_path, "icarus")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("name", NAMES)
+def test_random_builds_equal_golden(name: str, seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    network = quantise(CELL_NETWORKS[name], _settings(int(rng.integers(6, 9))))
+    check_device(make_case(seed, network, random_parameters(rng), steps=8), tmp_path, "icarus")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("name", ["dense_first_and_mixed", "two_grus", "projections"])
+def test_verilator_equals_golden(name: str, family: str, tmp_path: Path) -> None:
+    network = quantise(CELL_NETWORKS[name], QuantizationSettings(weight_bits=8, data_bits=8))
+    parameters = Parameters.for_family(family, lanes=8, macs=4, streams=3)
+    check_device(make_case(2, network, parameters, steps=30), tmp_path, "verilator")
+
+
+@pytest.mark.parametrize("name", ["gru", "projections", "rnn", "custom_c"])
+def test_a_state_taken_and_given_back_goes_on_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    network = CELL_NETWORKS[name]
+    generate_build(network, tmp_path / "build", name="cells", settings=_settings(8))
+    x = np.random.default_rng(3).uniform(-2, 2, (8, network.inputs))
+    with Accelerator.open(tmp_path / "build") as accelerator:
+        with accelerator.stream() as stream:
+            first = [stream.step(now) for now in x[:4]]
+            saved = stream.state
+            rest = [stream.step(now) for now in x[4:]]
+            stream.reset()
+            stream.state = saved
+            np.testing.assert_array_equal([stream.step(now) for now in x[4:]], rest)
+        y, (h, c) = accelerator.run(x)
+        np.testing.assert_array_equal(y, [*first, *rest])
+        again, _ = accelerator.run(x[4:], state=saved)
+        np.testing.assert_array_equal(again, rest)
+    layers = network.pseudo_layers
+    assert [part.shape[-1] for part in h] == [layer.outputs for layer in layers]
+    kept = [layer for layer in layers if isinstance(layer, Lstm) or getattr(layer, "has_cell_state", False)]
+    assert [part.shape[-1] for part in c] == [layer.units for layer in kept]
+
+
+def test_the_lstms_description_gives_the_gate_units_bits() -> None:
+    """The same network, once as a plain LSTM, once with a clip that never bites, as a cell."""
+    rng = np.random.default_rng(4)
+    arrays = {"w_ih": rng.normal(size=(24, 3)), "w_hh": rng.normal(size=(24, 6)), "bias": rng.normal(size=24)}
+    settings = QuantizationSettings(weight_bits=12, data_bits=12, cell_range=4.0)
+    x = rng.uniform(-1, 1, (50, 2, 3))
+    plain, general = (
+        quantise(Network(layers=(Lstm(**arrays, **options),)), settings, x)
+        for options in ({}, {"cell_clip": 100.0})
+    )
+    assert not plain.numerics.cells and general.numerics.cells
+    integers = plain.numerics.input.to_integers(x)
+    one, other = (Golden(network).run(integers) for network in (plain, general))
+    np.testing.assert_array_equal(one.y, other.y)
+    np.testing.assert_array_equal(one.c[0], other.c[0])
