@@ -67,6 +67,8 @@ class Shape(Record):
     family: Family = "generic"
     bits: int = 16
     """Of weights and data."""
+    gate_bits: int | None = None
+    """Of sigmoid and tanh results; by default those of the data, at least 12."""
     without_rtl: str = ""
     """Why its RTL is not simulated; empty if it is."""
 
@@ -107,7 +109,9 @@ class Shape(Record):
     @property
     def settings(self) -> QuantizationSettings:
         """The formats."""
-        return QuantizationSettings(weight_bits=self.bits, data_bits=self.bits, tables=self.tables)
+        return QuantizationSettings(
+            weight_bits=self.bits, data_bits=self.bits, gate_bits=self.gate_bits, tables=self.tables
+        )
 
     @property
     def outputs(self) -> int:
@@ -190,13 +194,13 @@ SHAPES: dict[str, Shape] = {
             dense=(64, 1),
             steps=20,
             lanes=48,
-            macs=4,
-            gate_units=4,
-            lut_macs=1,
-            beat=4,
+            macs=3,
+            gate_units=3,
+            beat=3,
             tables="direct",
             family="ecp5",
             bits=8,
+            gate_bits=9,
         ),
         Shape(name="mnist32", origin="digits row by row", inputs=28, lstm=(32,), dense=(10,), steps=28),
         Shape(

@@ -80,8 +80,9 @@ _ICE40_BLOCK = _Kind(11, (2, 4, 8, 16), 1, 64, block=True)
 _PORT_COST = 2.0
 _ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
 """Of the ECP5's block RAM: bits of a word, bits of its address."""
-_AUTO_WORDS = 64
-"""Words up to which ``rtlstm_memory`` of style "auto" leaves the choice to synthesis on ECP5."""
+_AUTO_WORDS, _AUTO_BITS = 64, 1024
+"""Words, and bits if there is an output register, up to which ``rtlstm_memory`` of style "auto" leaves the
+choice to synthesis on ECP5."""
 
 
 def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
@@ -126,7 +127,8 @@ def _clocked(part: MemoryPart) -> MemoryPart:
 def map_memory(part: MemoryPart, family: str) -> Mapped:
     """Return what one memory becomes on ECP5 or iCE40."""
     free = not part.distributed and not part.at_once
-    if family == "ecp5" and (part.forced or (free and part.depth > _AUTO_WORDS)):
+    large = part.depth > _AUTO_WORDS or (part.registered and part.width * part.depth > _AUTO_BITS)
+    if family == "ecp5" and (part.forced or (free and large)):
         return _ecp5_block(part)
     if part.large and family == "ice40":
         # 16 K words of 16 bits; a bank's number is kept for the multiplexer behind them.

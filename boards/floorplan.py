@@ -15,13 +15,22 @@ from pathlib import Path
 
 __all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
 
-PLAN = "lanes along the rows of multipliers, 4"
+PLAN = "lanes along the rows of multipliers, 5"
 """The rule, for the hash of a synthesis: count up when it changes."""
 
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
 _LANE = re.compile(r"\barray\.lane(\d+)\.")
-_TABLE = re.compile(r"\b(gate_unit\d+\.\w+)\.")
-"""An activation table: its RAM, and the multiplier of its slopes."""
+_UNIT = re.compile(r"\b(?:gate_unit|preactivation)(\d+)\.(\w+?)(?:_multiplier)?\.")
+"""Number of a gate unit, and the part of it, or of the pre-activations before it."""
+_FEEDS = {
+    "input_gate": "added",
+    "candidate_gate": "added",
+    "forget_gate": "kept",
+    "cells": "kept",
+    "output_gate": "hidden",
+    "cell_tanh": "hidden",
+}
+"""The product that a memory of the gate unit gives a factor to, unless it has slopes of its own."""
 _LEAST = 16
 """Multipliers in lanes below which the placer does well by itself."""
 
@@ -130,21 +139,43 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
     rest |= set(middle[len(others[_MULTIPLIER]) :]) if len(rest) < in_lanes else set()
     line = iter([site for site in multipliers if site in rest])
     free = set(rams)
-    # A table goes next to the multiplier that it feeds, which has no register before it.
-    slopes = {found[1]: sites[name] for name in others[_MULTIPLIER] if (found := _TABLE.search(name))}
-    for name in others[_RAM]:
-        if (found := _TABLE.search(name)) and found[1] in slopes:
-            sites[name] = _take_nearest(free, slopes[found[1]].x, slopes[found[1]].y)
+    sites |= _beside_units(others, sites, free, die)
     for _, lane in sorted(lanes.items()):
         places = [next(line) for _ in lane[_MULTIPLIER]]
         sites |= zip(lane[_MULTIPLIER], places, strict=True)
         x, y = _centre(places) if places else die.middle
         for name in lane[_RAM]:
             sites[name] = _take_nearest(free, x, y)
-    for name in others[_RAM]:
-        if name not in sites:
-            sites[name] = _take_nearest(free, *die.middle)
     return sites
+
+
+def _beside_units(
+    others: dict[str, list[str]], sites: dict[str, Site], free: set[Site], die: Die
+) -> dict[str, Site]:
+    """Sites of the block RAMs outside the lanes: next to what they feed, most of all before multipliers
+    that have no register at their inputs; else in the middle."""
+    units: dict[str, list[Site]] = {}
+    fed: dict[tuple[str, str], Site] = {}
+    for name in others[_MULTIPLIER]:
+        if found := _UNIT.search(name):
+            units.setdefault(found[1], []).append(sites[name])
+            fed[found[1], found[2]] = sites[name]
+    placed: dict[str, Site] = {}
+
+    def take(name: str, x: float, y: float) -> None:
+        placed[name] = _take_nearest(free, x, y)
+
+    for name in others[_RAM]:
+        found = _UNIT.search(name)
+        parts = (found[2], _FEEDS.get(found[2], "")) if found else ()
+        if found and (near := next((fed[found[1], part] for part in parts if (found[1], part) in fed), None)):
+            take(name, near.x, near.y)
+    for name in others[_RAM]:
+        if name not in placed:
+            found = _UNIT.search(name)
+            mine = units.get(found[1], []) if found else []
+            take(name, *(_centre(mine) if mine else die.middle))
+    return placed
 
 
 def _central(sites: list[Site], die: Die) -> list[Site]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.c_header import HEADER, c_header
 from rtlstm.gen.fit import FitRequest, fit_device
 from rtlstm.gen.folder import check_target, new_folder, write_files
 from rtlstm.gen.frontends.report import ModelReport
@@ -92,6 +93,7 @@ def generate_build(
                 "manifest.json": manifest.to_json(),
                 f"rtl/{chosen}.v": verilog,
                 "weights.bin": image,
+                HEADER: c_header(manifest),
                 "report.json": report.to_json(),
                 "report.html": render_report(report),
             },

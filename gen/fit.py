@@ -24,6 +24,7 @@ from rtlstm.spec.parameters import (
     lanes_share_multipliers,
 )
 from rtlstm.spec.record import Record
+from rtlstm.spec.registers import BusKind
 
 __all__ = ["CELL_SHARE", "Fit", "FitRequest", "fit_device"]
 
@@ -59,6 +60,7 @@ class FitRequest(Record):
     """By default as many as there are gate units."""
     streams: int = 1
     max_steps: int | None = None
+    bus: BusKind = "none"
 
     def check(self) -> None:
         """Check what is given, whatever else will be chosen.
@@ -87,7 +89,7 @@ class FitRequest(Record):
 
     def parameters(self, **sizes: object) -> Parameters:
         """Return parameters of these sizes for the device's family."""
-        common = {name: getattr(self, name) for name in ("tables", "beat_in", "streams", "max_steps")}
+        common = {name: getattr(self, name) for name in ("tables", "beat_in", "streams", "max_steps", "bus")}
         return Parameters.for_family(self.chosen.device.family, **common | sizes)
 
 

@@ -11,7 +11,16 @@ from rtlstm.spec.errors import BuildError
 
 __all__ = ["check_target", "new_folder", "write_files"]
 
-_OURS = {"manifest.json", "rtl", "weights.bin", "report.json", "report.html", "sim", "impl"}
+_OURS = {
+    "manifest.json",
+    "rtl",
+    "weights.bin",
+    "rtlstm_registers.h",
+    "report.json",
+    "report.html",
+    "sim",
+    "impl",
+}
 
 
 def check_target(folder: Path) -> Path:

@@ -19,7 +19,7 @@ from rtlstm.hdl.window import Window
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Core"]
+__all__ = ["Core", "core_ports"]
 
 BUS_PORTS = (
     "bus_address",
@@ -45,6 +45,31 @@ class _Access:
     write_data: Signal
 
 
+def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
+    """Return a core's ports; see ``docs/ports.md``."""
+    parameters, data = manifest.parameters, manifest.numerics.data_bits
+    streams = stream_bits(manifest)
+    return {
+        "x_data": In(parameters.beat_in * data),
+        "x_stream": In(streams),
+        "x_quiet": In(1),
+        "x_valid": In(1),
+        "x_ready": Out(1),
+        "y_data": Out(parameters.beat_out * data),
+        "y_stream": Out(streams),
+        "y_last": Out(1),
+        "y_valid": Out(1),
+        "y_ready": In(1),
+        "bus_address": In(4),
+        "bus_write": In(1),
+        "bus_data": In(32),
+        "bus_valid": In(1),
+        "bus_ready": Out(1),
+        "bus_read_data": Out(32),
+        "bus_read_valid": Out(1),
+    }
+
+
 class Core(wiring.Component):
     """An LSTM network in hardware, as a manifest describes it.
 
@@ -54,29 +79,7 @@ class Core(wiring.Component):
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        parameters, data = manifest.parameters, manifest.numerics.data_bits
-        streams = stream_bits(manifest)
-        super().__init__(
-            {
-                "x_data": In(parameters.beat_in * data),
-                "x_stream": In(streams),
-                "x_quiet": In(1),
-                "x_valid": In(1),
-                "x_ready": Out(1),
-                "y_data": Out(parameters.beat_out * data),
-                "y_stream": Out(streams),
-                "y_last": Out(1),
-                "y_valid": Out(1),
-                "y_ready": In(1),
-                "bus_address": In(4),
-                "bus_write": In(1),
-                "bus_data": In(32),
-                "bus_valid": In(1),
-                "bus_ready": Out(1),
-                "bus_read_data": Out(32),
-                "bus_read_valid": Out(1),
-            }
-        )
+        super().__init__(core_ports(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -231,8 +234,6 @@ class Core(wiring.Component):
         """Wire sequencer, ports, window and counters."""
         sequencer, window, source = self._sequencer, self._window, self._input
         access = self._access
-        soon = self._gate_units[0].soon
-        last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
         # From the bus to every address register is far: the window opens one cycle later. While
         # the bus asks, no step begins: what was idle then is idle now.
         granted, wanted, idle = Signal(), Signal(), Signal()
@@ -260,8 +261,8 @@ class Core(wiring.Component):
             source.now.eq(window.now),
             sequencer.room.eq(self._output.room),
             self._output.emits.eq(sequencer.emits),
-            sequencer.result_last.eq(soon.valid & soon.store & soon.last),
-            sequencer.result_word.eq(soon.valid & soon.store & (soon.slot == last_slot)),
+            sequencer.result_last.eq(self._gate_units[0].soon_last),
+            sequencer.result_word.eq(self._gate_units[0].soon_word),
             sequencer.window.eq(self._opened),
             sequencer.window_wanted.eq(wanted),
             sequencer.window_row.eq(access.row),
@@ -283,9 +284,13 @@ class Core(wiring.Component):
         opened = self._opened
         m.d.comb += [drain.window.eq(opened), drain.window_row.eq(access.row)]
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
+        # Which bank is looked at stands in a register, too: it chooses write enables and whole words.
+        units, distance = len(self._gate_units), self._manifest.parameters.pipeline.window
+        chosen_bank = Cat(self._access.bank == index for index in range(units))
+        here = delay(m, chosen_bank, min(distance, 1)) if units > 1 else Const(1)
         words: dict[Region, list[Value]] = {region: [] for region in banked}
         for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
-            selected = access.bank == index if len(self._gate_units) > 1 else Const(1)
+            selected = here[index]
             m.d.comb += [
                 unit.window_row.eq(access.row),
                 unit.write_shifts.eq(access.write[Region.SHIFTS] & selected),

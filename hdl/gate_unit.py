@@ -40,6 +40,8 @@ class GateUnit(wiring.Component):
         A new h or dense output, and where it goes.
     soon : Out
         Where the result of the next cycle will go.
+    soon_last, soon_word : Out(1)
+        It is stored, and the last one of its operation; stored, and the last one of its word.
     saturated : Out(1)
         A cell state was limited in this cycle.
     window, window_row : In
@@ -69,6 +71,8 @@ class GateUnit(wiring.Component):
                 "result": Out(result_layout(manifest)),
                 "value": Out(signed(numerics.data_bits)),
                 "soon": Out(result_layout(manifest)),
+                "soon_last": Out(1),
+                "soon_word": Out(1),
                 "saturated": Out(1),
                 "window": In(1),
                 "window_row": In(32),
@@ -96,6 +100,7 @@ class GateUnit(wiring.Component):
         dense = delay(m, dense, result - self._compared)
         soon_dense, soon_hidden = items.at(self._stages + result), items.at(last - 1)
         self._announce(m, soon_dense, soon_hidden)
+        self._count(m, items.at(self._stages + result - 1), items.at(last - 2))
         self._select(m, soon_dense.valid & soon_dense.dense, dense, hidden)
         return m
 
@@ -243,6 +248,19 @@ class GateUnit(wiring.Component):
         for item, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
             with m.If(item.valid & wanted):
                 m.d.comb += [self.soon[name].eq(item[name]) for name in result_layout(self._manifest).members]
+
+    def _count(self, m: Module, dense: View, hidden: View) -> None:
+        """Announce what the sequencer counts, decided a cycle before: it is far."""
+        parameters = self._manifest.parameters
+        last_slot = parameters.macs // parameters.gate_units - 1
+        for place, (item, wanted) in enumerate(((dense, dense.dense), (hidden, hidden.lstm))):
+            stores = item.valid & wanted & item.store
+            last, word = Signal(name=f"last{place}"), Signal(name=f"word{place}")
+            m.d.sync += [last.eq(stores & item.last), word.eq(stores & (item.slot == last_slot))]
+            with m.If(last):
+                m.d.comb += self.soon_last.eq(1)
+            with m.If(word):
+                m.d.comb += self.soon_word.eq(1)
 
     def _select(self, m: Module, from_dense: Value, dense: Value, hidden: Value) -> None:
         """Give the result and its place, which was announced a cycle before."""

@@ -1,5 +1,6 @@
 """Conversion of components to one Verilog file, with the primitives of the chosen family."""
 
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 
@@ -8,8 +9,10 @@ from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, Module, Signal, Value
 from amaranth.lib import wiring
 
+from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.core import Core
 from rtlstm.hdl.lane import Lane, lane_module
+from rtlstm.hdl.tidy import tidy_netlist, tidy_verilog
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
@@ -24,12 +27,19 @@ PRIMITIVES: dict[Family, tuple[str, ...]] = {
 
 
 # Processes become assignments and flip-flops, because Icarus leaves some combinational always
-# blocks at X.
-SCRIPT = """
+# blocks at X. In between, the netlist is made tidy for linters.
+READ = """
 {modules}
 proc
-opt_clean
+opt_clean -purge
 memory_collect
+opt_clean -purge
+write_rtlil
+"""
+WRITE = """
+read_rtlil <<rtlil
+{netlist}
+rtlil
 write_verilog -noattr
 """
 
@@ -39,6 +49,13 @@ def primitives(family: Family) -> str:
     folder = files("rtlstm.hdl").joinpath("primitives")
     names = PRIMITIVES.get(family, ("portable.v",))
     return "".join(folder.joinpath(name).read_text() for name in names)
+
+
+def _outputs(verilog: str) -> dict[str, frozenset[str]]:
+    """Return the names of each module's outputs."""
+    modules = re.findall(r"^module (\w+)(.*?)^endmodule", verilog, re.MULTILINE | re.DOTALL)
+    port = re.compile(r"^ *output +(?:reg +|wire +)?(?:signed +)?(?:\[.*?\] *)?(\w+)", re.MULTILINE)
+    return {name: frozenset(port.findall(body)) for name, body in modules}
 
 
 def to_verilog(components: Mapping[str, wiring.Component], family: Family = "generic") -> str:
@@ -57,32 +74,42 @@ def to_verilog(components: Mapping[str, wiring.Component], family: Family = "gen
         modules.append(f"read_rtlil <<rtlil\n{text}\nrtlil")
     try:
         yosys = find_yosys(lambda version: version >= (0, 40))
-        verilog = yosys.run(["-q", "-"], SCRIPT.format(modules="\n".join(modules)))
+        netlist = yosys.run(["-q", "-"], READ.format(modules="\n".join(modules)))
+        cells = primitives(family)
+        verilog = yosys.run(["-q", "-"], WRITE.format(netlist=tidy_netlist(netlist, _outputs(cells))))
     except YosysError as error:
         raise ToolError(f"Yosys could not write Verilog: {error}") from None
-    return str(verilog) + primitives(family)
+    return tidy_verilog(verilog) + cells
 
 
 def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
-    """Give a component a clock ``clk`` and a reset ``rst``, which has a register of its own.
+    """Give a component a clock and a reset (``clk``, ``rst``, or what its ``pins`` say), which has a register
+    of its own.
 
     Where that register is placed is then the router's choice, not the pin's. The ready outputs stay
     low until it has let go.
     """
-    clock, reset = Signal(name="clk"), Signal(name="rst")
-    inner, pins = ClockDomain("sync"), ClockDomain("pins", reset_less=True)
-    inner.clk = pins.clk = clock
+    pins: Pins = getattr(component, "pins", Pins())
+    clock, reset = Signal(name=pins.clock), Signal(name=pins.reset)
+    inner, outer = ClockDomain("sync"), ClockDomain("pins", reset_less=True)
+    inner.clk = outer.clk = clock
     top = Module()
-    top.domains += [inner, pins]
+    top.domains += [inner, outer]
     top.submodules.core = component
-    top.d.pins += inner.rst.eq(reset)
+    top.d.pins += inner.rst.eq(~reset if pins.reset_low else reset)
     return top, [clock, reset]
 
 
 def core_to_verilog(manifest: Manifest) -> str:
-    """Generate the Verilog of a manifest's core; the top module has the manifest's name."""
+    """Generate the Verilog of a manifest's core, a module with the manifest's name, and of its wrapper."""
     # All lanes are alike: one module serves them, which keeps conversion quick and the file small.
-    modules = {manifest.name: Core(manifest), lane_module(manifest): Lane(manifest)}
+    modules: dict[str, wiring.Component] = {
+        manifest.name: Core(manifest),
+        lane_module(manifest): Lane(manifest),
+    }
+    around = wrapper(manifest)
+    if around is not None:
+        modules[wrapper_name(manifest)] = around
     text = to_verilog(modules, manifest.parameters.family)
     head = (
         f"// {manifest.name}: LSTM core, {manifest.parameters.lanes} lanes x "

@@ -8,7 +8,7 @@ from rtlstm.hdl.array import array_round_trip
 from rtlstm.hdl.layouts import row_bits, stream_bits
 from rtlstm.hdl.pipeline import delay
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import IDENTITY, Command, Region, Register
+from rtlstm.spec.registers import Command, Region, Register
 
 __all__ = ["Window"]
 
@@ -132,7 +132,14 @@ class Window(wiring.Component):
             self.bus_read_data.eq(Mux(gives, staging[:32], value)),
         ]
         place = Signal.like(address, reset_less=True)
-        m.d.sync += [written.eq(accepted & write), place.eq(address)]
+        commands = Cat(data == Command.RESET, data == Command.STATE_WRITTEN)
+        commands &= (accepted & write & (address == Register.COMMAND)).replicate(2)
+        m.d.sync += [
+            written.eq(accepted & write),
+            place.eq(address),
+            # Decided beside the registers' writes and not behind them: the sequencer is far.
+            Cat(self.reset_stream, self.state_written).eq(commands),
+        ]
         with m.If(written):
             self._write_register(m, place, given, region, bank, row, word)
         with m.If(takes):
@@ -177,12 +184,9 @@ class Window(wiring.Component):
         row: Signal,
         word: Signal,
     ) -> None:
-        command = Cat(self.reset_stream, self.state_written)
         with m.Switch(address):
             with m.Case(Register.STREAM):
                 m.d.sync += self.stream.eq(data)
-            with m.Case(Register.COMMAND):
-                m.d.comb += command.eq(Cat(data == Command.RESET, data == Command.STATE_WRITTEN))
             with m.Case(Register.SELECT):
                 m.d.sync += [region.eq(data[28:]), bank.eq(data), word.eq(0)]
             with m.Case(Register.ROW):
@@ -217,8 +221,7 @@ class Window(wiring.Component):
     ) -> Signal:
         value = Signal(32)
         contents = {
-            Register.ID: Const(IDENTITY, 32),
-            Register.BUILD: Const(self._manifest.build_number, 32),
+            **{register: Const(word, 32) for register, word in self._manifest.constants.items()},
             Register.STATUS: self.busy,
             Register.STREAM: self.stream,
             Register.FLAGS: self.flags,

@@ -1,15 +1,21 @@
 """The driver of rtlstm's cores: needs numpy and pydantic, and what a backend brings along."""
 
 from rtlstm.host.accelerator import Accelerator
+from rtlstm.host.asynchronous import AsyncAccelerator, AsyncStream
 from rtlstm.host.image import WeightImage
 from rtlstm.host.packing import pack, unpack
+from rtlstm.host.shared import SharedAccelerator, SharedStream
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, backend_names, open_transport
 from rtlstm.host.values import SaturationWarning
 
 __all__ = [
     "Accelerator",
+    "AsyncAccelerator",
+    "AsyncStream",
     "SaturationWarning",
+    "SharedAccelerator",
+    "SharedStream",
     "Stream",
     "Transport",
     "WeightImage",

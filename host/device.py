@@ -1,6 +1,6 @@
 """A core behind a transport: its registers, memories and streams, in integers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -193,13 +193,29 @@ class Device:
         """
         # Told only if there are any: a backend that knows of none still serves all others.
         silent = () if quiet is None or not quiet.any() else (quiet,)
-        y = np.asarray(self.transport.exchange(streams, x, *silent), dtype=np.int64)
+        y = self.transport.exchange(streams, x, *silent)
         if silent and silent[0][-1]:
             self._await_idle()
-        expected = (len(streams), self.manifest.program.outputs)
+        return self._answers(y, len(streams))
+
+    def begin(self, streams: IntArray, x: IntArray) -> Callable[[], IntArray]:
+        """Begin an exchange and return the function that ends it and gives the outputs.
+
+        A transport that has no ``begin`` of its own runs the steps at once.
+        """
+        begin = getattr(self.transport, "begin", None)
+        if begin is None:
+            y = self.exchange(streams, x)
+            return lambda: y
+        finish = begin(streams, x)
+        return lambda: self._answers(finish(), len(streams))
+
+    def _answers(self, y: IntArray, steps: int) -> IntArray:
+        y = np.asarray(y, dtype=np.int64)
+        expected = (steps, self.manifest.program.outputs)
         if y.shape != expected:
             raise DeviceError(
-                f"the device must answer {len(streams)} steps with an array {expected}, not "
+                f"the device must answer {steps} steps with an array {expected}, not "
                 f"{y.shape}; reset it and open it again"
             )
         return y

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.host.snapshot import load_snapshot, save_snapshot
 from rtlstm.host.state import State
 from rtlstm.host.values import as_numbers, warn_saturated
 from rtlstm.spec.errors import DeviceError, InputError
@@ -98,6 +100,28 @@ class Stream:
         return device.layout.present(
             [part[np.newaxis] for part in h], [part[np.newaxis] for part in c], raw, batched=False
         )
+
+    def save(self, path: str | Path) -> None:
+        """Write the state to a file, for :meth:`restore` on this or any other backend.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be written.
+        """
+        device = self.accelerator.device
+        save_snapshot(path, device.layout, *device.read_state(self._number))
+
+    def restore(self, path: str | Path) -> None:
+        """Set the state to what :meth:`save` wrote; the stream continues on the same bits.
+
+        Raises
+        ------
+        InputError
+            If the file is none of a stream with the same layers and formats.
+        """
+        device = self.accelerator.device
+        device.write_state(self._number, *load_snapshot(path, device.layout))
 
     def reset(self) -> None:
         """Set the state to zero: the next step begins a new sequence."""

@@ -28,8 +28,19 @@ from rtlstm.sim.toolchain import icarus, package_version, verilator, verilator_e
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Family
 
-__all__ = ["BenchResult", "BusRead", "BusWrite", "Scenario", "Simulator", "play", "run_bench"]
+__all__ = [
+    "BenchResult",
+    "BusRead",
+    "BusWrite",
+    "Scenario",
+    "Simulator",
+    "build_bench",
+    "play",
+    "run_bench",
+    "simulator_environment",
+]
 
 Simulator = Literal["icarus", "verilator"]
 
@@ -207,7 +218,7 @@ def play(
 ) -> BenchResult:
     """Play a scenario on a Verilog file; see :func:`run_bench`."""
     scenario.check(shape)
-    program = _build(verilog, shape, simulator, waves, progress)
+    program = build_bench(verilog, shape.name, shape.family, simulator, waves, progress)
     if run_folder is not None:
         run_folder.mkdir(parents=True, exist_ok=True)
         return _run(program, shape, simulator, scenario, run_folder.absolute(), waves)
@@ -215,30 +226,42 @@ def play(
         return _run(program, shape, simulator, scenario, Path(temporary), waves)
 
 
-def _build(
-    verilog: Path, shape: PortShape, simulator: Simulator, waves: bool, progress: Report | None
+def build_bench(
+    verilog: Path,
+    top: str,
+    family: Family,
+    simulator: Simulator,
+    waves: bool = False,
+    progress: Report | None = None,
 ) -> Path:
+    """Compile a module of a Verilog file for cocotb; return the folder to run it from, perhaps of the cache.
+
+    Raises
+    ------
+    ToolError
+        If cocotb or the simulator is missing or fails.
+    """
     version = package_version("cocotb", "sim", "the verification bench")
     verilator_build = simulator == "verilator"
     tool = verilator().version if verilator_build else icarus().version
     options = [*(_VERILATOR if verilator_build else ()), "waves" if waves else "plain"]
-    sources = simulation_sources(verilog, shape.family)
+    sources = simulation_sources(verilog, family)
     texts = [path.read_bytes() for path in sources]
     # The program finds cocotb's libraries where this interpreter has them.
-    key = digest(*texts, shape.name, version, tool, sys.prefix, *options)
+    key = digest(*texts, top, version, tool, sys.prefix, *options)
 
     def build(folder: Path) -> None:
         from cocotb_tools.runner import get_runner
 
-        what = f"compiling {shape.name} for the {simulator} bench"
+        what = f"compiling {top} for the {simulator} bench"
         if progress:
             progress(what, 0, 1)
         log = folder / "build.log"
         try:
-            with _environment(simulator):
+            with simulator_environment(simulator):
                 get_runner(simulator).build(
                     sources=sources,
-                    hdl_toplevel=shape.name,
+                    hdl_toplevel=top,
                     build_dir=folder,
                     build_args=list(_VERILATOR) if verilator_build else [],
                     timescale=("1ns", "1ns"),
@@ -282,7 +305,7 @@ def _run(
     }
     started = time.perf_counter()
     try:
-        with _environment(simulator, variables):
+        with simulator_environment(simulator, variables):
             get_runner(simulator).test(
                 test_module="rtlstm.sim.cocotb_bench",
                 hdl_toplevel=shape.name,
@@ -323,7 +346,7 @@ def _tail(log: Path) -> str:
 
 
 @contextmanager
-def _environment(simulator: Simulator, variables: Mapping[str, str] | None = None) -> Iterator[None]:
+def simulator_environment(simulator: Simulator, variables: Mapping[str, str] | None = None) -> Iterator[None]:
     """Set the process's environment for cocotb's runner, which knows no other; then restore it.
 
     Not for use from several threads at once.

@@ -16,7 +16,7 @@ from rtlstm.sim.golden_cells import CellStream
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest, RegionLayout
-from rtlstm.spec.registers import IDENTITY, Command, Region, Register
+from rtlstm.spec.registers import Command, Region, Register
 
 __all__ = ["GoldenDevice"]
 
@@ -197,13 +197,11 @@ class GoldenDevice:
             stream = self._checked(self._stream)
             return int(self._fresh[stream]) | int(self._stale[stream]) << 1
         fixed = {
-            Register.ID: IDENTITY,
-            Register.BUILD: self._manifest.build_number,
             Register.STREAM: self._stream,
             Register.SELECT: self._window.select,
             Register.ROW: self._window.row,
         }
-        return (fixed | self._counters).get(register, 0)
+        return (fixed | self._manifest.constants | self._counters).get(register, 0)
 
     def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""

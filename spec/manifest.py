@@ -14,7 +14,7 @@ from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
 from rtlstm.spec.program import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
-from rtlstm.spec.registers import Region
+from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 from rtlstm.spec.schedule import Cycles, count_cycles
 
 __all__ = ["MANIFEST_SCHEMA", "Manifest", "RegionLayout"]
@@ -97,6 +97,18 @@ class Manifest(Record):
     def build_number(self) -> int:
         """What the BUILD register reads: the first 32 bits of the hash."""
         return int(self.build_hash[:8], 16)
+
+    @property
+    def constants(self) -> dict[Register, int]:
+        """Registers that always read the same."""
+        program, parameters = self.program, self.parameters
+        return {
+            Register.ID: IDENTITY,
+            Register.BUILD: self.build_number,
+            Register.VERSION: MAP_VERSION[0] << 16 | MAP_VERSION[1],
+            Register.SHAPE: (program.outputs & 0xFFFF) << 16 | program.inputs & 0xFFFF,
+            Register.CAPACITY: self.numerics.data_bits << 16 | parameters.streams,
+        }
 
     @property
     def timing(self) -> CellTiming | None:

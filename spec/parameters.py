@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rtlstm.spec.record import Record
+from rtlstm.spec.registers import BusKind
 
 __all__ = [
     "FAMILIES",
@@ -124,12 +125,16 @@ _LUT_MULTIPLIER: dict[Family, int] = {"ecp5": 3}
 """Registers of multipliers if some of a lane's are made of tables: with 2, the way from the vector's
 register through the first adders is the longest of all."""
 
+_DIRECT_NARROW: dict[Family, int] = {"ecp5": 3}
+"""Most registers to the pre-activations with direct tables: data of 12 bits at most are shifted at once."""
 
-def family_pipeline(family: Family, lut_macs: int = 0) -> Pipeline:
-    """Return a family's pipeline for lanes with so many multipliers made of tables."""
+
+def family_pipeline(family: Family, lut_macs: int = 0, tables: TableKind = "interpolated") -> Pipeline:
+    """Return a family's pipeline for lanes with so many multipliers made of tables, and such tables."""
     pipeline = FAMILIES[family]
     stages = _LUT_MULTIPLIER.get(family, 0) if lut_macs else 0
-    return pipeline.replace(multiplier=max(pipeline.multiplier, stages))
+    most = _DIRECT_NARROW.get(family, pipeline.narrow) if tables == "direct" else pipeline.narrow
+    return pipeline.replace(multiplier=max(pipeline.multiplier, stages), narrow=min(pipeline.narrow, most))
 
 
 class Parameters(Record):
@@ -157,6 +162,8 @@ class Parameters(Record):
     """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
     weight_memory: WeightMemory = "block"
     """What holds the weights."""
+    bus: BusKind = "none"
+    """The wrapper beside the core, for a system's bus."""
     family: Family = "generic"
     pipeline: Pipeline = Pipeline()
 
@@ -197,7 +204,8 @@ class Parameters(Record):
     @classmethod
     def for_family(cls, family: Family, **fields: Any) -> Self:
         """Return parameters with the family's pipeline depth."""
-        return cls(family=family, pipeline=family_pipeline(family, fields.get("lut_macs", 0)), **fields)
+        chosen = {name: fields[name] for name in ("lut_macs", "tables") if name in fields}
+        return cls(family=family, pipeline=family_pipeline(family, **chosen), **fields)
 
     @property
     def multiplies_per_cycle(self) -> int:

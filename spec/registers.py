@@ -1,20 +1,46 @@
-"""The register map: one object that RTL, driver and documentation are made from.
+"""The register map: one object that RTL, driver, documentation and the C header are made from.
 
-Registers are 32 bits wide and addressed by number. The memories of the core are reached through
-a window: SELECT names the region and bank, ROW the row; DATA then reads or writes the row's
-words, least significant first, and moves on to the next row by itself.
+Registers are 32 bits wide and addressed by number; on a byte-addressed bus register ``n`` stands at
+``4 * n``. The memories of the core are reached through a window: SELECT names the region and bank, ROW
+the row; DATA then reads or writes the row's words, least significant first, and moves on to the next
+row by itself.
 """
 
-from enum import IntEnum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Literal
 
-__all__ = ["IDENTITY", "REGISTERS", "Command", "Region", "Register"]
+__all__ = [
+    "IDENTITY",
+    "MAP_VERSION",
+    "REGISTERS",
+    "BusKind",
+    "Command",
+    "Description",
+    "Field",
+    "Interrupt",
+    "Owner",
+    "Region",
+    "Register",
+    "registers_of",
+]
 
 IDENTITY = 0x4C53544D
 """What the ID register reads: "LSTM" in ASCII."""
 
+MAP_VERSION = (1, 0)
+"""Major and minor version of this map: a new major number breaks drivers."""
+
+BusKind = Literal["none", "axi", "wishbone"]
+"""What stands between a core and its system."""
+
+Owner = Literal["core", "bus", "fifos"]
+"""Who answers a register: the core, every bus wrapper, or those that have data FIFOs."""
+
 
 class Register(IntEnum):
-    """Register numbers."""
+    """Register numbers; 0 to 15 are the core's."""
 
     ID = 0
     BUILD = 1
@@ -29,32 +55,19 @@ class Register(IntEnum):
     LATENCY = 10
     CELL_SATURATIONS = 11
     CYCLES = 12
-
-
-REGISTERS: dict[Register, tuple[str, str]] = {
-    Register.ID: ("r", "Reads 0x4C53544D."),
-    Register.BUILD: ("r", "First 32 bits of the build's hash."),
-    Register.STATUS: (
-        "r",
-        "Bit 0: a step is being computed or waits in the input buffer, or results are under way.",
-    ),
-    Register.STREAM: ("rw", "The stream that COMMAND and FLAGS speak of."),
-    Register.COMMAND: ("w", "1: reset the stream to zero state. 2: its state has been written."),
-    Register.FLAGS: (
-        "r",
-        "Of the stream: bit 0, its state is zero whatever the memories hold; "
-        "bit 1, its recurrent part must be computed anew; "
-        "bit 2, its first layer's h is in the second of its two places.",
-    ),
-    Register.SELECT: ("rw", "Bits 31..28 region, bits 15..0 bank, of the memory window."),
-    Register.ROW: ("rw", "Row of the memory window; moves on after a row's last word."),
-    Register.DATA: ("rw", "Next word of the row. Waits until no step is being computed."),
-    Register.STEPS: ("r", "Steps since reset whose output was given, modulo 2**32."),
-    Register.LATENCY: ("r", "Cycles of the last step: last input beat to last output beat."),
-    Register.CELL_SATURATIONS: ("r", "Cell states limited since reset, modulo 2**32."),
-    Register.CYCLES: ("r", "Cycles since reset, modulo 2**32."),
-}
-"""Access and meaning of each register."""
+    VERSION = 13
+    SHAPE = 14
+    CAPACITY = 15
+    CONTROL = 16
+    LINK_ERRORS = 17
+    IRQ_ENABLE = 18
+    IRQ_PENDING = 19
+    X_DATA = 20
+    X_STREAM = 21
+    X_ROOM = 22
+    Y_DATA = 23
+    Y_STREAM = 24
+    Y_STEPS = 25
 
 
 class Command(IntEnum):
@@ -62,6 +75,13 @@ class Command(IntEnum):
 
     RESET = 1
     STATE_WRITTEN = 2
+
+
+class Interrupt(IntFlag):
+    """Bits of IRQ_ENABLE and IRQ_PENDING."""
+
+    DONE = 1
+    LINK_ERROR = 2
 
 
 class Region(IntEnum):
@@ -76,3 +96,137 @@ class Region(IntEnum):
     TANH = 6
     CELL_TANH = 7
     TABLES = 8
+
+
+@dataclass(frozen=True)
+class Field:
+    """Some bits of a register: ``high`` down to ``low``."""
+
+    name: str
+    high: int
+    low: int
+    text: str
+
+    @property
+    def mask(self) -> int:
+        """The field's bits."""
+        return (1 << (self.high + 1)) - (1 << self.low)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a register means, who may do what with it (``r``, ``w`` or ``rw``), and who answers it."""
+
+    access: str
+    text: str
+    fields: tuple[Field, ...] = ()
+    owner: Owner = "core"
+
+
+def _bit(name: str, bit: int, text: str) -> Field:
+    return Field(name, bit, bit, text)
+
+
+_INTERRUPTS = (
+    _bit("DONE", 0, "a step's last output beat has been given"),
+    _bit("LINK_ERROR", 1, "LINK_ERRORS has counted"),
+)
+
+REGISTERS: dict[Register, Description] = {
+    Register.ID: Description("r", "Reads 0x4C53544D."),
+    Register.BUILD: Description("r", "First 32 bits of the build's hash."),
+    Register.STATUS: Description(
+        "r",
+        "What the core is doing.",
+        (_bit("BUSY", 0, "a step is being computed or waits in the input buffer, or results are under way"),),
+    ),
+    Register.STREAM: Description("rw", "The stream that COMMAND and FLAGS speak of."),
+    Register.COMMAND: Description("w", "1: reset the stream to zero state. 2: its state has been written."),
+    Register.FLAGS: Description(
+        "r",
+        "Of the stream.",
+        (
+            _bit("ZERO", 0, "its state is zero whatever the memories hold"),
+            _bit("COLD", 1, "its recurrent part must be computed anew"),
+            _bit("COPIED", 2, "its first layer's h is in the second of its two places"),
+        ),
+    ),
+    Register.SELECT: Description(
+        "rw",
+        "Of the memory window.",
+        (Field("REGION", 31, 28, "memory"), Field("BANK", 15, 0, "which of its banks")),
+    ),
+    Register.ROW: Description("rw", "Row of the memory window; moves on after a row's last word."),
+    Register.DATA: Description("rw", "Next word of the row. Waits until no step is being computed."),
+    Register.STEPS: Description("r", "Steps since reset whose output was given, modulo 2**32."),
+    Register.LATENCY: Description("r", "Cycles of the last step: last input beat to last output beat."),
+    Register.CELL_SATURATIONS: Description("r", "Cell states limited since reset, modulo 2**32."),
+    Register.CYCLES: Description("r", "Cycles since reset, modulo 2**32."),
+    Register.VERSION: Description(
+        "r",
+        "Of this register map.",
+        (Field("MAJOR", 31, 16, "a new one breaks drivers"), Field("MINOR", 15, 0, "a new one adds")),
+    ),
+    Register.SHAPE: Description(
+        "r",
+        "Of a step; 0 stands for 65,536.",
+        (Field("OUTPUTS", 31, 16, "values out"), Field("INPUTS", 15, 0, "values in")),
+    ),
+    Register.CAPACITY: Description(
+        "r",
+        "What the build holds.",
+        (Field("DATA_BITS", 23, 16, "width of a value"), Field("STREAMS", 15, 0, "independent sequences")),
+    ),
+    Register.CONTROL: Description(
+        "w",
+        "Acts at once.",
+        (
+            _bit(
+                "RESET",
+                0,
+                "reset core and data path as the reset pin does; memories, LINK_ERRORS and interrupts stay",
+            ),
+        ),
+        "bus",
+    ),
+    Register.LINK_ERRORS: Description(
+        "r", "Malformed inputs and refused accesses since reset, modulo 2**32.", owner="bus"
+    ),
+    Register.IRQ_ENABLE: Description("rw", "Which of IRQ_PENDING raise the interrupt.", _INTERRUPTS, "bus"),
+    Register.IRQ_PENDING: Description(
+        "rw", "What has happened; writing a 1 clears a bit.", _INTERRUPTS, "bus"
+    ),
+    Register.X_DATA: Description(
+        "w", "Next input value, in the low bits. Refused if X_ROOM is 0 as a step begins.", owner="fifos"
+    ),
+    Register.X_STREAM: Description(
+        "rw",
+        "Of the steps whose first value is written from now on. Refused if there is no such stream.",
+        (_bit("QUIET", 31, "their outputs are not wanted"), Field("STREAM", 15, 0, "their stream")),
+        "fifos",
+    ),
+    Register.X_ROOM: Description("r", "Steps that can be begun now.", owner="fifos"),
+    Register.Y_DATA: Description(
+        "r", "Takes the next output value, sign-extended. Refused if Y_STEPS is 0.", owner="fifos"
+    ),
+    Register.Y_STREAM: Description("r", "Stream of the next output value, if any.", owner="fifos"),
+    Register.Y_STEPS: Description(
+        "r", "Steps whose output stands ready, one that is partly taken included.", owner="fifos"
+    ),
+}
+"""Every register: access, meaning, fields."""
+
+_OWNERS: dict[BusKind, tuple[Owner, ...]] = {
+    "none": ("core",),
+    "axi": ("core", "bus"),
+    "wishbone": ("core", "bus", "fifos"),
+}
+
+
+def registers_of(bus: BusKind, access: Literal["r", "w"] | None = None) -> Iterable[Register]:
+    """Registers that a build with this bus answers; those alone that can be read, or written."""
+    return (
+        register
+        for register, description in REGISTERS.items()
+        if description.owner in _OWNERS[bus] and (access is None or access in description.access)
+    )

@@ -34,6 +34,7 @@ ELSEWHERE = {
     r"make demo": ("Makefile", "examples/silero_vad/demo.py"),
     r"pip install ('?\.\S*|.*rtlstm.*)": ("tests/test_packaging.py", '"install"'),
     r"rtlstm implement \S+ --device lfe5u.*": ("tests/gen/test_implement.py", '"implement", folder'),
+    r"verilator --lint-only.*": ("tests/hdl/test_lint.py", '"--lint-only", "-Wall", "-Wno-DECLFILENAME"'),
     r"git clone .*|cd rtlstm": (".ci/run", "fresh clone"),
 }
 

@@ -23,6 +23,14 @@ class Alone:
 sys.meta_path.insert(0, Alone())
 sys.path.insert(0, sys.argv[1])
 import rtlstm.host
+if len(sys.argv) > 2:
+    try:
+        import rtlstm.host.link.transport
+    except rtlstm.spec.errors.ToolError as error:
+        print(error)
+    allowed |= set(sys.argv[2:])
+    sys.modules.pop("rtlstm.host.link.framing", None)
+    import rtlstm.host.link.transport
 print(rtlstm.host.__file__)
 """
 
@@ -68,6 +76,13 @@ def test_driver_needs_numpy_and_pydantic_alone(installed: Path):
     assert Path(file.strip()).is_relative_to(installed)
 
 
+def test_link_needs_two_packages_more_and_says_so(installed: Path):
+    said = run(sys.executable, "-I", "-c", DRIVER, installed, "cobs", "fastcrc", folder=installed)
+    error, file = said.splitlines()
+    assert "needs the packages cobs and fastcrc" in error and "pip install 'rtlstm[link]'" in error
+    assert Path(file).is_relative_to(installed)
+
+
 def test_every_entry_point_loads(installed: Path):
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -76,4 +91,4 @@ def test_every_entry_point_loads(installed: Path):
         "print(*(point.name for point in found.entry_points if point.load()))\n"
     )
     names = run(sys.executable, "-I", "-c", program, installed, folder=installed).split()
-    assert {"rtlstm", "golden", "verilator", "icarus"} <= set(names)
+    assert {"rtlstm", "golden", "verilator", "icarus", "serial", "tcp"} <= set(names)

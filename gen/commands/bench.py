@@ -37,6 +37,13 @@ def bench(
             "--estimates", help="Only hold estimated sizes against synthesis; --quick: of few builds."
         ),
     ] = False,
+    link: Annotated[
+        bool,
+        typer.Option(
+            "--link",
+            help="Only measure the serial link: its efficiency, and a million steps over a bad line.",
+        ),
+    ] = False,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where the builds go; those found there are used.")
     ] = Path("build/bench"),
@@ -46,8 +53,8 @@ def bench(
 ) -> None:
     """Measure cycles, CPU times and the tools themselves, with others' figures beside them.
 
-    Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere, or an
-    estimate of multipliers or block RAM from synthesis.
+    Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere, an
+    estimate of multipliers or block RAM from synthesis, or a step over the bad line from the golden model.
     """
     with Session(as_json, debug) as session:
         from rtlstm.bench.run import Plan, run_bench
@@ -62,6 +69,11 @@ def bench(
             if shapes:
                 raise ConfigurationError("--estimates has builds of its own: leave out the shapes")
             _estimates(session, quick, save)
+            return
+        if link:
+            if shapes:
+                raise ConfigurationError("--link has builds of its own: leave out the shapes")
+            _link(session, quick, save)
             return
         plan = Plan(
             shapes=find_shapes(shapes),
@@ -141,6 +153,65 @@ def _estimates(session: Session, quick: bool, save: Path | None) -> None:
     )
     if not session.passed:
         session.say("FAILED: multipliers and block RAM are to be exact")
+
+
+def _link(session: Session, quick: bool, save: Path | None) -> None:
+    """Measure the serial link and show it."""
+    import json
+
+    from rtlstm.bench.link import LEAST_SHARE, LEAST_USE, measure_efficiency, soak
+
+    found = list(measure_efficiency(quick))
+    with session.progress() as progress:
+        endured = soak(10_000 if quick else 1_000_000, progress=progress)
+    session.fields = {
+        "efficiency": [each.model_dump(mode="json") for each in found],
+        "soak": endured.model_dump(mode="json"),
+    }
+    session.passed = endured.passed and all(each.passed for each in found)
+    if save is not None:
+        save.write_text(json.dumps(session.fields, indent=1) + "\n")
+    session.table(
+        "The serial link at 3 Mbaud, simulated",
+        ("steps of", "latency", "payload of all bytes", "steps/s", "of the line's", "processor us a step"),
+        [
+            (
+                each.name,
+                f"{1e3 * each.latency_seconds:g} ms",
+                f"{100 * each.payload_share:.1f} %",
+                f"{each.steps_per_second:,.0f}",
+                f"{100 * each.line_use:.1f} %",
+                f"{each.processor_us_per_step:.0f}",
+            )
+            for each in found
+        ],
+        right=" rrrrr",
+    )
+    session.table(
+        f"{endured.steps:,} steps of 64 streams, faults at {100 * endured.rate:g} % of frames each way",
+        ("", ""),
+        [
+            ("lost or run twice", f"{abs(endured.executed - endured.steps):,}"),
+            ("wrong", f"{endured.wrong:,}"),
+            ("faults", ", ".join(f"{count:,} {name}" for name, count in endured.faults.items())),
+            ("requests, of them sent again", f"{endured.requests:,}, {endured.repeated:,}"),
+            ("responses that came again", f"{endured.responses_again:,}"),
+            (
+                "frames damaged here, dropped there",
+                f"{endured.damaged:,}, {endured.dropped:,}",
+            ),
+            ("times the host asked, opened the line anew", f"{endured.resumed:,}, {endured.reopened:,}"),
+            (
+                "seconds on the line, by the clock",
+                f"{endured.line_seconds:,.1f}, {endured.wall_seconds:,.0f}",
+            ),
+        ],
+        right=" r",
+    )
+    session.say(
+        f"{'passed' if session.passed else 'FAILED'}: every step once and right, payload at least "
+        f"{100 * LEAST_SHARE:g} % with 256 bytes, line in use at least {100 * LEAST_USE:g} %"
+    )
 
 
 def _errors(results: "list[EstimateResult]") -> tuple[list[float], list[float]]:

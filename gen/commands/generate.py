@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rtlstm.gen.commands.generate_options import (
     BeatInOption,
     BeatOutOption,
+    BusOption,
     CalibrateOption,
     CellBitsOption,
     CellRangeOption,
@@ -61,6 +62,7 @@ def generate(
     beat_out: BeatOutOption = None,
     streams: StreamsOption = 1,
     max_steps: MaxStepsOption = None,
+    bus: BusOption = "none",
     weight_bits: WeightBitsOption = 16,
     data_bits: DataBitsOption = 16,
     gate_bits: GateBitsOption = None,
@@ -88,6 +90,7 @@ def generate(
             "beat_in": beat_in,
             "streams": streams,
             "max_steps": max_steps,
+            "bus": bus,
         }
         given = {"lanes": lanes, "macs": macs, "gate_units": gate_units}
         parameters = request = None

@@ -8,6 +8,7 @@ import typer
 __all__ = [
     "BeatInOption",
     "BeatOutOption",
+    "BusOption",
     "CalibrateOption",
     "CellBitsOption",
     "CellRangeOption",
@@ -52,6 +53,14 @@ BeatOutOption = Annotated[
     int | None,
     typer.Option(
         help="Output words per transfer, a multiple of the gate units; by default as many.",
+        rich_help_panel=_HARDWARE,
+    ),
+]
+
+BusOption = Annotated[
+    str,
+    typer.Option(
+        help="A wrapper for a system's bus: none; axi (AXI4-Stream data, AXI4-Lite registers); or wishbone.",
         rich_help_panel=_HARDWARE,
     ),
 ]

@@ -15,7 +15,8 @@ __all__ = ["run"]
 def run(
     folder: BuildArgument,
     backend: Annotated[
-        str, typer.Option(help="golden, verilator, icarus or another installed one; NAME or NAME:ARGUMENT.")
+        str,
+        typer.Option(help="golden, verilator, icarus, serial:PORT, tcp:HOST:PORT or another installed one."),
     ],
     input_file: Annotated[
         Path, typer.Option("--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x).")

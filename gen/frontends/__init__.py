@@ -4,9 +4,9 @@
 >>> result.network.layers
 >>> result.report.notes
 
-ONNX, safetensors and TorchScript files, PyTorch state dicts and ``torch.nn.Module`` objects are read. Every
-attribute of a recurrent layer is honoured or refused by name. :func:`inspect_model` gives the same report
-without raising for a model that is refused.
+ONNX, Keras, safetensors and TorchScript files, PyTorch state dicts and ``torch.nn.Module`` objects are read.
+Every attribute of a recurrent layer is honoured or refused by name. :func:`inspect_model` gives the same
+report without raising for a model that is refused.
 """
 
 import re
@@ -43,7 +43,8 @@ def read_model(source: Any, options: ReadOptions | None = None, *, name: str | N
     Parameters
     ----------
     source:
-        Path of an ONNX, safetensors or TorchScript file or of a PyTorch state dict, or a ``torch.nn.Module``.
+        Path of an ONNX, Keras, safetensors or TorchScript file or of a PyTorch state dict, or a
+        ``torch.nn.Module``.
     options:
         Which part of the model to take; by default all that follows from its only LSTM.
     name:
@@ -95,6 +96,10 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         from rtlstm.gen.frontends.onnx_model import read_onnx
 
         return read_onnx(path, options, report)
+    if kind == "keras":
+        from rtlstm.gen.frontends.keras_model import read_keras
+
+        return read_keras(path, options, report)
     if kind == "torchscript":
         from rtlstm.gen.frontends.torch_module import read_script
 

@@ -1,7 +1,7 @@
 """Layers in words: what is special about them."""
 
 from rtlstm.spec.functions import SIGMOID, TANH, ActivationFunction
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Rnn
+from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Rnn
 
 __all__ = ["layer_options"]
 
@@ -22,8 +22,10 @@ def layer_options(layer: Layer) -> str:
     return ", ".join([*_own(layer), *limits, *(["reverse"] if layer.reverse else [])])
 
 
-def _own(layer: Lstm | Gru | Rnn) -> list[str]:
+def _own(layer: Lstm | Gru | Rnn | Custom) -> list[str]:
     """What the kind of layer has of its own."""
+    if isinstance(layer, Custom):
+        return ["a step function of its own"]
     if isinstance(layer, Rnn):
         return _functions(("activation", layer.activation, TANH))
     functions = _functions(("gate", layer.gate, SIGMOID), ("candidate", layer.candidate, TANH))

@@ -8,12 +8,12 @@ from rtlstm.spec.errors import ModelError
 
 __all__ = ["FileKind", "detect"]
 
-FileKind = Literal["onnx", "safetensors", "torch", "torchscript"]
+FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript"]
 
 _OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".npy", ".npz", ".v", ".bin")
 # Field 1 of an ONNX ModelProto, ir_version, 3 (2017) or later.
 _ONNX_START = tuple(bytes((0x08, version)) for version in range(3, 32))
-_SUPPORTED = "give an ONNX, safetensors or TorchScript file, or a PyTorch state dict"
+_SUPPORTED = "give an ONNX, Keras, safetensors or TorchScript file, or a PyTorch state dict"
 
 
 def detect(path: Path) -> FileKind:
@@ -41,7 +41,7 @@ def detect(path: Path) -> FileKind:
     if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
         return "torch"
     if head.startswith(b"\x89HDF\r\n\x1a\n"):
-        raise ModelError(f"Keras (HDF5) models are not supported yet; export it to ONNX, or {_SUPPORTED}")
+        return "keras"
     if _is_safetensors(head, size):
         return "safetensors"
     if head.lstrip()[:1] in (b"{", b"[", b"<") or path.suffix in (".py", ".txt", ".json", ".md"):
@@ -61,7 +61,7 @@ def _detect_zip(path: Path) -> FileKind:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             if "model.weights.h5" in names:
-                raise ModelError(f"Keras models are not supported yet; export it to ONNX, or {_SUPPORTED}")
+                return "keras"
             if any(name.endswith("/constants.pkl") or "/code/" in name for name in names):
                 return "torchscript"
             if any(name.endswith("data.pkl") for name in names):

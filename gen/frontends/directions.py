@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Rnn
+from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
 __all__ = ["pair_directions", "without_identity"]
 
@@ -32,7 +32,7 @@ def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
 def _direction(flow: Flow) -> Lstm | Gru | Rnn | None:
     """The layer of one direction that a flow ends with."""
     last = flow.layers[-1] if flow.layers else None
-    return None if isinstance(last, Dense | Bidirectional) else last
+    return last if isinstance(last, Lstm | Gru | Rnn) else None
 
 
 def _widened(flow: Flow, both: Bidirectional) -> Flow:

@@ -168,7 +168,7 @@ def _source(graph: OnnxGraph, tensor: str) -> str | None:
 def _replace(proto: Any, graph: OnnxGraph, cell: _Cell, x: str, h_old: str) -> None:
     """Take a cell's nodes out of a graph and put an LSTM node in."""
     onnx = import_extra("onnx", "onnx")
-    name = f"{cell.h}/lstm"
+    name = graph.label(graph.producer(cell.h))
     w, r = (np.concatenate([gate.linear.terms[t] for gate in cell.gates])[None] for t in (x, h_old))
     bias = np.concatenate([gate.linear.bias for gate in cell.gates])
     arrays = {"W": w, "R": r, "B": np.concatenate([bias, np.zeros_like(bias)])[None]}

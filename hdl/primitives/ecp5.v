@@ -96,7 +96,9 @@ module rtlstm_memory #(
   input [GRANULES-1:0] write_enable
 );
   localparam GRANULE = WIDTH / GRANULES;
-  localparam BLOCK = STYLE == "block" || STYLE == "huge" || (STYLE == "auto" && DEPTH > 64);
+  // Synthesis makes block RAM of small and wide memories, too, but without its output register.
+  localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 1024);
+  localparam BLOCK = STYLE == "block" || STYLE == "huge" || (STYLE == "auto" && LARGE);
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
 `else

@@ -14,7 +14,7 @@ module rtlstm_memory #(
   parameter ABITS = 1,
   parameter GRANULES = 1,
   parameter OUTREG = 0,
-  parameter STYLE = "auto"
+  parameter [8*11-1:0] STYLE = "auto"
 ) (
   input clk,
   input [ABITS-1:0] read_address,
@@ -24,47 +24,48 @@ module rtlstm_memory #(
   input [GRANULES-1:0] write_enable
 );
   localparam GRANULE = WIDTH / GRANULES;
+  localparam [8*11-1:0] BLOCK = "block", DISTRIBUTED = "distributed", HUGE = "huge";
   reg [WIDTH-1:0] word;
   integer i;
   generate
-    if (STYLE == "block") begin : style
+    if (STYLE == BLOCK) begin : style
       (* no_rw_check, ram_style = "block", syn_ramstyle = "block_ram" *)
-      reg [WIDTH-1:0] cells [0:DEPTH-1];
+      reg [WIDTH-1:0] rows [0:DEPTH-1];
       always @(posedge clk) begin
-        word <= cells[read_address];
+        word <= rows[read_address];
         for (i = 0; i < GRANULES; i = i + 1)
           if (write_enable[i])
-            cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+            rows[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
       end
-    end else if (STYLE == "distributed") begin : style
+    end else if (STYLE == DISTRIBUTED) begin : style
       (* no_rw_check, ram_style = "distributed", syn_ramstyle = "distributed", ramstyle = "MLAB" *)
-      reg [WIDTH-1:0] cells [0:DEPTH-1];
+      reg [WIDTH-1:0] rows [0:DEPTH-1];
       always @(posedge clk) begin
-        word <= cells[read_address];
+        word <= rows[read_address];
         for (i = 0; i < GRANULES; i = i + 1)
           if (write_enable[i])
-            cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+            rows[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
       end
-    end else if (STYLE == "huge") begin : style
+    end else if (STYLE == HUGE) begin : style
       (* no_rw_check, ram_style = "ultra" *)
-      reg [WIDTH-1:0] cells [0:DEPTH-1];
+      reg [WIDTH-1:0] rows [0:DEPTH-1];
       always @(posedge clk) begin
-        word <= cells[read_address];
+        word <= rows[read_address];
         for (i = 0; i < GRANULES; i = i + 1)
           if (write_enable[i])
-            cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+            rows[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
       end
     end else begin : style
       (* no_rw_check *)
-      reg [WIDTH-1:0] cells [0:DEPTH-1];
+      reg [WIDTH-1:0] rows [0:DEPTH-1];
       always @(posedge clk) begin
-        word <= cells[read_address];
+        word <= rows[read_address];
         for (i = 0; i < GRANULES; i = i + 1)
           if (write_enable[i])
-            cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+            rows[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
       end
     end
-    if (OUTREG) begin : output_register
+    if (OUTREG != 0) begin : output_register
       reg [WIDTH-1:0] later;
       always @(posedge clk) later <= word;
       assign read_data = later;
@@ -139,6 +140,7 @@ module rtlstm_multiplier_pair #(
   output signed [A_BITS+B_BITS-1:0] product0,
   output signed [A_BITS+B_BITS-1:0] product1
 );
+  localparam unused = SHARED;
   rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) first (
     .clk(clk), .a(a0), .b(b0), .product(product0)
   );

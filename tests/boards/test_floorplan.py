@@ -67,3 +67,47 @@ def test_netlist_gets_the_sites(tmp_path: Path) -> None:
     assert floorplan(path, "lfe5u-85f") == 8 * 6 + 16
     placed = json.loads(path.read_text())["modules"]["top"]["cells"]
     assert sum("BEL" in cell.get("attributes", {}) for cell in placed.values()) == 8 * 6 + 16
+
+
+@pytest.mark.parametrize(
+    ("memory", "multiplier"),
+    [
+        ("forget_gate.table", "kept_multiplier"),
+        ("cells", "kept_multiplier"),
+        ("input_gate.table", "added_multiplier"),
+        ("candidate_gate.table", "added_multiplier"),
+        ("cell_tanh.table", "hidden_multiplier"),
+    ],
+)
+def test_memories_of_a_gate_unit_are_near_the_multipliers_they_feed(memory: str, multiplier: str) -> None:
+    kinds = blocks(48, 3, 1, others=0)
+    products = ("added_multiplier", "hidden_multiplier", "kept_multiplier")
+    tables = [f"{gate}.table" for gate in ("input_gate", "forget_gate", "candidate_gate", "output_gate")]
+    for unit in range(3):
+        kinds |= {f"core.core.gate_unit{unit}.{name}.block.m": "MULT18X18D" for name in products}
+        kinds |= {
+            f"core.core.gate_unit{unit}.{name}.block.ram": "DP16KD"
+            for name in (*tables, "cell_tanh.table", "cells")
+        }
+    sites = plan(kinds, DIES["lfe5u-85f"])
+    for unit in range(3):
+        ram = sites[f"core.core.gate_unit{unit}.{memory}.block.ram"]
+        fed = sites[f"core.core.gate_unit{unit}.{multiplier}.block.m"]
+        # The rows of both kinds are 12 apart.
+        assert abs(ram.x - fed.x) <= 18 and abs(ram.y - fed.y) == 12
+
+
+def test_table_with_slopes_is_near_their_multiplier() -> None:
+    kinds = blocks(36, 4, 3, others=0)
+    for gate in ("input_gate", "forget_gate", "candidate_gate", "output_gate", "cell_tanh"):
+        kinds |= {
+            f"core.core.gate_unit0.{gate}.rise_multiplier.block.m": "MULT18X18D",
+            f"core.core.gate_unit0.{gate}.table.block.ram": "DP16KD",
+        }
+    kinds |= {f"core.core.gate_unit0.{name}_multiplier.m": "MULT18X18D" for name in ("kept", "added")}
+    sites = plan(kinds, DIES["lfe5u-85f"])
+    ram, fed = (
+        sites[f"core.core.gate_unit0.forget_gate.{name}"]
+        for name in ("table.block.ram", "rise_multiplier.block.m")
+    )
+    assert abs(ram.x - fed.x) <= 9 and abs(ram.y - fed.y) == 12

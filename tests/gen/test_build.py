@@ -19,7 +19,7 @@ from rtlstm.host import Accelerator
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 
-FILES = {"manifest.json", "report.html", "report.json", "rtl/tiny.v", "weights.bin"}
+FILES = {"manifest.json", "report.html", "report.json", "rtl/tiny.v", "rtlstm_registers.h", "weights.bin"}
 
 
 def test_a_build_holds_what_the_design_says(pristine):

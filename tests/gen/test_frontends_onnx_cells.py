@@ -86,6 +86,7 @@ def test_cell_in_parts(path, how, swap):
     ours = run_float(result.network, feeds["x"][None], state=((feeds["h"],), (feeds["c"],)))
     for found, expected in ((ours.y[0], out), (ours.h[0], h), (ours.c[0], c)):
         close(found, expected)
+    assert result.network.layers[0].name == "m3" and read_model(path, ReadOptions(lstm="m3"))
     notes = " ".join(result.report.notes)
     assert "'h_out' are an LSTM cell: it reads 'x', and its state is 'h' and 'c'" in notes
     assert "initial_c is the model's input 'c'" in notes

@@ -1,15 +1,26 @@
-"""ONNX's own tests of the LSTM, GRU and RNN operators: our network of each node gives what they expect."""
+"""ONNX's own tests of the LSTM, GRU and RNN operators: what they expect, in floats, golden and RTL."""
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from onnx_nodes import WEIGHTS, run_ours
+from onnx_nodes import WEIGHTS, Arrays, run_ours
 
+from rtlstm.gen.build import generate_build
+from rtlstm.gen.frontends import read_model
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.host import Accelerator
+from rtlstm.host.packing import pack
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
+
+PARAMETERS = Parameters(lanes=4, macs=2, streams=2)
 INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 LIST_CASES = """
 import importlib, sys
@@ -46,29 +57,90 @@ def array(model: Path, name: str) -> np.ndarray:
     return numpy_helper.to_array(onnx.TensorProto.FromString(content))
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_node_tests(kind: str, folder: Path) -> None:
-    tested = 0
+@dataclass(frozen=True)
+class Case:
+    """One test: a model whose weights are constants, what it reads and what it must give, by ONNX's names."""
+
+    name: str
+    path: Path
+    data: Arrays
+    expected: Arrays
+    layout: int
+    direction: str
+
+
+def cases(folder: Path, kind: str) -> Iterator[Case]:
+    """The six tests of an operator."""
+    found = 0
     for model_path in sorted(folder.glob("*.onnx")):
         model = onnx.load(model_path)
         (node,) = model.graph.node
-        if node.op_type == kind:
-            check(model_path, model, node)
-            tested += 1
-    assert tested == 6
+        if node.op_type != kind:
+            continue
+        named = dict(zip(INPUTS, node.input, strict=False))
+        data = {name: array(model_path, tensor) for name, tensor in named.items() if tensor}
+        for name in data.keys() & WEIGHTS:  # which the tests have as inputs, too
+            model.graph.initializer.append(numpy_helper.from_array(data[name], named[name]))
+        outputs = zip(("Y", "Y_h", "Y_c"), node.output, strict=False)
+        expected = {name: array(model_path, tensor) for name, tensor in outputs if tensor}
+        attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+        path = model_path.with_suffix(".constant")
+        onnx.save(model, path)
+        direction = attributes.get("direction", b"forward").decode()
+        yield Case(model_path.stem, path, data, expected, attributes.get("layout", 0), direction)
+        found += 1
+    assert found == 6
 
 
-def check(model_path: Path, model: onnx.ModelProto, node: onnx.NodeProto) -> None:
-    """Compare with every output that the test gives."""
-    named = dict(zip(INPUTS, node.input, strict=False))
-    data = {name: array(model_path, tensor) for name, tensor in named.items() if tensor}
-    for name in data.keys() & WEIGHTS:  # which the tests have as inputs, too
-        model.graph.initializer.append(numpy_helper.from_array(data[name], named[name]))
-    path = model_path.with_suffix(".constant")
-    onnx.save(model, path)
-    layout = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "layout"), 0)
-    ours = run_ours(path, data, layout)
-    for name, tensor in zip(("Y", "Y_h", "Y_c"), node.output, strict=False):
-        if tensor:
-            expected = array(model_path, tensor)
-            np.testing.assert_allclose(ours[name], expected, rtol=0, atol=1e-6, err_msg=model_path.stem)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_node_tests(kind: str, folder: Path) -> None:
+    for case in cases(folder, kind):
+        ours = run_ours(case.path, case.data, case.layout)
+        for name, expected in case.expected.items():
+            np.testing.assert_allclose(ours[name], expected, rtol=0, atol=1e-6, err_msg=case.name)
+
+
+def forward_cases(folder: Path, kind: str) -> list[Case]:
+    """The tests of an operator that a network step by step can run."""
+    found = [case for case in cases(folder, kind) if case.direction == "forward"]
+    assert len(found) == 4
+    return found
+
+
+def batch_second(case: Case, array: np.ndarray) -> np.ndarray:
+    """The driver's order of axes."""
+    return array.swapaxes(0, 1) if case.layout else array
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_node_tests_on_the_golden_model(kind: str, folder: Path) -> None:
+    for case in forward_cases(folder, kind):
+        x = batch_second(case, case.data["X"])
+        quantised = quantise(read_model(case.path).network, QuantizationSettings(), x)
+        manifest = Manifest.create("node", quantised.shapes, PARAMETERS, quantised.numerics)
+        build = folder / f"{case.name}.golden"
+        build.mkdir()
+        (build / "manifest.json").write_text(manifest.to_json())
+        (build / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
+        with Accelerator.open(build, backend="golden") as golden:
+            _, (h, _) = golden.run(x)
+        expected = batch_second(case, case.expected["Y_h"])
+        # Of the result's steps, 2 are met.
+        assert np.abs(h[0] - expected[0]).max() <= 4 * manifest.layers[-1].output.step, case.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_node_tests_on_the_hardware(kind: str, folder: Path) -> None:
+    for case in forward_cases(folder, kind):
+        x = batch_second(case, case.data["X"])
+        build = folder / f"{case.name}.build"
+        network = read_model(case.path).network
+        generate_build(network, build, name="node", parameters=PARAMETERS, calibration=x)
+        results = []
+        for backend in ("golden", "verilator"):
+            with Accelerator.open(build, backend=backend) as device:
+                y, (h, c) = device.run(x)
+                results.append([y, *h, *c])
+        for golden, rtl in zip(*results, strict=True):
+            np.testing.assert_array_equal(rtl, golden, err_msg=case.name)

@@ -31,6 +31,8 @@ MEMORIES: dict[str, list[Memory]] = {
         Memory(13, 20000, outreg=1),
         Memory(5, 20000),
         Memory(20, 40, outreg=1),
+        Memory(24, 54, outreg=1),
+        Memory(68, 37, granules=2, outreg=1),
         Memory(20, 40, granules=2, style="distributed"),
         Memory(3, 2, style="block"),
         Memory(40, 100, outreg=1, style="huge"),

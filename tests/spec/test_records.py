@@ -86,6 +86,8 @@ def test_bad_parameters_are_refused(fields: dict[str, int], message: str) -> Non
 def test_families_choose_the_pipeline() -> None:
     for family, pipeline in FAMILIES.items():
         assert Parameters.for_family(family).pipeline == pipeline
+    assert Parameters.for_family("ecp5", tables="direct").pipeline == FAMILIES["ecp5"].replace(narrow=3)
+    assert Parameters.for_family("ice40", tables="direct").pipeline == FAMILIES["ice40"]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,0 +1,331 @@
+"""Keras models: LSTM, GRU, SimpleRNN and Bidirectional layers, and the dense layers around them.
+
+Every argument of a recurrent layer is honoured or refused by name. Gate orders are Keras'
+(:mod:`rtlstm.gen.frontends.gates`); a GRU's ``reset_after`` is kept, and so are its two biases.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.gates import CellKind, reorder
+from rtlstm.gen.frontends.keras_archive import Arrays, Floats, KerasLayer, read_archive
+from rtlstm.gen.frontends.report import Embedding, ReadOptions, ReportBuilder
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.functions import ActivationFunction, FunctionName
+from rtlstm.spec.network import Bidirectional, Gru, Lstm, Network, Rnn
+
+__all__ = ["read_keras"]
+
+_NOTHING = (
+    "Dropout",
+    "SpatialDropout1D",
+    "GaussianNoise",
+    "GaussianDropout",
+    "AlphaDropout",
+    "ActivityRegularization",
+)
+_RECURRENT: dict[str, CellKind] = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
+_ACTIVATIONS: dict[str, FunctionName] = {
+    "linear": "identity",
+    "relu": "relu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "softsign": "softsign",
+    "softplus": "softplus",
+    "elu": "elu",
+    "leaky_relu": "leaky_relu",
+}
+
+
+def read_keras(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a ``.keras`` or HDF5 model.
+
+    Raises
+    ------
+    ModelError
+        If a layer or an argument is not supported; the message has its name.
+    ToolError
+        If h5py is not installed.
+    """
+    version, layers = read_archive(path)
+    report.format = f"Keras {version}"
+    if options.dense is not None or options.branches or options.lstm:
+        raise ModelError(
+            "a Keras model is one chain of layers; only --end (the layer to end at) chooses among them"
+        )
+    chain = _Chain(report, old=version < 3)
+    for layer in layers:
+        chain.take(layer)
+        if options.output == layer.name:
+            break
+    else:
+        if options.output is not None:
+            raise ModelError(
+                f"there is no layer {options.output!r}; there are {', '.join(one.name for one in layers)}"
+            )
+    return chain.flow.network(report.name)
+
+
+class _Chain:
+    """Takes layer after layer."""
+
+    def __init__(self, report: ReportBuilder, old: bool) -> None:
+        self.flow = Flow()
+        self._report = report
+        self._old = old
+        self._ended = ""
+        """The recurrent layer that keeps the last step alone."""
+        self._backwards = ""
+        """The recurrent layer whose outputs are in reversed time."""
+
+    def take(self, layer: KerasLayer) -> None:
+        """Append a layer."""
+        kind, where = layer.kind, layer.where
+        if kind in _RECURRENT:
+            self._recurrent(layer, lambda: self._direction(layer, layer.arrays, False))
+        elif kind == "Bidirectional":
+            self._recurrent(layer, lambda: self._both(layer))
+        elif kind == "TimeDistributed":
+            inner = layer.config["layer"]
+            config = {**inner["config"], "name": layer.name}
+            part = layer.arrays.part("layer", inner["config"]["name"])
+            self.take(KerasLayer(inner["class_name"], config, part))
+        elif kind in _OTHERS:
+            _OTHERS[kind](self, layer)
+        elif kind == "InputLayer":
+            self._report.input = layer.name
+        elif kind in _NOTHING:
+            self._report.node(layer.name, kind, "shape", "does nothing when a trained model is used")
+        else:
+            raise ModelError(
+                f"{where} is not supported; end the model before it, or compute it outside of the core"
+            )
+        self._report.output = layer.name
+
+    def _recurrent(self, layer: KerasLayer, read: Callable[[], Any]) -> None:
+        if self._ended or self._backwards:
+            raise ModelError(
+                f"{layer.where} reads a whole sequence, but {self._ended or self._backwards} gives "
+                + ("its last step alone" if self._ended else "its outputs backwards in time")
+                + "; set return_sequences, or use Bidirectional"
+            )
+        made = read()
+        self.flow = self.flow.recurrent(made, layer.where)
+        self._report.node(layer.name, layer.kind, "core", f"{made.inputs} -> {made.outputs}")
+        inner = layer.config["layer"]["config"] if layer.kind == "Bidirectional" else layer.config
+        self._notes(layer, inner)
+
+    def _notes(self, layer: KerasLayer, config: dict[str, Any]) -> None:
+        whole = bool(config.get("return_sequences", False))
+        backwards = bool(config.get("go_backwards", False)) or layer.kind == "Bidirectional"
+        if not whole:
+            self._ended = layer.where
+            taken = "the final h, side by side," if layer.kind == "Bidirectional" else "the final h"
+            if backwards:
+                self._report.note(f"{layer.where} gives {taken} of a sequence: take h_n, not y's last step")
+            else:
+                self._report.note(
+                    f"{layer.where} gives the last step alone: take y's last step, outputs='last'"
+                )
+        if layer.kind != "Bidirectional" and config.get("go_backwards") and whole:
+            self._backwards = layer.where
+            self._report.note(
+                f"{layer.where} gives its outputs backwards in time; the core gives them forwards"
+            )
+        if config.get("stateful"):
+            self._report.note(
+                f"{layer.where} keeps its state from call to call: use a stream, which does so too"
+            )
+        if config.get("return_state"):
+            self._report.note(f"{layer.where} gives its final states, too: the driver always does")
+        if config.get("dropout") or config.get("recurrent_dropout"):
+            self._report.note(f"{layer.where} has dropout, which does nothing when a trained model is used")
+
+    def _both(self, layer: KerasLayer) -> Bidirectional:
+        config = layer.config
+        merge = config.get("merge_mode", "concat")
+        if merge not in ("concat", "sum", "ave"):
+            raise ModelError(
+                f"{layer.where} has merge_mode {merge!r}, but the core joins directions by concat, sum or "
+                "ave; take both directions with concat, and merge them outside of the core"
+            )
+        forward = config["layer"]
+        if not forward["config"].get("return_sequences", False) and merge != "concat":
+            raise ModelError(
+                f"{layer.where} merges final states by {merge!r}; set return_sequences, or use concat"
+            )
+        backward = config.get("backward_layer") or forward
+        names = (forward["config"]["name"], backward["config"]["name"])
+        if names[0] == names[1]:
+            names = (f"forward_{names[0]}", f"backward_{names[1]}")
+        made = []
+        for entry, number, name, reverse in (
+            (forward, "forward_layer", names[0], False),
+            (backward, "backward_layer", names[1], True),
+        ):
+            inner = KerasLayer(
+                entry["class_name"], {**entry["config"], "go_backwards": reverse}, layer.arrays
+            )
+            if inner.kind not in _RECURRENT:
+                raise ModelError(f"{layer.where} wraps {inner.kind}, but must wrap LSTM, GRU or SimpleRNN")
+            made.append(self._direction(inner, layer.arrays.part(number, name), reverse, layer))
+        modes = {"concat": "concat", "sum": "sum", "ave": "average"}
+        return Bidirectional(name=layer.name, forward=made[0], backward=made[1], merge=modes[merge])
+
+    def _direction(
+        self, layer: KerasLayer, arrays: Arrays, reverse: bool, owner: KerasLayer | None = None
+    ) -> Lstm | Gru | Rnn:
+        """One direction's layer from its arrays."""
+        config, where, kind = layer.config, (owner or layer).where, _RECURRENT[layer.kind]
+        for argument, allowed in (("time_major", (False, None)), ("reset_after", (True, False, None))):
+            if config.get(argument) not in allowed:
+                raise ModelError(f"{where} has {argument}={config[argument]!r}, which is not supported")
+        # Old files name a cell's arrays; new ones number them inside the cell.
+        names = ("kernel", "recurrent_kernel", "bias")
+        found = arrays.get(names) or arrays.part("cell", "").get(names)
+        units = int(config["units"])
+        expected = 3 if config.get("use_bias", True) else 2
+        if len(found) != expected:
+            raise ModelError(
+                f"{where} must have {expected} arrays of weights, not {len(found)}; save the model again"
+            )
+        kernel, recurrent = (reorder(array.T, "keras", kind) for array in found[:2])
+        fields: dict[str, Any] = {"name": layer.name, "w_ih": kernel, "w_hh": recurrent, "reverse": reverse}
+        fields["reverse"] = reverse or bool(config.get("go_backwards", False))
+        bias = found[2] if expected == 3 else np.zeros(len(kernel))
+        activation = self._activation(config.get("activation", "tanh"), where, "activation")
+        if kind == "rnn":
+            return Rnn(bias=bias, activation=activation, **fields)
+        gate = self._activation(config.get("recurrent_activation", "sigmoid"), where, "recurrent_activation")
+        if kind == "lstm":
+            bias = reorder(bias, "keras", kind)
+            return Lstm(bias=bias, gate=gate, candidate=activation, squash=activation, **fields)
+        after = bool(config.get("reset_after", not self._old))
+        biases = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
+        if biases.shape != (2, 3 * units):
+            raise ModelError(
+                f"{where} must have biases (2, {3 * units}), not {biases.shape}; save the model again"
+            )
+        b_ih, b_hh = (reorder(one, "keras", kind) for one in biases)
+        return Gru(bias_ih=b_ih, bias_hh=b_hh, gate=gate, candidate=activation, reset_after=after, **fields)
+
+    def _activation(self, given: Any, where: str, argument: str) -> ActivationFunction:
+        name = given.get("config", given) if isinstance(given, dict) else given
+        name = name if isinstance(name, str) else getattr(name, "get", lambda key: None)("name")
+        if name is None:
+            return ActivationFunction.of("identity")
+        if name == "hard_sigmoid":
+            # Keras 3 has a slope of one sixth; before, it was one fifth.
+            return ActivationFunction.of("hard_sigmoid", 0.2 if self._old else 1 / 6, 0.5)
+        if name not in _ACTIVATIONS:
+            raise ModelError(
+                f"{where} has {argument}={name!r}, but must be one of {', '.join(_ACTIVATIONS)}, hard_sigmoid"
+            )
+        return ActivationFunction.of(_ACTIVATIONS[name], 0.2 if name == "leaky_relu" else None)
+
+    # Other layers
+
+    def _dense(self, layer: KerasLayer) -> None:
+        found = layer.arrays.get(("kernel", "bias"))
+        if not found:
+            raise ModelError(f"{layer.where} has no weights in the file; save the model again")
+        weight = found[0].T
+        bias = found[1] if layer.config.get("use_bias", True) else np.zeros(len(weight))
+        self.flow = self.flow.linear(layer.name, layer.where, weight, bias)
+        self._report.node(layer.name, layer.kind, "core", f"{weight.shape[1]} -> {weight.shape[0]}")
+        self._apply(layer)
+
+    def _apply(self, layer: KerasLayer) -> None:
+        function = self._activation(layer.config.get("activation", "linear"), layer.where, "activation")
+        if function.name != "identity":
+            self.flow = self.flow.activate(function, layer.name, layer.where)
+
+    def _activate(self, layer: KerasLayer) -> None:
+        self._apply(layer)
+        self._report.node(layer.name, layer.kind, "core")
+
+    def _slope(self, layer: KerasLayer) -> None:
+        config = layer.config
+        names: dict[str, FunctionName] = {"LeakyReLU": "leaky_relu", "ELU": "elu", "ReLU": "relu"}
+        name = names[layer.kind]
+        if layer.kind == "ReLU" and (
+            config.get("max_value") or config.get("negative_slope") or config.get("threshold")
+        ):
+            raise ModelError(
+                f"{layer.where} has max_value, negative_slope or threshold; use LeakyReLU, or a plain ReLU"
+            )
+        slope = config.get("negative_slope", config.get("alpha"))
+        function = ActivationFunction.of(name, None if slope is None else float(np.asarray(slope)))
+        self.flow = self.flow.activate(function, layer.name, layer.where)
+        self._report.node(layer.name, layer.kind, "core")
+
+    def _normalise(self, layer: KerasLayer) -> None:
+        config = layer.config
+        names = [
+            name
+            for name, there in (("gamma", config.get("scale", True)), ("beta", config.get("center", True)))
+            if there
+        ]
+        found = dict(
+            zip(
+                (*names, "moving_mean", "moving_variance"),
+                layer.arrays.get((*names, "moving_mean", "moving_variance")),
+                strict=False,
+            )
+        )
+        if "moving_variance" not in found:
+            raise ModelError(f"{layer.where} has no weights in the file; save the model again")
+        factor = found.get("gamma", 1.0) / np.sqrt(found["moving_variance"] + config.get("epsilon", 1e-3))
+        self.flow = self.flow.scale(factor, layer.where).shift(
+            found.get("beta", 0.0) - found["moving_mean"] * factor, layer.where
+        )
+        self._report.node(layer.name, layer.kind, "core", "folded into a neighbour")
+
+    def _mask(self, layer: KerasLayer) -> None:
+        self._report.node(layer.name, layer.kind, "outside", "give the driver the lengths of the sequences")
+        self._report.note(f"{layer.where} hides padding: give run() the lengths of the sequences instead")
+
+    def _embed(self, layer: KerasLayer) -> None:
+        table = layer.arrays.get(("embeddings",))
+        if not table or self.flow.layers:
+            raise ModelError(f"{layer.where} must be the model's first layer")
+        self._report.embeddings.append(Embedding(name=layer.name, table=table[0]))
+        self._report.node(layer.name, layer.kind, "outside", "a table: the host looks rows up")
+        if layer.config.get("mask_zero"):
+            self._report.note(f"{layer.where} hides zeros: give run() the lengths of the sequences instead")
+
+    def _convolve(self, layer: KerasLayer) -> None:
+        config, where = layer.config, layer.where
+        plain = (config.get("strides"), config.get("dilation_rate"), config.get("groups", 1)) in (
+            ([1], [1], 1),
+            ((1,), (1,), 1),
+        )
+        if config.get("padding") != "causal" or not plain:
+            raise ModelError(
+                f"{where} must be causal, with strides, dilation and groups of 1, to run step by step; "
+                "compute it outside of the core, and end or begin the model there"
+            )
+        kernel, *bias = layer.arrays.get(("kernel", "bias"))
+        steps, features, filters = kernel.shape
+        self.flow = self.flow.delays(steps - 1, features, layer.name, where)
+        weight: Floats = kernel[::-1].transpose(2, 0, 1).reshape(filters, -1)
+        self.flow = self.flow.linear(layer.name, where, weight, bias[0] if bias else np.zeros(filters))
+        self._report.node(layer.name, layer.kind, "core", f"{features} -> {filters}, {steps} steps")
+        self._apply(layer)
+
+
+_OTHERS: dict[str, Callable[[_Chain, KerasLayer], None]] = {
+    "Dense": _Chain._dense,
+    "Activation": _Chain._activate,
+    "LeakyReLU": _Chain._slope,
+    "ELU": _Chain._slope,
+    "ReLU": _Chain._slope,
+    "BatchNormalization": _Chain._normalise,
+    "Masking": _Chain._mask,
+    "Embedding": _Chain._embed,
+    "Conv1D": _Chain._convolve,
+}

@@ -1,0 +1,103 @@
+"""AXI4-Lite, as a slave."""
+
+from amaranth.hdl import Module, Mux, ResetSignal, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.buses.requests import NUMBER_BITS, Requests
+
+__all__ = ["AxiLite", "axi_lite_ports"]
+
+ADDRESS_BITS = NUMBER_BITS + 2
+
+SLVERR = 0b10
+"""The answer to a request that is refused."""
+
+
+def axi_lite_ports(prefix: str = "") -> dict[str, wiring.Member]:
+    """Return the ports of the five channels; ``AxPROT`` is left out, since nothing looks at it."""
+    ports = {
+        "awaddr": In(ADDRESS_BITS),
+        "awvalid": In(1),
+        "awready": Out(1),
+        "wdata": In(32),
+        "wstrb": In(4),
+        "wvalid": In(1),
+        "wready": Out(1),
+        "bresp": Out(2),
+        "bvalid": Out(1),
+        "bready": In(1),
+        "araddr": In(ADDRESS_BITS),
+        "arvalid": In(1),
+        "arready": Out(1),
+        "rdata": Out(32),
+        "rresp": Out(2),
+        "rvalid": Out(1),
+        "rready": In(1),
+    }
+    return {prefix + name: member for name, member in ports.items()}
+
+
+class AxiLite(wiring.Component):
+    """Turns AXI4-Lite transfers into requests, writes and reads in turn if both wait.
+
+    Each channel holds one transfer. Latency, to a register that is answered at once: 4 cycles from the later
+    of ``AWVALID`` and ``WVALID`` to ``BVALID``, as many from ``ARVALID`` to ``RVALID``. No output depends on
+    an input of the same cycle.
+
+    Members
+    -------
+    The ports of :func:`axi_lite_ports`, and ``bus`` : Out(Requests).
+    """
+
+    def __init__(self) -> None:
+        super().__init__(axi_lite_ports() | {"bus": Out(Requests())})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        address_held, written_address = self._hold(m, "aw", self.awaddr)
+        data_held, written = self._hold(m, "w", self.wdata)
+        strobes = Signal(4, reset_less=True)
+        with m.If(self.wvalid & self.wready):
+            m.d.sync += strobes.eq(self.wstrb)
+        read_held, read_address = self._hold(m, "ar", self.araddr)
+        writes, active, writing = Signal(), Signal(), Signal()
+        write_waits = address_held & data_held & ~self.bvalid
+        read_waits = read_held & ~self.rvalid
+        m.d.comb += writes.eq(write_waits & ~(read_waits & writing))
+        with m.If(~active):
+            m.d.sync += [active.eq(write_waits | read_waits), writing.eq(writes)]
+        address = Mux(writing, written_address, read_address)
+        m.d.comb += [
+            self.bus.valid.eq(active),
+            self.bus.write.eq(writing),
+            self.bus.number.eq(address[2:]),
+            self.bus.data.eq(written),
+            self.bus.whole.eq((address[:2] == 0) & (~writing | strobes.all())),
+        ]
+        with m.If(self.bus.done):
+            m.d.sync += active.eq(0)
+            with m.If(writing):
+                m.d.sync += [address_held.eq(0), data_held.eq(0)]
+            with m.Else():
+                m.d.sync += [read_held.eq(0), self.rdata.eq(self.bus.read_data)]
+        self._respond(m, "b", writing)
+        self._respond(m, "r", ~writing)
+        return m
+
+    def _hold(self, m: Module, channel: str, payload: Value) -> tuple[Signal, Signal]:
+        """Take a transfer of a channel; return whether there is one, and what it carries."""
+        valid, ready = getattr(self, f"{channel}valid"), getattr(self, f"{channel}ready")
+        held, word = Signal(name=f"{channel}_held"), Signal.like(payload, name=f"{channel}_word")
+        m.d.comb += ready.eq(~held & ~ResetSignal())
+        with m.If(valid & ready):
+            m.d.sync += [held.eq(1), word.eq(payload)]
+        return held, word
+
+    def _respond(self, m: Module, channel: str, mine: Value) -> None:
+        """Give the answer to a request of this channel until it is taken."""
+        valid, ready, response = (getattr(self, f"{channel}{part}") for part in ("valid", "ready", "resp"))
+        with m.If(self.bus.done & mine):
+            m.d.sync += [valid.eq(1), response.eq(Mux(self.bus.refused, SLVERR, 0))]
+        with m.Elif(ready):
+            m.d.sync += valid.eq(0)

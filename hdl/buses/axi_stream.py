@@ -1,0 +1,190 @@
+"""AXI4-Stream on the core's data ports."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
+from amaranth.lib import enum, fifo, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.layouts import stream_bits
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["InputStream", "Mode", "OutputStream", "padded_bits"]
+
+UNDER_WAY = 8
+"""Steps between input and output whose frames are remembered; a core holds fewer."""
+
+
+def padded_bits(manifest: Manifest) -> int:
+    """Width of a value in TDATA: whole bytes."""
+    return -(-manifest.numerics.data_bits // 8) * 8
+
+
+class Mode(enum.Enum):
+    """What an input stream does."""
+
+    FORWARD = 0
+    PAD = 1
+    """A step was too short: zeros complete it."""
+    DROP = 2
+    """What comes belongs to no step, up to TLAST."""
+
+
+class InputStream(wiring.Component):
+    """Hands packets to the core, one of ``ceil(inputs / beat_in)`` beats per step; adds no cycle.
+
+    A packet is malformed if TLAST comes before its last beat (zeros complete the step), or not with it
+    (what follows is dropped, up to TLAST), if TID or TUSER change within it (the first beat's hold), or if
+    TID names no stream (all of it is dropped). In each case the next one is read as it is meant.
+
+    Members
+    -------
+    tdata, tid, tuser, tlast, tvalid, tready
+        The stream: values in the low bits of whole bytes; TUSER is the core's ``x_quiet``.
+    x_* : the input port of the core.
+    malformed : Out(1)
+        For one cycle per malformed packet.
+    frame : Out(1), frame_valid : Out(1), frame_ready : In(1)
+        With the last beat of a step that will have an output: whether its packet was malformed. Without
+        ``frame_ready`` nothing is taken.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        beat, streams = manifest.parameters.beat_in, stream_bits(manifest)
+        super().__init__(
+            {
+                "tdata": In(beat * padded_bits(manifest)),
+                "tid": In(streams),
+                "tuser": In(1),
+                "tlast": In(1),
+                "tvalid": In(1),
+                "tready": Out(1),
+                "x_data": Out(beat * manifest.numerics.data_bits),
+                "x_stream": Out(streams),
+                "x_quiet": Out(1),
+                "x_valid": Out(1),
+                "x_ready": In(1),
+                "malformed": Out(1),
+                "frame": Out(1),
+                "frame_valid": Out(1),
+                "frame_ready": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        manifest = self._manifest
+        beats = -(-manifest.program.inputs // manifest.parameters.beat_in)
+        mode, left, first = Signal(Mode), Signal(range(beats), init=beats - 1), Signal(init=1)
+        stream, quiet, changed = Signal.like(self.tid), Signal(), Signal()
+        streams = manifest.parameters.streams
+        unknown = (first & (self.tid >= streams)) if streams < 1 << len(self.tid) else Const(0)
+        open_ = self.frame_ready & ~ResetSignal()
+        last, moved = left == 0, self.x_valid & self.x_ready
+        with m.Switch(mode):
+            with m.Case(Mode.FORWARD):
+                m.d.comb += [
+                    self.x_valid.eq(self.tvalid & open_ & ~unknown),
+                    self.tready.eq(self.x_ready & open_),
+                ]
+            with m.Case(Mode.PAD):
+                m.d.comb += self.x_valid.eq(open_)
+            with m.Case(Mode.DROP):
+                m.d.comb += self.tready.eq(~ResetSignal())
+        taken = self.tvalid & self.tready & (mode == Mode.FORWARD)
+        changes = ~first & ((self.tid != stream) | (self.tuser != quiet)) & (mode == Mode.FORWARD)
+        ends_wrong = taken & (unknown | (last ^ self.tlast))
+        m.d.comb += [
+            self.x_data.eq(Mux(mode == Mode.PAD, 0, self._values())),
+            self.x_stream.eq(Mux(first, self.tid, stream)),
+            self.x_quiet.eq(Mux(first, self.tuser, quiet)),
+            self.frame_valid.eq(moved & last & ~self.x_quiet),
+            self.frame.eq((mode == Mode.PAD) | changed | changes | ~self.tlast),
+            self.malformed.eq(ends_wrong | (taken & last & (changed | changes))),
+        ]
+        with m.If(moved):
+            m.d.sync += [
+                left.eq(Mux(last, beats - 1, left - 1)),
+                first.eq(last),
+                stream.eq(self.x_stream),
+                quiet.eq(self.x_quiet),
+                changed.eq((changed | changes) & ~last),
+            ]
+        with m.If(ends_wrong):
+            m.d.sync += mode.eq(Mux(self.tlast, Mux(unknown, Mode.FORWARD, Mode.PAD), Mode.DROP))
+        with m.If(moved & last & (mode == Mode.PAD)):
+            m.d.sync += mode.eq(Mode.FORWARD)
+        with m.If(self.tvalid & self.tlast & (mode == Mode.DROP)):
+            m.d.sync += mode.eq(Mode.FORWARD)
+        return m
+
+    def _values(self) -> Value:
+        """The words of a beat without their padding."""
+        bits, width = self._manifest.numerics.data_bits, padded_bits(self._manifest)
+        beat = self._manifest.parameters.beat_in
+        return Cat(self.tdata[width * index : width * index + bits] for index in range(beat))
+
+
+class OutputStream(wiring.Component):
+    """Gives each step's output as a packet; adds no cycle.
+
+    Members
+    -------
+    y_* : the output port of the core.
+    tdata, tid, tuser, tlast, tvalid, tready
+        The stream: values sign-extended to whole bytes; TUSER says that the step's input was malformed.
+    frame, frame_valid, frame_ready
+        From :class:`InputStream`.
+    done : Out(1)
+        A step's last beat is taken.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        beat, streams = manifest.parameters.beat_out, stream_bits(manifest)
+        super().__init__(
+            {
+                "y_data": In(beat * manifest.numerics.data_bits),
+                "y_stream": In(streams),
+                "y_last": In(1),
+                "y_valid": In(1),
+                "y_ready": Out(1),
+                "tdata": Out(beat * padded_bits(manifest)),
+                "tid": Out(streams),
+                "tuser": Out(1),
+                "tlast": Out(1),
+                "tvalid": Out(1),
+                "tready": In(1),
+                "frame": In(1),
+                "frame_valid": In(1),
+                "frame_ready": Out(1),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.frames = frames = fifo.SyncFIFO(width=1, depth=UNDER_WAY)
+        bits, width = self._manifest.numerics.data_bits, padded_bits(self._manifest)
+        words = [
+            self.y_data.word_select(index, bits).as_signed()
+            for index in range(self._manifest.parameters.beat_out)
+        ]
+        m.d.comb += [
+            self.frame_ready.eq(frames.w_rdy),
+            frames.w_en.eq(self.frame_valid),
+            frames.w_data.eq(self.frame),
+            frames.r_en.eq(self.done),
+            self.tdata.eq(Cat(_extended(word, width) for word in words)),
+            self.tid.eq(self.y_stream),
+            self.tuser.eq(frames.r_data),
+            self.tlast.eq(self.y_last),
+            self.tvalid.eq(self.y_valid & ~ResetSignal()),
+            self.y_ready.eq(self.tready & ~ResetSignal()),
+            self.done.eq(self.tvalid & self.tready & self.tlast),
+        ]
+        return m
+
+
+def _extended(word: Value, width: int) -> Value:
+    """A signed word in ``width`` bits."""
+    return Cat(word, word[-1].replicate(width - len(word)))

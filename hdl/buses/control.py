@@ -1,0 +1,118 @@
+"""The registers of a bus wrapper; those of the core are passed on to it."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.buses.requests import NUMBER_BITS, PortRequests, Requests
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import REGISTERS, Register, registers_of
+
+__all__ = ["Control"]
+
+CORE_BITS = 4
+"""Width of the core's own register numbers."""
+
+
+class Control(wiring.Component):
+    """Answers a bus' requests: its own registers, the core's, and those of the data FIFOs, if any.
+
+    Latency: a register of the wrapper is answered in the cycle after ``valid``; one of the core 3 cycles
+    after it (4 if read), and later if the core makes the request wait.
+
+    Members
+    -------
+    bus : In(Requests)
+        From the bus.
+    port : Out(PortRequests)
+        To the data FIFOs.
+    core_* : the register port of the core.
+    done, malformed : In(1)
+        A step's last output beat is given; a malformed input was met.
+    reset : Out(1)
+        For one cycle: core and data path begin anew.
+    irq : Out(1)
+        An enabled interrupt is pending.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._bus = manifest.parameters.bus
+        super().__init__(
+            {
+                "bus": In(Requests()),
+                "port": Out(PortRequests()),
+                "core_address": Out(CORE_BITS),
+                "core_write": Out(1),
+                "core_data": Out(32),
+                "core_valid": Out(1),
+                "core_ready": In(1),
+                "core_read_data": In(32),
+                "core_read_valid": In(1),
+                "done": In(1),
+                "malformed": In(1),
+                "reset": Out(1),
+                "irq": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bus, to_core = self.bus, self.bus.number < 1 << CORE_BITS
+        asked, sent = bus.valid & ~bus.done, Signal()
+        permitted = Mux(bus.write, self._permitted("w"), self._permitted("r")).bit_select(bus.number, 1)
+        permitted = permitted & bus.whole
+        own = asked & ~(permitted & to_core)
+        refused = ~permitted | self.port.refused
+        taken = self.core_valid & self.core_ready
+        m.d.comb += [
+            self.core_address.eq(bus.number[:CORE_BITS]),
+            self.core_write.eq(bus.write),
+            self.core_data.eq(bus.data),
+            self.core_valid.eq(asked & permitted & to_core & ~sent),
+            self.port.number.eq(bus.number),
+            self.port.write.eq(bus.write),
+            self.port.data.eq(bus.data),
+            self.port.decided.eq(own & permitted),
+        ]
+        word = self._registers(m, written=own & permitted & bus.write, failed=own & refused)
+        m.d.sync += [
+            sent.eq((sent | (taken & ~bus.write)) & ~self.core_read_valid),
+            bus.done.eq(own | (taken & bus.write) | self.core_read_valid),
+            bus.refused.eq(own & refused),
+            bus.read_data.eq(Mux(self.core_read_valid, self.core_read_data, word)),
+        ]
+        return m
+
+    def _permitted(self, access: str) -> Value:
+        """One bit per register number."""
+        allowed = (register for register in registers_of(self._bus) if access in REGISTERS[register].access)
+        return Const(sum(1 << register for register in allowed), 1 << NUMBER_BITS)
+
+    def _registers(self, m: Module, written: Value, failed: Value) -> Value:
+        """Keep the wrapper's own registers; return what the one that is asked for reads."""
+        number, data = self.bus.number, self.bus.data
+        enabled, pending = Signal(2, name="enabled"), Signal(2, name="pending")
+        errors = Signal(32)
+        cleared = Mux(written & (number == Register.IRQ_PENDING), data[:2], 0)
+        m.d.sync += [
+            self.reset.eq(written & (number == Register.CONTROL) & data[0]),
+            errors.eq(errors + self.malformed + failed),
+            # What happens while it is cleared stays.
+            pending.eq((pending & ~cleared) | Cat(self.done, self.malformed | failed)),
+            self.irq.eq((enabled & pending).any()),
+        ]
+        with m.If(written & (number == Register.IRQ_ENABLE)):
+            m.d.sync += enabled.eq(data[:2])
+        word = Signal(32)
+        contents = {
+            Register.LINK_ERRORS: errors,
+            Register.IRQ_ENABLE: enabled,
+            Register.IRQ_PENDING: pending,
+        }
+        with m.Switch(number):
+            for register, content in contents.items():
+                with m.Case(register):
+                    m.d.comb += word.eq(content)
+            with m.Default():
+                m.d.comb += word.eq(self.port.read_data)
+        return word

@@ -1,0 +1,158 @@
+"""Data FIFOs: a step's values through registers, one value a word."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
+from amaranth.lib import fifo, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.buses.requests import PortRequests
+from rtlstm.hdl.layouts import stream_bits
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Register
+
+__all__ = ["STEPS", "InputFifo", "OutputFifo"]
+
+STEPS = 4
+"""Whole steps that fit into each FIFO."""
+
+
+class InputFifo(wiring.Component):
+    """Collects values written to X_DATA into beats for the core.
+
+    Room is counted in whole steps: a step that has begun never lacks any. Latency: the core is offered a
+    beat 2 cycles after its last value was written.
+
+    Members
+    -------
+    port : In(PortRequests)
+        X_DATA, X_STREAM and X_ROOM; others are not looked at, and read 0.
+    x_* : the input port of the core.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        streams = stream_bits(manifest)
+        super().__init__(
+            {
+                "port": In(PortRequests()),
+                "x_data": Out(manifest.parameters.beat_in * manifest.numerics.data_bits),
+                "x_stream": Out(streams),
+                "x_quiet": Out(1),
+                "x_valid": Out(1),
+                "x_ready": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        inputs, beat = self._manifest.program.inputs, self._manifest.parameters.beat_in
+        bits, port = self._manifest.numerics.data_bits, self.port
+        width = len(self.x_data) + len(self.x_stream) + 2
+        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=STEPS * -(-inputs // beat))
+        room, stream, quiet = Signal(range(STEPS + 1), init=STEPS), Signal.like(self.x_stream), Signal()
+        left, slot = Signal(range(inputs), init=inputs - 1), Signal(range(beat))
+        named, hush = Signal.like(stream, name="step_stream"), Signal(name="step_quiet")
+        first, last = Signal(init=1), left == 0
+        mine, wants_stream = port.number == Register.X_DATA, port.number == Register.X_STREAM
+        unknown = port.data[:16] >= self._manifest.parameters.streams
+        refused = (mine & first & (room == 0)) | (wants_stream & port.write & unknown)
+        accepted = port.decided & port.write & mine & ~refused
+        with m.If(port.decided & port.write & wants_stream & ~unknown):
+            m.d.sync += [stream.eq(port.data[: len(stream)]), quiet.eq(port.data[31])]
+        beats = Signal.like(self.x_data)
+        ends = Signal()
+        m.d.sync += ends.eq(accepted & (last | (slot == beat - 1)))
+        final = Signal()
+        with m.If(accepted):
+            m.d.sync += [
+                left.eq(Mux(last, inputs - 1, left - 1)),
+                slot.eq(Mux(last | (slot == beat - 1), 0, slot + 1)),
+                first.eq(last),
+                final.eq(last),
+                beats.word_select(slot, bits).eq(port.data[:bits]),
+            ]
+            with m.If(first):
+                m.d.sync += [named.eq(stream), hush.eq(quiet)]
+        leaves = Signal()
+        gone = self.x_valid & self.x_ready & leaves
+        m.d.sync += room.eq(room - (accepted & first) + gone)
+        m.d.comb += [
+            port.refused.eq(refused),
+            queue.w_en.eq(ends),
+            queue.w_data.eq(Cat(beats, named, hush, final)),
+            Cat(self.x_data, self.x_stream, self.x_quiet, leaves).eq(queue.r_data),
+            self.x_valid.eq(queue.r_rdy & ~ResetSignal()),
+            queue.r_en.eq(self.x_valid & self.x_ready),
+        ]
+        with m.If(wants_stream):
+            m.d.comb += port.read_data.eq(Cat(stream, Const(0, 31 - len(stream)), quiet))
+        with m.Elif(port.number == Register.X_ROOM):
+            m.d.comb += port.read_data.eq(room)
+        return m
+
+
+class OutputFifo(wiring.Component):
+    """Keeps the core's output beats and hands out their values one by one through Y_DATA.
+
+    Members
+    -------
+    port : In(PortRequests)
+        Y_DATA, Y_STREAM and Y_STEPS; others are not looked at, and read 0.
+    y_* : the output port of the core.
+    done : Out(1)
+        A step's last beat arrives.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        super().__init__(
+            {
+                "port": In(PortRequests()),
+                "y_data": In(manifest.parameters.beat_out * manifest.numerics.data_bits),
+                "y_stream": In(stream_bits(manifest)),
+                "y_last": In(1),
+                "y_valid": In(1),
+                "y_ready": Out(1),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        outputs, beat = self._manifest.program.outputs, self._manifest.parameters.beat_out
+        bits, port = self._manifest.numerics.data_bits, self.port
+        width = len(self.y_data) + len(self.y_stream)
+        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=STEPS * -(-outputs // beat))
+        # The queue shows a beat a cycle or two after it came; so does the count of steps.
+        arrived, ready = Signal(2), Signal(range(STEPS + 2))
+        left, slot = Signal(range(outputs), init=outputs - 1), Signal(range(beat))
+        last, mine = left == 0, port.number == Register.Y_DATA
+        refused = mine & (ready == 0)
+        taken = port.decided & ~port.write & mine & ~refused
+        ends = taken & (last | (slot == beat - 1))
+        data, stream = Signal.like(self.y_data), Signal.like(self.y_stream)
+        word = data.word_select(slot, bits)
+        m.d.comb += [
+            Cat(data, stream).eq(queue.r_data),
+            self.y_ready.eq(queue.w_rdy & ~ResetSignal()),
+            queue.w_en.eq(self.y_valid & self.y_ready),
+            queue.w_data.eq(Cat(self.y_data, self.y_stream)),
+            queue.r_en.eq(ends),
+            self.done.eq(queue.w_en & self.y_last),
+            port.refused.eq(refused),
+        ]
+        m.d.sync += [
+            arrived.eq(Cat(self.done, arrived)),
+            ready.eq(ready + arrived[-1] - (taken & last)),
+        ]
+        with m.If(taken):
+            m.d.sync += [
+                left.eq(Mux(last, outputs - 1, left - 1)),
+                slot.eq(Mux(ends, 0, slot + 1)),
+            ]
+        with m.If(mine):
+            m.d.comb += port.read_data.eq(Cat(word, word[-1].replicate(32 - bits)))
+        with m.Elif(port.number == Register.Y_STREAM):
+            m.d.comb += port.read_data.eq(stream)
+        with m.Elif(port.number == Register.Y_STEPS):
+            m.d.comb += port.read_data.eq(ready)
+        return m

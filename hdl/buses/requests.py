@@ -1,0 +1,70 @@
+"""What stands between a bus and the registers: one request at a time."""
+
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.spec.registers import Register
+
+__all__ = ["NUMBER_BITS", "PortRequests", "Requests"]
+
+NUMBER_BITS = (max(Register)).bit_length()
+"""Width of a register number."""
+
+
+class Requests(wiring.Signature):
+    """Requests from a bus to the registers.
+
+    ``valid`` and what is asked stand until the cycle with ``done``, which has the answer; ``valid`` in the
+    cycle after that is a new request.
+
+    Members
+    -------
+    number, write, data : Out
+        Register, whether it is written, and with what.
+    whole : Out(1)
+        All four bytes of one word are meant: anything else is refused.
+    valid : Out(1), done : In(1)
+        Handshake.
+    read_data : In(32), refused : In(1)
+        The answer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "number": Out(NUMBER_BITS),
+                "write": Out(1),
+                "data": Out(32),
+                "whole": Out(1),
+                "valid": Out(1),
+                "done": In(1),
+                "read_data": In(32),
+                "refused": In(1),
+            }
+        )
+
+
+class PortRequests(wiring.Signature):
+    """Requests from the registers to what else answers some of them.
+
+    Members
+    -------
+    number, write, data : Out
+        What is asked.
+    decided : Out(1)
+        The request takes effect with this cycle, unless it is refused.
+    read_data : In(32), refused : In(1)
+        The answer, in the same cycle.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "number": Out(NUMBER_BITS),
+                "write": Out(1),
+                "data": Out(32),
+                "decided": Out(1),
+                "read_data": In(32),
+                "refused": In(1),
+            }
+        )

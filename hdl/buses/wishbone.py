@@ -1,0 +1,71 @@
+"""Wishbone B4, as a slave: classic and pipelined masters alike."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.buses.requests import NUMBER_BITS, Requests
+
+__all__ = ["Wishbone", "wishbone_ports"]
+
+
+def wishbone_ports(prefix: str = "") -> dict[str, wiring.Member]:
+    """Return the ports of a 32-bit slave that is addressed by words."""
+    ports = {
+        "cyc": In(1),
+        "stb": In(1),
+        "we": In(1),
+        "adr": In(NUMBER_BITS),
+        "dat_w": In(32),
+        "sel": In(4),
+        "dat_r": Out(32),
+        "ack": Out(1),
+        "err": Out(1),
+        "stall": Out(1),
+    }
+    return {prefix + name: member for name, member in ports.items()}
+
+
+class Wishbone(wiring.Component):
+    """Turns Wishbone transfers into requests.
+
+    ``stall`` is low in the cycle of ``ack`` or ``err`` alone: a pipelined master then holds its request as a
+    classic one does, and both end it in that cycle. Latency, to a register that is answered at once: 3 cycles
+    from ``stb`` to ``ack``. A transfer that its master gives up (``cyc`` or ``stb`` low before the answer)
+    still takes effect; its answer is given to nobody.
+
+    Members
+    -------
+    The ports of :func:`wishbone_ports`, and ``bus`` : Out(Requests).
+    """
+
+    def __init__(self) -> None:
+        super().__init__(wishbone_ports() | {"bus": Out(Requests())})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bus, asks = self.bus, self.cyc & self.stb
+        given_up, acked, failed = (Signal(name=name) for name in ("given_up", "acked", "failed"))
+        answered = acked | failed
+        m.d.comb += [
+            self.ack.eq(acked & asks),
+            self.err.eq(failed & asks),
+            self.stall.eq(~answered),
+        ]
+        heard = bus.done & asks & ~given_up
+        m.d.sync += [
+            acked.eq(heard & ~bus.refused),
+            failed.eq(heard & bus.refused),
+            given_up.eq(bus.valid & ~bus.done & (given_up | ~asks)),
+        ]
+        with m.If(bus.done):
+            m.d.sync += [bus.valid.eq(0), self.dat_r.eq(bus.read_data)]
+        with m.Elif(asks & ~answered & ~bus.valid):
+            m.d.sync += [
+                bus.valid.eq(1),
+                bus.number.eq(self.adr),
+                bus.write.eq(self.we),
+                bus.data.eq(self.dat_w),
+                bus.whole.eq(self.sel.all()),
+            ]
+        return m

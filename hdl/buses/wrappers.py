@@ -1,0 +1,167 @@
+"""A core as a system sees it: behind AXI or Wishbone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Instance, Module, ResetSignal, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.buses.axi_lite import AxiLite, axi_lite_ports
+from rtlstm.hdl.buses.axi_stream import InputStream, OutputStream
+from rtlstm.hdl.buses.control import Control
+from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
+from rtlstm.hdl.buses.wishbone import Wishbone, wishbone_ports
+from rtlstm.hdl.core import core_ports
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["AxiCore", "Pins", "WishboneCore", "wrapper", "wrapper_name"]
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What a top module's clock and reset are called, and whether the reset is active low."""
+
+    clock: str = "clk"
+    reset: str = "rst"
+    reset_low: bool = False
+
+
+class _Wrapper(wiring.Component):
+    """What both wrappers have: the core's instance, the registers, and a reset of their own for data."""
+
+    pins = Pins()
+
+    def __init__(self, manifest: Manifest, ports: Mapping[str, wiring.Member]) -> None:
+        self._manifest = manifest
+        super().__init__({**ports, "irq": Out(1)})
+
+    def _begin(self, m: Module) -> None:
+        """Add registers and core; data paths go into the domain ``data``."""
+        m.submodules.control = self._control = Control(self._manifest)
+        # Writing CONTROL resets what the reset pin does, but for the registers and the bus itself.
+        m.domains.data = data = ClockDomain(local=True)
+        m.d.comb += [
+            data.clk.eq(ClockSignal()),
+            data.rst.eq(ResetSignal() | self._control.reset),
+            self.irq.eq(self._control.irq),
+        ]
+        ports: dict[str, Signal] = {}
+        arguments: dict[str, object] = {"i_clk": ClockSignal(), "i_rst": data.rst}
+        for name, member in core_ports(self._manifest).items():
+            ports[name] = Signal(member.shape, name=f"core_{name}")
+            arguments[f"{'i' if member.flow == In else 'o'}_{name}"] = ports[name]
+        m.submodules.core = Instance(self._manifest.name, **arguments)
+        self._core = ports
+        for name, port in self._control.signature.members.items():
+            if name.startswith("core_"):
+                ours, inner = getattr(self._control, name), ports[f"bus_{name.removeprefix('core_')}"]
+                m.d.comb += inner.eq(ours) if port.flow == Out else ours.eq(inner)
+
+    def _connect(self, m: Module, source: wiring.Component, sink: wiring.Component) -> None:
+        """Connect the core's data ports to what feeds x and takes y."""
+        for name in ("x_data", "x_stream", "x_quiet", "x_valid"):
+            m.d.comb += self._core[name].eq(getattr(source, name))
+        for name in ("y_data", "y_stream", "y_last", "y_valid"):
+            m.d.comb += getattr(sink, name).eq(self._core[name])
+        m.d.comb += [
+            source.x_ready.eq(self._core["x_ready"]),
+            self._core["y_ready"].eq(sink.y_ready),
+            self._control.done.eq(sink.done),
+        ]
+
+    def _lead_out(self, m: Module, part: wiring.Component, prefix: str, names: Mapping[str, object]) -> None:
+        """Make a part's ports the wrapper's, with a prefix."""
+        for name in names:
+            ours, inner = getattr(self, prefix + name), getattr(part, name)
+            outward = part.signature.members[name].flow == Out
+            m.d.comb += ours.eq(inner) if outward else inner.eq(ours)
+
+
+_STREAM = ("tdata", "tid", "tuser", "tlast", "tvalid", "tready")
+
+
+def _stream_ports(part: wiring.Component, prefix: str) -> dict[str, wiring.Member]:
+    return {prefix + name: part.signature.members[name] for name in _STREAM}
+
+
+class AxiCore(_Wrapper):
+    """The core with AXI4-Stream data and AXI4-Lite registers; see ``docs/buses.md``.
+
+    Data pass without a cycle more than the core's own.
+    """
+
+    pins = Pins("aclk", "aresetn", reset_low=True)
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._source, self._sink = InputStream(manifest), OutputStream(manifest)
+        super().__init__(
+            manifest,
+            {
+                **_stream_ports(self._source, "s_axis_x_"),
+                **_stream_ports(self._sink, "m_axis_y_"),
+                **axi_lite_ports("s_axi_"),
+            },
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._begin(m)
+        source, sink = self._source, self._sink
+        m.submodules.source = DomainRenamer("data")(source)
+        m.submodules.sink = DomainRenamer("data")(sink)
+        m.submodules.registers = registers = AxiLite()
+        self._connect(m, source, sink)
+        wiring.connect(m, registers.bus, self._control.bus)
+        m.d.comb += [
+            self._control.malformed.eq(source.malformed),
+            sink.frame.eq(source.frame),
+            sink.frame_valid.eq(source.frame_valid),
+            source.frame_ready.eq(sink.frame_ready),
+        ]
+        self._lead_out(m, source, "s_axis_x_", dict.fromkeys(_STREAM))
+        self._lead_out(m, sink, "m_axis_y_", dict.fromkeys(_STREAM))
+        self._lead_out(m, registers, "s_axi_", axi_lite_ports())
+        return m
+
+
+class WishboneCore(_Wrapper):
+    """The core with Wishbone B4 registers and data FIFOs; see ``docs/buses.md``."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest, wishbone_ports("wb_"))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._begin(m)
+        source, sink = InputFifo(self._manifest), OutputFifo(self._manifest)
+        m.submodules.source = DomainRenamer("data")(source)
+        m.submodules.sink = DomainRenamer("data")(sink)
+        m.submodules.registers = registers = Wishbone()
+        self._connect(m, source, sink)
+        wiring.connect(m, registers.bus, self._control.bus)
+        port = self._control.port
+        for fifo in (source, sink):
+            for name in ("number", "write", "data", "decided"):
+                m.d.comb += getattr(fifo.port, name).eq(getattr(port, name))
+        m.d.comb += [
+            port.read_data.eq(source.port.read_data | sink.port.read_data),
+            port.refused.eq(source.port.refused | sink.port.refused),
+        ]
+        self._lead_out(m, registers, "wb_", wishbone_ports())
+        return m
+
+
+_WRAPPERS: dict[str, type[AxiCore | WishboneCore]] = {"axi": AxiCore, "wishbone": WishboneCore}
+
+
+def wrapper_name(manifest: Manifest) -> str:
+    """Name of the module that a system instantiates: the wrapper's, or the core's own if there is none."""
+    bus = manifest.parameters.bus
+    return manifest.name if bus == "none" else f"{manifest.name}_{bus}"
+
+
+def wrapper(manifest: Manifest) -> AxiCore | WishboneCore | None:
+    """Return the wrapper that a build has, if any."""
+    kind = _WRAPPERS.get(manifest.parameters.bus)
+    return None if kind is None else kind(manifest)

@@ -1,0 +1,324 @@
+"""Makes a netlist's text pass a linter: widths that agree, nothing that seems forgotten.
+
+Yosys writes an operator whose operands are of different widths as it stands, and a linter cannot tell that
+from a mistake. Here operands are extended or cut to what the operator computes with, and every bit that is
+made and not used is named as such. Synthesis drops both again: the hardware is the same.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["tidy_netlist", "tidy_verilog"]
+
+Bit = tuple[str, int] | str
+"""A bit of a wire, or a constant one: 0, 1 or x."""
+
+_COMPARES = ("$eq", "$ne", "$lt", "$le", "$gt", "$ge")
+_WIDE = ("$add", "$sub", "$and", "$or", "$xor", "$not", "$neg", "$pos", "$shl", "$sshl")
+"""Operators whose low bits depend on the operands' low bits alone."""
+_SHIFTS = ("$shl", "$sshl", "$shr", "$sshr", "$shift")
+_RIGHT = ("$shr", "$sshr", "$shift")
+_OUTPUTS = ("\\Y", "\\Q", "\\RD_DATA")
+"""What Yosys' own cells drive."""
+_TOKEN = re.compile(r"\{|\}|\d+'[01xz-]*|\[\d+(?::\d+)?\]|[^\s{}]+")
+
+
+@dataclass
+class _Cell:
+    kind: str
+    name: str
+    before: list[str]
+    parameters: dict[str, str] = field(default_factory=dict)
+    ports: dict[str, list[Bit]] = field(default_factory=dict)
+
+    def signed(self, operand: str) -> bool:
+        """Whether an operand is a signed number."""
+        text = self.parameters[f"\\{operand}_SIGNED"]
+        return int(text.rpartition("'")[2], 2) == 1
+
+    def put(self, operand: str, bits: list[Bit]) -> None:
+        """Replace an operand or result."""
+        self.ports[f"\\{operand}"] = bits
+        self.parameters[f"\\{operand}_WIDTH"] = str(len(bits))
+
+    def resize(self, operand: str, width: int) -> None:
+        """Extend or cut an operand."""
+        bits = self.ports[f"\\{operand}"]
+        fill: Bit = bits[-1] if self.signed(operand) else "0"
+        self.put(operand, (bits + [fill] * (width - len(bits)))[:width])
+
+
+@dataclass
+class _Module:
+    head: list[str]
+    widths: dict[str, int] = field(default_factory=dict)
+    directions: dict[str, str] = field(default_factory=dict)
+    wires: dict[str, list[str]] = field(default_factory=dict)
+    cells: list[_Cell] = field(default_factory=list)
+    connects: list[tuple[list[Bit], list[Bit]]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.head[-1].split()[1]
+
+    def bits(self, text: str) -> list[Bit]:
+        """Read a signal; the least significant bit comes first."""
+        parts: list[list[Bit]] = []
+        for token in _TOKEN.findall(text):
+            if token in "{}":
+                continue
+            if token[0] == "[":
+                high, _, low = token[1:-1].partition(":")
+                parts[-1] = parts[-1][int(low or high) : int(high) + 1]
+            elif "'" in token:
+                width, _, digits = token.partition("'")
+                fill = "0" if digits[0] == "1" else digits[0]
+                parts.append(list(reversed(digits.rjust(int(width), fill))))
+            elif token.lstrip("-").isdecimal():
+                # Yosys writes 32 bits that are all known as a number.
+                parts.append(list(reversed(f"{int(token) & 0xFFFFFFFF:032b}")))
+            else:
+                parts.append([(token, index) for index in range(self.widths[token])])
+        return [bit for part in reversed(parts) for bit in part]
+
+    def text(self, bits: list[Bit]) -> str:
+        """Write a signal."""
+        parts, at = [], 0
+        while at < len(bits):
+            end, bit = at + 1, bits[at]
+            while end < len(bits) and _follows(bit, bits[end], end - at):
+                end += 1
+            if isinstance(bit, str):
+                parts.append(f"{end - at}'{''.join(str(b) for b in reversed(bits[at:end]))}")
+            elif end - at == self.widths[bit[0]]:
+                parts.append(bit[0])
+            else:
+                parts.append(f"{bit[0]} [{bit[1] + end - at - 1}:{bit[1]}]")
+            at = end
+        return parts[0] if len(parts) == 1 else f"{{ {' '.join(reversed(parts))} }}"
+
+    def new_wire(self, name: str, width: int) -> list[Bit]:
+        """Add a wire."""
+        self.widths[name] = width
+        self.wires[name] = [f"wire width {width} {name}"]
+        return [(name, index) for index in range(width)]
+
+    def lines(self) -> Iterator[str]:
+        """Write the module."""
+        yield from self.head
+        for lines in self.wires.values():
+            yield from lines
+        for cell in self.cells:
+            yield from [*cell.before, f"cell {cell.kind} {cell.name}"]
+            yield from (f"parameter {name} {value}" for name, value in cell.parameters.items())
+            yield from (f"connect {name} {self.text(bits)}" for name, bits in cell.ports.items())
+            yield "end"
+        yield from (f"connect {self.text(left)} {self.text(right)}" for left, right in self.connects)
+        yield "end"
+
+
+def _follows(first: Bit, bit: Bit, distance: int) -> bool:
+    if isinstance(first, str):
+        return isinstance(bit, str)
+    return bit == (first[0], first[1] + distance)
+
+
+def _read(text: str) -> Iterator[_Module]:
+    module: _Module | None = None
+    cell: _Cell | None = None
+    before: list[str] = []
+    for raw in text.splitlines():
+        line = raw.strip()
+        words = line.split()
+        if not words or words[0] in ("#", "autoidx"):
+            continue
+        if words[0] == "attribute":
+            before.append(line)
+            continue
+        if cell is not None and module is not None:
+            if words[0] == "end":
+                module.cells.append(cell)
+                cell = None
+            elif words[0] == "parameter":
+                *kind, value = line.split(None, 3 if words[1] in ("signed", "real") else 2)[1:]
+                cell.parameters[" ".join(kind)] = value
+            else:
+                cell.ports[words[1]] = module.bits(line.split(None, 2)[2])
+        elif words[0] == "module":
+            module = _Module([*before, line])
+        elif module is None:
+            raise ValueError(f"cannot read {line!r}")
+        elif words[0] == "wire":
+            name = words[-1]
+            module.wires[name] = [*before, line]
+            module.widths[name] = int(words[words.index("width") + 1]) if "width" in words else 1
+            for direction in {"input", "output"}.intersection(words):
+                module.directions[name] = direction
+        elif words[0] == "cell":
+            cell = _Cell(words[1], words[2], before)
+        elif words[0] == "connect":
+            left, right = _split(line.removeprefix("connect "))
+            module.connects.append((module.bits(left), module.bits(right)))
+        elif words[0] == "end":
+            yield module
+            module = None
+        else:
+            module.head.insert(-1, line) if words[0] == "parameter" else _refuse(line)
+        before = []
+
+
+def _refuse(line: str) -> None:
+    raise ValueError(f"cannot read {line!r}")
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Split the two signals of a connection."""
+    tokens = _TOKEN.findall(text)
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += (token == "{") - (token == "}")
+        if depth == 0 and not (at + 1 < len(tokens) and tokens[at + 1][0] == "["):
+            return " ".join(tokens[: at + 1]), " ".join(tokens[at + 1 :])
+    raise ValueError(f"cannot read the connection {text!r}")
+
+
+def tidy_netlist(text: str, outputs: Mapping[str, frozenset[str]]) -> str:
+    """Return the RTLIL text of a netlist without processes, widths made equal, unused bits named.
+
+    Parameters
+    ----------
+    outputs
+        Outputs of the modules that the text uses and has not.
+    """
+    modules = list(_read(text))
+    driven = {f"\\{name}": {f"\\{port}" for port in ports} for name, ports in outputs.items()}
+    for module in modules:
+        driven[module.name] = {name for name, way in module.directions.items() if way == "output"}
+    for module in modules:
+        for cell in list(module.cells):
+            _even(module, cell)
+        _part_wires(module, driven)
+        _name_unused(module, driven)
+    return "\n".join(line for module in modules for line in module.lines()) + "\n"
+
+
+def _even(module: _Module, cell: _Cell) -> None:
+    """Give an operator's operands the width that it computes with."""
+    ports = cell.ports
+    if cell.kind == "$logic_not" and len(ports["\\A"]) > 1:
+        cell.kind = "$eq"
+        cell.parameters["\\B_SIGNED"] = cell.parameters["\\A_SIGNED"] = "0"
+        cell.put("B", ["0"] * len(ports["\\A"]))
+    elif cell.kind in _COMPARES:
+        settled = _settled(cell)
+        if settled is not None:
+            module.cells.remove(cell)
+            module.connects.append((ports["\\Y"], [settled]))
+            return
+        width = max(len(ports["\\A"]), len(ports["\\B"]))
+        for operand in ("A", "B"):
+            cell.resize(operand, width)
+    elif cell.kind in _WIDE:
+        for operand in ("A", "B") if "\\B" in ports and cell.kind not in _SHIFTS else ("A",):
+            cell.resize(operand, len(ports["\\Y"]))
+    elif cell.kind in _RIGHT:
+        given, result = len(ports["\\A"]), ports["\\Y"]
+        if given < len(result):
+            cell.resize("A", len(result))
+        elif given > len(result):
+            whole = module.new_wire(f"$tidy${cell.name}", given)
+            cell.put("Y", whole)
+            module.connects.append((result, whole[: len(result)]))
+
+
+def _settled(cell: _Cell) -> Bit | None:
+    """What a comparison of unsigned numbers gives in any case; None if it depends on them."""
+    if cell.kind in ("$eq", "$ne") or (cell.signed("A") and cell.signed("B")):
+        return None
+    (low_a, high_a), (low_b, high_b) = (_range(cell.ports[port]) for port in ("\\A", "\\B"))
+    if cell.kind in ("$gt", "$ge"):
+        low_a, high_a, low_b, high_b = low_b, high_b, low_a, high_a
+    # Now it is a < b, or a <= b.
+    equal = cell.kind in ("$le", "$ge")
+    if high_a < low_b or (equal and high_a == low_b):
+        return "1"
+    return "0" if low_a > high_b or (not equal and low_a == high_b) else None
+
+
+def _range(bits: list[Bit]) -> tuple[int, int]:
+    """Least and largest number that bits of which some are constant can be."""
+    least = sum(1 << index for index, bit in enumerate(bits) if bit == "1")
+    return least, sum(1 << index for index, bit in enumerate(bits) if bit != "0")
+
+
+def _outward(cell: _Cell, driven: Mapping[str, set[str]]) -> set[str]:
+    """Names of a cell's ports that drive."""
+    return driven.get(cell.kind, set()) if cell.kind[0] == "\\" else set(_OUTPUTS)
+
+
+def _part_wires(module: _Module, driven: Mapping[str, set[str]]) -> None:
+    """Give bits that other bits of the same wire are made of, as in a sign extension, a wire of their own."""
+    sources = {a: b for left, right in module.connects for a, b in zip(left, right, strict=True)}
+    fed = {b for a, b in sources.items() if a[0] == b[0] and not isinstance(b, str)}
+    order: list[Bit] = [*sorted(fed - set(sources))]
+    own: dict[Bit, Bit] = {}
+    if order:
+        own = dict(zip(order, module.new_wire("$tidy$part", len(order)), strict=True))
+        module.connects.append((order, list(own.values())))
+    for cell in module.cells:
+        for port in _outward(cell, driven) & set(cell.ports):
+            cell.ports[port] = [own.get(bit, bit) for bit in cell.ports[port]]
+
+    def origin(bit: Bit) -> Bit:
+        return origin(sources[bit]) if bit in sources else own.get(bit, bit)
+
+    module.connects = [
+        (left, [origin(b) if b in fed and a[0] == b[0] else b for a, b in zip(left, right, strict=True)])
+        for left, right in module.connects
+    ]
+
+
+def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
+    """Lead driven bits that nothing reads into a wire ``unused``; leave out wires without a driver."""
+    reads: set[Bit] = set()
+    drives: set[Bit] = set()
+    for cell in module.cells:
+        outward = _outward(cell, driven)
+        for port, bits in cell.ports.items():
+            (drives if port in outward else reads).update(bits)
+    for left, right in module.connects:
+        drives.update(left)
+        reads.update(right)
+    for name, way in module.directions.items():
+        port_bits = [(name, index) for index in range(module.widths[name])]
+        (drives if way == "input" else reads).update(port_bits)
+    unused: list[Bit] = []
+    for name, width in list(module.widths.items()):
+        bits = [(name, index) for index in range(width)]
+        if not any(bit in reads or bit in drives for bit in bits):
+            del module.wires[name]
+        unused += [bit for bit in bits if bit in drives and bit not in reads]
+    if unused:
+        # With a 0 among them the result is constant: synthesis drops it and what led to it.
+        parameters = {"\\A_SIGNED": "0", "\\A_WIDTH": str(len(unused) + 1), "\\Y_WIDTH": "1"}
+        ports = {"\\A": ["0", *unused], "\\Y": module.new_wire("\\unused", 1)}
+        module.cells.append(_Cell("$reduce_and", "$tidy$unused", [], parameters, ports))
+
+
+def tidy_verilog(text: str) -> str:
+    """Return the Verilog that Yosys has written, with initial values in statements of their own, and with
+    exclusive conditions that are looked at one by one."""
+    text = re.sub(
+        r"^( *)reg (\[\d+:\d+\] )?(\S+|\\\S+ ) = (\d+'\S+);$",
+        r"\1reg \2\3;\n\1initial \3 = \4;",
+        text,
+        flags=re.MULTILINE,
+    )
+    text = text.replace("casez (s) // synopsys parallel_case", "case (1'b1) // synopsys parallel_case")
+    return re.sub(
+        r"^( *)\d+'b([?1]+):$",
+        lambda found: f"{found[1]}s[{len(found[2]) - 1 - found[2].index('1')}]:",
+        text,
+        flags=re.MULTILINE,
+    )

@@ -1,0 +1,278 @@
+"""The host's side of the protocol: bytes and times in, bytes out. It opens no line and reads no clock."""
+
+import random
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from rtlstm.host.link.framing import Deframer, Frame
+from rtlstm.host.link.timing import Patience, RetryTimer
+from rtlstm.host.link.window import Request, Window
+from rtlstm.spec.link import LINK_VERSION, SEQUENCE, FrameType, Report
+
+__all__ = ["LinkEngine", "LinkStatistics"]
+
+_HELLO = struct.Struct("<BH")
+
+
+@dataclass
+class LinkStatistics:
+    """What has gone over the line, and what had to go again."""
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    requests: int = 0
+    """Requests sent for the first time."""
+    repeated: int = 0
+    """Requests sent once more."""
+    responses: int = 0
+    """Responses taken."""
+    surplus: int = 0
+    """Responses that came again or too early."""
+    damaged: int = 0
+    """Frames received damaged."""
+    resumed: int = 0
+    """Times the host asked where the device stands."""
+    reopened: int = 0
+    """Times the line was opened anew."""
+
+
+class _Phase(Enum):
+    QUERY = auto()
+    """Asks the device for its session."""
+    SWAP = auto()
+    """Asks it to take the host's."""
+    OPEN = auto()
+    FAILED = auto()
+
+
+class LinkEngine:
+    """One session with a device.
+
+    The caller passes on what the line delivers (:meth:`receive`), sends what :meth:`transmit`
+    returns, and calls :meth:`tick` at :attr:`deadline` at the latest. Times are seconds of any clock
+    that does not go back.
+
+    Parameters
+    ----------
+    now
+        The time.
+    patience
+        How long to wait for what.
+    seed
+        Makes session and numbers repeatable, for tests; from the system's entropy if None.
+    """
+
+    def __init__(self, now: float, patience: Patience | None = None, seed: int | None = None) -> None:
+        self.failure = ""
+        """Why the session is over; empty while it is not."""
+        self.report: Report | None = None
+        """What the device says of itself, once the session is open."""
+        self._patience = patience or Patience()
+        self._timer = RetryTimer(self._patience)
+        self._random = random.Random(seed) if seed is not None else random.SystemRandom()
+        self._session = self._random.randrange(1, SEQUENCE)
+        self._nonce = self._random.randrange(1, SEQUENCE)
+        self._awaited = False
+        """Whether the last unnumbered frame has no answer yet."""
+        self._offered = False
+        """Whether the device was asked to take the session."""
+        self._gap = False
+        """Whether a response was seen missing since the last one taken."""
+        self._phase = _Phase.QUERY
+        self._window: Window | None = None
+        self._deframer = Deframer()
+        self._statistics = LinkStatistics()
+        self._control: list[Frame] = []
+        self._prefix = b"\0"
+        """Ends whatever stands on a line that was opened by somebody else before."""
+        self._begun = self._heard = self._progress = self._asked = now
+        self._ask(now)
+
+    @property
+    def absent(self) -> bool:
+        """Whether the device has never been heard of."""
+        return self._heard == self._begun
+
+    @property
+    def open(self) -> bool:
+        """Whether the device has taken the session."""
+        return self._phase is _Phase.OPEN
+
+    @property
+    def idle(self) -> bool:
+        """Whether the engine waits for nothing."""
+        return self._phase is _Phase.OPEN and not self._requests.outstanding + self._requests.unsent
+
+    @property
+    def unsent(self) -> int:
+        """Requests that wait for room in the device."""
+        return self._requests.unsent
+
+    @property
+    def statistics(self) -> LinkStatistics:
+        """Counts since the beginning."""
+        statistics = self._statistics
+        statistics.damaged = self._deframer.dropped
+        if self._window:
+            statistics.requests, statistics.repeated = self._window.first, self._window.repeated
+        return statistics
+
+    @property
+    def deadline(self) -> float | None:
+        """When :meth:`tick` has something to do; None if not before something comes."""
+        if self._phase is _Phase.FAILED or self.idle:
+            return None
+        return min(self._asked + self._timer.interval, self._heard + self._silence)
+
+    @property
+    def _silence(self) -> float:
+        return self._patience.silence if self._phase is _Phase.OPEN else self._patience.opening
+
+    @property
+    def _requests(self) -> Window:
+        assert self._window is not None, "the session is not open"
+        return self._window
+
+    def submit(self, chain: Sequence[Request], now: float) -> None:
+        """Queue requests that the device carries out together; see :meth:`Window.submit`."""
+        if self.idle:
+            self._heard = self._progress = self._asked = now
+        self._requests.submit(chain)
+
+    def transmit(self, now: float) -> bytes:
+        """Return what is to be sent now."""
+        frames, self._control = self._control, []
+        statistics = self._statistics
+        if self._phase is _Phase.OPEN:
+            was_quiet = not self._requests.outstanding
+            requests = list(self._requests.send(self._session, now))
+            if requests and was_quiet:
+                self._asked = now
+            frames += requests
+        data = b"".join(frame.to_line() for frame in frames)
+        if data:
+            data, self._prefix = self._prefix + data, b""
+        statistics.bytes_sent += len(data)
+        return data
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take what the line delivered."""
+        self._statistics.bytes_received += len(data)
+        for frame in self._deframer.feed(data):
+            if frame.type in (FrameType.REPORT, FrameType.LOST):
+                self._take_report(frame, now)
+            elif frame.type in (FrameType.DONE, FrameType.ERROR):
+                self._take_response(frame, now)
+
+    def reopened(self, now: float) -> None:
+        """Learn that the line was broken and is open again: ask the device where it stands."""
+        self._statistics.reopened += 1
+        self._deframer.reset()
+        self._prefix = b"\0"
+        if self._phase is not _Phase.FAILED:
+            self._ask(now)
+
+    def tick(self, now: float) -> None:
+        """Do what the time asks for: ask again, or give up."""
+        if self._phase is _Phase.FAILED or self.idle:
+            return
+        if now >= self._heard + self._silence:
+            self._fail(f"the device must answer, but nothing was heard of it for {now - self._heard:.1f} s")
+        elif now >= self._progress + self._patience.stall:
+            self._fail(
+                f"the device must finish its work, but it has answered no request for "
+                f"{now - self._progress:.1f} s, although the link works"
+            )
+        elif now >= self._asked + self._timer.interval:
+            self._timer.expired()
+            self._ask(now)
+
+    def _fail(self, why: str) -> None:
+        self._phase, self.failure = _Phase.FAILED, why
+
+    def _ask(self, now: float) -> None:
+        """Ask where the device stands."""
+        session = self._session if self._phase is _Phase.OPEN else 0
+        if self._phase is _Phase.SWAP:
+            self._phase = _Phase.QUERY
+        elif self._phase is _Phase.OPEN:
+            self._statistics.resumed += 1
+            self._requests.mark()
+        self._send_control(FrameType.RESUME, session, now)
+
+    def _send_control(self, type: FrameType, session: int, now: float, payload: bytes = b"") -> None:
+        self._nonce = self._nonce % (SEQUENCE - 1) + 1
+        self._asked, self._awaited = now, True
+        ack = self._requests.ack if self._phase is _Phase.OPEN else 0
+        # What was to be asked before is out of date.
+        self._control = [Frame(type, session, self._nonce, ack, payload)]
+
+    def _take_report(self, frame: Frame, now: float) -> None:
+        try:
+            report = Report.from_bytes(frame.payload)
+        except struct.error:
+            return
+        answers = self._awaited and frame.seq == self._nonce
+        if self._phase is _Phase.OPEN:
+            if frame.session == self._session:
+                self._take_standing(frame, answers, now)
+        elif answers:
+            self._take_opening(frame, report, now)
+
+    def _take_opening(self, frame: Frame, report: Report, now: float) -> None:
+        self._heard, self._awaited = now, False
+        if report.version != LINK_VERSION:
+            self._fail(
+                f"the device must speak version {LINK_VERSION} of the link's protocol, but it speaks "
+                f"version {report.version}; load a bitstream made by this rtlstm"
+            )
+        elif self._offered and report.session == self._session:
+            self.report, self._window, self._phase = report, Window(report.limits), _Phase.OPEN
+            self._timer.progressed()
+        elif self._phase is _Phase.QUERY:
+            self._phase, self._offered = _Phase.SWAP, True
+            while self._session == report.session:
+                self._session = self._random.randrange(1, SEQUENCE)
+            hello = _HELLO.pack(LINK_VERSION, report.session)
+            self._send_control(FrameType.HELLO, self._session, now, hello)
+        else:
+            self._ask(now)
+
+    def _take_standing(self, frame: Frame, answers: bool, now: float) -> None:
+        if frame.type == FrameType.LOST:
+            if answers:
+                self._fail(
+                    "the device must stay in this program's session, but it was reset, or another "
+                    "program has opened it"
+                )
+            return
+        self._heard = now
+        window = self._requests
+        window.take_ack(frame.ack)
+        if answers or frame.seq == 0:
+            window.go_back(frame.ack, answers)
+        if answers:
+            self._awaited = False
+            self._asked = now
+
+    def _take_response(self, frame: Frame, now: float) -> None:
+        if self._phase is not _Phase.OPEN or frame.session != self._session:
+            return
+        window, statistics = self._requests, self._statistics
+        self._heard = now
+        window.take_ack(frame.ack)
+        request = window.deliver(frame)
+        if request is not None:
+            statistics.responses += 1
+            if request.sendings == 1:
+                self._timer.measured(now - request.sent_at)
+            self._timer.progressed()
+            self._progress = self._asked = now
+            self._gap = False
+            return
+        statistics.surplus += 1
+        if window.expects_later(frame.seq) and not self._gap:
+            self._gap = True
+            self._ask(now)

@@ -1,0 +1,126 @@
+"""Steps to requests, and responses to outputs."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.host.link.window import Request
+from rtlstm.spec.errors import DeviceError, InputError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.link import HEADER, QUIET, FrameType, Limits, value_bytes
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["StepCodec", "decode_values", "encode_values"]
+
+
+def encode_values(values: IntArray, size: int) -> NDArray[np.uint8]:
+    """Give each integer its ``size`` bytes, at most 4, little-endian: ``(K, n)`` to ``(K, n * size)``."""
+    words = np.ascontiguousarray(values, dtype="<i4").view(np.uint8)
+    parts = words.reshape(*values.shape, 4)[..., :size]
+    return parts.reshape(len(values), values.shape[1] * size)
+
+
+def decode_values(data: bytes, size: int) -> IntArray:
+    """Inverse of :func:`encode_values`, flat."""
+    words = np.zeros((len(data) // size, 4), dtype=np.uint8)
+    words[:, 4 - size :] = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
+    values: IntArray = words.view("<i4").reshape(-1).astype(np.int64) >> (8 * (4 - size))
+    return values
+
+
+class StepCodec:
+    """Packs a build's steps into requests that a device's link can hold.
+
+    Parameters
+    ----------
+    manifest
+        The build.
+    limits
+        What the device's link can hold.
+    """
+
+    def __init__(self, manifest: Manifest, limits: Limits) -> None:
+        self._inputs, self._outputs = manifest.program.inputs, manifest.program.outputs
+        self._streams = manifest.parameters.streams
+        self._format = manifest.numerics.input
+        self._size = value_bytes(manifest.numerics.data_bits)
+        self._room = limits.body - HEADER.size
+        self._x_bytes = 2 + self._inputs * self._size
+        self._y_bytes = self._outputs * self._size
+
+    def check(
+        self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None
+    ) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+        """Return the arguments of an exchange as arrays of the right type.
+
+        Raises
+        ------
+        InputError
+            If their shapes or values are wrong.
+        """
+        streams, x = np.asarray(streams, dtype=np.int64), np.asarray(x, dtype=np.int64)
+        hush = np.zeros(streams.shape, dtype=bool) if quiet is None else np.asarray(quiet, dtype=bool)
+        if streams.ndim != 1 or x.shape != (len(streams), self._inputs) or hush.shape != streams.shape:
+            raise InputError(
+                f"streams and quiet must have shape (steps,) and x (steps, {self._inputs}), "
+                f"not {streams.shape}, {hush.shape} and {x.shape}"
+            )
+        low, high = self._format.lowest, self._format.maximum
+        if x.size and (x.min() < low or x.max() > high):
+            raise InputError(f"x must be within {low} to {high}, not {x.min()} to {x.max()}")
+        if streams.size and (streams.min() < 0 or streams.max() >= self._streams):
+            raise InputError(
+                f"streams must be within 0 to {self._streams - 1}, not {streams.min()} to {streams.max()}"
+            )
+        return streams, x, hush
+
+    def encode(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_]) -> Iterator[list[Request]]:
+        """Yield chains of requests, in order."""
+        steps = np.empty((len(streams), self._x_bytes), dtype=np.uint8)
+        steps[:, :2] = encode_values((streams | quiet * QUIET)[:, None], 2)
+        steps[:, 2:] = encode_values(x, self._size)
+        if self._x_bytes <= self._room and self._y_bytes <= self._room:
+            many = min(self._room // self._x_bytes, self._room // self._y_bytes)
+            for begin in range(0, len(steps), many):
+                answered = many - int(quiet[begin : begin + many].sum()) - max(0, begin + many - len(steps))
+                payload = steps[begin : begin + many].tobytes()
+                yield [Request(FrameType.STEPS, payload, answered * self._y_bytes)]
+            return
+        for step, hush in zip(steps, quiet, strict=True):
+            yield self._chain(step.tobytes(), 0 if hush else self._y_bytes)
+
+    def _chain(self, step: bytes, output: int) -> list[Request]:
+        """One step over as many requests as its input, and then its output, needs."""
+        room = self._room
+        pieces = [step[begin : begin + room] for begin in range(0, len(step), room)]
+        inputs = len(pieces)
+        # Output begins in the response to the last piece of input.
+        pieces += [b""] * (max(1, -(-output // room)) - 1)
+        return [
+            Request(
+                FrameType.STEPS if index == len(pieces) - 1 else FrameType.PART,
+                piece,
+                max(0, min(room, output - (index - inputs + 1) * room)) if index >= inputs - 1 else 0,
+            )
+            for index, piece in enumerate(pieces)
+        ]
+
+    def decode(self, data: bytes, quiet: NDArray[np.bool_]) -> IntArray:
+        """Outputs ``(steps, outputs)`` of all responses' bytes; zero for quiet steps.
+
+        Raises
+        ------
+        DeviceError
+            If there are too few or too many bytes.
+        """
+        loud = ~quiet
+        expected = int(loud.sum()) * self._y_bytes
+        if len(data) != expected:
+            raise DeviceError(
+                f"the device must answer these steps with {expected} bytes, not {len(data)}; "
+                "load this build's bitstream"
+            )
+        y = np.zeros((len(quiet), self._outputs), dtype=np.int64)
+        y[loud] = decode_values(data, self._size).reshape(-1, self._outputs)
+        return y

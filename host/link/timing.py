@@ -1,0 +1,58 @@
+"""How long the host waits."""
+
+from dataclasses import dataclass
+
+__all__ = ["Patience", "RetryTimer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Times in seconds."""
+
+    retry: float = 0.25
+    """Before the host asks again, as long as it has measured no round trip."""
+    least_retry: float = 0.02
+    most_retry: float = 1.0
+    opening: float = 3.0
+    """Without a word of the device, before it counts as absent."""
+    silence: float = 3.0
+    """Without a word of the device, before the link counts as dead."""
+    stall: float = 60.0
+    """Without a response, from a device that answers otherwise."""
+
+
+class RetryTimer:
+    """How long to wait for a response: mean and deviation of round trips, doubled at each retry.
+
+    As TCP does it (RFC 6298), requests that were sent twice not counted.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._mean: float | None = None
+        self._deviation = 0.0
+        self._factor = 1.0
+
+    @property
+    def interval(self) -> float:
+        """Seconds to wait."""
+        patience = self._patience
+        base = patience.retry
+        if self._mean is not None:
+            base = max(patience.least_retry, self._mean + 4 * self._deviation)
+        return min(patience.most_retry, base * self._factor)
+
+    def measured(self, seconds: float) -> None:
+        """Learn of a round trip."""
+        if self._mean is None:
+            self._mean, self._deviation = seconds, seconds / 2
+        self._deviation += (abs(seconds - self._mean) - self._deviation) / 4
+        self._mean += (seconds - self._mean) / 8
+
+    def progressed(self) -> None:
+        """A response came."""
+        self._factor = 1.0
+
+    def expired(self) -> None:
+        """The wait was in vain: wait longer the next time."""
+        self._factor = min(64.0, self._factor * 2)

@@ -1,0 +1,288 @@
+"""A core at the other end of a line, as a transport; the backends ``serial`` and ``tcp``."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.host.link.engine import LinkEngine, LinkStatistics
+from rtlstm.host.link.lines import Line, LineBroken, SerialLine, TcpLine
+from rtlstm.host.link.steps import StepCodec
+from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.window import Request
+from rtlstm.host.transport import Progress
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.link import BAUD_RATES, HEADER, READ_LIMIT, ErrorCode, FrameType, Report
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Register
+
+__all__ = ["LinkTransport", "open_serial", "open_tcp"]
+
+_REOPEN_SECONDS = 0.1
+_SEARCH = Patience(retry=0.1, opening=1.0)
+"""For a device that may listen at another rate."""
+
+_REFUSALS = {
+    ErrorCode.TYPE: "does not know this kind of request",
+    ErrorCode.LENGTH: "found the request too short or too long",
+    ErrorCode.REGISTER: "has no such register",
+    ErrorCode.STREAM: "has no such stream",
+    ErrorCode.DEVICE: "could not do it, because what stands behind the link failed",
+}
+
+
+class _AbsentError(DeviceError):
+    """Nothing was heard of a device."""
+
+
+class LinkTransport:
+    """A :class:`~rtlstm.host.transport.Transport` over a line.
+
+    ``write`` returns when the words have been sent: if the device does not take them, the next call
+    raises. ``read`` and ``exchange`` return when the device has answered. A
+    broken line is opened again, as long as patience lasts, and nothing is lost. After a
+    :class:`~rtlstm.spec.errors.DeviceError` for a dead link all further calls raise it again: close
+    the transport and open another. The device stands at some step after the last that was answered.
+
+    Parameters
+    ----------
+    line
+        The line; the transport closes it, also if this constructor raises.
+    manifest
+        The build that the device holds.
+    patience
+        How long to wait for what.
+    seed
+        Makes the session repeatable, for tests.
+
+    Raises
+    ------
+    DeviceError
+        If no device answers, or it speaks another version of the protocol.
+    """
+
+    def __init__(
+        self, line: Line, manifest: Manifest, patience: Patience | None = None, seed: int | None = None
+    ) -> None:
+        self._line = line
+        self._closed = False
+        self._broken = False
+        self._trouble: LineBroken | None = None
+        """What happened to the line since something came over it."""
+        self._posted: deque[Request] = deque()
+        self._engine = LinkEngine(line.now(), patience, seed)
+        try:
+            self._until(lambda: self._engine.open)
+        except BaseException:
+            line.close()
+            raise
+        self._codec = StepCodec(manifest, self.report.limits)
+        # Beside a register's number, or as the answer, up to what a READ can ask for.
+        self._words = min(READ_LIMIT, (self.report.limits.body - HEADER.size - 1) // 4)
+
+    @property
+    def report(self) -> Report:
+        """What the device said of itself when the session was opened."""
+        assert self._engine.report is not None
+        return self._engine.report
+
+    @property
+    def statistics(self) -> LinkStatistics:
+        """What has gone over the line."""
+        return self._engine.statistics
+
+    def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
+        """Write 32-bit words to a register, one after the other.
+
+        Raises
+        ------
+        InputError
+            If a word is out of range.
+        DeviceError
+            If the link is dead, or the device refused this or an earlier write.
+        """
+        values = np.asarray(words, dtype=np.int64).reshape(-1)
+        if values.size and (values.min() < 0 or values.max() > 0xFFFFFFFF):
+            raise InputError("words written to a register must be within 0 to 2**32 - 1")
+        data, prefix = values.astype("<u4"), bytes([register])
+        for begin in range(0, len(data), self._words):
+            payload = prefix + data[begin : begin + self._words].tobytes()
+            self._post([Request(FrameType.WRITE, payload)])
+        self._until(lambda: not self._engine.unsent)
+
+    def read(self, register: Register, count: int = 1) -> IntArray:
+        """Read a register ``count`` times; 32-bit words as non-negative int64."""
+        counts = [min(self._words, count - begin) for begin in range(0, count, self._words)]
+        requests = [Request(FrameType.READ, bytes([register, words]), 4 * words) for words in counts]
+        data = self._begin([[request] for request in requests])()
+        return np.frombuffer(data, dtype="<u4").astype(np.int64)
+
+    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+        """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`.
+
+        As many requests are under way as the device has room for. If it raises, the device has
+        run the first of the steps, perhaps none or all of them, in order.
+        """
+        return self.begin(streams, x, quiet)()
+
+    def begin(
+        self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None
+    ) -> Callable[[], IntArray]:
+        """Begin an exchange, and return the function that waits for its end and gives the outputs.
+
+        Others may be begun before: all that was begun is under way, and is carried out in order.
+        """
+        streams, x, hush = self._codec.check(streams, x, quiet)
+        finish = self._begin(list(self._codec.encode(streams, x, hush)))
+        self._move(0.0)
+        return lambda: self._codec.decode(finish(), hush)
+
+    def flush(self) -> None:
+        """Wait until the device has taken all that was written; errors as :meth:`write`."""
+        self._until(lambda: not self._posted)
+
+    def close(self) -> None:
+        """Wait for what was written, if the link is alive, and release the line."""
+        if self._closed:
+            return
+        try:
+            if not self._engine.failure:
+                self.flush()
+        finally:
+            self._closed = True
+            self._line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _post(self, chain: list[Request]) -> None:
+        self._check()
+        self._engine.submit(chain, self._line.now())
+        self._posted.extend(chain)
+
+    def _begin(self, chains: list[list[Request]]) -> Callable[[], bytes]:
+        """Submit chains; return the function that gives the payloads of their responses."""
+        for chain in chains:
+            self._post(chain)
+        requests = [request for chain in chains for request in chain]
+
+        def finish() -> bytes:
+            if requests:
+                self._until(lambda: requests[-1].response is not None)
+            return b"".join(request.response.payload for request in requests if request.response)
+
+        return finish
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        """Keep the link going until ``done``."""
+        engine, line = self._engine, self._line
+        self._check()
+        while True:
+            self._move(0.0)
+            self._settle()
+            if done():
+                return
+            deadline = engine.deadline
+            self._move(0.0 if deadline is None else deadline - line.now())
+            engine.tick(line.now())
+            self._check()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise DeviceError("the link is closed; open it again")
+        engine = self._engine
+        if engine.failure:
+            line = f" ({self._trouble})" if self._trouble else ""
+            raise (_AbsentError if engine.absent else DeviceError)(
+                f"{engine.failure}{line}; check cable, power and bitstream, and open the device again"
+            )
+
+    def _move(self, seconds: float) -> None:
+        """Send what there is to be sent; wait for so long for something to come."""
+        engine, line = self._engine, self._line
+        try:
+            if self._broken:
+                line.reopen()
+                self._broken = False
+                engine.reopened(line.now())
+            if data := engine.transmit(line.now()):
+                line.write(data)
+            if data := line.read(seconds):
+                engine.receive(data, line.now())
+                self._trouble = None
+        except LineBroken as trouble:
+            self._broken, self._trouble = True, trouble
+            line.pause(min(max(0.0, seconds), _REOPEN_SECONDS))
+
+    def _settle(self) -> None:
+        """Drop the requests that were answered.
+
+        Raises
+        ------
+        DeviceError
+            If one was refused.
+        """
+        while self._posted and (response := self._posted[0].response):
+            request = self._posted.popleft()
+            if response.type != FrameType.ERROR:
+                continue
+            code = response.payload[0] if response.payload else 0
+            why = _REFUSALS.get(code, f"gave the unknown error code {code}")  # type: ignore[call-overload]
+            # What else was asked in the same call is of no use any more.
+            self._posted.clear()
+            raise DeviceError(f"the device must take a {request.type.name} request, but it {why}")
+
+
+def open_tcp(
+    folder: Path, manifest: Manifest, argument: str, progress: Progress | None = None
+) -> LinkTransport:
+    """Open ``tcp:HOST:PORT``.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``argument`` is no host and port.
+    DeviceError
+        If no device answers.
+    """
+    host, _, port = argument.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigurationError(f"what follows 'tcp:' must be HOST:PORT, not {argument!r}")
+    return LinkTransport(TcpLine(host.strip("[]"), int(port)), manifest)
+
+
+def open_serial(
+    folder: Path, manifest: Manifest, argument: str, progress: Progress | None = None
+) -> LinkTransport:
+    """Open ``serial:PORT`` or ``serial:PORT@BAUD``; without a rate, try the usual ones.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``argument`` names no port, or a rate that the port cannot take.
+    DeviceError
+        If the port cannot be opened or no device answers.
+    """
+    port, _, baud = argument.rpartition("@") if "@" in argument else (argument, "", "")
+    if not port or (baud and not baud.isdecimal()) or ("@" in argument and not baud):
+        raise ConfigurationError(
+            f"what follows 'serial:' must be PORT or PORT@BAUD, such as /dev/ttyUSB0@115200, not {argument!r}"
+        )
+    if baud:
+        return LinkTransport(SerialLine(port, int(baud)), manifest)
+    for rate in BAUD_RATES:
+        try:
+            return LinkTransport(SerialLine(port, rate), manifest, _SEARCH)
+        except _AbsentError:
+            continue
+    raise DeviceError(
+        f"an rtlstm device must answer on {port}, but none does at {', '.join(map(str, BAUD_RATES))} baud; "
+        "check cable, power and bitstream, or name its rate with serial:PORT@BAUD"
+    )

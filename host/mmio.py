@@ -1,0 +1,256 @@
+"""Registers in memory: a wrapped core on the bus of the processor that runs the driver.
+
+The backend ``mmio:PATH`` or ``mmio:PATH@OFFSET`` maps a file of the system: a UIO device (``/dev/uio0``),
+physical memory (``/dev/mem@0x43C00000``), or a plain file that something else serves.
+"""
+
+import fcntl
+import mmap
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.host.transport import Progress
+from rtlstm.spec.errors import ConfigurationError, DeviceError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register
+
+__all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "open_mmio"]
+
+_BYTES = 128
+"""Size of the map: registers 0 to 31."""
+
+_QUIET_BIT = 31
+_PATIENCE = 5.0
+"""Seconds without any step moving after which the device counts as dead."""
+
+
+class RegisterFile(Protocol):
+    """Registers that can be reached one word at a time."""
+
+    def read(self, register: Register) -> int:
+        """Read a register: an unsigned 32-bit word."""
+
+    def write(self, register: Register, word: int) -> None:
+        """Write an unsigned 32-bit word."""
+
+    def close(self) -> None:
+        """Let go of them."""
+
+
+class MappedRegisters:
+    """Registers in a mapped file, in the byte order of this machine. Locked against other programs.
+
+    Raises
+    ------
+    DeviceError
+        If the file cannot be opened, mapped or locked.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        if offset % 4:
+            raise DeviceError(f"the registers' offset must be a multiple of 4, not {offset:#x}")
+        begin = offset % mmap.ALLOCATIONGRANULARITY
+        try:
+            file = os.open(path, os.O_RDWR | getattr(os, "O_SYNC", 0))
+        except OSError as error:
+            raise DeviceError(
+                f"{path} must be a device or file that can be written: {error.strerror}"
+            ) from None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._map = mmap.mmap(file, begin + _BYTES, offset=offset - begin)
+        except BlockingIOError:
+            os.close(file)
+            raise DeviceError(f"{path} is in use by another program; end that first") from None
+        except (OSError, ValueError) as error:
+            os.close(file)
+            raise DeviceError(
+                f"{path} must hold {_BYTES} bytes of registers at {offset:#x}, but cannot be mapped: {error}"
+            ) from None
+        self._file = file
+        self._words = memoryview(self._map).cast("I")
+        self._first = begin // 4
+
+    def read(self, register: Register) -> int:
+        """Read a register, in one access of 32 bits."""
+        return self._words[self._first + register]
+
+    def write(self, register: Register, word: int) -> None:
+        """Write a register, in one access of 32 bits."""
+        self._words[self._first + register] = word
+
+    def close(self) -> None:
+        """Unmap and unlock; harmless if closed already."""
+        if self._file >= 0:
+            self._words.release()
+            self._map.close()
+            os.close(self._file)
+            self._file = -1
+
+
+class MmioTransport:
+    """A wrapped core behind its registers, as a :class:`~rtlstm.host.transport.Transport`.
+
+    Steps go through the data FIFOs, as many at a time as there is room for. Opening it resets core and FIFOs:
+    a program before it may have left steps there.
+
+    Parameters
+    ----------
+    registers
+        The device's; the transport closes them.
+    manifest
+        The build. Steps need one with data FIFOs (``--bus wishbone``).
+
+    Raises
+    ------
+    DeviceError
+        If the device has another register map.
+    """
+
+    def __init__(self, registers: RegisterFile, manifest: Manifest) -> None:
+        self._registers: RegisterFile | None = registers
+        self._manifest = manifest
+        self._errors = 0
+        # What answers with another ID is nothing of ours: whoever opened it is told so by the driver.
+        if registers.read(Register.ID) == IDENTITY:
+            major = registers.read(Register.VERSION) >> 16
+            if major != MAP_VERSION[0]:
+                raise DeviceError(
+                    f"the device's register map must be of version {MAP_VERSION[0]}, but it is {major}; "
+                    "generate the build and its bitstream again"
+                )
+            self._restart(registers)
+
+    def _restart(self, registers: RegisterFile) -> None:
+        registers.write(Register.CONTROL, 1)
+        self._errors = registers.read(Register.LINK_ERRORS)
+
+    def _open(self) -> RegisterFile:
+        if self._registers is None:
+            raise DeviceError("the memory-mapped device is closed; open it again")
+        return self._registers
+
+    def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
+        """Write 32-bit words to a register, one after the other."""
+        registers = self._open()
+        for word in np.asarray(words, dtype=np.int64).tolist():
+            registers.write(register, word & 0xFFFFFFFF)
+
+    def read(self, register: Register, count: int = 1) -> IntArray:
+        """Read a register ``count`` times; 32-bit words as non-negative int64."""
+        registers = self._open()
+        return np.array([registers.read(register) for _ in range(count)], dtype=np.int64)
+
+    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+        """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`.
+
+        Raises
+        ------
+        DeviceError
+            If the build has no data FIFOs, nothing moves for 5 seconds, an output is of another stream than
+            is due, or the device refused an access. It has then been reset: all state is zero.
+        """
+        registers = self._open()
+        if self._manifest.parameters.bus != "wishbone":
+            raise DeviceError(
+                f"steps through registers need a build with data FIFOs, but this one's bus is "
+                f"{self._manifest.parameters.bus}; generate it with --bus wishbone"
+            )
+        loud = np.ones(len(streams), dtype=bool) if quiet is None else ~np.asarray(quiet, dtype=bool)
+        try:
+            y = self._exchange(registers, np.asarray(streams), np.asarray(x), loud)
+            errors = (registers.read(Register.LINK_ERRORS) - self._errors) & 0xFFFFFFFF
+            if errors:
+                raise DeviceError(f"the device must take every access, but it has refused {errors}")
+        except BaseException:
+            # Steps may be under way still.
+            self._restart(registers)
+            raise
+        return y
+
+    def _exchange(
+        self, registers: RegisterFile, streams: IntArray, x: IntArray, loud: NDArray[np.bool_]
+    ) -> IntArray:
+        outputs = self._manifest.program.outputs
+        y = np.zeros((len(streams), outputs), dtype=np.int64)
+        sent, due = 0, deque[int]()
+        deadline = time.monotonic() + _PATIENCE
+        while sent < len(streams) or due:
+            before = sent, len(due)
+            room = registers.read(Register.X_ROOM) if sent < len(streams) else 0
+            for step in range(sent, min(sent + room, len(streams))):
+                registers.write(Register.X_STREAM, int(streams[step]) | int(not loud[step]) << _QUIET_BIT)
+                for value in x[step].tolist():
+                    registers.write(Register.X_DATA, value & 0xFFFFFFFF)
+                sent += 1
+                if loud[step]:
+                    due.append(step)
+            for _ in range(registers.read(Register.Y_STEPS) if due else 0):
+                step = due.popleft() if due else -1
+                self._check_stream(registers.read(Register.Y_STREAM), step, streams)
+                y[step] = [_signed(registers.read(Register.Y_DATA)) for _ in range(outputs)]
+            if before != (sent, len(due)):
+                deadline = time.monotonic() + _PATIENCE
+            elif time.monotonic() > deadline:
+                raise DeviceError(
+                    f"the device must go on, but no step has moved for {_PATIENCE:g} s ({sent} of "
+                    f"{len(streams)} sent, {len(due)} answers missing); it was reset: every state is zero"
+                )
+        return y
+
+    @staticmethod
+    def _check_stream(found: int, step: int, streams: IntArray) -> None:
+        if step < 0 or found != streams[step]:
+            due = "no answer is due" if step < 0 else f"stream {streams[step]}'s answer is due"
+            raise DeviceError(f"{due}, but the device gives one of stream {found}; open it again")
+
+    def close(self) -> None:
+        """Let go of the registers; further calls raise DeviceError."""
+        registers, self._registers = self._registers, None
+        if registers is not None:
+            registers.close()
+
+
+def _signed(word: int) -> int:
+    return word - (word >> 31 << 32)
+
+
+def open_mmio(
+    folder: Path, manifest: Manifest, argument: str, progress: Progress | None = None
+) -> MmioTransport:
+    """Open ``PATH`` or ``PATH@OFFSET``; the factory of the backend ``mmio``.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``argument`` names no path, or the build has no registers on a bus.
+    DeviceError
+        If the file cannot be used, or the device has another register map.
+    """
+    path, _, offset = argument.partition("@")
+    try:
+        begin = int(offset or "0", 0)
+    except ValueError:
+        begin = -1
+    if not path or begin < 0:
+        raise ConfigurationError(
+            f"mmio needs a path, and an offset if not 0, as in mmio:/dev/mem@0x43C00000, not {argument!r}"
+        )
+    if manifest.parameters.bus == "none":
+        raise ConfigurationError(
+            "mmio needs a build with a bus wrapper, but this one has none; generate it with --bus wishbone"
+        )
+    registers = MappedRegisters(Path(path), begin)
+    try:
+        return MmioTransport(registers, manifest)
+    except BaseException:
+        registers.close()
+        raise

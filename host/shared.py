@@ -1,0 +1,284 @@
+"""Many streams at once: one accelerator for all threads of a program.
+
+One thread talks to the device. It takes all steps that wait and sends them together, and while the device
+works on them it sends those that have come since, so that the line to it is never idle for want of one
+caller's answer.
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.host.accelerator import Accelerator
+from rtlstm.host.state import State
+from rtlstm.host.stream import Stream
+from rtlstm.host.transport import Progress
+from rtlstm.host.values import as_numbers, is_raw, quantise
+from rtlstm.spec.errors import DeviceError, InputError
+from rtlstm.spec.fixed import IntArray
+
+__all__ = ["SharedAccelerator", "SharedStream"]
+
+Result = TypeVar("Result")
+
+_AHEAD = 4
+"""Exchanges under way at once."""
+
+
+@dataclass
+class _Steps:
+    """Steps of one stream that a caller waits for."""
+
+    stream: Stream
+    x: IntArray
+    future: "Future[IntArray]" = field(default_factory=Future)
+
+
+@dataclass
+class _Call:
+    """Anything else that is to be done in between."""
+
+    function: Callable[[], Any]
+    future: "Future[Any]" = field(default_factory=Future)
+
+
+class SharedAccelerator:
+    """An accelerator that any number of threads may use. A context manager.
+
+    Parameters
+    ----------
+    accelerator
+        It belongs to this object from now on, which closes it.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.manifest = accelerator.manifest
+        self._accelerator = accelerator
+        self._jobs: queue.SimpleQueue[_Steps | _Call | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._trouble: DeviceError | None = None
+        self._thread = threading.Thread(target=self._work, name="rtlstm", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        backend: str = "golden",
+        verify: bool = True,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Open a build folder; see :meth:`Accelerator.open`."""
+        return cls(Accelerator.open(folder, backend, verify, progress))
+
+    def call(self, function: Callable[[Accelerator], Result]) -> "Future[Result]":
+        """Have ``function(accelerator)`` called between two exchanges, after all steps asked for so far.
+
+        Raises
+        ------
+        DeviceError
+            If this object is closed.
+        """
+        job = _Call(lambda: function(self._accelerator))
+        self._put(job)
+        return job.future
+
+    def stream(self) -> "SharedStream":
+        """Reserve a stream of zero state; errors as :meth:`Accelerator.stream`."""
+        return SharedStream(self, self.call(lambda accelerator: accelerator.stream()).result())
+
+    def close(self) -> None:
+        """Finish what was asked for and release the device. May be called again.
+
+        Raises
+        ------
+        DeviceError
+            If the device did not take what was written to it last.
+        """
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._jobs.put(None)
+        self._thread.join()
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _put(self, job: _Steps | _Call) -> None:
+        with self._lock:
+            if self._closed:
+                raise DeviceError("the accelerator is closed; open it again with SharedAccelerator.open")
+            self._jobs.put(job)
+
+    def _work(self) -> None:
+        """Serve jobs in order; the thread's own."""
+        under_way: deque[tuple[list[_Steps], Callable[[], IntArray]]] = deque()
+        more = True
+        while more or under_way:
+            jobs = self._take(wait=more and not under_way) if more else []
+            more = None not in jobs
+            batch: list[_Steps] = []
+            for job in jobs:
+                if isinstance(job, _Steps):
+                    if job.future.set_running_or_notify_cancel():
+                        batch.append(job)
+                elif job is not None:
+                    self._begin(batch, under_way)
+                    batch = []
+                    _fulfil(job)
+            self._begin(batch, under_way)
+            if under_way and (len(under_way) >= _AHEAD or self._jobs.empty()):
+                _finish(*under_way.popleft())
+        try:
+            self._accelerator.close()
+        except DeviceError as error:
+            self._trouble = error
+
+    def _take(self, wait: bool) -> list[_Steps | _Call | None]:
+        """All jobs there are; at least one, if it is to wait."""
+        jobs: list[_Steps | _Call | None] = []
+        try:
+            while True:
+                jobs.append(self._jobs.get(block=wait and not jobs))
+        except queue.Empty:
+            return jobs
+
+    def _begin(
+        self, batch: list[_Steps], under_way: deque[tuple[list[_Steps], Callable[[], IntArray]]]
+    ) -> None:
+        if not batch:
+            return
+        try:
+            numbers = np.concatenate([np.full(len(job.x), job.stream.number) for job in batch])
+            x = np.concatenate([job.x for job in batch])
+            under_way.append((batch, self._accelerator.device.begin(numbers, x)))
+        except BaseException as error:
+            for job in batch:
+                job.future.set_exception(error)
+
+
+def _fulfil(job: _Call) -> None:
+    if job.future.set_running_or_notify_cancel():
+        try:
+            job.future.set_result(job.function())
+        except BaseException as error:
+            job.future.set_exception(error)
+
+
+def _finish(batch: list[_Steps], finish: Callable[[], IntArray]) -> None:
+    try:
+        y = finish()
+    except BaseException as error:
+        for job in batch:
+            job.future.set_exception(error)
+        return
+    ends = np.cumsum([len(job.x) for job in batch])
+    for job, part in zip(batch, np.split(y, ends[:-1]), strict=True):
+        job.future.set_result(part)
+
+
+class SharedStream:
+    """A sequence in progress, as :class:`Stream`, for any thread. A context manager.
+
+    Steps of one stream are computed in the order in which they were asked for. Values outside the
+    input format are limited without a warning.
+    """
+
+    def __init__(self, shared: SharedAccelerator, stream: Stream) -> None:
+        self._shared = shared
+        self._stream = stream
+
+    def submit(self, x: ArrayLike) -> "Future[IntArray]":
+        """Ask for ``T`` steps, ``(T, inputs)``; the future gives integers ``(T, outputs)``.
+
+        A future that is cancelled in time takes its steps with it.
+
+        Raises
+        ------
+        InputError
+            If ``x`` has another shape, or values that the input format cannot take.
+        DeviceError
+            If the accelerator or the stream is closed.
+        """
+        array, manifest = as_numbers("x", x), self._shared.manifest
+        if array.ndim != 2 or array.shape[1] != manifest.program.inputs:
+            raise InputError(
+                f"x must be (T, {manifest.program.inputs}), not {array.shape}; this build reads "
+                f"{manifest.program.inputs} values per step"
+            )
+        format = manifest.numerics.input
+        integers, _ = quantise("x", array, format, lowest=format.lowest)
+        # Says so if the stream is closed.
+        self._stream.accelerator  # noqa: B018
+        job = _Steps(self._stream, integers)
+        self._shared._put(job)
+        return job.future
+
+    def step(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute one step and wait for it: ``(inputs,)`` to ``(outputs,)``; as :meth:`Stream.step`."""
+        y: NDArray[Any] = self.steps(as_numbers("x", x)[np.newaxis])[0]
+        return y
+
+    def steps(self, x: ArrayLike) -> NDArray[Any]:
+        """Compute ``T`` steps and wait: ``(T, inputs)`` to ``(T, outputs)``."""
+        return self.present(x, self.submit(x).result())
+
+    def present(self, x: ArrayLike, y: IntArray) -> NDArray[Any]:
+        """Turn outputs into what a caller sees who gave ``x``: floats for floats."""
+        if is_raw(as_numbers("x", x)):
+            return y
+        return self._shared.manifest.layers[-1].output.to_floats(y)
+
+    def call(self, function: Callable[[Stream], Result]) -> "Future[Result]":
+        """Have ``function(stream)`` called after all steps asked for so far."""
+        return self._shared.call(lambda _: function(self._stream))
+
+    @property
+    def state(self) -> State:
+        """``(h, c)`` as floats; see :attr:`Stream.state`."""
+        return self.call(lambda stream: stream.state).result()
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self.call(lambda stream: setattr(stream, "state", value)).result()
+
+    def reset(self) -> None:
+        """Set the state to zero."""
+        self.call(Stream.reset).result()
+
+    def close(self) -> None:
+        """Give the stream back; harmless if closed already."""
+        if not self._shared._closed:
+            self.call(Stream.close).result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

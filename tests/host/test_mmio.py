@@ -1,0 +1,193 @@
+"""The memory-mapped transport: on the RTL of a Wishbone build, and on files."""
+
+import mmap
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bus_builds import quantised_network, write_build
+
+from rtlstm.host import Accelerator
+from rtlstm.host.mmio import MappedRegisters, MmioTransport
+from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.toolchain import icarus
+from rtlstm.spec.errors import ConfigurationError, DeviceError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import IDENTITY, Register
+
+
+class SimulatedRegisters:
+    """The registers of a Wishbone build in Icarus."""
+
+    def __init__(self, folder: Path) -> None:
+        tool, program = icarus(), folder / "port.vvp"
+        sources = [Path(__file__).parent / "wishbone_port.v", folder / "rtl" / "dut.v"]
+        command = [tool.iverilog, "-g2005", "-s", "wishbone_port", "-o", program, *sources]
+        subprocess.run(list(map(str, command)), check=True)
+        self.process = subprocess.Popen(
+            [str(tool.vvp), "-n", str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.reads = 0
+
+    def ask(self, line: str) -> int:
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        kind, *word = self.process.stdout.readline().split()
+        assert kind == "a", f"{line} was refused"
+        return int(word[0], 16)
+
+    def read(self, register: Register) -> int:
+        self.reads += 1
+        return self.ask(f"r {register:x}")
+
+    def write(self, register: Register, word: int) -> None:
+        self.ask(f"w {register:x} {word:x}")
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wishbone")
+    write_build(folder, "wishbone")
+    return folder
+
+
+@pytest.fixture
+def registers(folder: Path) -> Iterator[SimulatedRegisters]:
+    found = SimulatedRegisters(folder)
+    yield found
+    found.process.kill()
+    found.close()
+
+
+def opened(transport: object, folder: Path) -> Accelerator:
+    accelerator = Accelerator(transport, Manifest.load(folder))
+    accelerator.load_weights(folder / "weights.bin")
+    return accelerator
+
+
+def test_rtl_equals_golden(folder: Path, registers: SimulatedRegisters) -> None:
+    """Batches, streams, states and quiet steps: what the golden device says, on every bit."""
+    manifest = Manifest.load(folder)
+    rng = np.random.default_rng(1)
+    numerics = quantised_network().numerics.input
+    x = rng.integers(numerics.lowest, numerics.maximum, (4, 4, manifest.program.inputs), endpoint=True)
+    said = []
+    for transport in (MmioTransport(registers, manifest), GoldenDevice(folder, manifest)):
+        with opened(transport, folder) as accelerator:
+            y, state = accelerator.run(x, lengths=[4, 1, 2, 3])
+            last, _ = accelerator.run(x, outputs="last", state=state)
+            with accelerator.stream() as one, accelerator.stream() as two:
+                steps = [one.step(x[0, 0]), two.step(x[1, 1]), one.step(x[2, 2])]
+                saved = one.state_integers
+                one.reset()
+                again = one.step(x[0, 0])
+            said.append([y, *state[0], *state[1], last, *steps, *saved[0], *saved[1], again])
+    for found, wanted in zip(*said, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+class DeafRegisters:
+    """Registers of a device that takes steps and never answers, or answers with another stream."""
+
+    def __init__(self, answers: int = 0) -> None:
+        self.words = dict.fromkeys(Register, 0)
+        self.words |= {Register.ID: IDENTITY, Register.VERSION: 1 << 16, Register.X_ROOM: 4}
+        self.words |= {Register.Y_STEPS: answers, Register.Y_STREAM: 2}
+        self.resets = 0
+
+    def read(self, register: Register) -> int:
+        return self.words[register]
+
+    def write(self, register: Register, word: int) -> None:
+        self.resets += register == Register.CONTROL
+
+    def close(self) -> None:
+        pass
+
+
+def test_dead_device_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtlstm.host.mmio._PATIENCE", 0.05)
+    manifest = Manifest.load(folder)
+    streams, x = np.zeros(2, dtype=np.int64), np.zeros((2, 5), dtype=np.int64)
+    for answers, message in ((0, "no step has moved for 0.05 s"), (1, "gives one of stream 2")):
+        registers = DeafRegisters(answers)
+        transport = MmioTransport(registers, manifest)
+        with pytest.raises(DeviceError, match=message):
+            transport.exchange(streams, x)
+        assert registers.resets == 2
+        transport.close()
+        with pytest.raises(DeviceError, match="is closed"):
+            transport.read(Register.ID)
+
+
+def test_refused_access_is_an_error(folder: Path) -> None:
+    registers = DeafRegisters()
+    transport = MmioTransport(registers, Manifest.load(folder))
+    registers.words[Register.LINK_ERRORS] = 3
+    with pytest.raises(DeviceError, match="it has refused 3"):
+        transport.exchange(np.zeros(0, dtype=np.int64), np.zeros((0, 5), dtype=np.int64))
+
+
+def test_other_register_map_is_refused(folder: Path) -> None:
+    registers = DeafRegisters()
+    registers.words[Register.VERSION] = 2 << 16
+    with pytest.raises(DeviceError, match="must be of version 1, but it is 2"):
+        MmioTransport(registers, Manifest.load(folder))
+
+
+def test_file_holds_the_registers(tmp_path: Path) -> None:
+    path, page = tmp_path / "registers", mmap.ALLOCATIONGRANULARITY
+    words = np.arange(page // 2, dtype=np.uint32)
+    path.write_bytes(words.tobytes())
+    for first in (0, 8, page // 4 + 8):
+        registers = MappedRegisters(path, 4 * first)
+        assert registers.read(Register.BUILD) == first + 1
+        registers.write(Register.Y_STEPS, 0xFFFFFFFF)
+        with pytest.raises(DeviceError, match="in use by another program"):
+            MappedRegisters(path)
+        registers.close()
+        registers.close()
+        assert np.fromfile(path, dtype=np.uint32)[first + Register.Y_STEPS] == 0xFFFFFFFF
+
+
+def test_unusable_files_are_refused(tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    short.write_bytes(bytes(64))
+    with pytest.raises(DeviceError, match="must hold 128 bytes of registers at 0x0"):
+        MappedRegisters(short)
+    with pytest.raises(DeviceError, match="No such file"):
+        MappedRegisters(tmp_path / "none")
+    with pytest.raises(DeviceError, match="multiple of 4, not 0x2"):
+        MappedRegisters(short, 2)
+
+
+def test_backend_is_opened_by_name(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "registers"
+    path.write_bytes(bytes(4096))
+    with pytest.raises(DeviceError, match="ID register must read 0x4c53544d, but it reads 0x00000000"):
+        Accelerator.open(folder, backend=f"mmio:{path}")
+    # It has let go of the file.
+    MappedRegisters(path).close()
+    for argument in ("", "@4", f"{path}@x"):
+        with pytest.raises(ConfigurationError, match="mmio needs a path"):
+            Accelerator.open(folder, backend=f"mmio:{argument}")
+
+
+@pytest.mark.parametrize("bus", ["none", "axi"])
+def test_builds_without_fifos_are_refused(bus: str, tmp_path: Path) -> None:
+    manifest = write_build(tmp_path / "build", bus)
+    path = tmp_path / "registers"
+    path.write_bytes(bytes(4096))
+    if bus == "none":
+        with pytest.raises(ConfigurationError, match="generate it with --bus wishbone"):
+            Accelerator.open(tmp_path / "build", backend=f"mmio:{path}")
+        return
+    with pytest.raises(DeviceError, match="bus is axi; generate it with --bus wishbone"):
+        MmioTransport(DeafRegisters(), manifest).exchange(np.zeros(1), np.zeros((1, 5)))

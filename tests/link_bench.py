@@ -1,0 +1,70 @@
+"""A link on a simulated line, for tests: the driver at one end, the golden model at the other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtlstm.host import Accelerator, pack
+from rtlstm.host.link.lines import Line
+from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.transport import LinkTransport
+from rtlstm.sim.faults import Fault, FaultyLine
+from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.link_device import DEVICE_LIMITS, DeviceEngine
+from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.link import HEADER, Limits, value_bytes
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["LinkBench", "least_limits", "separate_runs"]
+
+
+def least_limits(manifest: Manifest, body: int = 64) -> Limits:
+    """The least that a device of this build may offer, with bodies of so many bytes."""
+    room, size = body - HEADER.size, value_bytes(manifest.numerics.data_bits)
+    pieces = -(-(2 + manifest.program.inputs * size) // room)
+    answers = -(-manifest.program.outputs * size // room)
+    frames = pieces + answers - 1
+    return Limits(body, max(2, frames) * body, max(2, frames) * body, max(2, frames))
+
+
+@dataclass
+class LinkBench:
+    """A build at the end of a line; ``rate`` faults per frame."""
+
+    build: Any
+    limits: Limits = DEVICE_LIMITS
+    baud: float = 3e6
+    latency: float = 0.0
+    rate: float = 0.0
+    seed: int = 1
+    faults: tuple[Fault, ...] = tuple(Fault)
+
+    def __post_init__(self) -> None:
+        self.manifest: Manifest = self.build.manifest
+        self.golden = GoldenDevice(Path(), self.manifest)
+        self.device = DeviceEngine(self.golden, self.manifest, self.limits)
+        self.good = SimulatedLine(self.device, self.baud, self.latency)
+        self.line: Line = self.good
+        if self.rate:
+            self.line = FaultyLine(self.good, self.rate, self.seed, self.faults, longest=0.01)
+
+    def transport(self, patience: Patience | None = None) -> LinkTransport:
+        return LinkTransport(self.line, self.manifest, patience, self.seed)
+
+    def open(self, patience: Patience | None = None) -> Accelerator:
+        """Open it, weights loaded and read back over the link."""
+        accelerator = Accelerator(self.transport(patience), self.manifest)
+        accelerator.load_weights(pack(self.build.network, self.manifest))
+        return accelerator
+
+
+def separate_runs(build: Any, streams: IntArray, x: IntArray) -> IntArray:
+    """What steps of streams must give: each stream's own steps in a golden model of its own."""
+    y = np.zeros((len(x), build.network.outputs), dtype=np.int64)
+    for stream in np.unique(streams):
+        mine = streams == stream
+        y[mine] = build.golden.run(x[mine][:, None]).y[:, 0]
+    return y

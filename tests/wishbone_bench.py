@@ -1,0 +1,272 @@
+"""The cocotb module of tests/hdl/test_wishbone.py: a Wishbone build under cocotbext-wishbone's master."""
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+from bus_sequences import PERIOD, Device, Sequence, load_all
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge, Timer
+from cocotbext.wishbone.driver import WBOp, WishboneMaster
+
+from rtlstm.spec.registers import IDENTITY, Interrupt, Register
+
+FOLDER, SEEDS = Path(os.environ.get("RTLSTM_BUILD", "")), os.environ.get("RTLSTM_SEEDS", "0:1")
+
+ACK, ERR = 1, 2
+
+
+class PipelinedMaster(WishboneMaster):
+    """Looks at ``stall``."""
+
+    _optional_signals = ("sel", "err", "stall")
+
+
+class ClassicMaster(WishboneMaster):
+    """Knows no ``stall``."""
+
+    _optional_signals = ("sel", "err")
+
+
+class WishbonePort:
+    """The device behind a bus master, with a task that feeds it and takes what comes."""
+
+    def __init__(self, dut: Any, device: Device) -> None:
+        self.dut, self.clock, self.device = dut, dut.clk, device
+        self.random, self.idle = random.Random(1), 0
+        self.use(ClassicMaster)
+
+    def use(self, kind: type[WishboneMaster]) -> None:
+        names = {name: name for name in ("cyc", "stb", "we", "adr", "ack")}
+        names |= {"datwr": "dat_w", "datrd": "dat_r"}
+        self.kind = kind
+        self.master = kind(self.dut, "wb", self.clock, signals_dict=names, timeout=2000)
+        self.queue: list[tuple[int, bool, list[int]]] = []
+        self.found: list[tuple[int, list[int]]] = []
+        self.due = 0
+        self.pump: Any = None
+
+    async def start(self) -> None:
+        self.dut.rst.value = 1
+        self.dut.wb_cyc.value = self.dut.wb_stb.value = 0
+        Clock(self.clock, PERIOD, unit="ns").start(start_high=False)
+        await ClockCycles(self.clock, 8)
+        self.dut.rst.value = 0
+        await ClockCycles(self.clock, 2)
+
+    async def access(self, number: int, word: int | None = None, sel: int = 0xF) -> tuple[int, int]:
+        """One transfer; return the answer and the word read."""
+        idle = self.random.randint(0, self.idle)
+        (result,) = await self.master.send_cycle([WBOp(number, word, idle=idle, sel=sel, acktimeout=2000)])
+        return result.ack, 0 if word is not None else result.datrd.to_unsigned()
+
+    async def write(self, register: Register, word: int) -> None:
+        answer, _ = await self.access(register, word & 0xFFFFFFFF)
+        assert answer == ACK, (register, answer)
+
+    async def read(self, register: Register) -> int:
+        answer, word = await self.access(register)
+        assert answer == ACK, (register, answer)
+        return word
+
+    def begin(self, stream: int, quiet: bool, x: list[int]) -> None:
+        self.queue.append((stream, quiet, x))
+        self.due += not quiet
+        if self.pump is None or self.pump.done():
+            self.pump = cocotb.start_soon(self.exchange())
+
+    async def exchange(self) -> None:
+        """Feed and take until all is done."""
+        patience = 1000
+        while self.queue or self.due:
+            patience -= 1
+            assert patience, (len(self.queue), self.due)
+            if self.queue and await self.read(Register.X_ROOM):
+                stream, quiet, x = self.queue.pop(0)
+                await self.write(Register.X_STREAM, stream | quiet << 31)
+                for value in x:
+                    await self.write(Register.X_DATA, value)
+            for _ in range(await self.read(Register.Y_STEPS)):
+                self.found.append(await self.take())
+                self.due -= 1
+
+    async def take(self) -> tuple[int, list[int]]:
+        stream = await self.read(Register.Y_STREAM)
+        y = [await self.read(Register.Y_DATA) for _ in range(self.device.manifest.program.outputs)]
+        return stream, [word - (word >> 31 << 32) for word in y]
+
+    async def outputs(self, steps: int) -> list[tuple[int, list[int]]]:
+        if self.pump is not None:
+            await self.pump
+        found, self.found = self.found, []
+        assert len(found) == steps
+        return found
+
+    async def reset(self, cycles: int) -> list[tuple[int, list[int]]]:
+        if self.pump is not None:
+            self.pump.cancel()
+        self.master.busy = False
+        self.dut.rst.value = 1
+        self.dut.wb_cyc.value = self.dut.wb_stb.value = 0
+        await ClockCycles(self.clock, cycles)
+        self.dut.rst.value = 0
+        await ClockCycles(self.clock, 3)
+        found = self.found
+        self.use(self.random.choice((ClassicMaster, PipelinedMaster)))
+        return found
+
+
+LOADED: list[Device] = []
+"""The device, once its weights are loaded: they outlast every reset."""
+
+
+async def opened(dut: Any) -> WishbonePort:
+    """Start the clock and reset; the first time, load the weights."""
+    device = LOADED[0] if LOADED else Device(FOLDER)
+    # Icarus does not hear of what the master sets before the simulation has begun.
+    await Timer(PERIOD, unit="ns")
+    port = WishbonePort(dut, device)
+    await port.start()
+    if not LOADED:
+        await load_all(port, device)
+        LOADED.append(device)
+    device.reset(range(device.streams))
+    return port
+
+
+@cocotb.test()
+async def plays_sequences(dut: Any) -> None:
+    """Random sequences, random pauses, classic and pipelined masters: all bits are golden."""
+    port = await opened(dut)
+    first, last = (int(number) for number in SEEDS.split(":"))
+    total = {"words": 0, "resets": 0, "reloads": 0}
+    for seed in range(first, last):
+        port.use((ClassicMaster, PipelinedMaster)[seed % 2])
+        port.idle = random.Random(seed).choice((0, 1, 5))
+        sequence = Sequence(port, port.device, seed)
+        try:
+            await sequence.play()
+        except AssertionError as error:
+            raise AssertionError(f"sequence {seed}: {error}") from error
+        for name in total:
+            total[name] += getattr(sequence, name)
+    assert await port.read(Register.LINK_ERRORS) == 0
+    assert total["words"] > 0
+    dut._log.info(f"played {last - first} sequences: {total}")
+
+
+@cocotb.test()
+async def refused_accesses_are_errors(dut: Any) -> None:
+    port = await opened(dut)
+    refused = 0
+    for kind in (ClassicMaster, PipelinedMaster):
+        port.use(kind)
+        for number, word, sel in (
+            (Register.ID, 1, 0xF),
+            (Register.X_DATA, None, 0xF),
+            (Register.Y_DATA, None, 0xF),
+            (Register.Y_DATA, 1, 0xF),
+            (Register.X_STREAM, 3, 0xF),
+            (Register.IRQ_ENABLE, 3, 0b0001),
+            (Register.ID, None, 0b0011),
+            (31, None, 0xF),
+        ):
+            assert (await port.access(number, word, sel))[0] == ERR, (number, word, sel)
+            refused += 1
+            assert await port.read(Register.ID) == IDENTITY
+    assert await port.read(Register.LINK_ERRORS) == refused
+    assert await port.read(Register.IRQ_ENABLE) == 0
+    assert await port.read(Register.X_STREAM) == 0
+    assert await port.read(Register.IRQ_PENDING) == Interrupt.LINK_ERROR
+
+
+@cocotb.test()
+async def full_fifos_lose_nothing(dut: Any) -> None:
+    """Steps go in until no more are taken; then their outputs come out, all of them."""
+    port = await opened(dut)
+    device, x = port.device, [100, -100, 30, 40, -50]
+    wanted = []
+    for step in range(40):
+        if not await port.read(Register.X_ROOM):
+            # Room may come while the core still takes steps.
+            await ClockCycles(port.clock, 4 * device.manifest.cycles.step_interval_cycles)
+            if not await port.read(Register.X_ROOM):
+                break
+        await port.write(Register.X_STREAM, step % 3)
+        for value in x:
+            await port.write(Register.X_DATA, value)
+        wanted.append((step % 3, device.step(step % 3, np.array(x))))
+    assert 8 < len(wanted) < 40
+    assert (await port.access(Register.X_DATA, 1))[0] == ERR
+    found = []
+    while len(found) < len(wanted):
+        found += [await port.take() for _ in range(await port.read(Register.Y_STEPS))]
+    assert found == wanted
+    assert await port.read(Register.Y_STEPS) == 0
+    assert await port.read(Register.X_ROOM) == 4
+    assert await port.read(Register.LINK_ERRORS) == 1
+
+
+@cocotb.test()
+async def interrupt_on_done_and_reset(dut: Any) -> None:
+    port = await opened(dut)
+    await port.write(Register.IRQ_ENABLE, Interrupt.DONE)
+    port.begin(1, False, [5] * 5)
+    await RisingEdge(dut.irq)
+    wanted = [(1, port.device.step(1, np.array([5] * 5)))]
+    assert await port.outputs(1) == wanted
+    await port.write(Register.IRQ_PENDING, Interrupt.DONE)
+    assert dut.irq.value == 0
+    # Half a step is written, and forgotten.
+    await port.write(Register.X_DATA, 1)
+    await port.write(Register.X_DATA, 2)
+    await port.write(Register.CONTROL, 1)
+    await ClockCycles(port.clock, 3)
+    assert await port.read(Register.STEPS) == 0
+    assert await port.read(Register.X_ROOM) == 4
+    port.device.reset(range(3))
+    port.begin(2, False, [5] * 5)
+    assert await port.outputs(1) == [(2, port.device.step(2, np.array([5] * 5)))]
+
+
+@cocotb.test()
+async def transfers_given_up_answer_nobody(dut: Any) -> None:
+    """A master that withdraws its request in any cycle does not hear of it in the next one."""
+    port = await opened(dut)
+    for cycles in range(1, 12):
+        dut.wb_cyc.value = dut.wb_stb.value = 1
+        dut.wb_we.value, dut.wb_adr.value, dut.wb_sel.value = 0, int(Register.STEPS), 0xF
+        for _ in range(cycles):
+            await RisingEdge(port.clock)
+            if dut.wb_ack.value == 1:
+                break
+        dut.wb_cyc.value = dut.wb_stb.value = 0
+        await ClockCycles(port.clock, port.random.randint(1, 3))
+        assert await port.read(Register.ID) == IDENTITY, cycles
+        assert await port.read(Register.BUILD) == port.device.manifest.build_number, cycles
+
+
+@cocotb.test()
+async def timing_is_as_documented(dut: Any) -> None:
+    port = await opened(dut)
+    for register, write, wanted in (
+        (Register.IRQ_ENABLE, 0, 3),
+        (Register.IRQ_ENABLE, 1, 3),
+        (Register.STREAM, 1, 4),
+        (Register.STREAM, 0, 6),
+    ):
+        dut.wb_we.value, dut.wb_adr.value, dut.wb_sel.value = write, int(register), 0xF
+        dut.wb_dat_w.value = 0
+        dut.wb_cyc.value = dut.wb_stb.value = 1
+        cycles = -1
+        while True:
+            await RisingEdge(port.clock)
+            cycles += 1
+            if dut.wb_ack.value == 1:
+                break
+        dut.wb_cyc.value = dut.wb_stb.value = 0
+        assert cycles == wanted, (register, write, cycles)
+        await ClockCycles(port.clock, 2)
