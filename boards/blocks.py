@@ -6,6 +6,7 @@ which Yosys chooses: the cheapest of block RAM, table RAM and flip-flops.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import gcd
 
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import MultiplierKind, ceil_log2, clocked_style
@@ -100,10 +101,13 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
     weights = part("weights", Region.WEIGHTS, parameters.lanes)
     yield replace(weights, large=parameters.weight_memory == "large")
     yield _clocked(part("vectors", Region.VECTORS, 1, macs // units, registered=late))
-    buffered = max(2, 2 * manifest.program.input_words)
-    beats = macs // parameters.beat_in
-    buffer = MemoryPart("input buffer", 1, macs * numerics.data_bits, buffered, beats, registered=late)
-    yield _clocked(buffer)
+    plan = manifest.sequence
+    granules = macs // (parameters.beat_in if plan is None else gcd(parameters.beat_in, units))
+    name = "input buffer" if plan is None else "sequence memory"
+    buffered = max(2, manifest.buffer_rows)
+    yield _clocked(MemoryPart(name, 1, macs * numerics.data_bits, buffered, granules, registered=late))
+    if plan is not None:
+        yield MemoryPart("quiet steps", 1, 1, max(2, plan.steps), registered=False)
     collected = parameters.collect > 0
     yield part("row shifts", Region.SHIFTS, units, registered=collected)
     yield part("partial sums", Region.PARTIALS, units, registered=collected)
@@ -115,7 +119,7 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
         yield _clocked(found)
     beat = parameters.beat_out * numerics.data_bits + max(1, ceil_log2(parameters.streams)) + 1
     beats = -(-manifest.program.outputs // parameters.beat_out)
-    yield MemoryPart("output queue", 1, beat, max(2, 2 * beats), at_once=True)
+    yield MemoryPart("output queue", 1, beat, max(2, (2 if plan is None else 4) * beats), at_once=True)
 
 
 def _clocked(part: MemoryPart) -> MemoryPart:

@@ -16,6 +16,7 @@ from rtlstm.gen.report_html import render_report
 from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host.packing import pack
 from rtlstm.host.transport import Progress
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
@@ -78,9 +79,16 @@ def generate_build(
         begin(0)
         quantised = quantise(network, settings, values)
         fitted = None
+        if fit is not None and quantised.passes:
+            raise ConfigurationError(
+                "--fit does not choose arrays for networks with a reverse direction yet: state "
+                "--lanes and --macs"
+            )
         if fit is not None:
             parameters, fitted = fit_device(chosen, quantised.shapes, quantised.numerics, fit)
-        manifest = Manifest.create(chosen, quantised.shapes, parameters or Parameters(), quantised.numerics)
+        manifest = Manifest.create(
+            chosen, quantised.shapes, parameters or Parameters(), quantised.numerics, quantised.passes
+        )
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = core_to_verilog(manifest)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
 from rtlstm.spec.schedule import offer_cycles
+from rtlstm.spec.sequence_schedule import sequence_cycles, sequence_lengths
 
 __all__ = ["Comparison", "Simulator", "compare", "random_input"]
 
@@ -59,12 +60,26 @@ class Comparison(Record):
         return self.steps / max(self.seconds, 1e-9)
 
 
+class _Exchange(NamedTuple):
+    streams: IntArray
+    ends: NDArray[np.bool_] | None
+    cycles: StepCycles
+
+    def predict(self, manifest: Manifest) -> list[int]:
+        """The cycle that offers each step's last output beat, from that of the first input beat."""
+        program, parameters, plan = manifest.program, manifest.parameters, manifest.sequence
+        if plan is None or self.ends is None:
+            return offer_cycles(program, parameters, len(self.streams), streams=self.streams.tolist())
+        lengths = sequence_lengths(self.ends.tolist())
+        return [at for one in sequence_cycles(program, plan, parameters, lengths) for at in one.offered]
+
+
 class _Recorder:
     """A transport that keeps the cycles of every exchange."""
 
     def __init__(self, device: SimulatedDevice) -> None:
         self._device = device
-        self.exchanges: list[tuple[IntArray, StepCycles]] = []
+        self.exchanges: list[_Exchange] = []
 
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
         self._device.write(register, words)
@@ -72,9 +87,15 @@ class _Recorder:
     def read(self, register: Register, count: int = 1) -> IntArray:
         return self._device.read(register, count)
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
-        y = self._device.exchange(streams, x, quiet)
-        self.exchanges.append((streams, self._device.last_cycles))
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
+        y = self._device.exchange(streams, x, quiet, ends)
+        self.exchanges.append(_Exchange(streams, ends, self._device.last_cycles))
         return y
 
     def close(self) -> None:
@@ -124,7 +145,7 @@ def compare(
         recorder.close()
     states = list(zip(_flat(expected_state), _flat(state), strict=True))
     different = np.argwhere(y != expected_y)
-    steps = sum(len(streams) for streams, _ in recorder.exchanges)
+    steps = sum(len(each.streams) for each in recorder.exchanges)
     predicted, measured, late = _compare_cycles(manifest, recorder.exchanges)
     first = _describe("y", y, expected_y)
     for index, (expected, found) in enumerate(states):
@@ -135,7 +156,7 @@ def compare(
         simulator=simulator,
         sequences=1 if y.ndim == 2 else y.shape[1],
         steps=steps,
-        output_words=steps * manifest.program.outputs,
+        output_words=steps * manifest.outputs,
         output_different=len(different),
         state_words=sum(left.size for left, _ in states),
         state_different=sum(int(np.count_nonzero(left != right)) for left, right in states),
@@ -162,20 +183,19 @@ def _describe(name: str, found: NDArray[Any], expected: NDArray[Any]) -> str:
 
 
 def _compare_cycles(
-    manifest: Manifest, exchanges: list[tuple[IntArray, StepCycles]]
+    manifest: Manifest, exchanges: list[_Exchange]
 ) -> tuple[int, int, list[tuple[int, int, int]]]:
     """Return predicted and measured cycles, and (step, found, predicted) where they differ."""
     predicted = measured = steps = 0
     late = []
-    program, parameters = manifest.program, manifest.parameters
-    for streams, cycles in exchanges:
-        expected = offer_cycles(program, parameters, len(streams), streams=streams.tolist())
-        found = (cycles.offered - cycles.begun[0]).tolist()
+    for each in exchanges:
+        expected = each.predict(manifest)
+        found = (each.cycles.offered - each.cycles.begun[0]).tolist()
         predicted, measured = predicted + expected[-1], measured + found[-1]
         late += [
             (steps + step, got, want)
             for step, (got, want) in enumerate(zip(found, expected, strict=True))
             if got != want
         ]
-        steps += len(streams)
+        steps += len(each.streams)
     return predicted, measured, late

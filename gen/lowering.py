@@ -4,18 +4,20 @@ A projection becomes a dense layer whose results its LSTM reads back; a GRU that
 recurrent product becomes two layers; every layer gets the cell that computes its results.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.directions import Unfolded
 from rtlstm.spec.cell import Cell
 from rtlstm.spec.cells import dense_cell, gru_candidate_cell, gru_cell, gru_reset_cell, lstm_cell, rnn_cell
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.functions import IDENTITY, RELU, ActivationFunction
-from rtlstm.spec.network import Activation, Custom, Dense, Gru, Lstm, Network, Rnn
+from rtlstm.spec.network import Activation, Custom, Dense, Gru, Lstm, Rnn
 from rtlstm.spec.numerics import ShapeKind
+from rtlstm.spec.passes import Passes, part_layers
 
 __all__ = ["ArrayLayer", "is_plain", "lower"]
 
@@ -32,7 +34,7 @@ class ArrayLayer:
     kind: ShapeKind
     name: str
     origin: int
-    """Index of the network's layer that it is made from."""
+    """Index of the unfolded network's layer that it is made from."""
     w_in: Floats
     w_rec: Floats | None
     bias: Floats
@@ -60,44 +62,41 @@ class ArrayLayer:
         return len(self.w_in) // (1 if self.kind in ("rnn", "dense") else 4)
 
 
-def is_plain(network: Network) -> bool:
+def is_plain(unfolded: Unfolded) -> bool:
     """Whether the LSTM's own gate unit computes it: plain LSTM layers, then dense ones."""
-    kinds = [layer.kind for layer in network.layers]
-    return kinds == sorted(kinds, key="dense".__eq__) and all(
-        layer.plain
+    kinds = [layer.kind for layer in unfolded.layers]
+    return (bool(unfolded.passes) or kinds == sorted(kinds, key="dense".__eq__)) and all(
+        layer.replace(reverse=False).plain
         if isinstance(layer, Lstm)
         else isinstance(layer, Dense) and layer.activation in _PLAIN_DENSE
-        for layer in network.layers
+        for layer in unfolded.layers
     )
 
 
-def lower(network: Network) -> tuple[ArrayLayer, ...]:
-    """Return the array's layers.
-
-    Raises
-    ------
-    ConfigurationError
-        If a layer needs a whole sequence.
-    """
+def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
+    """Return the array's layers, and the passes that they belong to."""
     layers: list[ArrayLayer] = []
-    for origin, layer in enumerate(network.layers):
+    for origin, layer in enumerate(unfolded.layers):
         match layer:
-            case Lstm(reverse=False):
+            case Lstm():
                 layers += _lstm(layer, origin)
-            case Gru(reverse=False):
+            case Gru():
                 layers += _gru(layer, origin)
-            case Rnn(reverse=False):
+            case Rnn():
                 layers.append(_rnn(layer, origin))
-            case Custom(reverse=False):
+            case Custom():
                 layers.append(_custom(layer, origin))
             case Dense():
                 layers.append(_dense(layer, origin))
-            case _:
-                raise ConfigurationError(
-                    f"layer {layer.name!r} ({layer.kind}) goes backwards through a sequence; lower each of "
-                    "its directions by itself"
-                )
-    return tuple(layers)
+    counts = Counter(layer.origin for layer in layers)
+    passes = tuple(
+        tuple(
+            part.replace(layers=sum(counts[index] for index in indices))
+            for part, indices in zip(parts, found, strict=True)
+        )
+        for parts, found in zip(unfolded.passes, part_layers(unfolded.passes), strict=True)
+    )
+    return tuple(layers), passes
 
 
 def _saturates(function: ActivationFunction) -> bool:

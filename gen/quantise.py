@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from rtlstm.gen.directions import unfold
 from rtlstm.gen.lowering import ArrayLayer, is_plain, lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, run_float
@@ -20,7 +21,7 @@ from rtlstm.spec.activation import DIRECT_BITS, design_table
 from rtlstm.spec.cell import CellFormats, Functions, resolve
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.network import Network
+from rtlstm.spec.network import Custom, Lstm, Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     LayerShape,
@@ -32,6 +33,7 @@ from rtlstm.spec.numerics import (
     bound_sums,
 )
 from rtlstm.spec.parameters import TableKind
+from rtlstm.spec.passes import feeds, part_layers
 from rtlstm.spec.record import Record
 
 __all__ = ["QuantizationSettings", "check_calibration", "quantise"]
@@ -126,8 +128,9 @@ class _Quantiser:
     """Formats fixed so far, and the integers that follow from them."""
 
     def __init__(self, network: Network, settings: QuantizationSettings, input_range: float) -> None:
-        self.plain = is_plain(network)
-        self.layers = lower(network)
+        unfolded = unfold(network)
+        self.plain = is_plain(unfolded)
+        self.layers, self.passes = lower(unfolded)
         self.settings = settings
         bits = settings.data_bits
         gate_bits = settings.gate_bits or max(12, bits)
@@ -160,10 +163,17 @@ class _Quantiser:
     def outputs(self, ranges: tuple[float, ...]) -> list[Format]:
         """Return the formats of the layers' results."""
         bits = self.settings.data_bits
-        return [
+        found = [
             self.hidden if layer.within_one else Format.covering(bits, reach)
             for layer, reach in zip(self.layers, ranges, strict=True)
         ]
+        # What stands side by side is read as one vector, in one format.
+        for parts in part_layers(self.passes):
+            ends = [layers[-1] for layers in parts]
+            widest = min((found[end] for end in ends), key=lambda form: form.fraction)
+            for end in ends:
+                found[end] = widest
+        return found
 
     def _row_scales(self, weights: Floats, fraction: int, target: int) -> IntArray:
         """Return each row's accumulator fraction bits: the finest at which its weights fit."""
@@ -192,9 +202,10 @@ class _Quantiser:
 
     def integers(self, outputs: list[Format], preactivation: Format) -> tuple[list[QuantizedLayer], int]:
         """Return the layers in integers and the common left shift before their right shifts."""
-        source = self.input
         plans = []
         for index, layer in enumerate(self.layers):
+            before = feeds(self.passes, index)
+            source = outputs[before[0]] if before else self.input
             target = (outputs[index] if layer.linear else preactivation).fraction + GUARD_BITS
             parts = [(layer.w_in, source.fraction)]
             if layer.w_rec is not None:
@@ -202,7 +213,6 @@ class _Quantiser:
             self._check_reach(layer.name, parts, layer.bias, target)
             scales = [self._row_scales(weights, fraction, target) for weights, fraction in parts]
             plans.append((layer, parts, target, scales))
-            source = outputs[index]
         align = max(0, *(int((target - s).max()) for _, _, target, scales in plans for s in scales))
         layers: list[QuantizedLayer] = []
         for layer, parts, target, scales in plans:
@@ -257,12 +267,11 @@ class _Quantiser:
         layers, align = self.integers(outputs, reads)
         stored, argument = self.cell(cell_range)
         functions, cells, shapes = Functions(self.direct), [], []
-        inputs = self.layers[0].w_in.shape[1]
         for layer, output in zip(self.layers, outputs, strict=True):
             shape = LayerShape(
                 kind=layer.kind,
                 name=layer.name,
-                inputs=inputs,
+                inputs=layer.w_in.shape[1],
                 outputs=layer.outputs,
                 activation=layer.activation,
                 input_relu=layer.input_relu,
@@ -286,7 +295,6 @@ class _Quantiser:
                     cells.append(graph)
                 shape = shape.replace(cell=cells.index(graph), state=state)
             shapes.append(shape)
-            inputs = layer.outputs
         numerics = Numerics(
             weight_bits=self.settings.weight_bits,
             input=self.input,
@@ -304,7 +312,7 @@ class _Quantiser:
             pieces=tuple(functions.pieces),
             unit_parameters=self.unit_parameters,
         )
-        return QuantizedNetwork(tuple(shapes), numerics, tuple(layers))
+        return QuantizedNetwork(tuple(shapes), numerics, tuple(layers), self.passes)
 
 
 def _largest_shift(layers: list[QuantizedLayer]) -> int:
@@ -323,23 +331,26 @@ def _round(values: Floats, fraction: IntArray | int) -> IntArray:
 
 def _bounds(network: Network, input_range: float) -> _Reaches:
     """Bound the pre-activations and each layer's output from the weights alone."""
-    reach, preactivation, results = input_range, 0.0, []
-    for layer in lower(network):
+    preactivation = 0.0
+    results: list[float] = []
+    layers, passes = lower(unfold(network))
+    for index, layer in enumerate(layers):
+        reach = max((results[before] for before in feeds(passes, index)), default=input_range)
         total = np.abs(layer.w_in).sum(axis=1) * reach + np.abs(layer.bias)
         if layer.w_rec is not None:
             total = total + np.abs(layer.w_rec).sum(axis=1)
         if not layer.linear:
             preactivation = max(preactivation, float(total.max()))
-        reach = 1.0 if layer.within_one else float(total.max())
-        results.append(reach)
+        results.append(1.0 if layer.within_one else float(total.max()))
     return _Reaches(preactivation, tuple(results))
 
 
 def _measured(network: Network, reference: FloatResult) -> _Reaches:
     """The ranges of a float run, and a quarter more."""
     results, preactivation = [], 0.0
-    for layer in lower(network):
-        found = reference.reaches[layer.origin][0]
+    unfolded = unfold(network)
+    for layer in lower(unfolded)[0]:
+        found = unfolded.reach(reference, layer.origin)
         results.append(1.25 * getattr(found, layer.reach))
         if not layer.linear:
             preactivation = max(preactivation, 1.25 * found.preactivation)
@@ -380,7 +391,7 @@ def quantise(
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
     if calibration is None:
         input_range = (settings.input_range or DEFAULT_INPUT_RANGE) * last_code
-        reaches = (_bounds if is_plain(network) else _guessed)(network, input_range)
+        reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
         quantiser = _Quantiser(network, settings, input_range)
         return quantiser.build(reaches, settings.cell_range or DEFAULT_CELL_RANGE)
     x = check_calibration(network, calibration)
@@ -402,7 +413,11 @@ def _search_cell_range(
     reference: FloatResult,
 ) -> float:
     """Try the powers of two up to the cell's largest magnitude; keep the most accurate."""
-    if not any(layer.state == "cell" for layer in lower(network)):
+    keeps = (
+        isinstance(layer, Lstm) or (isinstance(layer, Custom) and layer.has_cell_state)
+        for layer in network.pseudo_layers
+    )
+    if not any(keeps):
         return 1.0
     steps = min(len(x), max(1, _CALIBRATION_STEPS // x.shape[1]))
     fine = settings.replace(

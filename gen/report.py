@@ -244,7 +244,7 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
 
 
 def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
-    """Describe the memories behind the window, and the input buffer."""
+    """Describe the memories behind the window, and what the array reads its input from."""
     memories = [
         MemoryReport(
             name=_NAMES[region],
@@ -255,9 +255,10 @@ def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
         )
         for region, layout in manifest.regions.items()
     ]
-    rows = 2 * manifest.program.input_words
+    rows = manifest.buffer_rows
     width = manifest.parameters.macs * manifest.numerics.data_bits
-    buffer = MemoryReport(name="input buffer", banks=1, rows=rows, width=width, bits=rows * width)
+    name = "input buffer" if manifest.sequence is None else "sequence memory"
+    buffer = MemoryReport(name=name, banks=1, rows=rows, width=width, bits=rows * width)
     return (*memories, buffer)
 
 

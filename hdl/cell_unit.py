@@ -37,7 +37,7 @@ class CellUnit(wiring.Component):
         The unit's own numbers, with the pre-activations.
     cell_row, cell_fresh : In
         Row of the cell memory, and whether the state is zero, three cycles before ``timing.state``.
-    result, value, soon, saturated
+    result, value, soon, soon_last, soon_word, saturated
         As those of :class:`~rtlstm.hdl.gate_unit.GateUnit`.
     window, window_row, window_bank : In
         While the memory window is open, the row that the tables' read ports look at; the table.
@@ -67,6 +67,8 @@ class CellUnit(wiring.Component):
                 "result": Out(result_layout(manifest)),
                 "value": Out(signed(numerics.data_bits)),
                 "soon": Out(result_layout(manifest)),
+                "soon_last": Out(1),
+                "soon_word": Out(1),
                 "saturated": Out(1),
                 "window": In(1),
                 "window_row": In(32),
@@ -168,6 +170,14 @@ class CellUnit(wiring.Component):
         soon = items.at(last + result - 1)
         with m.If(soon.valid & _yields(soon)):
             m.d.comb += [self.soon[name].eq(soon[name]) for name in result_layout(self._manifest).members]
+        # Known a cycle before that, from registers: the sequencer's decisions wait for it.
+        before = items.at(last + result - 2)
+        stores = before.valid & before.store & _yields(before)
+        last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
+        m.d.sync += [
+            self.soon_last.eq(stores & before.last),
+            self.soon_word.eq(stores & (before.slot == last_slot)),
+        ]
         place = DelayLine(m, result_layout(self._manifest), self.soon, "result", 1).at(1)
         m.d.comb += [self.result.eq(place), self.value.eq(delay(m, value, result))]
 

@@ -1,10 +1,11 @@
 """The core: all parts of the datapath, wired together."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.array import Array, any_of
 from rtlstm.hdl.cell_unit import CellUnit
@@ -77,15 +78,19 @@ class Core(wiring.Component):
     exact. Ports: ``docs/ports.md``.
     """
 
+    X_PORTS: ClassVar[tuple[str, ...]] = ("x_data", "x_stream", "x_quiet", "x_valid")
+
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        super().__init__(core_ports(manifest))
+        super().__init__(self._members(manifest))
+
+    def _members(self, manifest: Manifest) -> dict[str, Member]:
+        return core_ports(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         manifest = self._manifest
-        m.submodules.sequencer = self._sequencer = Sequencer(manifest)
-        m.submodules.input_buffer = self._input = InputBuffer(manifest)
+        self._add_input(m)
         m.submodules.array = self._array = Array(manifest)
         m.submodules.drain = self._drain = Drain(manifest)
         units = range(manifest.parameters.gate_units)
@@ -95,7 +100,7 @@ class Core(wiring.Component):
         for index in units:
             m.submodules[f"preactivation{index}"] = self._preactivations[index]
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
-        m.submodules.output_queue = self._output = OutputQueue(manifest)
+        self._add_output(m)
         m.submodules.window = self._window = Window(manifest)
 
         self._opened = Signal()
@@ -114,6 +119,15 @@ class Core(wiring.Component):
         self._control(m)
         self._memory_window(m)
         return m
+
+    def _add_input(self, m: Module) -> None:
+        """Add what keeps the input, and what decides when it is read."""
+        m.submodules.sequencer = self._sequencer = Sequencer(self._manifest)
+        m.submodules.input_buffer = self._input = InputBuffer(self._manifest)
+
+    def _add_output(self, m: Module) -> None:
+        """Add what gives the output."""
+        m.submodules.output_queue = self._output = OutputQueue(self._manifest)
 
     def _late(self, m: Module, source: Window | _Access, name: str) -> _Access:
         """Register what the window gives: it is far from most memories."""
@@ -215,7 +229,7 @@ class Core(wiring.Component):
                 m.d.comb += [gates.own.eq(unit.own), gates.cell_fresh.eq(drain.cell_fresh)]
 
     def _ports(self, m: Module) -> None:
-        for name in ("x_data", "x_stream", "x_quiet", "x_valid"):
+        for name in self.X_PORTS:
             m.d.comb += getattr(self._input, name).eq(getattr(self, name))
         m.d.comb += self.x_ready.eq(self._input.x_ready)
         for name in ("y_data", "y_stream", "y_last", "y_valid"):
@@ -232,35 +246,20 @@ class Core(wiring.Component):
 
     def _control(self, m: Module) -> None:
         """Wire sequencer, ports, window and counters."""
-        sequencer, window, source = self._sequencer, self._window, self._input
+        sequencer, window = self._sequencer, self._window
         access = self._access
         # From the bus to every address register is far: the window opens one cycle later. While
         # the bus asks, no step begins: what was idle then is idle now.
         granted, wanted, idle = Signal(), Signal(), Signal()
         m.d.sync += [
-            wanted.eq(window.active),
+            wanted.eq(self._window_wanted()),
             idle.eq(wanted & sequencer.idle),
             granted.eq(window.active & wanted & idle),
             self._opened.eq(window.opens & wanted & idle),
         ]
-        # The cycle of a step's last input beat follows the step to its last output beat.
-        since, reading, emitting = (
-            Signal(32, reset_less=True, name=n) for n in ("since", "reading", "emitting")
-        )
-        taken, emitted = delay(m, sequencer.input_taken, 1), delay(m, sequencer.output, 1)
-        m.d.sync += since.eq(source.since)
-        with m.If(taken):
-            m.d.sync += reading.eq(since)
-        with m.If(emitted):
-            m.d.sync += emitting.eq(Mux(taken, since, reading))
+        since = self._since(m)
+        self._steps(m)
         m.d.comb += [
-            *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
-            sequencer.halves_full.eq(source.halves_full),
-            sequencer.halves_streams.eq(source.halves_streams),
-            source.taken.eq(sequencer.input_taken),
-            source.now.eq(window.now),
-            sequencer.room.eq(self._output.room),
-            self._output.emits.eq(sequencer.emits),
             sequencer.result_last.eq(self._gate_units[0].soon_last),
             sequencer.result_word.eq(self._gate_units[0].soon_word),
             sequencer.window.eq(self._opened),
@@ -270,13 +269,49 @@ class Core(wiring.Component):
             sequencer.state_written.eq(window.state_written),
             sequencer.weights_written.eq(window.weights_written),
             sequencer.command_stream.eq(window.stream),
-            window.busy.eq(~sequencer.idle | source.halves_full.any()),
+            window.busy.eq(~sequencer.idle | self._waiting()),
             window.granted.eq(granted),
             window.flags.eq(sequencer.flags),
             window.step_done.eq(self._output.pushed_last),
             window.saturated.eq(sum(unit.saturated for unit in self._gate_units)),
-            window.since.eq(emitting),
+            window.since.eq(since),
         ]
+
+    def _window_wanted(self) -> Value:
+        """Whether the memory window waits for the core to be idle."""
+        return self._window.active
+
+    def _since(self, m: Module) -> Value:
+        """The cycle of the last input beat of the step whose output is being given."""
+        sequencer, source = self._sequencer, self._input
+        # It follows the step to its last output beat.
+        since, reading, emitting = (
+            Signal(32, reset_less=True, name=n) for n in ("since", "reading", "emitting")
+        )
+        taken, emitted = delay(m, sequencer.input_taken, 1), delay(m, sequencer.output, 1)
+        m.d.sync += since.eq(source.since)
+        with m.If(taken):
+            m.d.sync += reading.eq(since)
+        with m.If(emitted):
+            m.d.sync += emitting.eq(Mux(taken, since, reading))
+        return emitting
+
+    def _steps(self, m: Module) -> None:
+        """Wire sequencer, input and output."""
+        sequencer, window, source = self._sequencer, self._window, self._input
+        m.d.comb += [
+            *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
+            sequencer.halves_full.eq(source.halves_full),
+            sequencer.halves_streams.eq(source.halves_streams),
+            source.taken.eq(sequencer.input_taken),
+            source.now.eq(window.now),
+            sequencer.room.eq(self._output.room),
+            self._output.emits.eq(sequencer.emits),
+        ]
+
+    def _waiting(self) -> Value:
+        """Whether a complete input waits to be read."""
+        return self._input.halves_full.any()
 
     def _memory_window(self, m: Module) -> None:
         """Connect the window to every memory."""

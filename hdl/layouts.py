@@ -6,12 +6,25 @@ from amaranth.lib.data import StructLayout, View
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["DelayLine", "item_layout", "result_layout", "row_bits", "stream_bits", "token_layout"]
+__all__ = [
+    "DelayLine",
+    "item_layout",
+    "part_bits",
+    "result_layout",
+    "row_bits",
+    "stream_bits",
+    "token_layout",
+]
 
 
 def stream_bits(manifest: Manifest) -> int:
     """Width of a stream number."""
     return max(1, ceil_log2(manifest.parameters.streams))
+
+
+def part_bits(manifest: Manifest) -> int:
+    """Width of the number of a part of whole sequences."""
+    return row_bits(1 if manifest.sequence is None else len(manifest.sequence.parts))
 
 
 def row_bits(rows: int) -> int:

@@ -145,7 +145,7 @@ class InputBuffer(wiring.Component):
 
 
 class OutputQueue(wiring.Component):
-    """Packs emitted results into beats and queues two steps of them.
+    """Packs emitted results into beats and queues two steps of them, or more.
 
     Latency: a beat whose last result is written in cycle ``n`` is offered in cycle ``n + 1`` if
     the queue is empty. The sequencer reserves a step's beats before it starts the operation that
@@ -163,8 +163,9 @@ class OutputQueue(wiring.Component):
         A step's last beat enters the queue.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, steps: int = 2) -> None:
         self._manifest = manifest
+        self._steps = steps
         self._beats = -(-manifest.program.outputs // manifest.parameters.beat_out)
         super().__init__(
             {
@@ -185,7 +186,7 @@ class OutputQueue(wiring.Component):
         m = Module()
         units = self._manifest.parameters.gate_units
         width, beat = len(self.values), self._manifest.parameters.beat_out // units
-        depth = 2 * self._beats
+        depth = self._steps * self._beats
         m.submodules.queue = queue = fifo.SyncFIFO(
             width=len(self.y_data) + len(self.y_stream) + 1, depth=depth
         )

@@ -4,13 +4,13 @@ from typing import Literal
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.layouts import row_bits, stream_bits, token_layout
 from rtlstm.hdl.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["Sequencer"]
+__all__ = ["Case", "Sequencer"]
 
 Case = Literal["loaded", "issued", "waits"]
 """What a cycle does: loads an operation, issues a word that does not end one, or neither."""
@@ -72,44 +72,45 @@ class Sequencer(wiring.Component):
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
+        super().__init__(self._members(manifest))
+
+    def _members(self, manifest: Manifest) -> dict[str, Member]:
         streams = stream_bits(manifest)
-        super().__init__(
-            {
-                "token": Out(token_layout(manifest)),
-                "weight_row": Out(row_bits(manifest.program.weight_rows)),
-                "vector_row": Out(_vector_bits(manifest)),
-                "vector_base": Out(_vector_bits(manifest)),
-                "from_input": Out(1),
-                "relu": Out(1),
-                "blank": Out(1),
-                "input_full": In(1),
-                "input_coming": In(1),
-                "input_words": In(range(manifest.program.input_words + 1)),
-                "input_grows": In(1),
-                "input_fills": In(1),
-                "input_stream": In(streams),
-                "input_quiet": In(1),
-                "input_bank": In(1),
-                "halves_full": In(2),
-                "halves_streams": In(2 * streams),
-                "input_taken": Out(1),
-                "room": In(1),
-                "emits": Out(1),
-                "output": Out(1),
-                "abandons": Out(1),
-                "result_last": In(1),
-                "result_word": In(1),
-                "window": In(1),
-                "window_wanted": In(1),
-                "window_row": In(32),
-                "reset_stream": In(1),
-                "state_written": In(1),
-                "weights_written": In(1),
-                "command_stream": In(streams),
-                "idle": Out(1),
-                "flags": Out(3),
-            }
-        )
+        return {
+            "token": Out(token_layout(manifest)),
+            "weight_row": Out(row_bits(manifest.program.weight_rows)),
+            "vector_row": Out(_vector_bits(manifest)),
+            "vector_base": Out(_vector_bits(manifest)),
+            "from_input": Out(1),
+            "relu": Out(1),
+            "blank": Out(1),
+            "input_full": In(1),
+            "input_coming": In(1),
+            "input_words": In(range(manifest.program.input_words + 1)),
+            "input_grows": In(1),
+            "input_fills": In(1),
+            "input_stream": In(streams),
+            "input_quiet": In(1),
+            "input_bank": In(1),
+            "halves_full": In(2),
+            "halves_streams": In(2 * streams),
+            "input_taken": Out(1),
+            "room": In(1),
+            "emits": Out(1),
+            "output": Out(1),
+            "abandons": Out(1),
+            "result_last": In(1),
+            "result_word": In(1),
+            "window": In(1),
+            "window_wanted": In(1),
+            "window_row": In(32),
+            "reset_stream": In(1),
+            "state_written": In(1),
+            "weights_written": In(1),
+            "command_stream": In(streams),
+            "idle": Out(1),
+            "flags": Out(3),
+        }
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -144,7 +145,7 @@ class Sequencer(wiring.Component):
         self._quiet = Signal(reset_less=True)
         self._fields = {
             name: Signal(range(max(1, *values) + 1), reset_less=True, name=f"op_{name}")
-            for name, values in _field_values(self._manifest).items()
+            for name, values in self._field_values().items()
         }
         self._column = Signal.like(self._fields["columns"], reset_less=True)
         self._group = Signal.like(self._fields["groups"], reset_less=True)
@@ -157,17 +158,22 @@ class Sequencer(wiring.Component):
         self._outstanding = Signal(3)
         self._rest = Signal(range(max(1, *(op.rest for op in ops)) + 1))
         self._blank = Signal()
-        streams = self._manifest.parameters.streams
-        self._fresh = Signal(streams, init=-1)
-        self._stale = Signal(streams, init=-1)
-        self._copy = Signal(streams)
+        states = self._states
+        self._fresh = Signal(states, init=-1)
+        self._stale = Signal(states, init=-1)
+        self._copy = Signal(states)
 
     def _tables(self, m: Module) -> None:
         """Look up the next operation's fields."""
         self._table = {
             name: lookup(m, self._next, values, f"next_{name}")
-            for name, values in _field_values(self._manifest).items()
+            for name, values in self._field_values().items()
         }
+
+    @property
+    def _states(self) -> int:
+        """How many states there are, each with bits of its own: one per stream."""
+        return self._manifest.parameters.streams
 
     def _of(self, bits: Signal, stream: Value | None = None) -> Value:
         """A stream's bit, the current one's if none is named."""
@@ -186,19 +192,25 @@ class Sequencer(wiring.Component):
         self._load = Signal()
         self._flips = Signal()
         self._ends_step = Signal()
-        # Of the complete input's stream, which a lone beat shows before it is the current one.
-        stale = self._of(self._stale, self.input_stream)
         self._last_op = fields["ends"] | (fields["ends_quiet"] & self._now_quiet)
         m.d.comb += [
             self._advance.eq(self._valid & self._last_word),
             self._load.eq(self._advance | self._loading),
-            self._listening.eq(self._open & fields["waits"] & ~self._loading),
-            self._cold.eq(
-                self._listening & self.input_full & stale & ~self.window_wanted & (self._rest == 0)
-            ),
+            self._listening.eq(self._listens()),
+            self._cold.eq(self._begins_elsewhere()),
             self._flips.eq(self._advance & fields["writes_other"]),
             self._ends_step.eq(self._advance & self._last_op),
         ]
+
+    def _listens(self) -> Value:
+        """Whether an operation waits for a step's input."""
+        return self._open & self._fields["waits"] & ~self._loading
+
+    def _begins_elsewhere(self) -> Value:
+        """Whether the step that is there begins with another operation than the one that is loaded."""
+        # Of the complete input's stream, which a lone beat shows before it is the current one.
+        stale = self._of(self._stale, self.input_stream)
+        return self._listening & self.input_full & stale & ~self.window_wanted & (self._rest == 0)
 
     @property
     def _now_quiet(self) -> Value:
@@ -273,9 +285,7 @@ class Sequencer(wiring.Component):
     def _next_operation(self, m: Module) -> None:
         """Load the following operation when one ends, when a stream is cold, after the window."""
         program, table = self._manifest.program, self._table
-        # What follows an operation that reads the input reads the next input, if any.
-        taken = self._fields["from_input"] & ~self._loading
-        bank = Mux(self.input_bank ^ taken, program.input_words, 0)
+        input_row = self._input_row()
         source, copied = (lookup(m, self._next, values, name) for name, values in self._sources().items())
         second = self._of(self._copy) ^ self._flips
         start = Signal.like(self._vector_row, name="next_vector_row")
@@ -298,10 +308,10 @@ class Sequencer(wiring.Component):
                 self._weight_row.eq(table["weights"]),
                 self._vector_row.eq(start),
                 self._vector_start.eq(start),
-                self._vector_base.eq(Mux(table["from_input"], bank, self._context)),
+                self._vector_base.eq(Mux(table["from_input"], input_row, self._context)),
             ]
         with m.If(self._cold):
-            m.d.sync += [self._next.eq(0), self._loading.eq(1)]
+            m.d.sync += [self._next.eq(self._cold_target(m)), self._loading.eq(1)]
         with m.If(self.window):
             m.d.sync += [
                 self._next.eq(program.body),
@@ -310,6 +320,16 @@ class Sequencer(wiring.Component):
                 self._vector_row.eq(self.window_row),
                 self._vector_base.eq(0),
             ]
+
+    def _input_row(self) -> Value:
+        """First word of the input of the operation that comes next."""
+        # What follows an operation that reads the input reads the next input, if any.
+        taken = self._fields["from_input"] & ~self._loading
+        return Mux(self.input_bank ^ taken, self._manifest.program.input_words, 0)
+
+    def _cold_target(self, m: Module) -> Value:
+        """The operation that a cold stream begins with."""
+        return Const(0, len(self._next))
 
     def _sources(self) -> dict[str, list[int]]:
         """First words of the vectors read, if the first layer's h is in its first or second copy."""
@@ -449,6 +469,35 @@ class Sequencer(wiring.Component):
         waits = self._open & self._fields["waits"]
         m.d.comb += self.idle.eq(waits & (left == 0) & ~self._valid & ~self._cold)
 
+    def _field_values(self) -> dict[str, list[int]]:
+        """Per field of the operation register, its value in every operation."""
+        program = self._manifest.program
+        ops = program.ops
+        return {
+            "columns": [op.columns - 1 for op in ops],
+            "groups": [op.groups - 1 for op in ops],
+            "items": [op.items for op in ops],
+            "last_items": [op.last_items for op in ops],
+            "single": [int(op.columns == 1) for op in ops],
+            "item_only": [int(op.items == 1) for op in ops],
+            "last_item_only": [int(op.last_items == 1) for op in ops],
+            "weights": [op.weights for op in ops],
+            "rest": [op.rest for op in ops],
+            "behind": [op.behind for op in ops],
+            "from_input": [int(op.from_input) for op in ops],
+            "waits": [int(op.from_input and op.yields) for op in ops],
+            "relu": [int(op.relu) for op in ops],
+            "fence": [int(op.fence) for op in ops],
+            "emit": [int(op.emit) for op in ops],
+            "stores": [int(op.destination is not None) for op in ops],
+            "prepares": [int(index == program.body - 1) for index in range(len(ops))],
+            "follows": [program.follows(index) or 0 for index in range(len(ops))],
+            "ends": [int(program.follows(index) is None) for index in range(len(ops))],
+            "ends_quiet": [int(program.follows(index, quiet=True) is None) for index in range(len(ops))],
+            "writes_current": [int(op.writes_copy == "current") for op in ops],
+            "writes_other": [int(op.writes_copy == "other") for op in ops],
+        }
+
 
 def _exceeds(a: Value, b: Value) -> Value:
     """Whether ``a > b``, without a carry chain: synthesis then sees how deep it is."""
@@ -464,34 +513,5 @@ def _exceeds(a: Value, b: Value) -> Value:
 def _vector_bits(manifest: Manifest) -> int:
     program = manifest.program
     words = manifest.parameters.streams * program.vector_context
-    return row_bits(max(words, 2 * program.input_words))
-
-
-def _field_values(manifest: Manifest) -> dict[str, list[int]]:
-    """Per field of the operation register, its value in every operation."""
-    program = manifest.program
-    ops = program.ops
-    return {
-        "columns": [op.columns - 1 for op in ops],
-        "groups": [op.groups - 1 for op in ops],
-        "items": [op.items for op in ops],
-        "last_items": [op.last_items for op in ops],
-        "single": [int(op.columns == 1) for op in ops],
-        "item_only": [int(op.items == 1) for op in ops],
-        "last_item_only": [int(op.last_items == 1) for op in ops],
-        "weights": [op.weights for op in ops],
-        "rest": [op.rest for op in ops],
-        "behind": [op.behind for op in ops],
-        "from_input": [int(op.from_input) for op in ops],
-        "waits": [int(op.from_input and op.yields) for op in ops],
-        "relu": [int(op.relu) for op in ops],
-        "fence": [int(op.fence) for op in ops],
-        "emit": [int(op.emit) for op in ops],
-        "stores": [int(op.destination is not None) for op in ops],
-        "prepares": [int(index == program.body - 1) for index in range(len(ops))],
-        "follows": [program.follows(index) or 0 for index in range(len(ops))],
-        "ends": [int(program.follows(index) is None) for index in range(len(ops))],
-        "ends_quiet": [int(program.follows(index, quiet=True) is None) for index in range(len(ops))],
-        "writes_current": [int(op.writes_copy == "current") for op in ops],
-        "writes_other": [int(op.writes_copy == "other") for op in ops],
-    }
+    inputs = 2 * program.input_words if manifest.sequence is None else manifest.sequence.rows
+    return row_bits(max(words, inputs))

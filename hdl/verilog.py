@@ -12,6 +12,7 @@ from amaranth.lib import wiring
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.core import Core
 from rtlstm.hdl.lane import Lane, lane_module
+from rtlstm.hdl.sequence_core import SequenceCore
 from rtlstm.hdl.tidy import tidy_netlist, tidy_verilog
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
@@ -103,8 +104,9 @@ def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
 def core_to_verilog(manifest: Manifest) -> str:
     """Generate the Verilog of a manifest's core, a module with the manifest's name, and of its wrapper."""
     # All lanes are alike: one module serves them, which keeps conversion quick and the file small.
+    core = Core if manifest.sequence is None else SequenceCore
     modules: dict[str, wiring.Component] = {
-        manifest.name: Core(manifest),
+        manifest.name: core(manifest),
         lane_module(manifest): Lane(manifest),
     }
     around = wrapper(manifest)

@@ -15,10 +15,11 @@ from rtlstm.host.state import LayerArrays, State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress, Transport, open_transport
 from rtlstm.host.values import as_numbers, is_raw, quantise, warn_saturated
-from rtlstm.spec.errors import DeviceError, InputError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
+from rtlstm.spec.sequence_schedule import cycles_saved
 
 __all__ = ["Accelerator", "Outputs"]
 
@@ -62,6 +63,7 @@ class Accelerator:
         self.saturated_inputs = 0
         """Input values limited to the input format since the accelerator was opened."""
         self._progress = progress
+        self._lengths: list[int] = []
         self._free = set(range(manifest.parameters.streams))
         self.device.identify()
 
@@ -80,8 +82,8 @@ class Accelerator:
         folder
             What ``rtlstm generate`` wrote.
         backend
-            ``golden``, ``verilator``, ``icarus``, ``serial:PORT``, ``tcp:HOST:PORT``, ``mmio:PATH``, or another
-            installed one.
+            ``golden``, ``verilator``, ``icarus``, ``serial:PORT``, ``tcp:HOST:PORT``, ``mmio:PATH``, or
+            another installed one.
         verify
             Read the weights back and compare every word.
         progress
@@ -178,6 +180,7 @@ class Accelerator:
             raise InputError(f"outputs must be one of {', '.join(get_args(Outputs))}, not {outputs!r}")
         batch = self._check_run(array if batched else array[:, np.newaxis], lengths, state, batched)
         y, h, c = self._run_waves(batch, outputs)
+        self._lengths = batch.lengths.tolist()
         if outputs == "last":
             y = y[batch.lengths - 1, np.arange(len(batch.lengths))]
         elif outputs == "none":
@@ -251,7 +254,7 @@ class Accelerator:
         if not len(streams):
             raise DeviceError(self._busy("a run needs at least one free stream"))
         steps, count, _ = batch.x.shape
-        y = np.zeros((steps, count, self.manifest.program.outputs), dtype=np.int64)
+        y = np.zeros((steps, count, self.manifest.outputs), dtype=np.int64)
         h, c = self.device.layout.zeros(count)
         # Sequences of like lengths share a wave, so that streams end together.
         order = np.argsort(-batch.lengths, kind="stable")
@@ -282,13 +285,19 @@ class Accelerator:
                     stream, [part[member] for part in batch.h], [part[member] for part in batch.c]
                 )
         lengths = batch.lengths[members]
-        # Step by step, one of each stream, so that all advance together.
-        step, column = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
+        valid = np.arange(lengths.max())[:, None] < lengths
+        if self.manifest.sequence is None:
+            # Step by step, one of each stream, so that all advance together.
+            step, column = np.nonzero(valid)
+            ends = None
+        else:
+            column, step = np.nonzero(valid.T)
+            ends = step == lengths[column] - 1
         chosen = (step, members[column])
         quiet = None
         if outputs != "all":
             quiet = (outputs == "none") | (step < lengths[column] - 1)
-        y[chosen] = device.exchange(streams[column], batch.x[chosen], quiet)
+        y[chosen] = device.exchange(streams[column], batch.x[chosen], quiet, ends)
         for member, stream in zip(members.tolist(), streams.tolist(), strict=True):
             found_h, found_c = device.read_state(stream)
             for part, found in zip((*h, *c), (*found_h, *found_c), strict=True):
@@ -299,9 +308,16 @@ class Accelerator:
 
         Raises
         ------
+        ConfigurationError
+            If the network has a reverse direction.
         DeviceError
             If every stream is held, or the accelerator is closed.
         """
+        if self.manifest.sequence is not None:
+            raise ConfigurationError(
+                f"build {self.manifest.name!r} cannot be streamed: a reverse direction needs a sequence's "
+                "last step before the first output; use run"
+            )
         if not self._free:
             raise DeviceError(self._busy("no stream is free"))
         number = min(self._free)
@@ -369,6 +385,11 @@ class Accelerator:
     def measured_latency_cycles(self) -> int:
         """Cycles of the last step, from its last input beat to its last output beat."""
         return self.device.register(Register.LATENCY)
+
+    @property
+    def cycles_saved(self) -> int:
+        """Cycles that the last run took less than if all its sequences had been as long as the longest."""
+        return cycles_saved(self.manifest, self._lengths)
 
     @property
     def cell_saturations(self) -> int:

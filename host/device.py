@@ -186,15 +186,25 @@ class Device:
     def _cell_row(self, stream: int) -> int:
         return stream * self.manifest.program.cell_context + self.layout.cell_span[0]
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
         """Run steps in order: streams ``(K,)``, x ``(K, inputs)``, result ``(K, outputs)``.
 
-        ``quiet`` ``(K,)`` says which outputs are not wanted; they are 0.
+        ``quiet`` ``(K,)`` says which outputs are not wanted; they are 0. ``ends`` ``(K,)`` says which steps
+        are the last of a sequence, for builds that take whole ones.
         """
         # Told only if there are any: a backend that knows of none still serves all others.
-        silent = () if quiet is None or not quiet.any() else (quiet,)
-        y = self.transport.exchange(streams, x, *silent)
-        if silent and silent[0][-1]:
+        marks = {"quiet": quiet} if quiet is not None and quiet.any() else {}
+        silent = bool(marks) and bool(marks["quiet"][-1])
+        if ends is not None:
+            marks["ends"] = ends
+        y = self.transport.exchange(streams, x, **marks)
+        if silent:
             self._await_idle()
         return self._answers(y, len(streams))
 
@@ -218,4 +228,5 @@ class Device:
                 f"the device must answer {steps} steps with an array {expected}, not "
                 f"{y.shape}; reset it and open it again"
             )
-        return y
+        plan = self.manifest.sequence
+        return y if plan is None else y[:, list(plan.output_places)]

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.host.transport import Progress
+from rtlstm.host.transport import Progress, refuse_sequences
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
@@ -149,7 +149,13 @@ class MmioTransport:
         registers = self._open()
         return np.array([registers.read(register) for _ in range(count)], dtype=np.int64)
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`.
 
         Raises
@@ -158,6 +164,7 @@ class MmioTransport:
             If the build has no data FIFOs, nothing moves for 5 seconds, an output is of another stream than
             is due, or the device refused an access. It has then been reset: all state is zero.
         """
+        refuse_sequences(ends)
         registers = self._open()
         if self._manifest.parameters.bus != "wishbone":
             raise DeviceError(

@@ -18,6 +18,7 @@ from rtlstm.spec.numerics import (
     bound_sums,
 )
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.passes import input_places
 from rtlstm.spec.program import Op, dense_lanes
 from rtlstm.spec.registers import Region
 
@@ -165,6 +166,20 @@ def _lane_order(op: Op, parameters: Parameters) -> NDArray[np.int64]:
     return np.asarray(range(parameters.lanes) if op.quads else dense_lanes(parameters))
 
 
+def _places(manifest: Manifest, layer: int) -> list[int]:
+    """Where each of a layer's inputs stands in the vector that it reads."""
+    outputs = [shape.outputs for shape in manifest.layers]
+    units = manifest.parameters.gate_units
+    return input_places(manifest.passes, outputs, layer, manifest.layers[layer].inputs, units)
+
+
+def _spaced(matrix: IntArray, places: list[int]) -> IntArray:
+    """Columns at their places, zeros between them."""
+    spaced = np.zeros((len(matrix), places[-1] + 1), dtype=np.int64)
+    spaced[:, places] = matrix
+    return spaced
+
+
 def _bank_matrix(matrix: IntArray, op: Op, parameters: Parameters) -> IntArray:
     """Rows in array order to ``(lanes, groups * columns, macs)``, padded with zeros."""
     lanes, macs = parameters.lanes, parameters.macs
@@ -226,7 +241,7 @@ def _check_layer(layer: QuantizedLayer, shape: LayerShape, manifest: Manifest) -
 
 
 def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
-    if network.shapes != manifest.layers:
+    if network.shapes != manifest.layers or network.passes != manifest.passes:
         raise ConfigurationError(
             f"the network must have the layers that build {manifest.name!r} was generated for; "
             "generate a build for this network"
@@ -305,11 +320,15 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     own = np.zeros((*shifts.shape[:2], numerics.unit_parameters), dtype=np.int64)
     for index, layer in enumerate(network.layers):
         recurrent, drain = _ops(manifest, index)
+        places = _places(manifest, index)
         if isinstance(layer, QuantizedLstm):
             assert recurrent is not None
-            parts = [(recurrent, layer.w_hh, layer.shift_hh), (drain, layer.w_ih, layer.shift_ih)]
+            parts = [
+                (recurrent, layer.w_hh, layer.shift_hh),
+                (drain, _spaced(layer.w_ih, places), layer.shift_ih),
+            ]
         else:
-            parts = [(drain, layer.weight, layer.shift)]
+            parts = [(drain, _spaced(layer.weight, places), layer.shift)]
         for op, matrix, shift in parts:
             rows = slice(op.weights, op.weights + op.groups * op.columns)
             weights[:, rows] = _bank_matrix(_interleave(matrix) if op.quads else matrix, op, parameters)
@@ -357,7 +376,8 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
         recurrent, drain = _ops(manifest, index)
         count = shape.outputs
         shift = _rows(gather(shifts[:, drain.shifts :], count), drain)
-        matrix = _read_matrix(weights, drain, parameters, (shape.rows, shape.inputs))
+        places = _places(manifest, index)
+        matrix = _read_matrix(weights, drain, parameters, (shape.rows, places[-1] + 1))[:, places]
         if shape.continues:
             layers.append(QuantizedDense(matrix, np.zeros(shape.rows, dtype=np.int64), shift, continues=True))
             continue
@@ -376,7 +396,9 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
                 parameters=gather(own[:, drain.shifts :], count) if numerics.unit_parameters else None,
             )
         )
-    return QuantizedNetwork(shapes=manifest.layers, numerics=numerics, layers=tuple(layers))
+    return QuantizedNetwork(
+        shapes=manifest.layers, numerics=numerics, layers=tuple(layers), passes=manifest.passes
+    )
 
 
 def _read_matrix(weights: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:

@@ -8,12 +8,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
-__all__ = ["BACKENDS_GROUP", "Progress", "Transport", "backend_names", "open_transport"]
+__all__ = ["BACKENDS_GROUP", "Progress", "Transport", "backend_names", "open_transport", "refuse_sequences"]
 
 BACKENDS_GROUP = "rtlstm.backends"
 """Entry point group of the backends: the name given to ``open`` and a factory.
@@ -36,7 +36,13 @@ class Transport(Protocol):
     def read(self, register: Register, count: int = 1) -> IntArray:
         """Read a register ``count`` times; 32-bit words as non-negative int64."""
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
         """Run steps in order.
 
         Parameters
@@ -48,14 +54,32 @@ class Transport(Protocol):
         quiet
             Which steps' outputs nobody wants, ``(steps,)``: they are not computed, and 0 in the
             result. None for none.
+        ends
+            Which steps are the last of a sequence, ``(steps,)``, for a device that takes whole sequences;
+            the steps of one come together, on one stream. None for other devices.
 
         Returns
         -------
-        Outputs, shape ``(steps, outputs)``, integers of the last layer's output format.
+        Outputs, shape ``(steps, manifest.program.outputs)``, integers of the last layer's output format.
         """
 
     def close(self) -> None:
         """Release the device; further calls raise :class:`~rtlstm.spec.errors.DeviceError`."""
+
+
+def refuse_sequences(ends: NDArray[np.bool_] | None) -> None:
+    """Refuse whole sequences, for a transport that sends one step after another.
+
+    Raises
+    ------
+    DeviceError
+        If ``ends`` marks any.
+    """
+    if ends is not None:
+        raise DeviceError(
+            "this build takes whole sequences, but the backend sends steps one by one; open the build on "
+            "golden, verilator or icarus"
+        )
 
 
 def backend_names() -> list[str]:

@@ -83,6 +83,8 @@ class Scenario:
     """Expected cycles of each step from its last input beat to its last output beat."""
     offered: IntArray | None = None
     """Expected cycle of each step's last output beat, counted from the first input beat of all."""
+    ends: NDArray[np.bool_] | None = None
+    """Last steps of sequences, of a core that takes whole ones, shape (steps,)."""
     p_in: float = 0.0
     """Probability, per cycle, that an input beat waits. Any stall switches the cycle checks off."""
     p_out: float = 0.0
@@ -100,6 +102,7 @@ class Scenario:
             "y": np.asarray(self.y, dtype=np.int64),
             "latency": empty if self.latency is None else self.latency,
             "offered": empty if self.offered is None else self.offered,
+            "ends": empty if self.ends is None else np.asarray(self.ends, dtype=np.int64),
             "p_in": self.p_in,
             "p_out": self.p_out,
             "seed": self.seed,
@@ -123,6 +126,7 @@ class Scenario:
             ("y", self.y, (steps, shape.outputs)),
             ("latency", self.latency, (steps,)),
             ("offered", self.offered, (steps,)),
+            ("ends", self.ends, (steps,)),
         ):
             if array is not None and np.shape(array) != expected:
                 raise InputError(f"{name} must have shape {expected}, not {np.shape(array)}")

@@ -90,6 +90,8 @@ class _Player:
         dut = self.dut
         for signal in (dut.x_valid, dut.y_ready, dut.bus_valid, dut.x_data, dut.x_stream, dut.x_quiet):
             signal.value = 0
+        if self.shape.sequence_steps:
+            dut.x_last.value = 0
         for signal in (dut.bus_address, dut.bus_write, dut.bus_data):
             signal.value = 0
         dut.rst.value = 1
@@ -166,7 +168,7 @@ class _Player:
         words = junk.integers(0, 1 << shape.data_bits, (steps, shape.beats_in * shape.beat_in))
         words[:, : shape.inputs] = x & ((1 << shape.data_bits) - 1)
         beats = pack_beats(words.reshape(-1, shape.beat_in), shape.data_bits)
-        streams = scenario["streams"].tolist()
+        streams, ends = scenario["streams"].tolist(), scenario["ends"].tolist()
         for index, beat in enumerate(beats):
             step, number = divmod(index, shape.beats_in)
             while self.random.random() < self.p_in:
@@ -175,6 +177,8 @@ class _Player:
                 await self.edge
             dut.x_data.value = int(beat, 16)
             dut.x_stream.value = streams[step]
+            if ends:
+                dut.x_last.value = ends[step]
             dut.x_valid.value = 1
             await self.high(dut.x_ready, "x_ready")
             self.progress += 1

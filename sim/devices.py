@@ -90,17 +90,24 @@ class SimulatedDevice:
         except DeviceError as error:
             raise self._failed(error) from None
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
         checked_streams, checked_x = self._check(np.asarray(streams), np.asarray(x))
-        hush = np.zeros(len(checked_streams), dtype=bool) if quiet is None else np.asarray(quiet, dtype=bool)
-        if hush.shape != checked_streams.shape:
-            raise InputError(f"quiet must have shape {checked_streams.shape}, not {hush.shape}")
+        hush, last = (
+            self._check_marks(name, marks, len(checked_streams))
+            for name, marks in (("quiet", quiet), ("ends", ends))
+        )
         model = self._use()
         if not len(checked_streams):
             return np.empty((0, self._shape.outputs), dtype=np.int64)
         try:
-            y, self.last_cycles = model.exchange(checked_streams, checked_x, hush)
+            y, self.last_cycles = model.exchange(checked_streams, checked_x, hush, last)
         except DeviceError as error:
             raise self._failed(error) from None
         except BaseException:
@@ -128,6 +135,13 @@ class SimulatedDevice:
     def _failed(self, error: DeviceError) -> DeviceError:
         self._fault = str(error)
         return error
+
+    @staticmethod
+    def _check_marks(name: str, marks: NDArray[np.bool_] | None, steps: int) -> NDArray[np.bool_]:
+        found = np.zeros(steps, dtype=bool) if marks is None else np.asarray(marks, dtype=bool)
+        if found.shape != (steps,):
+            raise InputError(f"{name} must have shape {(steps,)}, not {found.shape}")
+        return found
 
     def _check(self, streams: IntArray, x: IntArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         shape = self._shape

@@ -36,6 +36,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     bound_sums,
 )
+from rtlstm.spec.passes import part_layers
 
 __all__ = ["Golden", "GoldenResult", "GoldenStream"]
 
@@ -267,23 +268,33 @@ class Golden:
 
     def __init__(self, network: QuantizedNetwork) -> None:
         self.network = network
+        self._passes = [
+            [(part, Golden(_part(network, layers))) for part, layers in zip(parts, indices, strict=True)]
+            for parts, indices in zip(network.passes, part_layers(network.passes), strict=True)
+        ]
         self._cells = CellNetwork(network) if network.numerics.cells else None
-        if self._cells:
+        if self._cells or self._passes:
             return
         pairs = list(zip(network.layers, network.shapes, strict=True))
-        self._lstm = [
+        self._layers = [
             _LstmLayer(layer, shape, network.numerics)
-            for layer, shape in pairs
             if isinstance(layer, QuantizedLstm)
-        ]
-        self._dense = [
-            _DenseLayer(layer, shape, network.numerics)
+            else _DenseLayer(layer, shape, network.numerics)
             for layer, shape in pairs
-            if isinstance(layer, QuantizedDense)
         ]
+        self._lstm = [layer for layer in self._layers if isinstance(layer, _LstmLayer)]
+        self._dense = [layer for layer in self._layers if isinstance(layer, _DenseLayer)]
 
     def stream(self, batch: int = 1, state: State | None = None) -> GoldenStream | CellStream:
-        """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`."""
+        """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`.
+
+        Raises
+        ------
+        InputError
+            If a layer needs a sequence's last step first.
+        """
+        if self._passes:
+            raise InputError("a network with a reverse direction takes whole sequences, not steps: use run")
         if self._cells:
             return CellStream(self._cells, *self._begin(batch, state))
         return GoldenStream(self._lstm, self._dense, *self._begin(batch, state))
@@ -307,19 +318,26 @@ class Golden:
             If ``x`` has another shape, or values beyond the input format's.
         """
         self.check(x)
-        steps, batch, _ = x.shape
+        steps = len(x)
         alive = None
         if lengths is not None:
             alive = np.arange(steps)[:, None, None] < np.asarray(lengths)[None, :, None]
+        return self._run(x, state, alive)
+
+    def _run(self, x: IntArray, state: State | None, alive: Mask | None) -> GoldenResult:
+        """Run whole sequences where they are ``alive``, ``(T, N, 1)``."""
+        if self._passes:
+            return self._run_passes(x, state, alive)
         if self._cells:
             return self._run_cells(self._cells, x, state, alive)
         values: NDArray[Any] = x
-        states = []
-        for layer, h, c in zip(self._lstm, *self._begin(batch, state), strict=True):
-            states.append(_LstmState(layer, h, c))
-            values = _run_layer(layer, states[-1], values, alive)
-        for dense in self._dense:
-            values = dense(values)
+        states = [_LstmState(*each) for each in zip(self._lstm, *self._begin(x.shape[1], state), strict=True)]
+        rest = iter(states)
+        for layer in self._layers:
+            if isinstance(layer, _LstmLayer):
+                values = _run_layer(layer, next(rest), values, alive)
+            else:
+                values = layer(values)
         y = values.astype(np.int64)
         if alive is not None:
             y[~alive[:, :, 0]] = 0
@@ -328,6 +346,30 @@ class Golden:
             tuple(state.h.astype(np.int64) for state in states),
             tuple(state.c.astype(np.int64) for state in states),
             sum(state.limited for state in states),
+        )
+
+    def _run_passes(self, x: IntArray, state: State | None, alive: Mask | None) -> GoldenResult:
+        """Run pass after pass: backward, a sequence is not alive until its last step, and so begins there."""
+        values, results = x, []
+        given = None if state is None else (iter(state[0]), iter(state[1]))
+        for parts in self._passes:
+            found = []
+            for part, golden in parts:
+                way = slice(None, None, -1 if part.reverse else 1)
+                shapes = golden.network.shapes
+                mine = None
+                if given is not None:
+                    h = [next(given[0]) for shape in shapes if shape.recurrent]
+                    mine = h, [next(given[1]) for shape in shapes if shape.has_state]
+                result = golden._run(values[way], mine, None if alive is None else alive[way])
+                found.append(result.y[way])
+                results.append(result)
+            values = np.concatenate(found, axis=-1)
+        return GoldenResult(
+            values,
+            tuple(one for result in results for one in result.h),
+            tuple(one for result in results for one in result.c),
+            sum(result.cell_saturations for result in results),
         )
 
     def _run_cells(
@@ -357,6 +399,12 @@ class Golden:
             zeros = [np.zeros((batch, layer.units), dtype=np.int64) for layer in self._lstm]
             return zeros, zeros
         return list(state[0]), list(state[1])
+
+
+def _part(network: QuantizedNetwork, layers: range) -> QuantizedNetwork:
+    """Some of a network's layers, as they go through a sequence forward."""
+    some = slice(layers[0], layers[-1] + 1)
+    return QuantizedNetwork(network.shapes[some], network.numerics, network.layers[some])
 
 
 def _run_layer(layer: _LstmLayer, state: _LstmState, x: NDArray[Any], alive: Mask | None) -> AnyFloats:

@@ -17,6 +17,8 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest, RegionLayout
 from rtlstm.spec.registers import Command, Region, Register
+from rtlstm.spec.sequence import SequencePlan
+from rtlstm.spec.sequence_schedule import sequence_cycles
 
 __all__ = ["GoldenDevice"]
 
@@ -195,7 +197,9 @@ class GoldenDevice:
     def _read(self, register: Register) -> int:
         if register == Register.FLAGS:
             stream = self._checked(self._stream)
-            return int(self._fresh[stream]) | int(self._stale[stream]) << 1
+            # Whole sequences prepare nothing.
+            stale = self._stale[stream] and self._manifest.sequence is None
+            return int(self._fresh[stream]) | int(stale) << 1
         fixed = {
             Register.STREAM: self._stream,
             Register.SELECT: self._window.select,
@@ -203,9 +207,15 @@ class GoldenDevice:
         }
         return (fixed | self._manifest.constants | self._counters).get(register, 0)
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
-        y = self._exchange(streams, x)
+        y = self._exchange(streams, x) if ends is None else self._exchange_sequences(streams, x, ends)
         if quiet is not None:
             y = np.where(np.asarray(quiet)[:, None], 0, y)
             self._counters[Register.STEPS] -= int(np.count_nonzero(quiet))
@@ -232,6 +242,28 @@ class GoldenDevice:
             index = order[first[chosen] + np.arange(steps)[:, None]]
             y[index] = self._run(ids[chosen], x[index])
         return y
+
+    def _exchange_sequences(self, streams: IntArray, x: IntArray, ends: NDArray[np.bool_]) -> IntArray:
+        """Run whole sequences, one after the other."""
+        self._open()
+        plan = self._manifest.sequence
+        if plan is None or not ends[-1]:
+            raise DeviceError("sequences must be whole, and the build one that takes them")
+        y = np.zeros((len(streams), self._manifest.program.outputs), dtype=np.int64)
+        begins = 0
+        for end in (np.flatnonzero(ends) + 1).tolist():
+            steps = slice(begins, end)
+            stream, begins = self._checked(int(streams[begins])), end
+            y[steps, list(plan.output_places)] = self._run(np.array([stream]), x[steps, None])[:, 0]
+            self._count_sequence(plan, end - steps.start)
+        return y
+
+    def _count_sequence(self, plan: SequencePlan, length: int) -> None:
+        manifest = self._manifest
+        cycles = sequence_cycles(manifest.program, plan, manifest.parameters, [length])[0]
+        self._counters[Register.LATENCY] = cycles.offered[-1] - cycles.accepted
+        self._counters[Register.STEPS] += length
+        self._counters[Register.CYCLES] += cycles.done
 
     def _step(self, stream: int, x: IntArray) -> IntArray:
         """Run one step, x ``(1, inputs)``, and leave the state where the next one needs it."""

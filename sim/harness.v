@@ -3,10 +3,12 @@
 //
 //   w REGISTER COUNT WORD...      write           k CYCLE
 //   r REGISTER COUNT              read            v WORD (each), k CYCLE
-//   x STEPS (STREAM BEAT...)...   exchange        a BEGUN ACCEPTED (each step),
+//   x STEPS (STREAM MARKS BEAT...)...  exchange   a BEGUN ACCEPTED (each step),
 //                                                 y OFFERED WORDS (each beat), k CYCLE
 //   s SEED IN OUT                 stall with probabilities IN, OUT of 2**31; k CYCLE
 //   q                             end
+//
+// A step's MARKS are 1 if its output is not wanted, plus 2 if it is the last of a sequence.
 //
 // A fault is printed as "e CODE STEP" and ends the simulation; the codes are those of
 // rtlstm.sim.ports.Fault. One cycle is: set inputs, settle, look at the handshakes, rising edge.
@@ -20,7 +22,7 @@ module rtlstm_harness;
     reg [`RTLSTM_X_BITS-1:0] x_data;
     reg [`RTLSTM_STREAM_BITS-1:0] x_stream;
     reg x_valid;
-    reg x_quiet;
+    reg x_quiet, x_last;
     wire x_ready;
     wire [`RTLSTM_Y_BITS-1:0] y_data;
     wire [`RTLSTM_STREAM_BITS-1:0] y_stream;
@@ -40,6 +42,9 @@ module rtlstm_harness;
         .x_data(x_data),
         .x_stream(x_stream),
         .x_quiet(x_quiet),
+`ifdef RTLSTM_SEQUENCES
+        .x_last(x_last),
+`endif
         .x_valid(x_valid),
         .x_ready(x_ready),
         .y_data(y_data),
@@ -67,9 +72,9 @@ module rtlstm_harness;
     integer head, tail;
     reg [`RTLSTM_STREAM_BITS-1:0] stream_in;
     // Streams of the steps under way: no core holds this many between x and y.
-    reg [`RTLSTM_STREAM_BITS-1:0] due [0:1023];
-    reg quiet_in;
-    reg hush [0:1023];
+    reg [`RTLSTM_STREAM_BITS-1:0] due [0:`RTLSTM_DUE-1];
+    reg [1:0] marks_in;
+    reg hush [0:`RTLSTM_DUE-1];
 
     task edge_;
         begin
@@ -180,13 +185,14 @@ module rtlstm_harness;
         begin
             if (!holding && sent < steps && !happens(stall_in)) begin
                 if (beat_in == 0) begin
-                    got = $fscanf(STDIN, "%h %h", stream_in, quiet_in);
+                    got = $fscanf(STDIN, "%h %h", stream_in, marks_in);
                     due[head] = stream_in;
-                    hush[head] = quiet_in;
+                    hush[head] = marks_in[0];
                 end
                 got = $fscanf(STDIN, "%h", x_data);
                 x_stream = stream_in;
-                x_quiet = quiet_in;
+                x_quiet = marks_in[0];
+                x_last = marks_in[1];
                 x_valid = 1;
                 holding = 1;
             end else if (!holding) begin
@@ -194,6 +200,7 @@ module rtlstm_harness;
                 x_data = {`RTLSTM_X_BITS{1'bx}};
                 x_stream = {`RTLSTM_STREAM_BITS{1'bx}};
                 x_quiet = 1'bx;
+                x_last = 1'bx;
             end
             y_ready = !happens(stall_out);
         end
@@ -221,7 +228,7 @@ module rtlstm_harness;
                 beat_out = last ? 0 : beat_out + 1;
                 if (last) begin
                     delivered = delivered + 1;
-                    tail = (tail + 1) % 1024;
+                    tail = (tail + 1) % `RTLSTM_DUE;
                 end
             end
         end
@@ -238,7 +245,7 @@ module rtlstm_harness;
                     $display("a %0h %0h", begun, cycle);
                     beat_in = 0;
                     sent = sent + 1;
-                    head = (head + 1) % 1024;
+                    head = (head + 1) % `RTLSTM_DUE;
                 end
             end
         end
@@ -249,7 +256,7 @@ module rtlstm_harness;
         begin
             while (delivered < sent && hush[tail]) begin
                 delivered = delivered + 1;
-                tail = (tail + 1) % 1024;
+                tail = (tail + 1) % `RTLSTM_DUE;
             end
         end
     endtask

@@ -22,6 +22,8 @@ from rtlstm.spec.fixed import IntArray
 __all__ = ["IcarusModel", "build_icarus"]
 
 _PROGRAM = "core.vvp"
+_DUE = 1024
+"""Steps that may be under way, beside those of a sequence."""
 
 
 def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) -> Path:
@@ -41,8 +43,10 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
         "STREAM_BITS": shape.stream_bits,
         "BEATS_IN": shape.beats_in,
         "BEATS_OUT": shape.beats_out,
+        "DUE": _DUE + shape.sequence_steps,
     }
     defines = [f"-D{SIMULATION}", *(f"-DRTLSTM_{name}={size}" for name, size in sizes.items())]
+    defines += ["-DRTLSTM_SEQUENCES"] if shape.sequence_steps else []
     sources = simulation_sources(verilog, shape.family)
     texts = [path.read_bytes() for path in sources]
 
@@ -110,13 +114,18 @@ class IcarusModel:
         return np.array([int(line[2:], 16) for line in lines], dtype=np.uint32)
 
     def exchange(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_] | None = None
+        self,
+        streams: NDArray[np.int32],
+        x: NDArray[np.int32],
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
         shape, steps = self._shape, len(streams)
-        quiet = np.zeros(steps, dtype=bool) if quiet is None else quiet
+        quiet, ends = (np.zeros(steps, dtype=bool) if part is None else part for part in (quiet, ends))
+        marks = quiet + 2 * ends
         # Results fill their pipe while the inputs still fill theirs: two ends, two threads.
-        sender = threading.Thread(target=self._send, args=(self._commands(streams, x, quiet),), daemon=True)
+        sender = threading.Thread(target=self._send, args=(self._commands(streams, x, marks),), daemon=True)
         sender.start()
         taken: list[list[str]] = []
         given: list[list[str]] = []
@@ -151,9 +160,7 @@ class IcarusModel:
                     # What was still to be sent has nobody to go to.
                     continue
 
-    def _commands(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_]
-    ) -> list[str]:
+    def _commands(self, streams: NDArray[np.int32], x: NDArray[np.int32], marks: IntArray) -> list[str]:
         shape, steps = self._shape, len(streams)
         limit = 1 << shape.data_bits
         # The words past the last input must not matter: they are random.
@@ -163,7 +170,7 @@ class IcarusModel:
         lines = [f"x {steps:x}"]
         for step, stream in enumerate(streams.tolist()):
             first = step * shape.beats_in
-            lines += [f"{stream:x} {int(quiet[step])}", *beats[first : first + shape.beats_in]]
+            lines += [f"{stream:x} {marks[step]:x}", *beats[first : first + shape.beats_in]]
         return lines
 
     def _send(self, lines: list[str]) -> None:

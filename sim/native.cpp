@@ -76,6 +76,14 @@ void clearPort(VlWide<Size>& port) {
     std::memset(&port[0], 0, Size * sizeof(EData));
 }
 
+// Only a core of whole sequences has a port for a sequence's end.
+template <typename Model>
+auto putEnd(Model& model, bool end, int) -> decltype(model.x_last, void()) {
+    model.x_last = end;
+}
+template <typename Model>
+void putEnd(Model&, bool, long) {}
+
 // xorshift64*: stalls and the words that the core must ignore.
 class Random {
 public:
@@ -96,6 +104,7 @@ struct Job {
     int64_t steps = 0;
     const int32_t* streams = nullptr;
     const uint8_t* quiet = nullptr;  // steps without output
+    const uint8_t* ends = nullptr;   // last steps of sequences
     const int32_t* x = nullptr;
     int32_t* y = nullptr;
     int64_t* begun = nullptr;
@@ -217,6 +226,7 @@ private:
         }
         core_->x_stream = job_.streams[job_.sent];
         core_->x_quiet = job_.quiet[job_.sent];
+        putEnd(*core_, job_.ends[job_.sent], 0);
         core_->x_valid = 1;
         job_.holding = true;
     }
@@ -345,12 +355,13 @@ RTLSTM_API void rtlstm_stalls(void* core, uint64_t seed, double in, double out) 
 
 // The arrays must live until rtlstm_run returns something other than kMore.
 RTLSTM_API void rtlstm_begin(void* core, int64_t steps, const int32_t* streams, const uint8_t* quiet,
-                             const int32_t* x, int32_t* y, int64_t* begun, int64_t* accepted,
-                             int64_t* offered) {
+                             const uint8_t* ends, const int32_t* x, int32_t* y, int64_t* begun,
+                             int64_t* accepted, int64_t* offered) {
     Job job;
     job.steps = steps;
     job.streams = streams;
     job.quiet = quiet;
+    job.ends = ends;
     job.x = x;
     job.y = y;
     job.begun = begun;

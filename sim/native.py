@@ -163,7 +163,7 @@ def _load(library: Path) -> ctypes.CDLL:
         "write": (ctypes.c_int, [handle, word, handle, size]),
         "read": (ctypes.c_int, [handle, word, handle, size]),
         "stalls": (None, [handle, ctypes.c_uint64, ctypes.c_double, ctypes.c_double]),
-        "begin": (None, [handle, size, *[handle] * 7]),
+        "begin": (None, [handle, size, *[handle] * 8]),
         "run": (ctypes.c_int, [handle, size]),
         "cycle": (size, [handle]),
         "delivered": (size, [handle]),
@@ -211,18 +211,22 @@ class NativeModel:
         return words
 
     def exchange(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_] | None = None
+        self,
+        streams: NDArray[np.int32],
+        x: NDArray[np.int32],
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
         streams = np.ascontiguousarray(streams, dtype=np.int32)
         x = np.ascontiguousarray(x, dtype=np.int32)
         steps = len(streams)
-        hush = np.zeros(steps, dtype=np.uint8)
-        if quiet is not None:
-            hush[:] = quiet
+        hush, last = np.zeros((2, steps), dtype=np.uint8)
+        hush[:] = False if quiet is None else quiet
+        last[:] = False if ends is None else ends
         y = np.zeros((steps, self._shape.outputs), dtype=np.int32)
         cycles = StepCycles(*(np.full(steps, -1, dtype=np.int64) for _ in range(3)))
-        arrays: list[NDArray[Any]] = [streams, hush, x, y, *cycles]
+        arrays: list[NDArray[Any]] = [streams, hush, last, x, y, *cycles]
         library, core = self._library, self._core
         library.rtlstm_begin(core, steps, *(array.ctypes.data for array in arrays))
         while (code := library.rtlstm_run(core, _SLICE)) < 0:

@@ -33,6 +33,8 @@ class PortShape:
     beat_in: int = 1
     beat_out: int = 1
     streams: int = 1
+    sequence_steps: int = 0
+    """Steps of the longest sequence, of a core that takes whole ones; 0 of others."""
     family: Family = "generic"
     """Device family: whose cells the core's Verilog may use."""
     patience: int = 20_000
@@ -50,6 +52,7 @@ class PortShape:
             beat_in=manifest.parameters.beat_in,
             beat_out=manifest.parameters.beat_out,
             streams=manifest.parameters.streams,
+            sequence_steps=0 if manifest.sequence is None else manifest.sequence.steps,
             family=manifest.parameters.family,
             patience=10_000 + 4 * (cycles.cold_latency_cycles + cycles.step_interval_cycles),
         )
@@ -130,7 +133,11 @@ class Model(Protocol):
         """Read a register ``count`` times."""
 
     def exchange(
-        self, streams: NDArray[np.int32], x: NDArray[np.int32], quiet: NDArray[np.bool_] | None = None
+        self,
+        streams: NDArray[np.int32],
+        x: NDArray[np.int32],
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs (of a quiet step zeros) and when each step was accepted and
         offered (a quiet one -1)."""

@@ -320,7 +320,7 @@ class CellTiming:
         return cls(
             state=min(needed, default=parameters.activation),
             keep=max(keeps, default=0),
-            latency=max(1, *(max(found) for _, found in stages)),
+            latency=max(2, *(max(found) for _, found in stages)),
         )
 
 

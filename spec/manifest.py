@@ -4,7 +4,7 @@ import hashlib
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError
 
@@ -12,10 +12,13 @@ from rtlstm.spec.cell import CellTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
+from rtlstm.spec.passes import Passes
 from rtlstm.spec.program import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 from rtlstm.spec.schedule import Cycles, count_cycles
+from rtlstm.spec.sequence import SequencePlan, compile_sequences
+from rtlstm.spec.sequence_schedule import count_sequence_cycles
 
 __all__ = ["MANIFEST_SCHEMA", "Manifest", "RegionLayout"]
 
@@ -60,21 +63,49 @@ class Manifest(Record):
     numerics: Numerics
     program: Program
     cycles: Cycles
+    passes: Passes = ()
+    """How whole sequences go through the layers; none if steps go through one by one."""
+    sequence: SequencePlan | None = None
+    """What the device needs to compute whole sequences, if it does."""
 
     @classmethod
     def create(
-        cls, name: str, layers: tuple[LayerShape, ...], parameters: Parameters, numerics: Numerics
+        cls,
+        name: str,
+        layers: tuple[LayerShape, ...],
+        parameters: Parameters,
+        numerics: Numerics,
+        passes: Passes = (),
     ) -> Self:
-        """Compile the program, count its cycles and hash the result."""
+        """Compile the program, count its cycles and hash the result.
+
+        Raises
+        ------
+        ConfigurationError
+            If the parameters do not fit the numerics, or layers in ``passes`` lack the longest sequence.
+        """
         timing = CellTiming.of(numerics.cells, parameters)
-        program = compile_program(layers, parameters, timing.latency if timing else None)
-        shaped = {
+        latency = timing.latency if timing else None
+        plan = None
+        if passes and parameters.bus != "none":
+            raise ConfigurationError(
+                f"bus must be none for a network that goes backwards through sequences, not {parameters.bus}: "
+                "the wrappers take steps one by one; wrap the core's own streams"
+            )
+        if passes:
+            program, plan = compile_sequences(layers, passes, parameters, latency)
+        else:
+            program = compile_program(layers, parameters, latency)
+        shaped: dict[str, Any] = {
             "name": name,
             "layers": [layer.model_dump(mode="json") for layer in layers],
             "parameters": parameters.model_dump(mode="json"),
             "numerics": numerics.model_dump(mode="json"),
             "program": program.model_dump(mode="json"),
         }
+        if plan is not None:
+            parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
+            shaped["sequence"] = {"passes": parted} | plan.model_dump(mode="json")
         tables = numerics.tables if numerics.cells else (numerics.sigmoid, numerics.tanh, numerics.cell_tanh)
         if parameters.tables == "direct" and not all(table.direct for table in tables):
             raise ConfigurationError(
@@ -90,7 +121,11 @@ class Manifest(Record):
             parameters=parameters,
             numerics=numerics,
             program=program,
-            cycles=count_cycles(layers, program, parameters),
+            cycles=count_cycles(layers, program, parameters)
+            if plan is None
+            else count_sequence_cycles(layers, program, plan, parameters),
+            passes=passes,
+            sequence=plan,
         )
 
     @property
@@ -109,6 +144,16 @@ class Manifest(Record):
             Register.SHAPE: (program.outputs & 0xFFFF) << 16 | program.inputs & 0xFFFF,
             Register.CAPACITY: self.numerics.data_bits << 16 | parameters.streams,
         }
+
+    @property
+    def outputs(self) -> int:
+        """Width of one step's output; among the words of its beats there may be others that are 0."""
+        return self.program.outputs if self.sequence is None else len(self.sequence.output_places)
+
+    @property
+    def buffer_rows(self) -> int:
+        """Words of the memory that the array reads its input from: two steps', or two of all passes' data."""
+        return 2 * self.program.input_words if self.sequence is None else self.sequence.rows
 
     @property
     def timing(self) -> CellTiming | None:
@@ -204,7 +249,9 @@ class Manifest(Record):
         except (ConfigurationError, ValidationError) as error:
             reason = describe_validation(error) if isinstance(error, ValidationError) else error
             raise BuildError(f"{path} does not validate: {reason}") from None
-        expected = cls.create(manifest.name, manifest.layers, manifest.parameters, manifest.numerics)
+        expected = cls.create(
+            manifest.name, manifest.layers, manifest.parameters, manifest.numerics, manifest.passes
+        )
         if expected.build_hash != manifest.build_hash:
             raise BuildError(
                 f"{path} was changed after it was generated, or comes from another version of "

@@ -11,6 +11,7 @@ from rtlstm.spec.activation import ActivationTable
 from rtlstm.spec.cell import CellGraph
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Activation
+from rtlstm.spec.passes import Passes, part_layers
 from rtlstm.spec.piecewise import PiecewiseLinear
 from rtlstm.spec.record import Record
 
@@ -251,6 +252,8 @@ class QuantizedNetwork:
     shapes: tuple[LayerShape, ...]
     numerics: Numerics
     layers: tuple[QuantizedLayer, ...]
+    passes: Passes = ()
+    """How whole sequences go through the layers; none if they all go forward, step by step."""
 
     @property
     def inputs(self) -> int:
@@ -260,7 +263,8 @@ class QuantizedNetwork:
     @property
     def outputs(self) -> int:
         """Width of one step's output."""
-        return self.shapes[-1].outputs
+        last = part_layers(self.passes)[-1] if self.passes else [range(len(self.shapes))]
+        return sum(self.shapes[layers[-1]].outputs for layers in last)
 
 
 def _parts(layer: QuantizedLayer) -> tuple[tuple[IntArray, IntArray], ...]:

@@ -12,7 +12,7 @@ from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
-__all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends"]
+__all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends", "idle_between"]
 
 OpKind = Literal["recurrent", "input", "dense"]
 
@@ -128,11 +128,11 @@ class Program(Record):
 
     def recurrent_op(self, layer: int) -> Op | None:
         """The layer's recurrent operation, if it has one."""
-        return next((op for op in self.ops[: self.body] if op.layer == layer), None)
+        return next((op for op in self.ops if op.layer == layer and op.kind == "recurrent"), None)
 
     def body_op(self, layer: int) -> Op:
         """The layer's operation that yields results."""
-        return self.ops[self.body + layer]
+        return next(op for op in self.ops if op.layer == layer and op.kind != "recurrent")
 
 
 class _Layout:
@@ -201,7 +201,7 @@ class _Layout:
     def rest(self, first: int, after: int, adder: int) -> None:
         """Make operation ``after`` rest until what ``first`` parks is there for ``adder``."""
         path = self.ops[first : after + 1]
-        rest = _rest(path, self.ops[adder], self.parameters.park_to_add)
+        rest = idle_between(path, self.ops[adder], self.parameters.park_to_add)
         self.ops[after] = self.ops[after].model_copy(update={"rest": rest})
 
 
@@ -218,11 +218,12 @@ def compile_program(
     bias_of, parked_at, hidden = _prepare(layout, body, goes_ahead)
     cells = _compute(layout, parked_at, goes_ahead)
     ahead = len(layout.ops)
-    first = next(index for index, layer in enumerate(shapes) if layer.recurrent)
-    layout.rest(0, body - 1, body + first)
+    if body:
+        first = next(index for index, layer in enumerate(shapes) if layer.recurrent)
+        layout.rest(0, body - 1, body + first)
     if goes_ahead:
         _go_ahead(layout, body, bias_of[0], parked_at[0])
-    last = max(index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent)
+    last = max((index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent), default=-1)
     return Program(
         ops=tuple(layout.ops),
         body=body,
@@ -357,7 +358,7 @@ def dense_lanes(parameters: Parameters) -> list[int]:
     ]
 
 
-def _rest(path: Sequence[Op], adder: Op, park_to_add: int) -> int:
+def idle_between(path: Sequence[Op], adder: Op, park_to_add: int) -> int:
     """Fewest idle cycles after ``path`` for which no sum that its first operation parks is late."""
     parked, drain_free = group_ends(path[0], 0, 0)
     last = parked[-1] + path[0].rest

@@ -43,11 +43,7 @@ class Case:
 
     def write(self, folder: Path) -> Path:
         """Write the build folder."""
-        (folder / "rtl").mkdir(parents=True, exist_ok=True)
-        (folder / "manifest.json").write_text(self.manifest.to_json())
-        (folder / "weights.bin").write_bytes(pack(self.network, self.manifest).to_bytes())
-        (folder / "rtl" / f"{self.manifest.name}.v").write_text(core_to_verilog(self.manifest))
-        return folder
+        return write_build(folder, self.network, self.manifest)
 
     def golden(self, after: list[GoldenResult] | None = None) -> tuple[IntArray, list[GoldenResult]]:
         """Return y in the order of the steps, and each stream's result.
@@ -66,6 +62,15 @@ class Case:
             y[mine] = result.y[:, 0]
             results.append(result)
         return y, results
+
+
+def write_build(folder: Path, network: QuantizedNetwork, manifest: Manifest) -> Path:
+    """Write a build folder, without its report."""
+    (folder / "rtl").mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").write_text(manifest.to_json())
+    (folder / "weights.bin").write_bytes(pack(network, manifest).to_bytes())
+    (folder / "rtl" / f"{manifest.name}.v").write_text(core_to_verilog(manifest))
+    return folder
 
 
 TINY = (1, 2, 3, 4)
@@ -104,7 +109,8 @@ def random_network(rng: Generator, sizes: tuple[int, ...] = SIZES) -> Network:
     return Network(layers=tuple(layers))
 
 
-def _settings(rng: Generator) -> QuantizationSettings:
+def random_settings(rng: Generator) -> QuantizationSettings:
+    """Draw widths and ranges."""
     data = int(rng.integers(4, 19))
     return QuantizationSettings(
         tables="direct" if data <= 12 and rng.random() < 0.3 else "interpolated",
@@ -118,6 +124,7 @@ def _settings(rng: Generator) -> QuantizationSettings:
 
 
 def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Parameters:
+    """Draw an array and its pipeline."""
     macs = int(rng.choice([1, 2, 3, 4, 5, 7, 8, 12, 16]))
     lanes = int(rng.choice([4, 8, 12, 16, 20, 32]))
     common = gcd(lanes // 4, macs)
@@ -154,7 +161,7 @@ def random_case(seed: int, sizes: tuple[int, ...] = SIZES, steps: int = 4) -> Ca
     while True:
         # Some drawn widths cannot be built together: draw those again.
         try:
-            settings = _settings(rng)
+            settings = random_settings(rng)
             network = quantise(float_network, settings)
             break
         except ConfigurationError:

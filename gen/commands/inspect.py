@@ -140,7 +140,9 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
     )
     counts = cycles.model_dump(exclude={"layers"})
     session.table(
-        "Cycles of a step",
+        "Cycles of a step"
+        if manifest.sequence is None
+        else "Cycles of the longest sequence, and of a step more",
         ("", ""),
         [(name.replace("_", " "), value) for name, value in counts.items()],
         right=" r",

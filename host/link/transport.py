@@ -13,7 +13,7 @@ from rtlstm.host.link.lines import Line, LineBroken, SerialLine, TcpLine
 from rtlstm.host.link.steps import StepCodec
 from rtlstm.host.link.timing import Patience
 from rtlstm.host.link.window import Request
-from rtlstm.host.transport import Progress
+from rtlstm.host.transport import Progress, refuse_sequences
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import BAUD_RATES, HEADER, READ_LIMIT, ErrorCode, FrameType, Report
@@ -121,12 +121,19 @@ class LinkTransport:
         data = self._begin([[request] for request in requests])()
         return np.frombuffer(data, dtype="<u4").astype(np.int64)
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None) -> IntArray:
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`.
 
         As many requests are under way as the device has room for. If it raises, the device has
         run the first of the steps, perhaps none or all of them, in order.
         """
+        refuse_sequences(ends)
         return self.begin(streams, x, quiet)()
 
     def begin(

@@ -1,0 +1,76 @@
+"""How layers go through whole sequences: passes, and the parts that a pass is made of.
+
+A *part* is a run of layers that takes a sequence's steps in one direction. Parts of a *pass* read the
+same sequence, and their outputs stand side by side for the pass after it: a bidirectional layer is a
+pass of two parts.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import Field
+
+from rtlstm.spec.record import Record
+
+__all__ = ["Part", "Passes", "feeds", "input_places", "output_places", "part_layers"]
+
+
+class Part(Record):
+    """Consecutive layers that go through a sequence together."""
+
+    layers: Annotated[int, Field(ge=1)]
+    """How many, of the network's layers in their order."""
+    reverse: bool = False
+    """From the sequence's last step to its first."""
+
+
+Passes = tuple[tuple[Part, ...], ...]
+"""Parts of each pass, in order; none for a network that goes forward only, step by step."""
+
+
+def part_layers(passes: Passes) -> list[list[range]]:
+    """Indices of the layers of each part, pass by pass."""
+    first, found = 0, []
+    for parts in passes:
+        mine = []
+        for part in parts:
+            mine.append(range(first, first + part.layers))
+            first += part.layers
+        found.append(mine)
+    return found
+
+
+def feeds(passes: Passes, layer: int) -> list[int]:
+    """The layers whose outputs a layer reads; none if it reads the network's input."""
+    before: list[range] = []
+    for parts in part_layers(passes):
+        for layers in parts:
+            if layer in layers:
+                return [other[-1] for other in before] if layer == layers[0] else [layer - 1]
+        before = parts
+    return [layer - 1] if layer else []
+
+
+def output_places(widths: Sequence[int], gate_units: int) -> list[int]:
+    """Where each value of parts of these widths stands, side by side.
+
+    What a gate unit gives in a cycle is stored together: each part begins at a multiple of ``gate_units``.
+    """
+    first = 0
+    places: list[int] = []
+    for width in widths:
+        places += range(first, first + width)
+        first = -(-(first + width) // gate_units) * gate_units
+    return places
+
+
+def input_places(
+    passes: Passes, outputs: Sequence[int], layer: int, inputs: int, gate_units: int
+) -> list[int]:
+    """Where a layer finds its inputs in the vector that it reads; ``outputs`` are those of all layers."""
+    found = part_layers(passes)
+    for before, parts in pairwise(found):
+        if any(layer == layers[0] for layers in parts):
+            return output_places([outputs[layers[-1]] for layers in before], gate_units)
+    return list(range(inputs))
