@@ -229,7 +229,7 @@ def _run_build(network: Any, x: Floats, lengths: Integers, backend: str) -> Floa
             network,
             build,
             settings=QuantizationSettings(weight_bits=16, data_bits=16),
-            parameters=Parameters(lanes=16, macs=16, beat_in=8, beat_out=8, streams=4),
+            parameters=Parameters(lanes=16, macs=16, beat_in=8, beat_out=8, max_steps=len(x)),
             calibration=valid,
         )
         with Accelerator.open(build, backend=backend) as accelerator:

@@ -36,10 +36,6 @@ ENCODINGS = {
         "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87",
         ReadOptions(output=f"F0::{FIRST}/If_output_0"),
     ),
-    "silero_vad_16k.safetensors": (
-        "c59271c284ae9c8335d795d60e0bfdb71aaaceec578d9bd9ffc1b8153c319ea1",
-        ReadOptions(lstm="lstm_cell", dense=("relu:final_conv:sigmoid",)),
-    ),
 }
 
 

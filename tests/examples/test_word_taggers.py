@@ -16,6 +16,14 @@ def test_tags_in_float(name: str) -> None:
     assert figures["words with PyTorch's tags, in 100"] == 100
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["uzmorph", "segmenter"])
+def test_tags_on_a_build(name: str) -> None:
+    example = load_example("word_taggers")
+    figures = example.compare(example.TAGGERS[name](), "golden")
+    assert figures["letters with PyTorch's tag, in 100"] == 100
+
+
 def test_best_path_beats_every_other() -> None:
     best_path = load_example("word_taggers").best_path
     rng = np.random.default_rng(5)

@@ -23,6 +23,7 @@ KINDS = [
     pytest.param(("LSTM", {"proj_size": 4}), id="projection"),
     pytest.param(("GRU", {}), id="GRU"),
     pytest.param(("RNN", {"nonlinearity": "relu"}), id="RNN"),
+    pytest.param(("LSTM", {"bidirectional": True}), id="bidirectional"),
 ]
 every_kind = pytest.mark.parametrize("reference", KINDS, indirect=True, scope="module")
 lstm_alone = pytest.mark.parametrize("reference", KINDS[:1], indirect=True, scope="module")
@@ -43,7 +44,7 @@ def build(reference, tmp_path_factory):
         read_model(reference).network,
         folder,
         settings=QuantizationSettings(weight_bits=16, data_bits=16),
-        parameters=Parameters(lanes=4, macs=4, streams=3),
+        parameters=Parameters(lanes=4, macs=4, streams=3, max_steps=8),
         calibration=np.random.default_rng(1).uniform(-1, 1, (50, I)),
     )
     return folder
@@ -84,7 +85,8 @@ def both(accelerator, reference, *args):
 
 def state(reference, *lead):
     outputs = getattr(reference, "proj_size", 0) or H
-    h, c = (torch.rand(2, *lead, size) * 0.4 - 0.2 for size in (outputs, H))
+    count = 4 if reference.bidirectional else 2
+    h, c = (torch.rand(count, *lead, size) * 0.4 - 0.2 for size in (outputs, H))
     return (h, c) if isinstance(reference, torch.nn.LSTM) else h
 
 

@@ -1,0 +1,47 @@
+"""A PyTorch model with layers before and behind its GRU, to a build: near PyTorch, and RTL bit for bit."""
+
+import numpy as np
+import pytest
+
+from rtlstm.gen.build import generate_build
+from rtlstm.gen.frontends import read_model
+from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.host import Accelerator
+from rtlstm.spec.parameters import Parameters
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+class Model(nn.Module):
+    """A causal convolution, a GRU, batch norm and two dense layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.gru = nn.Conv1d(3, 5, 3, padding=2), nn.GRU(5, 6)
+        self.norm, self.head = nn.BatchNorm1d(6), nn.Linear(6, 2)
+        nn.init.uniform_(self.norm.running_mean, -0.2, 0.2)
+
+    def forward(self, x):
+        x = self.conv(x.permute(1, 2, 0))[:, :, :-2].relu().permute(2, 0, 1)
+        y = self.norm(self.gru(x)[0].permute(1, 2, 0)).permute(2, 0, 1)
+        return torch.sigmoid(self.head(nn.functional.elu(y)))
+
+
+def test_model_on_golden_and_rtl(tmp_path):
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.rand(12, 2, 3) * 2 - 1
+    with torch.no_grad():
+        expected = model(x).numpy()
+    generate_build(
+        read_model(model).network,
+        tmp_path / "model",
+        settings=QuantizationSettings(weight_bits=16, data_bits=16),
+        parameters=Parameters(lanes=4, macs=4, streams=2),
+        calibration=x.numpy(),
+    )
+    with Accelerator.open(tmp_path / "model") as golden:
+        y, _ = golden.run(x.numpy())
+    np.testing.assert_allclose(y, expected, atol=5e-4)
+    with Accelerator.open(tmp_path / "model", backend="icarus") as rtl:
+        np.testing.assert_array_equal(rtl.run(x.numpy()[:4])[0], y[:4])
