@@ -89,7 +89,7 @@ def test_icarus_equals_golden(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", (302, 303, *range(1, 41)))
+@pytest.mark.parametrize("seed", [302, 303, *range(1, 41)])
 def test_sweep_of_icarus(seed: int, tmp_path: Path) -> None:
     check_device(random_sequence_case(seed, SMALL), tmp_path, "icarus")
 
