@@ -63,7 +63,7 @@ class ArrayLayer:
 
 
 def is_plain(unfolded: Unfolded) -> bool:
-    """Whether the LSTM's own gate unit computes it: plain LSTM layers, then dense ones."""
+    """Whether the LSTM's own gate unit computes it: plain LSTM layers, and dense ones at their ends."""
     kinds = [layer.kind for layer in unfolded.layers]
     return (bool(unfolded.passes) or kinds == sorted(kinds, key="dense".__eq__)) and all(
         layer.replace(reverse=False).plain

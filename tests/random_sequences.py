@@ -11,7 +11,7 @@ from rtlstm.gen.quantise import quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 
@@ -44,6 +44,31 @@ def random_lstm(rng: Generator, inputs: int, units: int, reverse: bool = False, 
         bias=rng.normal(size=4 * units) * scale,
         input_relu=relu,
         reverse=reverse,
+    )
+
+
+def random_projection(rng: Generator, inputs: int, units: int, outputs: int, reverse: bool) -> Lstm:
+    """Draw an LSTM layer whose h is projected."""
+    return Lstm(
+        w_ih=rng.normal(size=(4 * units, inputs)),
+        w_hh=rng.normal(size=(4 * units, outputs)),
+        bias=rng.normal(size=4 * units),
+        projection=rng.normal(size=(outputs, units)),
+        reverse=reverse,
+    )
+
+
+def random_gru(
+    rng: Generator, inputs: int, units: int, reverse: bool = False, reset_after: bool = False
+) -> Gru:
+    """Draw a layer."""
+    return Gru(
+        w_ih=rng.normal(size=(3 * units, inputs)),
+        w_hh=rng.normal(size=(3 * units, units)),
+        bias_ih=rng.normal(size=3 * units),
+        bias_hh=rng.normal(size=3 * units),
+        reverse=reverse,
+        reset_after=reset_after,
     )
 
 
