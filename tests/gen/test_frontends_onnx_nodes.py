@@ -111,9 +111,7 @@ def test_node_tests_on_the_golden_model(kind: str, folder: Path) -> None:
     for case in cases(folder, kind):
         x = batch_second(case, case.data["X"])
         quantised = quantise(read_model(case.path).network, QuantizationSettings(), x)
-        manifest = Manifest.create(
-            "node", quantised.shapes, PARAMETERS, quantised.numerics, quantised.passes
-        )
+        manifest = Manifest.create("node", quantised.shapes, PARAMETERS, quantised.numerics, quantised.passes)
         build = folder / f"{case.name}.golden"
         build.mkdir()
         (build / "manifest.json").write_text(manifest.to_json())
