@@ -218,11 +218,12 @@ def compile_program(
     bias_of, parked_at, hidden = _prepare(layout, body, goes_ahead)
     cells = _compute(layout, parked_at, goes_ahead)
     ahead = len(layout.ops)
+    if goes_ahead:
+        # Before any operation rests: those that come again rest for reasons of their own.
+        _go_ahead(layout, body, bias_of[0], parked_at[0])
     if body:
         first = next(index for index, layer in enumerate(shapes) if layer.recurrent)
         layout.rest(0, body - 1, body + first)
-    if goes_ahead:
-        _go_ahead(layout, body, bias_of[0], parked_at[0])
     last = max((index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent), default=-1)
     return Program(
         ops=tuple(layout.ops),
