@@ -333,7 +333,10 @@ def _assumptions(
         "where sigmoid is flat: no calibration data"
     )
     if any(isinstance(layer, Dense) and layer.activation in ("identity", "relu") for layer in network.layers):
-        found.append("linear outputs have the range that the weights bound: no calibration data")
+        found.append(
+            "linear outputs have the range that the weights bound, or twice that of random inputs: no "
+            "calibration data"
+        )
     return tuple(found)
 
 

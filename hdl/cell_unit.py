@@ -149,14 +149,15 @@ class CellUnit(wiring.Component):
             with m.If(self._chosen(item, cell.number)):
                 m.d.comb += [
                     kept.eq(new),
-                    writes.eq(item.valid & _yields(item) & item.mask[self._index]),
+                    writes.eq(item.valid & _yields(item)),
                     limited.eq(beyond),
                 ]
         m.d.comb += [
             write.en.eq(writes | self.write[Region.CELLS]),
             write.addr.eq(Mux(writes, item.cell_row, self.window_row)),
-            write.data.eq(Mux(writes, kept, self.write_data)),
-            self.saturated.eq(writes & limited),
+            # Also where an item has no unit of its own: the host reads whole rows.
+            write.data.eq(Mux(writes, Mux(item.mask[self._index], kept, 0), self.write_data)),
+            self.saturated.eq(writes & item.mask[self._index] & limited),
         ]
 
     def _give(self, m: Module, cells: list["_Cell"], items: DelayLine) -> None:

@@ -188,12 +188,13 @@ class GateUnit(wiring.Component):
             limited.eq(over | under),
         ]
         write = self._cell_write
-        writes = item.valid & item.lstm & item.mask[self._index]
+        writes, counts = item.valid & item.lstm, item.mask[self._index]
         m.d.comb += [
             write.en.eq(writes | self.write[Region.CELLS]),
             write.addr.eq(Mux(writes, item.cell_row, self.window_row)),
-            write.data.eq(Mux(writes, cell, self.write_data)),
-            self.saturated.eq(writes & limited),
+            # Also where an item has no unit of its own: the host reads whole rows.
+            write.data.eq(Mux(writes, Mux(counts, cell, 0), self.write_data)),
+            self.saturated.eq(writes & counts & limited),
         ]
         drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
         most, half = numerics.cell_argument.maximum, (1 << drop) >> 1
