@@ -15,7 +15,13 @@ __all__ = ["Array", "any_of", "array_round_trip"]
 
 def array_round_trip(manifest: Manifest) -> int:
     """Cycles from an address at the first block to the farthest block's word at ``weights``."""
-    return 2 * manifest.parameters.blocks + manifest.parameters.pipeline.operand + 1
+    parameters = manifest.parameters
+    return 2 * parameters.blocks + parameters.pipeline.operand + 1 + _gathered(manifest)
+
+
+def _gathered(manifest: Manifest) -> int:
+    """Registers behind the choice among a block's words, where wires are long."""
+    return min(manifest.parameters.pipeline.window, 1)
 
 
 class Array(wiring.Component):
@@ -101,7 +107,7 @@ class Array(wiring.Component):
             entry = delay(m, lane.weights, 1)
             width = len(entry) // together
             words += [Mux(selected[i], entry.word_select(i, width), 0) for i in range(together)]
-        return any_of(words)
+        return delay(m, any_of(words), _gathered(self._manifest))
 
     def _read_back(self, m: Module, entries: list[Value]) -> None:
         """Pass the selected lane's word back from block to block."""
