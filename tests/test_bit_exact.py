@@ -19,8 +19,8 @@ from rtlstm.spec.registers import Command, Region, Register
 from rtlstm.spec.schedule import offer_cycles
 
 ALL = range(1, 65)
-# Without two cases of large arrays, which take Icarus minutes: the slow sweep has them.
-ICARUS = tuple(seed for seed in range(1, 17) if seed not in (5, 6))
+# Without the cases of large arrays or tables, which take Icarus minutes: the slow sweep has them.
+ICARUS = tuple(seed for seed in range(1, 17) if seed not in (4, 5, 6, 7, 8, 10))
 VERILATOR = range(1, 5)
 COCOTB = (101, 102)
 SMALL = (1, 2, 3, 5, 7, 11, 13)

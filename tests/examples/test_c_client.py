@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from c_client import compile_client, read_outputs, run_client
-from conftest import network
+from small_builds import network
 
 from rtlstm.gen.build import generate_build
 from rtlstm.gen.quantise import QuantizationSettings

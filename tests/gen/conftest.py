@@ -1,62 +1,16 @@
-"""Small models and builds of them, and the command line in this process."""
+"""A small model, a build of it, and the command line in this process."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import safetensors.numpy
+from small_builds import NARROW, TINY, network, tensors
 
 from rtlstm.gen.build import generate_build
 from rtlstm.gen.cli import main
-from rtlstm.gen.quantise import QuantizationSettings
-from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Parameters
-
-INPUTS, UNITS, OUTPUTS = 3, 4, 2
-TINY = Parameters(lanes=4, macs=2, streams=2)
-NARROW = QuantizationSettings(weight_bits=8, data_bits=8, gate_bits=8, cell_bits=12)
-"""Small tables: a four-state simulator loads them quickly."""
-
-
-def rand(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape, scale=0.5).astype(np.float32)
-
-
-def tensors(**changes: np.ndarray) -> dict[str, np.ndarray]:
-    """An LSTM and a dense layer, with PyTorch's names."""
-    return {
-        "lstm.weight_ih_l0": rand(4 * UNITS, INPUTS, seed=1),
-        "lstm.weight_hh_l0": rand(4 * UNITS, UNITS, seed=2),
-        "lstm.bias_ih_l0": rand(4 * UNITS, seed=3),
-        "lstm.bias_hh_l0": rand(4 * UNITS, seed=4),
-        "fc.weight": rand(OUTPUTS, UNITS, seed=5),
-        "fc.bias": rand(OUTPUTS, seed=6),
-        **changes,
-    }
-
-
-def network() -> Network:
-    """The same layers as :func:`tensors`, without a file."""
-    t = tensors()
-    lstm = Lstm(
-        name="lstm",
-        w_ih=t["lstm.weight_ih_l0"],
-        w_hh=t["lstm.weight_hh_l0"],
-        bias=t["lstm.bias_ih_l0"].astype(np.float64) + t["lstm.bias_hh_l0"],
-    )
-    return Network(name="tiny", layers=(lstm, Dense(name="fc", weight=t["fc.weight"], bias=t["fc.bias"])))
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder, hidden ones too."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 @dataclass(frozen=True)

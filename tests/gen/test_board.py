@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from c_client import compile_client, read_outputs, run_client
-from conftest import tensors
+from small_builds import tensors
 
 from rtlstm.gen.on_board import OnBoard
 from rtlstm.host import Accelerator

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import NARROW, TINY, network, snapshot
+from small_builds import NARROW, TINY, network, snapshot
 
 import rtlstm.gen.build
 from rtlstm.gen.build import generate_build
@@ -40,7 +40,7 @@ def test_same_input_same_bytes(pristine, tmp_path):
 @pytest.mark.parametrize("seed", ["1", "4242"])
 def test_same_bytes_whatever_the_hash_seed(pristine, tmp_path, seed):
     code = (
-        "import sys; from pathlib import Path; from conftest import NARROW, TINY, network;"
+        "import sys; from pathlib import Path; from small_builds import NARROW, TINY, network;"
         "from rtlstm.gen.build import generate_build;"
         "generate_build(network(), Path(sys.argv[1]), parameters=TINY, settings=NARROW)"
     )

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import pytest
 import safetensors.numpy
-from conftest import INPUTS, UNITS, rand, snapshot, tensors
 from onnx import TensorProto, helper, numpy_helper
+from small_builds import INPUTS, UNITS, rand, snapshot, tensors
 
 import rtlstm.gen.build
 import rtlstm.gen.compare

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import network
+from small_builds import network
 
 from rtlstm.boards.devices import find_device
 from rtlstm.boards.estimate import estimate

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import network
+from small_builds import network
 
 from rtlstm.boards import fpga_tools
 from rtlstm.boards.devices import find_device

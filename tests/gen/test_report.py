@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import TINY, network
+from small_builds import TINY, network
 
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.gen.report import BuildReport, create_report, table_error
