@@ -108,6 +108,7 @@ class BoardServer:
         try:
             self._listener.bind(("127.0.0.1", port))
         except OSError as error:
+            self._listener.close()
             raise ConfigurationError(
                 f"TCP port {port} must be free, but is not ({error.strerror}); choose another, or 0 for any"
             ) from None

@@ -70,6 +70,7 @@ def programmed(cli, folder: Path, file: Path, tmp_path: Path) -> None:
         cli("program", folder).refused("needs openFPGALoader on the path", "apt install openfpgaloader")
 
 
+@pytest.mark.slow
 def test_ice40(cli, tmp_path: Path):
     folder = tmp_path / "small"
     parameters = Parameters(

@@ -140,6 +140,7 @@ def test_clock_reset_and_leds(on_board: OnBoard, line: BoardLine):
         assert native.bad_stops == 0
 
 
+@pytest.mark.slow
 def test_faults_lose_nothing(on_board: OnBoard, build: Path, line: BoardLine):
     """The same words as on a line of its own, with a fault in every twentieth frame."""
     bad: Line = FaultyLine(line, 0.05, seed=3, longest=0.002)
@@ -152,6 +153,7 @@ def test_faults_lose_nothing(on_board: OnBoard, build: Path, line: BoardLine):
     assert sum(bad.counts.values()) > 3
 
 
+@pytest.mark.slow
 def test_wrong_rate_is_no_device(on_board: OnBoard):
     library, shape = on_board.compile()
     line = BoardLine(NativeBoard(library, replace(shape, baud=shape.baud // 2)))
@@ -159,6 +161,7 @@ def test_wrong_rate_is_no_device(on_board: OnBoard):
         LinkTransport(line, on_board.manifest, Patience(silence=0.01, retry=0.002), seed=1)
 
 
+@pytest.mark.slow
 def test_serial_port(on_board: OnBoard, build: Path, cli, tmp_path: Path):
     """The pseudo-terminal, through the driver's own serial line, then by the C client of the examples."""
     codes = steps(on_board.manifest, 5)[1]
