@@ -28,8 +28,8 @@ from rtlstm.spec.numerics import (
     Numerics,
     QuantizedDense,
     QuantizedLayer,
-    QuantizedLstm,
     QuantizedNetwork,
+    QuantizedRecurrent,
     bound_sums,
 )
 from rtlstm.spec.parameters import TableKind
@@ -227,7 +227,7 @@ class _Quantiser:
                 layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
             else:
                 own = self._parameters(layer)
-                layers.append(QuantizedLstm(matrices[0], matrices[1], bias, shifts[0], shifts[1], own))
+                layers.append(QuantizedRecurrent(matrices[0], matrices[1], bias, shifts[0], shifts[1], own))
         return layers, align
 
     @property
@@ -318,7 +318,7 @@ class _Quantiser:
 def _largest_shift(layers: list[QuantizedLayer]) -> int:
     shifts: list[IntArray] = []
     for layer in layers:
-        if isinstance(layer, QuantizedLstm):
+        if isinstance(layer, QuantizedRecurrent):
             shifts += [layer.shift_ih, layer.shift_hh]
         else:
             shifts.append(layer.shift)

@@ -13,8 +13,8 @@ from rtlstm.spec.numerics import (
     Numerics,
     QuantizedDense,
     QuantizedLayer,
-    QuantizedLstm,
     QuantizedNetwork,
+    QuantizedRecurrent,
     bound_sums,
 )
 from rtlstm.spec.parameters import Parameters
@@ -223,9 +223,9 @@ def _within(name: str, values: IntArray, low: int, high: int, shape: tuple[int, 
 
 def _check_layer(layer: QuantizedLayer, shape: LayerShape, manifest: Manifest) -> None:
     numerics = manifest.numerics
-    if isinstance(layer, QuantizedLstm) != shape.recurrent:
+    if isinstance(layer, QuantizedRecurrent) != shape.recurrent:
         raise ImageError(f"layer {shape.name!r} must be of kind {shape.kind}, not {type(layer).__name__}")
-    if isinstance(layer, QuantizedLstm):
+    if isinstance(layer, QuantizedRecurrent):
         matrices = {"w_ih": (layer.w_ih, shape.inputs), "w_hh": (layer.w_hh, layer.w_hh.shape[1])}
         shifts = {"shift_ih": layer.shift_ih, "shift_hh": layer.shift_hh}
     else:
@@ -321,7 +321,7 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     for index, layer in enumerate(network.layers):
         recurrent, drain = _ops(manifest, index)
         places = _places(manifest, index)
-        if isinstance(layer, QuantizedLstm):
+        if isinstance(layer, QuantizedRecurrent):
             assert recurrent is not None
             parts = [
                 (recurrent, layer.w_hh, layer.shift_hh),
@@ -334,7 +334,7 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
             weights[:, rows] = _bank_matrix(_interleave(matrix) if op.quads else matrix, op, parameters)
             quads = spread(_quads(shift, op), units)
             shifts[:, op.shifts : op.shifts + quads.shape[1]] = quads
-            if isinstance(layer, QuantizedLstm) and layer.parameters is not None:
+            if isinstance(layer, QuantizedRecurrent) and layer.parameters is not None:
                 own[:, op.shifts : op.shifts + quads.shape[1]] = spread(layer.parameters, units)
         if not manifest.layers[index].continues:
             first = parts[0][0].addends
@@ -387,7 +387,7 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
             continue
         read_back = manifest.layers[index + shape.feedback].outputs
         layers.append(
-            QuantizedLstm(
+            QuantizedRecurrent(
                 w_ih=matrix,
                 w_hh=_read_matrix(weights, recurrent, parameters, (shape.rows, read_back)),
                 bias=bias,

@@ -32,8 +32,8 @@ from rtlstm.spec.numerics import (
     Numerics,
     QuantizedDense,
     QuantizedLayer,
-    QuantizedLstm,
     QuantizedNetwork,
+    QuantizedRecurrent,
     bound_sums,
 )
 from rtlstm.spec.passes import part_layers
@@ -99,7 +99,7 @@ class _Sums:
 class _LstmLayer(_Sums):
     """Constants of a layer. Gates are a leading axis, in the order i, f, o, g: sigmoids side by side."""
 
-    def __init__(self, layer: QuantizedLstm, shape: LayerShape, numerics: Numerics) -> None:
+    def __init__(self, layer: QuantizedRecurrent, shape: LayerShape, numerics: Numerics) -> None:
         super().__init__(layer, shape, numerics)
         self.units = shape.outputs
         self.w_ih = self._gates(self.scaled(layer.w_ih, layer.shift_ih))
@@ -278,7 +278,7 @@ class Golden:
         pairs = list(zip(network.layers, network.shapes, strict=True))
         self._layers = [
             _LstmLayer(layer, shape, network.numerics)
-            if isinstance(layer, QuantizedLstm)
+            if isinstance(layer, QuantizedRecurrent)
             else _DenseLayer(layer, shape, network.numerics)
             for layer, shape in pairs
         ]

@@ -22,8 +22,8 @@ __all__ = [
     "Numerics",
     "QuantizedDense",
     "QuantizedLayer",
-    "QuantizedLstm",
     "QuantizedNetwork",
+    "QuantizedRecurrent",
     "ShapeKind",
     "bound_sums",
 ]
@@ -209,7 +209,7 @@ class Numerics(Record):
 
 
 @dataclass(frozen=True)
-class QuantizedLstm:
+class QuantizedRecurrent:
     """Integers of a recurrent layer, rows gate by gate (of an LSTM layer: i, f, g, o).
 
     ``w_ih`` (4H, I) and ``w_hh`` (4H, outputs), or (H, ...) of a plain one, within ``weight_bits``;
@@ -231,7 +231,7 @@ class QuantizedLstm:
 class QuantizedDense:
     """Integers of a dense layer: ``weight`` (O, I), ``bias`` (O,), ``shift`` (O,).
 
-    As in :class:`QuantizedLstm`; the format read next is the pre-activation format for sigmoid
+    As in :class:`QuantizedRecurrent`; the format read next is the pre-activation format for sigmoid
     and tanh, and the layer's output format for identity and ReLU.
     """
 
@@ -242,7 +242,7 @@ class QuantizedDense:
     """Rows go on from what the layer before parked, and have no bias (a GRU's candidate: four per unit)."""
 
 
-QuantizedLayer = QuantizedLstm | QuantizedDense
+QuantizedLayer = QuantizedRecurrent | QuantizedDense
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class QuantizedNetwork:
 
 
 def _parts(layer: QuantizedLayer) -> tuple[tuple[IntArray, IntArray], ...]:
-    if isinstance(layer, QuantizedLstm):
+    if isinstance(layer, QuantizedRecurrent):
         return (layer.w_ih, layer.shift_ih), (layer.w_hh, layer.shift_hh)
     return ((layer.weight, layer.shift),)
 

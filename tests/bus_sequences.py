@@ -16,7 +16,7 @@ from rtlstm.host.packing import pack, unpack
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import QuantizedLstm, QuantizedNetwork
+from rtlstm.spec.numerics import QuantizedNetwork, QuantizedRecurrent
 from rtlstm.spec.registers import Command, Region, Register
 
 PERIOD = 2
@@ -30,7 +30,7 @@ def other_network(network: QuantizedNetwork) -> QuantizedNetwork:
 
     layers = [
         replace(layer, w_ih=turned(layer.w_ih), w_hh=turned(layer.w_hh))
-        if isinstance(layer, QuantizedLstm)
+        if isinstance(layer, QuantizedRecurrent)
         else replace(layer, weight=turned(layer.weight))
         for layer in network.layers
     ]

@@ -12,7 +12,7 @@ from rtlstm.host.packing import pack, unpack_fields
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.numerics import QuantizedDense, QuantizedLstm, QuantizedNetwork, bound_sums
+from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent, bound_sums
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region
 
@@ -32,10 +32,10 @@ def extreme_network(weight_bits: int, data_bits: int, sign: int) -> QuantizedNet
     start = quantise(Network(layers=(lstm, dense)), settings)
     weight = -(1 << (weight_bits - 1)) if sign < 0 else (1 << (weight_bits - 1)) - 1
     first, last = start.layers
-    assert isinstance(first, QuantizedLstm)
+    assert isinstance(first, QuantizedRecurrent)
     assert isinstance(last, QuantizedDense)
     layers = (
-        QuantizedLstm(
+        QuantizedRecurrent(
             w_ih=np.full_like(first.w_ih, weight),
             w_hh=np.full_like(first.w_hh, weight),
             bias=np.full_like(first.bias, -sign * (1 << 20)),
@@ -65,7 +65,7 @@ def test_bound_is_reached_and_held(
     x = np.full((3, INPUTS), lowest)
     h, c = np.full(UNITS, lowest), np.full(UNITS, -numerics.cell.maximum)
     lstm = network.layers[0]
-    assert isinstance(lstm, QuantizedLstm)
+    assert isinstance(lstm, QuantizedRecurrent)
     parts = [weights.sum(axis=1) * lowest for weights in (lstm.w_ih, lstm.w_hh)]
     # The bounds are tight: these data reach them (rounding down may add one unit per part).
     assert np.abs(parts).max() == numerics.accumulator.bound

@@ -6,7 +6,7 @@ import pytest
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.numerics import QuantizedDense, QuantizedLstm
+from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent
 
 
 def network(scale: float = 1.0, inputs: int = 5, units: int = 6) -> Network:
@@ -27,7 +27,7 @@ def network(scale: float = 1.0, inputs: int = 5, units: int = 6) -> Network:
 def test_every_row_uses_its_bits(bits: int) -> None:
     quantised = quantise(network(), QuantizationSettings(weight_bits=bits))
     lstm, dense = quantised.layers
-    assert isinstance(lstm, QuantizedLstm)
+    assert isinstance(lstm, QuantizedRecurrent)
     assert isinstance(dense, QuantizedDense)
     most = (1 << (bits - 1)) - 1
     for weights in (lstm.w_ih, lstm.w_hh, dense.weight):
@@ -41,7 +41,7 @@ def test_reconstructed_weights_are_within_half_a_step() -> None:
     source = network()
     quantised = quantise(source, QuantizationSettings(weight_bits=8))
     numerics, lstm = quantised.numerics, quantised.layers[0]
-    assert isinstance(lstm, QuantizedLstm)
+    assert isinstance(lstm, QuantizedRecurrent)
     target = numerics.preactivation.fraction + 4
     for ints, shift, fraction, weights in (
         (lstm.w_ih, lstm.shift_ih, numerics.input.fraction, source.layers[0].w_ih),
@@ -74,7 +74,7 @@ def test_cell_range_may_be_chosen() -> None:
 def test_bounds_hold_for_random_inputs() -> None:
     quantised = quantise(network(3.0), QuantizationSettings(weight_bits=8, data_bits=8))
     lstm, bound = quantised.layers[0], quantised.numerics.accumulator
-    assert isinstance(lstm, QuantizedLstm)
+    assert isinstance(lstm, QuantizedRecurrent)
     x = np.random.default_rng(1).integers(-128, 127, size=(5, 200))
     assert np.abs(lstm.w_ih @ x).max() <= bound.bound < 1 << (bound.bits - 1)
 

@@ -18,8 +18,8 @@ from rtlstm.spec.numerics import (
     Numerics,
     QuantizedDense,
     QuantizedLayer,
-    QuantizedLstm,
     QuantizedNetwork,
+    QuantizedRecurrent,
     bound_sums,
 )
 from rtlstm.spec.parameters import Parameters
@@ -72,7 +72,7 @@ def _layers(shapes: list[LayerShape], rng: np.random.Generator, bits: int) -> tu
         bias = rng.integers(-(1 << 12), 1 << 12, rows)
         if shape.kind == "lstm":
             w_ih, w_hh = matrix(rows, shape.inputs), matrix(rows, shape.outputs)
-            layers.append(QuantizedLstm(w_ih, w_hh, bias, shift(rows), shift(rows)))
+            layers.append(QuantizedRecurrent(w_ih, w_hh, bias, shift(rows), shift(rows)))
         else:
             layers.append(QuantizedDense(matrix(rows, shape.inputs), bias, shift(rows)))
     return tuple(layers)

@@ -11,7 +11,7 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.activation import ActivationTable
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import Lstm, Network
-from rtlstm.spec.numerics import GUARD_BITS, Numerics, QuantizedLstm, QuantizedNetwork
+from rtlstm.spec.numerics import GUARD_BITS, Numerics, QuantizedNetwork, QuantizedRecurrent
 
 SIZES = (1, 2, 3, 5, 7, 13)
 
@@ -61,7 +61,7 @@ class PlainModel:
     def step(self, x: list[int], h: list[list[int]], c: list[list[int]]) -> list[int]:
         numerics = self.network.numerics
         for index, (layer, shape) in enumerate(zip(self.network.layers, self.network.shapes, strict=True)):
-            if isinstance(layer, QuantizedLstm):
+            if isinstance(layer, QuantizedRecurrent):
                 units = shape.outputs
                 new_h, new_c = [], []
                 for unit in range(units):
