@@ -180,6 +180,10 @@ class CellStream:
         return values
 
 
+def _zeros(batch: int, sizes: list[int]) -> list[IntArray]:
+    return [np.zeros((batch, size), dtype=np.int64) for size in sizes]
+
+
 def _where(alive: Mask | None, new: IntArray, old: IntArray) -> IntArray:
     return np.array(new if alive is None else np.where(alive, new, old), dtype=np.int64)
 
@@ -196,7 +200,7 @@ class CellNetwork:
         shapes = [layer.shape for layer in self.layers]
         h = [shapes[i + shape.feedback].outputs for i, shape in enumerate(shapes) if shape.recurrent]
         c = [shape.outputs for shape in shapes if shape.has_state]
-        return tuple([np.zeros((batch, size), dtype=np.int64) for size in sizes] for sizes in (h, c))  # type: ignore[return-value]
+        return _zeros(batch, h), _zeros(batch, c)
 
     def run(self, stream: CellStream, x: IntArray, alive: NDArray[Any] | None) -> IntArray:
         """Run ``(T, N, inputs)``; ``alive`` is ``(T, N, 1)``."""

@@ -5,7 +5,6 @@ is for.
 """
 
 import ctypes
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +60,9 @@ def _load(library: Path) -> ctypes.CDLL:
         "delivered": (size, [handle]),
     }
     for name, (result, arguments) in signatures.items():
-        function: Callable[..., Any] = getattr(loaded, f"rtlstm_{name}")
-        function.restype = result  # type: ignore[attr-defined]
-        function.argtypes = arguments  # type: ignore[attr-defined]
+        function: Any = getattr(loaded, f"rtlstm_{name}")
+        function.restype = result
+        function.argtypes = arguments
     return loaded
 
 

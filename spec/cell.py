@@ -109,7 +109,7 @@ def _evaluate(
         case "parameter":
             return parameters[step.index]
         case "constant":
-            return np.float64(step.value)  # type: ignore[return-value]
+            return np.asarray(step.value, dtype=np.float64)
         case "multiply":
             return args[0] * args[1]
         case "add":
