@@ -5,10 +5,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
-from random_builds import ACTIVATIONS, random_parameters, random_settings, write_build
+from random_builds import ACTIVATIONS, random_integers, random_parameters, write_build
 
-from rtlstm.gen.quantise import quantise
-from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
@@ -117,15 +115,7 @@ def random_sequence_network(rng: Generator, sizes: tuple[int, ...]) -> Network:
 def random_sequence_case(seed: int, sizes: tuple[int, ...], steps: int = 5) -> SequenceCase:
     """Draw a case; the same seed gives the same case."""
     rng = np.random.default_rng(seed)
-    float_network = random_sequence_network(rng, sizes)
-    while True:
-        # Some drawn widths cannot be built together: draw those again.
-        try:
-            settings = random_settings(rng)
-            network = quantise(float_network, settings)
-            break
-        except ConfigurationError:
-            continue
+    settings, network = random_integers(rng, random_sequence_network(rng, sizes))
     parameters = random_parameters(rng, settings.tables).replace(max_steps=steps + int(rng.integers(0, 3)))
     return make_sequence_case(seed, network, parameters, steps)
 
