@@ -81,8 +81,10 @@ class InputBuffer(wiring.Component):
         quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
         since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
-        # How many beats follow the next, whether that is an input's last, whether there is room for it.
+        # How many beats follow the next, whether that is an input's last, whether there is room for it;
+        # whether no half is full: then there is room for one more than this.
         left, last_beat, ready = Signal(range(beats), init=beats - 1), Signal(init=beats == 1), Signal(init=1)
+        empty = Signal(init=1)
         row, slot = Signal(range(words)), Signal(range(macs // beat))
         # In reset nothing is offered room; what the registers do then does not matter.
         accepted = self.x_valid & ready
@@ -91,7 +93,8 @@ class InputBuffer(wiring.Component):
         fills = accepted & last_beat
         m.d.sync += [
             same_bank.eq(same_bank ^ fills ^ self.taken),
-            ready.eq(Mux(fills, ~full.bit_select(~bank_in, 1) | self.taken, ready | self.taken)),
+            ready.eq(self.taken | Mux(fills, empty, ready)),
+            empty.eq(~fills & Mux(self.taken, ready & ~empty, empty)),
         ]
         # What is heard of a beat before its registers show it: with ``accept`` nothing, for a short way.
         news = for_next if self._manifest.parameters.pipeline.accept == 0 else Const(0)
