@@ -18,7 +18,7 @@ from rtlstm.gen.lowering import ArrayLayer, is_plain, lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult, run_float
 from rtlstm.spec.activation import DIRECT_BITS, design_table
-from rtlstm.spec.cell import CellFormats, Functions, resolve
+from rtlstm.spec.cell_formats import CellFormats, Functions, resolve
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Custom, Lstm, Network

@@ -8,7 +8,7 @@ from rtlstm.hdl.array import any_of
 from rtlstm.hdl.layouts import DelayLine, item_layout, result_layout, row_bits
 from rtlstm.hdl.pipeline import delay, multiply
 from rtlstm.hdl.unit import Unit
-from rtlstm.spec.cell import CellGraph, Node
+from rtlstm.spec.cell_graph import CellGraph, Node
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.piecewise import PiecewiseLinear
 from rtlstm.spec.registers import Region

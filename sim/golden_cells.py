@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.cell import CellGraph
+from rtlstm.spec.cell_graph import CellGraph
 from rtlstm.spec.fixed import IntArray, round_shift, saturate
 from rtlstm.spec.numerics import (
     GUARD_BITS,
