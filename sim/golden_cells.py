@@ -4,7 +4,6 @@ Sums are floats that hold integers exactly, as in :mod:`rtlstm.sim.golden`; what
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,6 +201,14 @@ class CellNetwork:
         c = [shape.outputs for shape in shapes if shape.has_state]
         return _zeros(batch, h), _zeros(batch, c)
 
-    def run(self, stream: CellStream, x: IntArray, alive: NDArray[Any] | None) -> IntArray:
-        """Run ``(T, N, inputs)``; ``alive`` is ``(T, N, 1)``."""
-        return np.stack([stream.step(now, None if alive is None else alive[t]) for t, now in enumerate(x)])
+    def stream(self, h: list[IntArray], c: list[IntArray]) -> CellStream:
+        """Begin sequences with a state."""
+        return CellStream(self, h, c)
+
+    def run(
+        self, x: IntArray, h: list[IntArray], c: list[IntArray], alive: Mask | None
+    ) -> tuple[IntArray, CellStream]:
+        """Run ``(T, N, inputs)``, where ``alive``, ``(T, N, 1)``; return y, and what is left behind."""
+        stream = self.stream(h, c)
+        y = [stream.step(now, None if alive is None else alive[t]) for t, now in enumerate(x)]
+        return np.stack(y), stream
