@@ -20,6 +20,8 @@ _FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-DVL_TIME_CONTEXT", "-w
 _UNSET = ("--x-assign", "unique", "--x-initial", "unique")
 _TRANSLATE = ("--cc", "-O3", *_UNSET, "-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}")
 _LIBRARY = "core.so"
+OPTIMISATION_VARIABLE = "RTLSTM_OPTIMISATION"
+"""Names the compiler's option for what runs in every cycle; -O1 pays where a simulation is short."""
 _RUNTIME = ("verilated", "verilated_threads")
 
 
@@ -45,7 +47,8 @@ def compile_library(
     tool, cxx = verilator(), compiler()
     text = files("rtlstm.sim").joinpath(harness).read_text()
     texts = [path.read_bytes() for path in sources]
-    key = digest(*texts, text, tool.version, cxx.version, top, *defines, *_FLAGS, *_TRANSLATE)
+    options = [*defines, *_FLAGS, *_TRANSLATE, _optimisation()]
+    key = digest(*texts, text, tool.version, cxx.version, top, *options)
 
     def build(folder: Path) -> None:
         _build(folder, sources, top, text, defines, tool, cxx, report)
@@ -120,8 +123,12 @@ def _write_units(objects: Path, jobs: int) -> list[tuple[str, str]]:
         if names:
             text = "".join(f'#include "{name}"\n' for name in names)
             (objects / f"unit{index}.cpp").write_text(text)
-            units.append((f"unit{index}", "-O1" if names is slow else "-O3"))
+            units.append((f"unit{index}", "-O1" if names is slow else _optimisation()))
     return units
+
+
+def _optimisation() -> str:
+    return os.environ.get(OPTIMISATION_VARIABLE, "-O3")
 
 
 def _runtime(tool: Verilator, cxx: Compiler, report: Report | None) -> list[Path]:

@@ -22,7 +22,7 @@ ALL = range(1, 65)
 # Without the cases of large arrays or tables, which take Icarus minutes: the slow sweep has them.
 ICARUS = tuple(seed for seed in range(1, 17) if seed not in (4, 5, 6, 7, 8, 10))
 VERILATOR = range(1, 5)
-COCOTB = (101, 102)
+COCOTB = (101, pytest.param(102, marks=pytest.mark.slow))
 SMALL = (1, 2, 3, 5, 7, 11, 13)
 
 
