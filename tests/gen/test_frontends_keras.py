@@ -66,6 +66,14 @@ SEQUENCES = {
         L.Dropout(0.3),
     ],
     "slopes": lambda: [L.LSTM(5, **ALL), L.Dense(4), L.LeakyReLU(negative_slope=0.25), L.Dense(3), L.ELU()],
+    "average": lambda: [
+        L.Conv1D(6, 3, padding="causal"),
+        L.BatchNormalization(),
+        L.ZeroPadding1D((2, 0)),
+        L.AveragePooling1D(3, strides=1),
+        L.GRU(5, **ALL),
+    ],
+    "padded_convolution": lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((1, 0)), L.Conv1D(6, 2)],
     "convolution": lambda: [L.Conv1D(6, 3, padding="causal", activation="relu"), L.GRU(5, **ALL)],
 }
 
@@ -143,7 +151,18 @@ def test_backwards_states_and_dropout_are_told_of(tmp_path: Path) -> None:
         (lambda: [L.LSTM(5, **ALL), L.LayerNormalization()], "LayerNormalization"),
         (lambda: [L.LSTM(5, activation="swish", **ALL)], "activation='silu'"),
         (lambda: [L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)], "must be causal"),
+        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(3, strides=1)], "must be causal"),
+        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(2)], "strides, dilation and groups of 1"),
+        (lambda: [L.Conv1D(6, 3, padding="causal", dilation_rate=2), L.LSTM(5)], "dilation and groups of 1"),
+        (lambda: [L.ZeroPadding1D((2, 0)), L.LSTM(5, **ALL)], "only Conv1D and AveragePooling1D"),
+        (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((0, 2)), L.Conv1D(6, 3)], "appends 2 zeros"),
+        (lambda: [L.ZeroPadding1D((1, 0)), L.Conv1D(6, 3), L.LSTM(5)], "2 zeros in front"),
+        (lambda: [L.LSTM(5, **ALL), L.UnitNormalization()], "UnitNormalization"),
         (lambda: [L.LSTM(5, go_backwards=True, **ALL), L.LSTM(3)], "backwards in time"),
+        (
+            lambda: [L.LSTM(5, go_backwards=True, **ALL), L.Conv1D(3, 2, padding="causal")],
+            "backwards in time",
+        ),
         (lambda: [L.Dense(3)], "must have a recurrent layer"),
     ],
 )
