@@ -13,7 +13,10 @@ from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.cell import CellBuilder, Term
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.functions import TANH
+from rtlstm.spec.network import Custom, Lstm, Network
 from rtlstm.spec.parameters import FAMILIES, Parameters
 
 NAMES = sorted(CELL_NETWORKS)
@@ -125,3 +128,34 @@ def test_the_lstms_description_gives_the_gate_units_bits() -> None:
     one, other = (Golden(network).run(integers) for network in (plain, general))
     np.testing.assert_array_equal(one.y, other.y)
     np.testing.assert_array_equal(one.c[0], other.c[0])
+
+
+def _custom(cell: CellBuilder, result: Term, **fields: object) -> Custom:
+    built = cell.build("own", result)
+    rows = np.ones((built.gates * 2, 2))
+    own = np.ones((2, built.parameters)) if built.parameters else None
+    return Custom(cell=built, w_ih=rows, w_hh=rows, bias=rows[:, 0], parameters=own, **fields)
+
+
+def _power(exponent: int) -> Custom:
+    """The tanh of a gate times itself, and so on."""
+    cell = CellBuilder()
+    term = cell.gate(0)
+    for _ in range(exponent - 1):
+        term = term * cell.gate(0)
+    return _custom(cell, cell.apply(TANH, term))
+
+
+REFUSED_CELLS = {
+    "cell_bits or gate_bits": (lambda: _power(4), "needs exact values of 54 bits, but 48 is the most"),
+    "gate": (lambda: _custom(cell := CellBuilder(), cell.gate(4)), "gates"),
+    "parameter": (lambda: _custom(cell := CellBuilder(), cell.gate(0) * cell.parameter(4)), "parameters"),
+    "clip": (lambda: _custom(cell := CellBuilder(), cell.gate(0), clip=1.0), "leave clip out"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_CELLS)
+def test_cells_that_cannot_be_built_are_refused(name: str) -> None:
+    make, words = REFUSED_CELLS[name]
+    with pytest.raises(ConfigurationError, match=words):
+        quantise(Network(layers=(make(),)))

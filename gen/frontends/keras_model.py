@@ -67,7 +67,7 @@ def read_keras(path: Path, options: ReadOptions, report: ReportBuilder) -> Netwo
             raise ModelError(
                 f"there is no layer {options.output!r}; there are {', '.join(one.name for one in layers)}"
             )
-    return chain.flow.network(report.name)
+    return chain.network()
 
 
 class _Chain:
@@ -84,14 +84,22 @@ class _Chain:
         self._padding, self._padded = 0, ""
         """Zeros in front of the sequence that the next layer reads, and the layer that adds them."""
 
+    def network(self) -> Network:
+        """The network of all layers that were taken."""
+        self._check_padding("the end of the model", "")
+        return self.flow.network(self._report.name)
+
+    def _check_padding(self, where: str, kind: str) -> None:
+        if self._padding and kind not in ("Conv1D", "AveragePooling1D"):
+            raise ModelError(
+                f"{self._padded} pads what {where} reads, but only Conv1D and AveragePooling1D may read "
+                "padded steps; pad the model's input instead, or drop the padding"
+            )
+
     def take(self, layer: KerasLayer) -> None:
         """Append a layer."""
         kind, where = layer.kind, layer.where
-        if self._padding and kind not in ("Conv1D", "AveragePooling1D"):
-            raise ModelError(
-                f"{self._padded} pads a sequence that {where} reads, but only Conv1D and AveragePooling1D may "
-                "read one; give the core the padded steps, or drop the padding"
-            )
+        self._check_padding(where, kind)
         if kind in _RECURRENT:
             self._recurrent(layer, lambda: self._direction(layer, layer.arrays, False))
         elif kind == "Bidirectional":
