@@ -240,7 +240,7 @@ class _Quantiser:
         layers, align = self.integers(outputs, reads)
         stored, argument = self.cell(cell_range)
         functions, cells, shapes = Functions(self.direct), [], []
-        for layer, output in zip(self.layers, outputs, strict=True):
+        for index, (layer, output) in enumerate(zip(self.layers, outputs, strict=True)):
             shape = LayerShape(
                 kind=layer.kind,
                 name=layer.name,
@@ -252,7 +252,8 @@ class _Quantiser:
                 feedback=layer.feedback,
             )
             if not self.plain:
-                state = self._state(layer, output, stored)
+                # A GRU of two layers keeps one state, in the format of the h that it reads back.
+                state = self._state(layer, outputs[index + layer.feedback], stored)
                 formats = CellFormats(
                     preactivation=Format(bits=reads.bits, fraction=output.fraction)
                     if layer.linear

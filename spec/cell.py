@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from rtlstm.spec.activation import ActivationTable, design_table
+from rtlstm.spec.activation import VALUE_BITS, ActivationTable, design_table
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.functions import ActivationFunction
@@ -87,10 +87,23 @@ class Cell(Record):
         self, gates: Sequence[Floats], state: Floats | None, parameters: Sequence[Floats] = ()
     ) -> tuple[Floats, Floats | None]:
         """Return the result and the new state in float64, element-wise."""
+        values = self.values(gates, state, parameters)
+        return values[self.result], None if self.state is None else values[self.state]
+
+    def values(
+        self, gates: Sequence[Floats], state: Floats | None, parameters: Sequence[Floats] = ()
+    ) -> list[Floats]:
+        """Return every step's value in float64, element-wise."""
         values: list[Floats] = []
         for step in self.steps:
             values.append(_evaluate(step, [values[arg] for arg in step.args], gates, state, parameters))
-        return values[self.result], None if self.state is None else values[self.state]
+        return values
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """The steps that activation functions read, but for what is kept."""
+        kept = {arg for step in self.steps if step.kind == "keep" for arg in step.args} | {self.state}
+        return tuple(step.args[0] for step in self.steps if step.kind == "apply" and step.args[0] not in kept)
 
 
 def _evaluate(
@@ -459,11 +472,13 @@ class _Resolver:
             return place
         read = self._read(place, step)
         form = self._format(read)
+        linear = function.name in LINEAR_FUNCTIONS
         if function.within_one:
             output = self._formats.gate
         else:
-            output = Format.covering(form.bits, max(function.reach(form.maximum * form.step), form.step))
-        if function.name in LINEAR_FUNCTIONS:
+            bits = form.bits if linear else min(form.bits, VALUE_BITS)
+            output = Format.covering(bits, max(function.reach(form.maximum * form.step), form.step))
+        if linear:
             return self._add("pieces", output, read, index=self._functions.linear(function, form, output))
         return self._add("table", output, read, index=self._functions.table(function, form, output))
 
