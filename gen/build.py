@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.c_header import HEADER, c_header
+from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.fit import FitRequest, fit_device
 from rtlstm.gen.folder import check_target, new_folder, write_files
 from rtlstm.gen.frontends.report import ModelReport
 from rtlstm.gen.names import check_build_name, derive_build_name
-from rtlstm.gen.quantise import QuantizationSettings, check_calibration, quantise
+from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.gen.report import create_report
 from rtlstm.gen.report_html import render_report
 from rtlstm.hdl.verilog import core_to_verilog
@@ -35,6 +36,7 @@ def generate_build(
     parameters: Parameters | None = None,
     fit: FitRequest | None = None,
     calibration: NDArray[np.generic] | None = None,
+    calibration_lengths: ArrayLike | None = None,
     source: ModelReport | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -50,6 +52,8 @@ def generate_build(
         A device for which the parameters are chosen, instead of ``parameters``.
     calibration
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see :func:`rtlstm.gen.quantise.quantise`.
+    calibration_lengths
+        Valid steps of each of these sequences, ``(N,)``; all if None.
     source
         The front end's report, for the record.
     progress
@@ -69,7 +73,7 @@ def generate_build(
     target = check_target(folder)
     chosen = derive_build_name(_stem(network, source)) if name is None else check_build_name(name)
     settings = settings or QuantizationSettings()
-    values = None if calibration is None else check_calibration(network, calibration)
+    data = None if calibration is None else Calibration.of(network, calibration, calibration_lengths)
 
     def begin(stage: int) -> None:
         if progress:
@@ -77,7 +81,7 @@ def generate_build(
 
     with new_folder(target) as work:
         begin(0)
-        quantised = quantise(network, settings, values)
+        quantised = quantise(network, settings, calibration, calibration_lengths)
         fitted = None
         if fit is not None and quantised.passes:
             raise ConfigurationError(
@@ -93,7 +97,7 @@ def generate_build(
         begin(1)
         verilog = core_to_verilog(manifest)
         begin(2)
-        report = create_report(network, quantised, manifest, settings, values, source, fitted)
+        report = create_report(network, quantised, manifest, settings, data, source, fitted)
         begin(3)
         write_files(
             work,

@@ -69,10 +69,23 @@ class Cell(Record):
         self, gates: Sequence[Floats], state: Floats | None, parameters: Sequence[Floats] = ()
     ) -> tuple[Floats, Floats | None]:
         """Return the result and the new state in float64, element-wise."""
+        values = self.values(gates, state, parameters)
+        return values[self.result], None if self.state is None else values[self.state]
+
+    def values(
+        self, gates: Sequence[Floats], state: Floats | None, parameters: Sequence[Floats] = ()
+    ) -> list[Floats]:
+        """Return every step's value in float64, element-wise."""
         values: list[Floats] = []
         for step in self.steps:
             values.append(_evaluate(step, [values[arg] for arg in step.args], gates, state, parameters))
-        return values[self.result], None if self.state is None else values[self.state]
+        return values
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """The steps that activation functions read, but for what is kept."""
+        kept = {arg for step in self.steps if step.kind == "keep" for arg in step.args} | {self.state}
+        return tuple(step.args[0] for step in self.steps if step.kind == "apply" and step.args[0] not in kept)
 
 
 def _evaluate(

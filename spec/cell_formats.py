@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.spec.activation import ActivationTable, design_table
+from rtlstm.spec.activation import VALUE_BITS, ActivationTable, design_table
 from rtlstm.spec.cell import Cell, Step
 from rtlstm.spec.cell_graph import CellGraph, Node, NodeKind
 from rtlstm.spec.errors import ConfigurationError
@@ -155,11 +155,13 @@ class _Resolver:
             return place
         read = self._read(place, step)
         form = self._format(read)
+        linear = function.name in LINEAR_FUNCTIONS
         if function.within_one:
             output = self._formats.gate
         else:
-            output = Format.covering(form.bits, max(function.reach(form.maximum * form.step), form.step))
-        if function.name in LINEAR_FUNCTIONS:
+            bits = form.bits if linear else min(form.bits, VALUE_BITS)
+            output = Format.covering(bits, max(function.reach(form.maximum * form.step), form.step))
+        if linear:
             return self._add("pieces", output, read, index=self._functions.linear(function, form, output))
         return self._add("table", output, read, index=self._functions.table(function, form, output))
 

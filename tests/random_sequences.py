@@ -7,6 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from random_builds import ACTIVATIONS, random_integers, random_parameters, write_build
 
+from rtlstm.host.state import StateLayout
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
@@ -24,7 +25,7 @@ class SequenceCase:
     """``(T, N, inputs)``."""
     lengths: IntArray
     state: tuple[tuple[IntArray, ...], tuple[IntArray, ...]]
-    """Initial h and c of each pseudo-layer, ``(N, units)``."""
+    """Initial h of each pseudo-layer and c of each LSTM, ``(N, units)``."""
     stalls: tuple[float, float]
 
     def write(self, folder: Path) -> Path:
@@ -130,13 +131,7 @@ def make_sequence_case(
     )
     count = parameters.streams + int(rng.integers(1, 3))
     low, high = network.numerics.input.lowest, network.numerics.input.maximum
-    limits = network.numerics.hidden.maximum, network.numerics.cell.maximum
-    h, c = (
-        tuple(
-            rng.integers(-limit, limit, (count, units), endpoint=True) for _, units in manifest.program.hidden
-        )
-        for limit in limits
-    )
+    h, c = _random_state(rng, manifest, count)
     return SequenceCase(
         network,
         manifest,
@@ -145,3 +140,16 @@ def make_sequence_case(
         (h, c),
         (float(rng.choice([0.1, 0.5, 0.8])), float(rng.choice([0.1, 0.5, 0.8]))),
     )
+
+
+def _random_state(rng: Generator, manifest: Manifest, count: int) -> tuple[tuple[IntArray, ...], ...]:
+    """Draw h of each pseudo-layer and c of each LSTM, in integers, as the driver takes them."""
+    layout, numerics = StateLayout(manifest), manifest.numerics
+    zeros = layout.present(*layout.zeros(count), raw=True, batched=True)
+    # A GRU's h has as many bits as a cell state.
+    limits = min(numerics.hidden.maximum, numerics.cell.maximum), numerics.cell.maximum
+    h, c = (
+        tuple(rng.integers(-limit, limit, part.shape, endpoint=True) for part in parts)
+        for limit, parts in zip(limits, zeros, strict=True)
+    )
+    return h, c

@@ -7,6 +7,7 @@ from rtlstm.gen.commands.generate_options import (
     BeatInOption,
     BeatOutOption,
     BusOption,
+    CalibrateLengthsOption,
     CalibrateOption,
     CellBitsOption,
     CellRangeOption,
@@ -70,6 +71,7 @@ def generate(
     input_range: InputRangeOption = None,
     cell_range: CellRangeOption = None,
     calibrate: CalibrateOption = None,
+    calibrate_lengths: CalibrateLengthsOption = None,
     lstm: LstmOption = None,
     output_tensor: OutputTensorOption = None,
     dense: DenseOption = None,
@@ -80,7 +82,7 @@ def generate(
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with Session(as_json, debug) as session:
         from rtlstm.gen.build import generate_build
-        from rtlstm.gen.data import load_array
+        from rtlstm.gen.data import load_array, load_lengths
         from rtlstm.gen.folder import check_target
         from rtlstm.gen.frontends import read_model
         from rtlstm.gen.quantise import QuantizationSettings
@@ -128,6 +130,7 @@ def generate(
                 parameters=parameters,
                 fit=request,
                 calibration=calibration,
+                calibration_lengths=load_lengths(calibrate_lengths),
                 source=read.report,
                 progress=progress,
             )
