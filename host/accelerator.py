@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
 from rtlstm.host.image import WeightImage
 from rtlstm.host.state import LayerArrays, State
@@ -38,7 +38,7 @@ class _Batch:
     c: LayerArrays | None
 
 
-class Accelerator:
+class Accelerator(Closing):
     """A core that holds one build, on any backend. Not safe for several threads at once.
 
     Parameters
@@ -399,14 +399,3 @@ class Accelerator:
     def close(self) -> None:
         """Release the device; further use raises DeviceError. Harmless if closed already."""
         self.device.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 from rtlstm.sim.cache import Report
 from rtlstm.sim.compiled import compile_library
-from rtlstm.sim.sources import board_models, simulation_sources
+from rtlstm.sim.sources import board_models, own_file, simulation_sources
 from rtlstm.spec.parameters import Family
 
 __all__ = ["BoardShape", "NativeBoard", "build_board"]
@@ -48,7 +48,7 @@ def build_board(top: Path, core: Path, shape: BoardShape, report: Report | None 
     defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(shape.inverted_leds)]
     if shape.inverted_button is not None:
         defines.append(f"-DRTLSTM_BUTTON={int(shape.inverted_button)}")
-    return compile_library(shape.top, sources, "board.cpp", defines, report)
+    return compile_library(shape.top, sources, own_file("board.cpp"), defines, report)
 
 
 def _load(library: Path) -> ctypes.CDLL:

@@ -24,8 +24,9 @@ from rtlstm.host.link.timing import Patience
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.board import NativeBoard
-from rtlstm.sim.board_server import BoardLine, BoardServer
+from rtlstm.sim.board_line import BoardLine
 from rtlstm.sim.faults import FaultyLine
+from rtlstm.sim.line_server import LineServer
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
@@ -188,14 +189,12 @@ def test_serial_port(on_board: OnBoard, build: Path, cli, tmp_path: Path):
 
 
 def test_one_program_at_a_time(line: BoardLine):
-    with BoardServer(line, terminal=False, tcp=0) as server:
-        assert server.port is not None and server.terminal is None
+    with LineServer(line, terminal=False, tcp=0) as server:
+        assert server.port is not None and server.path is None
         with pytest.raises(ConfigurationError, match=f"TCP port {server.port} must be free"):
-            BoardServer(line, tcp=server.port)
+            LineServer(line, tcp=server.port)
         first = socket.create_connection(("127.0.0.1", server.port))
-        server._turn()
         second = socket.create_connection(("127.0.0.1", server.port))
-        server._turn()
         second.settimeout(5)
         assert second.recv(1) == b""
         first.close()
