@@ -1,5 +1,7 @@
 """The serial line of a simulated board."""
 
+import math
+
 from rtlstm.sim.board import NativeBoard
 
 __all__ = ["BoardLine"]
@@ -32,13 +34,17 @@ class BoardLine:
 
     def read(self, seconds: float) -> bytes:
         """Return what has come, running the board for so long if nothing has."""
-        return self._board.run(max(0, round(seconds * self._hertz)))
+        return self._board.run(self._cycles(seconds))
 
     def pause(self, seconds: float) -> None:
         """Run the board; what it sends meanwhile is lost, as on a line that nobody has open."""
         end = self.now() + seconds
         while self.now() < end:
-            self._board.run(max(1, round((end - self.now()) * self._hertz)))
+            self._board.run(self._cycles(end - self.now()))
+
+    def _cycles(self, seconds: float) -> int:
+        # Rounded up: a host that waits for less than a cycle must see time pass, or it waits for ever.
+        return max(0, math.ceil(seconds * self._hertz))
 
     def reopen(self) -> None:
         """Begin anew: what the board was about to say is lost."""

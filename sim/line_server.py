@@ -172,9 +172,10 @@ class LineServer(Closing):
                 self._client.sendall(data)
             except OSError:
                 self._drop()
-        if data and self._terminal >= 0:
+        if self._terminal >= 0:
             try:
-                os.write(self._terminal, data)
+                while data:
+                    data = data[os.write(self._terminal, data) :]
             except BlockingIOError:
                 # Nobody reads it, and a serial port does not wait.
                 termios.tcflush(self._slave, termios.TCIFLUSH)

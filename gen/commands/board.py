@@ -22,6 +22,8 @@ __all__ = ["board"]
 
 _LINGER = 0.5
 """Seconds after the last byte in which the board runs as fast as it can."""
+_PAUSE = 0.002
+"""Longest pause on a bad line, in the seconds of the board, each of which takes a simulator half a minute."""
 
 
 def board(
@@ -64,7 +66,7 @@ def board(
         if faults:
             from rtlstm.sim.faults import FaultyLine
 
-            line = FaultyLine(line, faults, seed)
+            line = FaultyLine(line, faults, seed, longest=_PAUSE)
         with LineServer(line, terminal=pty, tcp=tcp, linger=_LINGER) as server:
 
             def stopped(*_: Any) -> None:

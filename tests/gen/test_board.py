@@ -141,7 +141,13 @@ def test_clock_reset_and_leds(on_board: OnBoard, line: BoardLine):
         assert native.bad_stops == 0
 
 
-@pytest.mark.slow
+def test_waiting_for_less_than_a_cycle_takes_time(line: BoardLine):
+    """A host that waits for what is left of its time must come to its end."""
+    begun = line.now()
+    line.read(0.1 / 24e6)
+    assert begun < line.now() < begun + 1e-6
+
+
 def test_faults_lose_nothing(on_board: OnBoard, build: Path, line: BoardLine):
     """The same words as on a line of its own, with a fault in every twentieth frame."""
     bad: Line = FaultyLine(line, 0.05, seed=3, longest=0.002)
@@ -154,12 +160,11 @@ def test_faults_lose_nothing(on_board: OnBoard, build: Path, line: BoardLine):
     assert sum(bad.counts.values()) > 3
 
 
-@pytest.mark.slow
 def test_wrong_rate_is_no_device(on_board: OnBoard):
     library, shape = on_board.compile()
     line = BoardLine(NativeBoard(library, replace(shape, baud=shape.baud // 2)))
     with pytest.raises(DeviceError, match="check cable, power and bitstream"):
-        LinkTransport(line, on_board.manifest, Patience(silence=0.01, retry=0.002), seed=1)
+        LinkTransport(line, on_board.manifest, Patience(opening=0.01, retry=0.002), seed=1)
 
 
 @pytest.mark.slow
@@ -186,6 +191,23 @@ def test_serial_port(on_board: OnBoard, build: Path, cli, tmp_path: Path):
     with Accelerator(transport, on_board.manifest) as golden:
         golden.load_weights(weights)
         assert np.array_equal(found, transport.exchange(np.zeros(5, dtype=np.int32), codes))
+
+
+@pytest.mark.slow
+def test_faults_on_the_served_line(on_board: OnBoard, build: Path, cli, tmp_path: Path):
+    """A cable that is bad, and pulled now and then: a driver of its own process loses nothing."""
+    x = tmp_path / "x.npy"
+    np.save(x, np.random.default_rng(2).uniform(-1, 1, (200, 3)).astype(np.float32))
+    command = f"rtlstm board {build} --board {on_board.board.name} --clock {on_board.requested_mhz} --tcp 0"
+    with start(f"{command} --faults 0.05 --seed 2", tmp_path) as process:
+        try:
+            port = said(process, r"(tcp:\S+)")
+            done = cli("run", build, "--backend", port, "--input", x, "--output", tmp_path / "y.npy")
+            assert done.code == 0, done.err
+        finally:
+            end(process, signal.SIGTERM)
+    with Accelerator.open(build, "golden") as golden:
+        assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
 
 
 def test_one_program_at_a_time(line: BoardLine):
