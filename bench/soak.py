@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from rtlstm.bench.link import BAUD, STREAMS, LinkSetup
+from rtlstm.boards.catalogue import find_board
 from rtlstm.gen.on_board import OnBoard
 from rtlstm.host.link.lines import Line
 from rtlstm.host.link.timing import Patience
@@ -108,6 +109,7 @@ def soak_board(
     ToolError
         If Verilator or a C++ compiler is missing or fails.
     """
+    find_board(board)
     setup = LinkSetup(6, 3, 8)
     with TemporaryDirectory() as folder:
         build = setup.write(Path(folder) / "build")
@@ -126,12 +128,7 @@ def _soak(far: _Far, steps: int, rate: float, seed: int, progress: Progress | No
         exchange = partial(_one_by_one, transport) if far.one_by_one else transport.exchange
         golden, state = Golden(setup.network), None
         for streams, turn, x in _rounds(setup, -(-steps // STREAMS), far.block, seed):
-            given = x[turn, streams]
-            y = (
-                _one_by_one(transport, streams, given)
-                if far.one_by_one
-                else transport.exchange(streams, given)
-            )
+            y = exchange(streams, x[turn, streams])
             expected = golden.run(x, state)
             state = (expected.h, expected.c)
             wrong += int((y != expected.y[turn, streams]).any(axis=1).sum())

@@ -58,6 +58,7 @@ def _load(library: Path) -> ctypes.CDLL:
         "create": (handle, [ctypes.c_uint64, size, size]),
         "destroy": (None, [handle]),
         "send": (None, [handle, ctypes.c_char_p, size]),
+        "cut": (None, [handle]),
         "run": (size, [handle, size, ctypes.c_char_p, size]),
         "pending": (size, [handle]),
         "cycle": (size, [handle]),
@@ -108,6 +109,10 @@ class NativeBoard:
     def send(self, data: bytes) -> None:
         """Send bytes to the board, after those that are still waiting."""
         self._library.rtlstm_send(self._board, data, len(data))
+
+    def cut(self) -> None:
+        """Lose what is on the line, both ways, as when a cable is pulled: perhaps half a byte arrives."""
+        self._library.rtlstm_cut(self._board)
 
     def run(self, cycles: int) -> bytes:
         """Run so many of the core's cycles and return what the board has sent.

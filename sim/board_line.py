@@ -47,7 +47,8 @@ class BoardLine:
         return max(0, math.ceil(seconds * self._hertz))
 
     def reopen(self) -> None:
-        """Begin anew: what the board was about to say is lost."""
+        """Plug the cable in again: what was on the way is lost, and what the board says meanwhile."""
+        self._board.cut()
         self.pause(_GONE)
 
     def close(self) -> None:
