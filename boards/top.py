@@ -17,7 +17,8 @@ from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 from rtlstm.boards.board import Board, Line, Pin
 from rtlstm.boards.harness import CORE, Port, read_ports
 from rtlstm.boards.pll import Pll, megahertz
-from rtlstm.hdl.link.serial_link import CORE_PORTS, SerialLink
+from rtlstm.hdl.link.core_side import CORE_PORTS
+from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.hdl.verilog import convert
 from rtlstm.spec.manifest import Manifest
 

@@ -4,12 +4,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
 from rtlstm.host.image import WeightImage
 from rtlstm.host.state import LayerArrays, State
@@ -40,7 +40,7 @@ class _Batch:
     c: LayerArrays | None
 
 
-class Accelerator:
+class Accelerator(Closing):
     """A core that holds one build, on any backend. Not safe for several threads at once.
 
     Parameters
@@ -423,14 +423,3 @@ class Accelerator:
     def close(self) -> None:
         """Release the device; further use raises DeviceError. Harmless if closed already."""
         self.device.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -7,7 +7,6 @@ contents, set by a seed, so that nothing can rely on them (the words of one memo
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
 from pathlib import Path
 
 from rtlstm.sim.cache import Report, cached, digest
@@ -26,7 +25,7 @@ _RUNTIME = ("verilated", "verilated_threads")
 
 
 def compile_library(
-    top: str, sources: Sequence[Path], harness: str, defines: Sequence[str], report: Report | None = None
+    top: str, sources: Sequence[Path], harness: Path, defines: Sequence[str], report: Report | None = None
 ) -> Path:
     """Compile a design and its harness, and return the library, from the cache if it is there.
 
@@ -35,7 +34,7 @@ def compile_library(
     top
         The top module; in the harness its class is ``Vcore``.
     harness
-        A C++ file of ``rtlstm.sim``.
+        Its C++ file; what it offers must have default visibility.
     defines
         Options of the C++ compiler that set the harness's macros.
 
@@ -45,7 +44,7 @@ def compile_library(
         If Verilator or a C++ compiler is missing or fails.
     """
     tool, cxx = verilator(), compiler()
-    text = files("rtlstm.sim").joinpath(harness).read_text()
+    text = harness.read_text()
     texts = [path.read_bytes() for path in sources]
     options = [*defines, *_FLAGS, *_TRANSLATE, _optimisation()]
     key = digest(*texts, text, tool.version, cxx.version, top, *options)

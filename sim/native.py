@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rtlstm.sim.cache import Report
 from rtlstm.sim.compiled import compile_library
 from rtlstm.sim.ports import Fault, PortShape, StepCycles
-from rtlstm.sim.sources import simulation_sources
+from rtlstm.sim.sources import own_file, simulation_sources
 
 __all__ = ["NativeModel", "build_native"]
 
@@ -31,7 +31,7 @@ def build_native(verilog: Path, shape: PortShape, report: Report | None = None) 
         If Verilator or a C++ compiler is missing or fails.
     """
     sources = simulation_sources(verilog, shape.family)
-    return compile_library(shape.name, sources, "native.cpp", _defines(shape), report)
+    return compile_library(shape.name, sources, own_file("native.cpp"), _defines(shape), report)
 
 
 def _defines(shape: PortShape) -> list[str]:

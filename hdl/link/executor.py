@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.link.core_side import core_side
 from rtlstm.hdl.link.requests import PREFIX
 from rtlstm.hdl.link.steps import StepFeeder, StepReader
 from rtlstm.spec.link import READ_LIMIT, ErrorCode, FrameType
@@ -34,7 +34,6 @@ class Executor(wiring.Component):
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        data = manifest.numerics.data_bits
         super().__init__(
             {
                 "there": In(1),
@@ -51,22 +50,8 @@ class Executor(wiring.Component):
                 "ending": In(1),
                 "idle": Out(1),
                 "steps": Out(32),
-                "x_data": Out(manifest.parameters.beat_in * data),
-                "x_stream": Out(stream_bits(manifest)),
-                "x_quiet": Out(1),
-                "x_valid": Out(1),
-                "x_ready": In(1),
-                "y_data": In(manifest.parameters.beat_out * data),
-                "y_valid": In(1),
-                "y_ready": Out(1),
-                "bus_address": Out(4),
-                "bus_write": Out(1),
-                "bus_data": Out(32),
-                "bus_valid": Out(1),
-                "bus_ready": In(1),
-                "bus_read_data": In(32),
-                "bus_read_valid": In(1),
             }
+            | core_side(manifest)
         )
 
     def elaborate(self, platform: object) -> Module:

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.link.core_side import FROM_CORE, TO_CORE, core_side
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.requests import RequestMemory
@@ -18,22 +18,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.registers import IDENTITY
 
-__all__ = ["CORE_PORTS", "LinkEngine", "SerialLink", "link_limits"]
-
-TO_CORE = (
-    "x_data",
-    "x_stream",
-    "x_quiet",
-    "x_valid",
-    "y_ready",
-    "bus_address",
-    "bus_write",
-    "bus_data",
-    "bus_valid",
-)
-FROM_CORE = ("x_ready", "y_data", "y_valid", "bus_ready", "bus_read_data", "bus_read_valid")
-CORE_PORTS = TO_CORE + FROM_CORE
-"""The core's ports that the link is wired to: all but ``y_stream`` and ``y_last``."""
+__all__ = ["LinkEngine", "SerialLink", "link_limits"]
 
 _USUAL_BYTES = 2048
 _MOST_BYTES = 1 << 15
@@ -72,27 +57,6 @@ def link_limits(manifest: Manifest) -> Limits:
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
 
 
-def _core_side(manifest: Manifest) -> dict[str, wiring.Member]:
-    data = manifest.numerics.data_bits
-    return {
-        "x_data": Out(manifest.parameters.beat_in * data),
-        "x_stream": Out(stream_bits(manifest)),
-        "x_quiet": Out(1),
-        "x_valid": Out(1),
-        "x_ready": In(1),
-        "y_data": In(manifest.parameters.beat_out * data),
-        "y_valid": In(1),
-        "y_ready": Out(1),
-        "bus_address": Out(4),
-        "bus_write": Out(1),
-        "bus_data": Out(32),
-        "bus_valid": Out(1),
-        "bus_ready": In(1),
-        "bus_read_data": In(32),
-        "bus_read_valid": In(1),
-    }
-
-
 class LinkEngine(wiring.Component):
     """The protocol, on a line of bytes: what ``docs/link.md`` says of the device.
 
@@ -116,7 +80,7 @@ class LinkEngine(wiring.Component):
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._limits = manifest, link_limits(manifest)
         line = {"i": In(stream.Signature(8)), "o": Out(stream.Signature(8))}
-        super().__init__(line | {"errors": Out(32), "active": Out(1)} | _core_side(manifest))
+        super().__init__(line | {"errors": Out(32), "active": Out(1)} | core_side(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -195,7 +159,7 @@ class SerialLink(wiring.Component):
     def __init__(self, manifest: Manifest, divisor: int) -> None:
         self._manifest, self._divisor = manifest, check_divisor(divisor)
         line = {"rx": In(1), "tx": Out(1)}
-        super().__init__(line | {"errors": Out(32), "active": Out(1)} | _core_side(manifest))
+        super().__init__(line | {"errors": Out(32), "active": Out(1)} | core_side(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -5,7 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.core import Core
-from rtlstm.hdl.link.serial_link import FROM_CORE, TO_CORE, SerialLink
+from rtlstm.hdl.link.core_side import FROM_CORE, TO_CORE
+from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["LinkedCore"]
