@@ -116,13 +116,13 @@ class RequestMemory(wiring.Component):
         self, m: Module, read: ReadPort, known: ReadPort, published: Signal, place: Signal, record: Signal
     ) -> None:
         left = Signal(REQUEST["length"].shape)
-        there, closing = Signal(), Signal()
+        kind, there, closing = Signal.like(self.kind, reset_less=True), Signal(), Signal()
         valid, data, ready = read_bytes(m, read, place, (left != 0) & ~self.close & ~self.clear)
         m.d.comb += [
             known.addr.eq(record),
             self.there.eq(there),
             self.request.length.eq(left),
-            self.request.kind.eq(known.data[len(left) :]),
+            self.request.kind.eq(kind),
             self.o.payload.eq(data),
             self.o.valid.eq(valid & there & (left != CRC_BYTES)),
             ready.eq(closing | (self.o.valid & self.o.ready)),
@@ -131,7 +131,7 @@ class RequestMemory(wiring.Component):
         looked = Signal()
         m.d.sync += looked.eq((left == 0) & (record != published) & ~looked)
         with m.If(looked):
-            m.d.sync += [left.eq(known.data), there.eq(1)]
+            m.d.sync += [Cat(left, kind).eq(known.data), there.eq(1)]
         with m.Elif(valid & ready):
             m.d.sync += left.eq(left - 1)
             with m.If(left == 1):

@@ -100,7 +100,7 @@ class Responder(wiring.Component):
                     m.d.sync += rewinds.eq(0)
                 with m.Elif(self.oldest != wanted[: len(self.oldest)]):
                     m.d.sync += frees.eq(1)
-                    m.next = "LOOK"
+                    m.next = "ASK"
                 with m.Elif(self.answers):
                     m.d.comb += self.answered.eq(1)
                     m.d.sync += reports.eq(1)
@@ -108,7 +108,9 @@ class Responder(wiring.Component):
                 with m.Elif(rewinds):
                     m.d.sync += [rewinds.eq(0), cursor.eq(self.oldest_place), sending.eq(wanted)]
                 with m.Elif(sending[: len(self.oldest)] != self.made[: len(self.oldest)]):
-                    m.next = "LOOK"
+                    m.next = "ASK"
+            with m.State("ASK"):
+                m.next = "LOOK"
             with m.State("LOOK"):
                 m.next = "HEAD"
                 with m.If(frees):

@@ -43,7 +43,7 @@ class ResponseMemory(wiring.Component):
     address : In, word : Out(8)
         Clocked read of bytes, one cycle.
     number : In(8), end : Out, error : Out(1)
-        Clocked read, one cycle: where the response of this number ends, and whether it is an ERROR.
+        Clocked read, two cycles: where the response of this number ends, and whether it is an ERROR.
     """
 
     def __init__(self, size: int) -> None:
@@ -72,7 +72,7 @@ class ResponseMemory(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         read, write = storage(m, "responses", 8, 1 << self._bits)
-        known, note = storage(m, "records", self._bits + 2, RECORDS)
+        known, note = storage(m, "records", self._bits + 2, RECORDS, output_register=True)
         # Where the open response begins, and its next byte goes.
         base, place, used = (Signal(self._bits + 1, name=name) for name in ("base", "place", "used"))
         following, size = Signal.like(self.made), Signal(range(PAYLOAD_LIMIT + 1))
