@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import result_layout, row_bits, stream_bits
+from rtlstm.hdl.layouts import TIMED_STEPS, result_layout, row_bits, stream_bits
 from rtlstm.hdl.pipeline import clocked
 from rtlstm.spec.manifest import Manifest
 
@@ -24,9 +24,11 @@ class InputBuffer(wiring.Component):
         The port; see ``docs/ports.md``.
     row : In, word : Out
         Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
-    full, coming, words, bank, since : Out
+    full, coming, words, bank, number : Out
         The next input is complete; it is not, but what arrives is part of it; how many words of what
-        arrives are complete; the next input's half of the buffer, and the cycle of its last beat.
+        arrives are complete; the next input's half of the buffer, and its number among inputs.
+    filled, coming_number : Out
+        An input is complete with this cycle; the number of the one that arrives.
     grows, fills, stream, quiet : Out
         One more of its words is complete with this cycle; so is all of it; its stream, as known with
         this cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is
@@ -35,8 +37,6 @@ class InputBuffer(wiring.Component):
         Of each half, whether it holds a complete input, and of which stream.
     taken : In(1)
         It has been read.
-    now : In(32)
-        The cycle counter.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -62,9 +62,10 @@ class InputBuffer(wiring.Component):
                 "halves_full": Out(2),
                 "halves_streams": Out(2 * streams),
                 "bank": Out(1),
-                "since": Out(32),
+                "number": Out(range(TIMED_STEPS)),
+                "filled": Out(1),
+                "coming_number": Out(range(TIMED_STEPS)),
                 "taken": In(1),
-                "now": In(32),
             }
         )
 
@@ -79,7 +80,6 @@ class InputBuffer(wiring.Component):
         read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
         quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
-        since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
         # How many beats follow the next, whether that is an input's last, whether there is room for it;
         # whether no half is full: then there is room for one more than this.
@@ -121,8 +121,12 @@ class InputBuffer(wiring.Component):
             self.quiet.eq(Mux(news & (first.columns * first.groups == 1), self.x_quiet, quiet[bank_out])),
             self.halves_full.eq(full),
             self.halves_streams.eq(Cat(*streams)),
-            self.since.eq(since[bank_out]),
             self.bank.eq(bank_out),
+            self.filled.eq(fills),
+        ]
+        m.d.sync += [
+            self.coming_number.eq(self.coming_number + fills),
+            self.number.eq(self.number + self.taken),
         ]
         with m.If(self.taken):
             m.d.sync += [full.bit_select(bank_out, 1).eq(0), bank_out.eq(~bank_out)]
@@ -138,7 +142,6 @@ class InputBuffer(wiring.Component):
             with m.If(last_beat):
                 m.d.sync += [
                     full.bit_select(bank_in, 1).eq(1),
-                    since[bank_in].eq(self.now),
                     bank_in.eq(~bank_in),
                     left.eq(beats - 1),
                     slot.eq(0),
