@@ -53,6 +53,7 @@ _NAMES = {
     Region.TANH: "tanh table",
     Region.CELL_TANH: "cell tanh table",
     Region.TABLES: "activation tables",
+    Region.PROGRAM: "program",
 }
 
 
@@ -313,8 +314,14 @@ def _cycle_report(manifest: Manifest) -> CycleReport:
 
 
 def _assumptions(
-    network: Network, settings: QuantizationSettings, calibrated: bool, manifest: Manifest
+    network: Network, settings: QuantizationSettings, calibrated: bool, manifest: Manifest, loaded: bool
 ) -> tuple[str, ...]:
+    if loaded:
+        cell, reach = manifest.numerics.cell, manifest.numerics.preactivation
+        return (
+            f"formats are those of the hardware it is loaded into, but for the input's range: cell states are "
+            f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to +-{reach.maximum * reach.step:.4g}",
+        )
     if calibrated:
         return (
             "the calibration data are typical: pre-activations and linear outputs have the largest "
@@ -348,8 +355,9 @@ def create_report(
     calibration: NDArray[np.float64] | None = None,
     source: ModelReport | None = None,
     fit: Fit | None = None,
+    loaded: bool = False,
 ) -> BuildReport:
-    """Make a build's report; runs golden model and float reference for the accuracy."""
+    """Make a build's report, of hardware that was there if ``loaded``; runs golden model and float reference for the accuracy."""
     parameters, numerics = manifest.parameters, manifest.numerics
     memories = memory_reports(manifest)
     return BuildReport(
@@ -379,7 +387,7 @@ def create_report(
         cycles=_cycle_report(manifest),
         times=time_reports(manifest),
         accuracy=measure_accuracy(network, quantised, calibration),
-        assumptions=_assumptions(network, settings, calibration is not None, manifest),
+        assumptions=_assumptions(network, settings, calibration is not None, manifest, loaded),
         notes=() if source is None else source.notes,
         gate_units=parameters.gate_units,
         lut_macs=parameters.lut_macs,

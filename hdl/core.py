@@ -15,6 +15,7 @@ from rtlstm.hdl.layouts import DelayLine, stream_bits, token_layout
 from rtlstm.hdl.pipeline import clocked, delay
 from rtlstm.hdl.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.preactivation import Preactivation
+from rtlstm.hdl.program import StepFields
 from rtlstm.hdl.sequencer import Sequencer
 from rtlstm.hdl.window import Window
 from rtlstm.spec.manifest import Manifest
@@ -102,6 +103,7 @@ class Core(wiring.Component):
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
         self._add_output(m)
         m.submodules.window = self._window = Window(manifest)
+        self._loadable = manifest.parameters.capacity is not None
 
         self._opened = Signal()
         distance = manifest.parameters.pipeline.window
@@ -118,6 +120,8 @@ class Core(wiring.Component):
         self._ports(m)
         self._control(m)
         self._memory_window(m)
+        if self._loadable:
+            self._load_program(m)
         return m
 
     def _add_input(self, m: Module) -> None:
@@ -244,6 +248,30 @@ class Core(wiring.Component):
             outward = name in ("bus_ready", "bus_read_data", "bus_read_valid")
             m.d.comb += ours.eq(inner) if outward else inner.eq(ours)
 
+    def _load_program(self, m: Module) -> None:
+        """Let the window write the program; what is loaded of a step goes to whoever needs it."""
+        m.submodules.step_fields = loaded = StepFields(self._manifest)
+        sequencer, drain, window, access = self._sequencer, self._drain, self._window, self._far
+        write, issued = access.write[Region.PROGRAM], len(sequencer.program_data)
+        assert self._manifest.parameters.capacity is not None
+        operation = access.row < self._manifest.parameters.capacity.operations
+        m.d.comb += [
+            loaded.touched.eq(window.touches),
+            loaded.write.eq(write),
+            loaded.row.eq(access.row),
+            loaded.data.eq(access.write_data),
+            *(part.step.eq(loaded.fields) for part in (sequencer, self._input, self._output)),
+            *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._input)),
+            *(part.program_write.eq(write & operation) for part in (sequencer, drain)),
+            sequencer.program_data.eq(access.write_data),
+            drain.program_data.eq(access.write_data[issued:]),
+            sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
+            window.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
+            self._program_entry.eq(
+                Mux(operation, Cat(sequencer.program_word, drain.program_word), loaded.fields)
+            ),
+        ]
+
     def _control(self, m: Module) -> None:
         """Wire sequencer, ports, window and counters."""
         sequencer, window = self._sequencer, self._window
@@ -347,6 +375,9 @@ class Core(wiring.Component):
             **{region: any_of(found) for region, found in words.items()},
             Region.VECTORS: self._vector_entry,
         }
+        if self._loadable:
+            self._program_entry = Signal(self._manifest.regions[Region.PROGRAM].width)
+            entries[Region.PROGRAM] = self._program_entry
         for region in self._manifest.regions:
             if region not in entries:
                 entries[region] = getattr(tables, region.name.lower())

@@ -47,7 +47,7 @@ class GateUnit(wiring.Component):
     window, window_row : In
         While the memory window is open, the row that the tables' read ports look at (the cell
         memory's comes with the item).
-    write : In(8)
+    write : In(10)
         One bit per region: store ``write_data`` in row ``window_row``.
     entries : Out
         Words of the cell memory, the sigmoid, tanh and cell tanh tables, for read-back.

@@ -9,6 +9,7 @@ from rtlstm.spec.parameters import ceil_log2
 __all__ = [
     "DelayLine",
     "item_layout",
+    "op_count",
     "part_bits",
     "result_layout",
     "row_bits",
@@ -27,6 +28,12 @@ def part_bits(manifest: Manifest) -> int:
     return row_bits(1 if manifest.sequence is None else len(manifest.sequence.parts))
 
 
+def op_count(manifest: Manifest) -> int:
+    """Operations that a program can have."""
+    capacity = manifest.parameters.capacity
+    return len(manifest.program.ops) if capacity is None else capacity.operations
+
+
 def row_bits(rows: int) -> int:
     """Width of an address of ``rows`` rows."""
     return max(1, ceil_log2(rows))
@@ -40,7 +47,7 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "last": 1,  # of its row group
             "group_first": 1,  # of its operation
             "group_last": 1,
-            "op": row_bits(len(manifest.program.ops)),
+            "op": row_bits(op_count(manifest)),
             "stream": stream_bits(manifest),
             "fresh": 1,  # the stream's state is zero, whatever the memories hold
             "copy": 1,  # results go to the second copy of the first layer's h
