@@ -1,4 +1,4 @@
-"""What a network is quantised for: hardware of its own, hardware for others, too, or hardware that is there."""
+"""What a network is quantised for: hardware of its own, for others, too, or that is there."""
 
 from dataclasses import dataclass
 

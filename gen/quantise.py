@@ -228,9 +228,8 @@ class _Quantiser:
             self._check_reach(layer.name, parts, layer.bias, target)
             scales = [self._row_scales(weights, fraction, target) for weights, fraction in parts]
             plans.append((layer, parts, target, scales))
-        align = self.hardware.align(
-            max(0, *(int((target - s).max()) for _, _, target, scales in plans for s in scales))
-        )
+        coarsest = (int((target - s).max()) for _, _, target, scales in plans for s in scales)
+        align = self.hardware.align(max(0, *coarsest))
         layers: list[QuantizedLayer] = []
         for layer, parts, target, scales in plans:
             matrices = [

@@ -133,6 +133,7 @@ class BuildReport(Record):
     name: str
     rtlstm_version: str
     build_hash: str
+    device_hash: str
     source: str
     """The model file's name; empty if the network did not come from a file."""
     source_format: str
@@ -319,8 +320,9 @@ def _assumptions(
     if loaded:
         cell, reach = manifest.numerics.cell, manifest.numerics.preactivation
         return (
-            f"formats are those of the hardware it is loaded into, but for the input's range: cell states are "
-            f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to +-{reach.maximum * reach.step:.4g}",
+            "formats are those of the hardware it is loaded into, but for the input's range: cell states are "
+            f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to "
+            f"+-{reach.maximum * reach.step:.4g}",
         )
     if calibrated:
         return (
@@ -357,13 +359,17 @@ def create_report(
     fit: Fit | None = None,
     loaded: bool = False,
 ) -> BuildReport:
-    """Make a build's report, of hardware that was there if ``loaded``; runs golden model and float reference for the accuracy."""
+    """Make a build's report, of hardware that was there if ``loaded``.
+
+    Runs golden model and float reference for the accuracy.
+    """
     parameters, numerics = manifest.parameters, manifest.numerics
     memories = memory_reports(manifest)
     return BuildReport(
         name=manifest.name,
         rtlstm_version=manifest.rtlstm_version,
         build_hash=manifest.build_hash,
+        device_hash=manifest.device_hash,
         source="" if source is None else source.source,
         source_format="" if source is None else source.format,
         inputs=network.inputs,

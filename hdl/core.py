@@ -251,24 +251,31 @@ class Core(wiring.Component):
     def _load_program(self, m: Module) -> None:
         """Let the window write the program; what is loaded of a step goes to whoever needs it."""
         m.submodules.step_fields = loaded = StepFields(self._manifest)
-        sequencer, drain, window, access = self._sequencer, self._drain, self._window, self._far
-        write, issued = access.write[Region.PROGRAM], len(sequencer.program_data)
-        assert self._manifest.parameters.capacity is not None
-        operation = access.row < self._manifest.parameters.capacity.operations
+        capacity, window, far = self._manifest.parameters.capacity, self._window, self._far
+        assert capacity is not None
+        sequencer, drain = self._sequencer, self._drain
+        # Each part's row comes from as far as what is written there.
+        for part, access, low in ((sequencer, self._access, 0), (drain, far, len(sequencer.program_data))):
+            operation = access.row < capacity.operations
+            m.d.comb += [
+                part.program_write.eq(access.write[Region.PROGRAM] & operation),
+                part.program_data.eq(access.write_data[low:]),
+            ]
         m.d.comb += [
             loaded.touched.eq(window.touches),
-            loaded.write.eq(write),
-            loaded.row.eq(access.row),
-            loaded.data.eq(access.write_data),
+            loaded.write.eq(far.write[Region.PROGRAM]),
+            loaded.row.eq(far.row),
+            loaded.data.eq(far.write_data),
             *(part.step.eq(loaded.fields) for part in (sequencer, self._input, self._output)),
             *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._input)),
-            *(part.program_write.eq(write & operation) for part in (sequencer, drain)),
-            sequencer.program_data.eq(access.write_data),
-            drain.program_data.eq(access.write_data[issued:]),
             sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
             window.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
             self._program_entry.eq(
-                Mux(operation, Cat(sequencer.program_word, drain.program_word), loaded.fields)
+                Mux(
+                    far.row < capacity.operations,
+                    Cat(sequencer.program_word, drain.program_word),
+                    loaded.fields,
+                )
             ),
         ]
 

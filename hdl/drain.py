@@ -96,7 +96,7 @@ class Drain(wiring.Component):
 
         Whether there is an item is decided one cycle ahead.
         """
-        program, width = self._manifest.program, self._parameters.gate_units
+        width = self._parameters.gate_units
         item = Signal(item_layout(self._manifest), name="item0")
         shift_row = Signal.like(self.shift_row, reset_less=True)
         addend_row = Signal.like(self.addend_row, reset_less=True)

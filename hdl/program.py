@@ -18,8 +18,8 @@ __all__ = ["StepFields", "field_lookup", "field_memory", "program_ports", "step_
 def program_ports(widths: Mapping[str, int]) -> dict[str, wiring.Member]:
     """Ports of a part with a program memory of its own, with fields of these widths.
 
-    ``program_write`` stores ``program_data`` in the row that the window is at; ``program_word`` is the word of
-    that row, while the window looks at the program.
+    ``program_write`` stores ``program_data`` in the row that the window is at; ``program_word`` is the word
+    of that row, while the window looks at the program.
     """
     width = sum(widths.values())
     return {"program_write": In(1), "program_data": In(width), "program_word": Out(width)}

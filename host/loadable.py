@@ -28,8 +28,8 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
         compile_program(manifest.layers, device.parameters, latency)
     raise ConfigurationError(
         f"a build must be made for the device that it is loaded into ({device.name!r}, hardware "
-        f"{device.device_hash[:8]}), but this one is for {manifest.name!r} ({manifest.device_hash[:8]}), with "
-        f"other {_differences(manifest, device)}; generate it with --for and the device's folder"
+        f"{device.device_hash[:8]}), but this one is for {manifest.name!r} ({manifest.device_hash[:8]}), "
+        f"with other {_differences(manifest, device)}; generate it with --for and the device's folder"
     )
 
 

@@ -78,8 +78,8 @@ class Needs(Record):
             )
             options = " ".join(f"--capacity {name}={needed}" for name, (needed, _) in lacking.items())
             raise ConfigurationError(
-                f"the network must fit the device's capacities, but {listed}; load a smaller one, or generate "
-                f"the device again with {options}"
+                f"the network must fit the device's capacities, but {listed}; load a smaller one, or "
+                f"generate the device again with {options}"
             )
 
     def capacity(self, **chosen: int) -> Capacity:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError
 
+from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cell import CellTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
@@ -108,8 +109,8 @@ class Manifest(Record):
             )
         if passes and parameters.capacity is not None:
             raise ConfigurationError(
-                "a loadable core takes steps one by one, but this network goes backwards in sequences; generate "
-                "a build of its own for it, without --loadable and --for"
+                "a loadable core takes steps one by one, but this network goes backwards in sequences; "
+                "generate a build of its own for it, without --loadable and --for"
             )
         if parameters.bus != "none" and parameters.capacity is not None:
             raise ConfigurationError(
@@ -203,6 +204,12 @@ class Manifest(Record):
         """Whether two lanes share each hard multiplier."""
         numerics = self.numerics
         return lanes_share_multipliers(self.parameters.family, numerics.weight_bits, numerics.data_bits)
+
+    @property
+    def needs(self) -> Needs:
+        """What the network takes of a loadable core's capacities."""
+        latency = self.timing.latency if self.timing else None
+        return compile_program(self.layers, self.parameters.replace(capacity=None), latency).needs
 
     @property
     def has_single_rows(self) -> bool:

@@ -180,8 +180,6 @@ def generate(
 
 def _check_for(context: typer.Context) -> None:
     """Refuse what a device brings itself."""
-    from click.core import ParameterSource
-
     from rtlstm.spec.errors import ConfigurationError
 
     given = [
@@ -189,7 +187,8 @@ def _check_for(context: typer.Context) -> None:
         for parameter in context.command.params
         if parameter.name not in _WITH_FOR
         and parameter.name is not None
-        and context.get_parameter_source(parameter.name) == ParameterSource.COMMANDLINE
+        and (source := context.get_parameter_source(parameter.name)) is not None
+        and source.name == "COMMANDLINE"
     ]
     if given:
         raise ConfigurationError(

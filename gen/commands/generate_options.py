@@ -162,9 +162,9 @@ CapacityOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=NUMBER",
-        help="A capacity of a loadable device; by default what the network takes, up to the next power of two. "
-        "Names: operations, inputs, outputs, weight-rows, shift-rows, bias-rows, parked-rows, vector-words, "
-        "cell-rows, headroom. May be repeated.",
+        help="A capacity of a loadable device; by default what the network takes, up to the next power of "
+        "two. Names: operations, inputs, outputs, weight-rows, shift-rows, bias-rows, parked-rows, "
+        "vector-words, cell-rows, headroom. May be repeated.",
         rich_help_panel=_LOADABLE,
     ),
 ]
