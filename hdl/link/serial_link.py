@@ -56,6 +56,11 @@ def link_limits(manifest: Manifest) -> Limits:
             "the serial link takes steps one by one, but this network goes backwards in sequences; use the "
             "core's own streams"
         )
+    if manifest.parameters.capacity is not None:
+        raise ConfigurationError(
+            "the serial link is made for one size of steps, but a loadable core's change; use the core's own "
+            "streams"
+        )
     size = value_bytes(manifest.numerics.data_bits)
 
     def memory(values: int) -> int:
