@@ -69,6 +69,7 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
         "bus_ready": Out(1),
         "bus_read_data": Out(32),
         "bus_read_valid": Out(1),
+        **({"shape": Out(32)} if manifest.parameters.capacity else {}),
     }
 
 
@@ -269,7 +270,8 @@ class Core(wiring.Component):
             *(part.step.eq(loaded.fields) for part in (sequencer, self._input, self._output)),
             *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._input)),
             sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
-            window.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
+            self.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
+            window.shape.eq(self.shape),
             self._program_entry.eq(
                 Mux(
                     far.row < capacity.operations,

@@ -9,6 +9,7 @@ from rtlstm.spec.parameters import ceil_log2
 __all__ = [
     "DelayLine",
     "item_layout",
+    "most_values",
     "op_count",
     "part_bits",
     "result_layout",
@@ -26,6 +27,12 @@ def stream_bits(manifest: Manifest) -> int:
 def part_bits(manifest: Manifest) -> int:
     """Width of the number of a part of whole sequences."""
     return row_bits(1 if manifest.sequence is None else len(manifest.sequence.parts))
+
+
+def most_values(manifest: Manifest) -> tuple[int, int]:
+    """Inputs and outputs that a step can have."""
+    held = manifest.parameters.capacity or manifest.program
+    return held.inputs, held.outputs
 
 
 def op_count(manifest: Manifest) -> int:

@@ -1,6 +1,7 @@
 """Loadable devices, and networks quantised and packed for them."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ def stacked(*sizes: int, dense: tuple[tuple[int, str], ...] = (), seed: int = 0)
     """LSTM layers from the first size to the others, then dense layers."""
     rng = np.random.default_rng(seed)
     layers: list[Lstm | Dense] = []
-    for index, (width, units) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for index, (width, units) in enumerate(pairwise(sizes)):
         w_ih, w_hh, bias = (
             rng.normal(size=shape) for shape in ((4 * units, width), (4 * units, units), 4 * units)
         )

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import stream_bits
 from rtlstm.hdl.link.requests import PREFIX
-from rtlstm.hdl.link.steps import StepFeeder, StepReader
+from rtlstm.hdl.link.steps import StepFeeder, StepReader, shape_port
 from rtlstm.spec.link import READ_LIMIT, ErrorCode, FrameType
 from rtlstm.spec.manifest import Manifest
 
@@ -36,7 +36,8 @@ class Executor(wiring.Component):
         self._manifest = manifest
         data = manifest.numerics.data_bits
         super().__init__(
-            {
+            shape_port(manifest)
+            | {
                 "there": In(1),
                 "request": In(PREFIX),
                 "i": In(stream.Signature(8)),
@@ -107,6 +108,8 @@ class Executor(wiring.Component):
             reader.y_valid.eq(self.y_valid),
             self.y_ready.eq(reader.y_ready),
         ]
+        if self._manifest.parameters.capacity:
+            m.d.comb += [feeder.shape.eq(self.shape), reader.shape.eq(self.shape)]
         m.d.sync += [
             self.steps.eq(self.steps + feeder.given),
             self._owed.eq(self._owed + loud - reader.done),

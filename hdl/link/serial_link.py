@@ -4,13 +4,14 @@ from amaranth.hdl import Cat, Const, Module, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.layouts import most_values, stream_bits
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.requests import RequestMemory
 from rtlstm.hdl.link.responder import Responder
 from rtlstm.hdl.link.responses import ResponseMemory
 from rtlstm.hdl.link.session import Session
+from rtlstm.hdl.link.steps import shape_port
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BODY_LIMIT, HEADER, LINK_VERSION, Limits, value_bytes
@@ -56,22 +57,18 @@ def link_limits(manifest: Manifest) -> Limits:
             "the serial link takes steps one by one, but this network goes backwards in sequences; use the "
             "core's own streams"
         )
-    if manifest.parameters.capacity is not None:
-        raise ConfigurationError(
-            "the serial link is made for one size of steps, but a loadable core's change; use the core's own "
-            "streams"
-        )
     size = value_bytes(manifest.numerics.data_bits)
 
     def memory(values: int) -> int:
         bodies = -(-(2 + values * size) // (BODY_LIMIT - HEADER.size))
         return max(_USUAL_BYTES, 1 << ceil_log2(2 * bodies * BODY_LIMIT))
 
-    requests, responses = memory(manifest.program.inputs), memory(manifest.program.outputs)
+    inputs, outputs = most_values(manifest)
+    requests, responses = memory(inputs), memory(outputs)
     if max(requests, responses) > _MOST_BYTES:
         raise ConfigurationError(
             f"the serial link holds two steps in at most {_MOST_BYTES} bytes, which is too little for "
-            f"{manifest.program.inputs} inputs and {manifest.program.outputs} outputs; use another bus"
+            f"{inputs} inputs and {outputs} outputs; use another bus"
         )
     frames = min(requests, responses) // HEADER.size
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
@@ -95,6 +92,7 @@ def _core_side(manifest: Manifest) -> dict[str, wiring.Member]:
         "bus_ready": In(1),
         "bus_read_data": In(32),
         "bus_read_valid": In(1),
+        **shape_port(manifest),
     }
 
 
@@ -152,7 +150,7 @@ class LinkEngine(wiring.Component):
         wiring.connect(m, responder.o, sender.i)
         wiring.connect(m, sender.o, wiring.flipped(self.o))
         _join(m, executor, self, TO_CORE)
-        _join(m, self, executor, FROM_CORE)
+        _join(m, self, executor, (*FROM_CORE, *shape_port(self._manifest)))
         ended = session.ending & executor.idle & ~responses.busy & responder.idle
         m.d.comb += [
             executor.ending.eq(session.ending),
@@ -211,7 +209,7 @@ class SerialLink(wiring.Component):
         wiring.connect(m, uart.received, engine.i)
         wiring.connect(m, engine.o, uart.sent)
         _join(m, engine, self, ("errors", "active", *TO_CORE))
-        _join(m, self, engine, FROM_CORE)
+        _join(m, self, engine, (*FROM_CORE, *shape_port(self._manifest)))
         return m
 
 

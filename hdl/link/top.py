@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.core import Core
 from rtlstm.hdl.link.serial_link import FROM_CORE, TO_CORE, SerialLink
+from rtlstm.hdl.link.steps import shape_port
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["LinkedCore"]
@@ -49,5 +50,6 @@ class LinkedCore(wiring.Component):
             self.active.eq(link.active),
             *(getattr(core, name).eq(getattr(link, name)) for name in TO_CORE),
             *(getattr(link, name).eq(getattr(core, name)) for name in FROM_CORE),
+            *(getattr(link, name).eq(getattr(core, name)) for name in shape_port(self._manifest)),
         ]
         return m
