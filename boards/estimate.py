@@ -223,8 +223,7 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
     word = macs * numerics.weight_bits
     total = accumulator if family == "ice40" else _even(accumulator)
     tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, family)
-    single = [layer for layer in manifest.layers if not layer.quads]
-    shared = bool(single) + any(layer.activation == "tanh" for layer in single if layer.cell is None)
+    shared = manifest.has_single_rows + manifest.has_single_tanh
     return {
         "lanes": lanes * (tree + total),
         "multipliers": sum(

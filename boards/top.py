@@ -18,7 +18,6 @@ from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 from rtlstm.boards.board import Board, Line, Pin
 from rtlstm.boards.harness import CORE, Port, read_ports
 from rtlstm.boards.pll import Pll, megahertz
-from rtlstm.hdl.link.core_side import CORE_PORTS
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.hdl.verilog import convert
 from rtlstm.spec.manifest import Manifest
@@ -122,7 +121,7 @@ def _core(name: str, ports: tuple[Port, ...], link: SerialLink) -> Instance:
     wires = {
         f"{port.direction[0]}_{port.name}": getattr(link, port.name)
         for port in ports
-        if port.name in CORE_PORTS
+        if port.name in link.signature.members
     }
     return Instance(name, i_clk=ClockSignal(), i_rst=ResetSignal(), **wires)
 

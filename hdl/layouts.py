@@ -10,6 +10,8 @@ __all__ = [
     "TIMED_STEPS",
     "DelayLine",
     "item_layout",
+    "most_values",
+    "op_count",
     "part_bits",
     "result_layout",
     "row_bits",
@@ -31,6 +33,18 @@ def part_bits(manifest: Manifest) -> int:
     return row_bits(1 if manifest.sequence is None else len(manifest.sequence.parts))
 
 
+def most_values(manifest: Manifest) -> tuple[int, int]:
+    """Inputs and outputs that a step can have."""
+    held = manifest.parameters.capacity or manifest.program
+    return held.inputs, held.outputs
+
+
+def op_count(manifest: Manifest) -> int:
+    """Operations that a program can have."""
+    capacity = manifest.parameters.capacity
+    return len(manifest.program.ops) if capacity is None else capacity.operations
+
+
 def row_bits(rows: int) -> int:
     """Width of an address of ``rows`` rows."""
     return max(1, ceil_log2(rows))
@@ -44,7 +58,7 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "last": 1,  # of its row group
             "group_first": 1,  # of its operation
             "group_last": 1,
-            "op": row_bits(len(manifest.program.ops)),
+            "op": row_bits(op_count(manifest)),
             "stream": stream_bits(manifest),
             "fresh": 1,  # the stream's state is zero, whatever the memories hold
             "copy": 1,  # results go to the second copy of the first layer's h

@@ -6,7 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import TIMED_STEPS, result_layout, row_bits, stream_bits
 from rtlstm.hdl.pipeline import clocked
+from rtlstm.hdl.program import step_layout, step_values
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.operations import step_fields
 
 __all__ = ["InputBuffer", "OutputQueue"]
 
@@ -37,14 +39,19 @@ class InputBuffer(wiring.Component):
         Of each half, whether it holds a complete input, and of which stream.
     taken : In(1)
         It has been read.
+    step : In, stopped : In(1)
+        Only with a loadable program: what was loaded of a step. While stopped, nothing is accepted and what
+        was is forgotten.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
+        self._loadable = manifest.parameters.capacity is not None
         data = manifest.numerics.data_bits
         streams = stream_bits(manifest)
         super().__init__(
-            {
+            ({"step": In(step_layout(manifest)), "stopped": In(1)} if self._loadable else {})
+            | {
                 "x_data": In(manifest.parameters.beat_in * data),
                 "x_stream": In(streams),
                 "x_quiet": In(1),
@@ -72,9 +79,9 @@ class InputBuffer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         words = self._manifest.program.input_words
-        first = self._manifest.program.ops[self._manifest.program.body]
+        step = step_values(self._manifest, self.step if self._loadable else None)
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
-        beats = -(-self._manifest.program.inputs // beat)
+        after = step["beats_after"]
         width = self._manifest.numerics.data_bits * beat
         stages = min(self._manifest.parameters.pipeline.operand - 1, 2)
         read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
@@ -83,11 +90,13 @@ class InputBuffer(wiring.Component):
         bank_in, bank_out = Signal(), Signal()
         # How many beats follow the next, whether that is an input's last, whether there is room for it;
         # whether no half is full: then there is room for one more than this.
-        left, last_beat, ready = Signal(range(beats), init=beats - 1), Signal(init=beats == 1), Signal(init=1)
-        empty = Signal(init=1)
+        begins = step_fields(self._manifest.program, self._manifest.parameters)["beats_after"]
+        left = Signal(len(after), init=0 if self._loadable else begins)
+        last_beat, ready, empty = Signal(init=begins == 0), Signal(init=1), Signal(init=1)
         row, slot = Signal(range(words)), Signal(range(macs // beat))
         # In reset nothing is offered room; what the registers do then does not matter.
-        accepted = self.x_valid & ready
+        open_ = ready & ~self.stopped if self._loadable else ready
+        accepted = self.x_valid & open_
         same_bank = Signal(init=1)
         for_next = accepted & same_bank
         fills = accepted & last_beat
@@ -100,10 +109,9 @@ class InputBuffer(wiring.Component):
         news = for_next if self._manifest.parameters.pipeline.accept == 0 else Const(0)
         ends_word = slot == macs // beat - 1
         data = Signal(width)
-        rest = (self._manifest.program.inputs - 1) % beat + 1
-        keep = Mux(last_beat, (1 << width // beat * rest) - 1, -1)
+        keep = Cat((~last_beat | bit).replicate(width // beat) for bit in step["last_beat"])
         m.d.comb += [
-            self.x_ready.eq(~ResetSignal() & ready),
+            self.x_ready.eq(~ResetSignal() & open_),
             data.eq(self.x_data & keep),
             write.addr.eq(row + Mux(bank_in, words, 0)),
             # A word's first beat clears the rest of it, so that no position stays undefined.
@@ -118,7 +126,7 @@ class InputBuffer(wiring.Component):
             self.fills.eq(news & last_beat),
             self.stream.eq(Mux(news, self.x_stream, streams[bank_out])),
             # Not before it is needed: an operation of several words outlasts the cycle in which it comes.
-            self.quiet.eq(Mux(news & (first.columns * first.groups == 1), self.x_quiet, quiet[bank_out])),
+            self.quiet.eq(Mux(news & step["one_word"], self.x_quiet, quiet[bank_out])),
             self.halves_full.eq(full),
             self.halves_streams.eq(Cat(*streams)),
             self.bank.eq(bank_out),
@@ -133,7 +141,7 @@ class InputBuffer(wiring.Component):
         with m.If(accepted):
             m.d.sync += [
                 left.eq(left - 1),
-                last_beat.eq((left == 1) | (beats == 1)),
+                last_beat.eq((left == 1) | (after == 0)),
                 slot.eq(Mux(ends_word, 0, slot + 1)),
                 row.eq(row + ends_word),
                 streams[bank_in].eq(self.x_stream),
@@ -143,9 +151,18 @@ class InputBuffer(wiring.Component):
                 m.d.sync += [
                     full.bit_select(bank_in, 1).eq(1),
                     bank_in.eq(~bank_in),
-                    left.eq(beats - 1),
+                    left.eq(after),
                     slot.eq(0),
                     row.eq(0),
+                ]
+        if self._loadable:
+            with m.If(self.stopped):
+                m.d.sync += [
+                    *(register.eq(0) for register in (full, bank_in, bank_out, slot, row)),
+                    *(register.eq(1) for register in (same_bank, ready, empty)),
+                    self.number.eq(self.coming_number),
+                    left.eq(after),
+                    last_beat.eq(after == 0),
                 ]
         return m
 
@@ -167,14 +184,20 @@ class OutputQueue(wiring.Component):
         Reserve a step's beats; whether there is room for them.
     pushed_last : Out(1)
         A step's last beat enters the queue.
+    step : In
+        Only with a loadable program: what was loaded of a step.
     """
 
     def __init__(self, manifest: Manifest, steps: int = 2) -> None:
         self._manifest = manifest
         self._steps = steps
-        self._beats = -(-manifest.program.outputs // manifest.parameters.beat_out)
+        capacity = manifest.parameters.capacity
+        self._loadable = capacity is not None
+        outputs = capacity.outputs if capacity else manifest.program.outputs
+        self._most_beats = -(-outputs // manifest.parameters.beat_out)
         super().__init__(
-            {
+            ({"step": In(step_layout(manifest))} if self._loadable else {})
+            | {
                 "result": In(result_layout(manifest)),
                 "values": In(manifest.parameters.gate_units * manifest.numerics.data_bits),
                 "y_data": Out(manifest.parameters.beat_out * manifest.numerics.data_bits),
@@ -192,7 +215,8 @@ class OutputQueue(wiring.Component):
         m = Module()
         units = self._manifest.parameters.gate_units
         width, beat = len(self.values), self._manifest.parameters.beat_out // units
-        depth = self._steps * self._beats
+        depth = self._steps * self._most_beats
+        beats = step_values(self._manifest, self.step if self._loadable else None)["beats_out"]
         m.submodules.queue = queue = fifo.SyncFIFO(
             width=len(self.y_data) + len(self.y_stream) + 1, depth=depth
         )
@@ -220,9 +244,9 @@ class OutputQueue(wiring.Component):
         reserved, for_one, for_two = Signal(), Signal(init=1), Signal(init=1)
         m.d.sync += [
             reserved.eq(self.emits),
-            credits.eq(credits + taken - Mux(reserved, self._beats, 0)),
-            for_one.eq(credits >= Mux(reserved, 2 * self._beats, self._beats)),
-            for_two.eq(~reserved & (credits >= 2 * self._beats)),
+            credits.eq(credits + taken - Mux(reserved, beats, 0)),
+            for_one.eq(credits >= Mux(reserved, beats << 1, beats)),
+            for_two.eq(~reserved & (credits >= beats << 1)),
         ]
         m.d.comb += self.room.eq(Mux(reserved, for_two, for_one))
         return m

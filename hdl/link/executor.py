@@ -91,6 +91,8 @@ class Executor(wiring.Component):
             reader.y_valid.eq(self.y_valid),
             self.y_ready.eq(reader.y_ready),
         ]
+        if self._manifest.parameters.capacity:
+            m.d.comb += [feeder.shape.eq(self.shape), reader.shape.eq(self.shape)]
         m.d.sync += [
             self.steps.eq(self.steps + feeder.given),
             self._owed.eq(self._owed + loud - reader.done),
