@@ -63,8 +63,9 @@ class Executor(wiring.Component):
         self._used_up, self._chained = Signal(), Signal()
         self._word = Signal(32, reset_less=True)
         self._ports(m)
+        # A cycle late; the next byte comes no sooner.
+        m.d.sync += self._used_up.eq(self.request.length == CRC_BYTES)
         m.d.comb += [
-            self._used_up.eq(self.request.length == CRC_BYTES),
             self._chained.eq(self.request.kind == _low(FrameType.PART)),
             self.failed.eq(self._failure != 0),
             self.bus_write.eq(self.request.kind == _low(FrameType.WRITE)),
@@ -195,7 +196,7 @@ class Executor(wiring.Component):
                 self._fail(m, ErrorCode.LENGTH)
             with m.Elif((starves & (self._owed == 0)) | (floods & self._used_up & self._chained)):
                 m.next = "END"
-            with m.Elif(floods):
+            with m.Elif(floods & (self._used_up | self.i.valid)):
                 m.d.comb += reader.o.ready.eq(1)
 
     def _end(self, m: Module) -> None:

@@ -77,6 +77,8 @@ class Responder(wiring.Component):
         lost = Signal(reset_less=True)
         session, number, ack = (Signal(16, reset_less=True, name=n) for n in ("session", "number", "ack"))
         index, reads = Signal(range(HEADER.size + Report.LAYOUT.size)), Signal()
+        # The byte at ``index``, and whether it is that already.
+        byte, known = Signal(8, reset_less=True), Signal()
         valid, data, ready = read_bytes(m, ReadPort(self.address, self.word), cursor, reads)
         kind = Mux(
             reports,
@@ -89,6 +91,7 @@ class Responder(wiring.Component):
                 m.d.comb += self.idle.eq(1)
                 m.d.sync += [
                     index.eq(0),
+                    known.eq(0),
                     frees.eq(0),
                     reports.eq(0),
                     lost.eq(self.answer.lost),
@@ -122,8 +125,9 @@ class Responder(wiring.Component):
                     m.d.comb += passes.eq(1)
                     m.d.sync += cursor.eq(self.end)
             with m.State("HEAD"):
-                m.d.comb += [self.o.valid.eq(1), self.o.payload.data.eq(self._byte(m, begun, index))]
-                with m.If(self.o.ready):
+                m.d.comb += [self.o.valid.eq(known), self.o.payload.data.eq(byte)]
+                m.d.sync += [byte.eq(self._byte(m, begun, index)), known.eq(~known | ~self.o.ready)]
+                with m.If(known & self.o.ready):
                     m.d.sync += index.eq(index + 1)
                     with m.If((index == HEADER.size - 1) & ~reports):
                         m.next = "PAYLOAD"

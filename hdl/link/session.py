@@ -106,11 +106,14 @@ class Session(wiring.Component):
                     whole = self.i.payload.good & (count >= HEADER.size + CRC_BYTES) & ~self.long
                     with m.If(whole & ~self.ending & ~stale):
                         with m.If((head.kind != FrameType.HELLO) | (count == _HELLO_BYTES + CRC_BYTES)):
-                            m.next = "JUDGE"
+                            m.next = "WEIGH"
                         with m.Else():
                             m.d.comb += [drops.eq(1), self.forget.eq(1)]
                     with m.Else():
                         m.d.comb += [drops.eq(1), self.forget.eq(1)]
+            # What is judged by comes from registers.
+            with m.State("WEIGH"):
+                m.next = "JUDGE"
             with m.State("JUDGE"):
                 m.next = "TAKE"
                 m.d.comb += [drops.eq(1), self.forget.eq(1)]
@@ -118,9 +121,10 @@ class Session(wiring.Component):
         return m
 
     def _judge(self, m: Module, head: View, knows: Signal, waiting: Signal, drops: Signal) -> None:
-        mine, noticed = Signal(), Signal()
-        ahead = Signal(16)
-        m.d.comb += [mine.eq(head.session == self.session), ahead.eq(head.number - self.expected)]
+        mine, due, behind = Signal(), Signal(), Signal()
+        noticed, ahead = Signal(), Signal(16)
+        m.d.comb += ahead.eq(head.number - self.expected)
+        m.d.sync += [mine.eq(head.session == self.session), due.eq(ahead == 0), behind.eq(ahead[-1])]
         with m.If(head.kind == FrameType.RESUME):
             self._answer(m, waiting, head.session, head.number, ~mine)
             m.d.comb += [drops.eq(0), self.acked.eq(mine), self.again.eq(mine)]
@@ -134,10 +138,10 @@ class Session(wiring.Component):
                 m.d.sync += [self.ending.eq(1), noticed.eq(0)]
         with m.Elif(mine & ((head.kind & _KIND) == NUMBERED)):
             m.d.comb += self.acked.eq(1)
-            with m.If((ahead == 0) & self.fits):
+            with m.If(due & self.fits):
                 m.d.comb += [drops.eq(0), self.forget.eq(0), self.commit.eq(1)]
                 m.d.sync += [self.expected.eq(self.expected + 1), noticed.eq(0)]
-            with m.Elif(~ahead[-1] & ~noticed):
+            with m.Elif(~behind & ~noticed):
                 self._answer(m, waiting, head.session, 0, 0)
                 m.d.sync += noticed.eq(1)
 
