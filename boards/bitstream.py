@@ -23,6 +23,9 @@ __all__ = ["BITSTREAMS", "Bitstream", "Use", "make_bitstream"]
 BITSTREAMS: dict[Architecture, str] = {"ecp5": "top.bit", "ice40": "top.bin", "gowin": "top.fs"}
 """Names of the finished files."""
 
+_ROUTER: dict[Architecture, str] = {"ecp5": "router2"}
+"""Where the router for cores alone takes too long for a whole design."""
+
 
 class Use(Record):
     """How much of one kind of site a placed and routed top takes."""
@@ -111,6 +114,7 @@ def make_bitstream(
         folder,
         seed=seed,
         target_mhz=line.clock_mhz,
+        router=_ROUTER.get(architecture),
         pins=pins,
         report=report,
     )

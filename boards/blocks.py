@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd
 
+from rtlstm.hdl.layouts import TIMED_STEPS
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.operations import drain_widths, issue_widths
 from rtlstm.spec.parameters import MultiplierKind, ceil_log2, clocked_style
 from rtlstm.spec.registers import Region
 
@@ -108,6 +110,8 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
     yield _clocked(MemoryPart(name, 1, macs * numerics.data_bits, buffered, granules, registered=late))
     if plan is not None:
         yield MemoryPart("quiet steps", 1, 1, max(2, plan.steps), registered=False)
+    else:
+        yield _clocked(MemoryPart("input times", 1, 32, TIMED_STEPS, registered=False))
     collected = parameters.collect > 0
     yield part("row shifts", Region.SHIFTS, units, registered=collected)
     yield part("partial sums", Region.PARTIALS, units, registered=collected)
@@ -118,7 +122,15 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
         found = MemoryPart(f"{name} tables", count * units, width, max(2, table.rows), registered=registered)
         yield _clocked(found)
     beat = parameters.beat_out * numerics.data_bits + max(1, ceil_log2(parameters.streams)) + 1
-    beats = -(-manifest.program.outputs // parameters.beat_out)
+    capacity = parameters.capacity
+    beats = -(-(capacity.outputs if capacity else manifest.program.outputs) // parameters.beat_out)
+    if capacity:
+        for name, widths in (
+            ("program, issued", issue_widths(parameters)),
+            ("program, drained", drain_widths(parameters, len(numerics.cells))),
+        ):
+            rows = capacity.operations
+            yield _clocked(MemoryPart(name, 1, sum(widths.values()), rows, registered=False))
     yield MemoryPart("output queue", 1, beat, max(2, (2 if plan is None else 4) * beats), at_once=True)
 
 

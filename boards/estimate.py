@@ -87,7 +87,7 @@ FF_FACTORS: Mapping[str, Mapping[str, float]] = {
         "gates": 3.93,
         "window": 3.3,
         "items": 0.779,
-        "core": 615,
+        "core": 502,
     },
     "ice40": {
         "sums": 1.2,
@@ -101,7 +101,7 @@ FF_FACTORS: Mapping[str, Mapping[str, float]] = {
         "gates": 3.43,
         "window": 3.3,
         "items": 0.749,
-        "core": 590,
+        "core": 445,
     },
 }
 """Flip-flops for each unit of :func:`ff_parts`, fitted in the same way."""
@@ -223,8 +223,7 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
     word = macs * numerics.weight_bits
     total = accumulator if family == "ice40" else _even(accumulator)
     tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, family)
-    single = [layer for layer in manifest.layers if not layer.quads]
-    shared = bool(single) + any(layer.activation == "tanh" for layer in single if layer.cell is None)
+    shared = manifest.has_single_rows + manifest.has_single_tanh
     return {
         "lanes": lanes * (tree + total),
         "multipliers": sum(

@@ -1,5 +1,6 @@
 """Generation: from a network to a whole build folder."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +11,22 @@ from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.fit import FitRequest, fit_device
 from rtlstm.gen.folder import check_target, new_folder, write_files
 from rtlstm.gen.frontends.report import ModelReport
+from rtlstm.gen.hardware import Hardware
+from rtlstm.gen.loadable import device_manifest, device_settings, device_verilog, headroom, with_capacity
 from rtlstm.gen.names import check_build_name, derive_build_name
 from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.gen.report import create_report
+from rtlstm.gen.report import BuildReport, create_report
 from rtlstm.gen.report_html import render_report
 from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.host.loadable import check_loadable
 from rtlstm.host.packing import pack
 from rtlstm.host.transport import Progress
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
-__all__ = ["generate_build"]
+__all__ = ["generate_build", "generate_for"]
 
 _STAGES = ("quantise", "write Verilog", "compare with float", "write files")
 
@@ -35,6 +39,7 @@ def generate_build(
     settings: QuantizationSettings | None = None,
     parameters: Parameters | None = None,
     fit: FitRequest | None = None,
+    capacities: Mapping[str, int] | None = None,
     calibration: NDArray[np.generic] | None = None,
     calibration_lengths: ArrayLike | None = None,
     source: ModelReport | None = None,
@@ -50,6 +55,9 @@ def generate_build(
         Of the top module; by default from the model file's name, else from the network's.
     fit
         A device for which the parameters are chosen, instead of ``parameters``.
+    capacities
+        The program is loadable, with these of :class:`rtlstm.spec.capacity.Capacity`, and for the others what
+        the network takes up to the next power of two; None for a fixed program.
     calibration
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see :func:`rtlstm.gen.quantise.quantise`.
     calibration_lengths
@@ -64,7 +72,7 @@ def generate_build(
     BuildError
         If ``folder`` holds something else.
     ConfigurationError
-        If name, formats or parameters cannot be built, or nothing fits the device.
+        If name, formats, parameters or capacities cannot be built, or nothing fits the device.
     InputError
         If the calibration data do not fit the network.
     ToolError
@@ -75,43 +83,114 @@ def generate_build(
     settings = settings or QuantizationSettings()
     data = Calibration.given(network, calibration, calibration_lengths)
 
-    def begin(stage: int) -> None:
-        if progress:
-            progress(_STAGES[min(stage, len(_STAGES) - 1)], stage, len(_STAGES))
-
+    begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
-        quantised = quantise(network, settings, calibration, calibration_lengths)
+        hardware = None if capacities is None else Hardware(headroom=headroom(capacities))
+        quantised = quantise(network, settings, calibration, calibration_lengths, hardware)
         fitted = None
-        if fit is not None and quantised.passes:
-            raise ConfigurationError(
-                "--fit does not choose arrays for networks with a reverse direction yet: state "
-                "--lanes and --macs"
-            )
+        if fit is not None and (quantised.passes or capacities is not None):
+            what = "loadable cores" if capacities is not None else "networks with a reverse direction"
+            raise ConfigurationError(f"--fit does not choose arrays for {what} yet: state --lanes and --macs")
         if fit is not None:
             parameters, fitted = fit_device(chosen, quantised.shapes, quantised.numerics, fit)
-        manifest = Manifest.create(
-            chosen, quantised.shapes, parameters or Parameters(), quantised.numerics, quantised.passes
-        )
+        parameters = parameters or Parameters()
+        if capacities is not None:
+            parameters = with_capacity(chosen, quantised, parameters, capacities)
+        manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = core_to_verilog(manifest)
         begin(2)
         report = create_report(network, quantised, manifest, settings, data, source, fitted)
         begin(3)
-        write_files(
-            work,
-            {
-                "manifest.json": manifest.to_json(),
-                f"rtl/{chosen}.v": verilog,
-                "weights.bin": image,
-                HEADER: c_header(manifest),
-                "report.json": report.to_json(),
-                "report.html": render_report(report),
-            },
-        )
+        _write(work, manifest, image, verilog, report)
     begin(4)
     return manifest
+
+
+def generate_for(
+    network: Network,
+    folder: Path,
+    device_folder: Path,
+    *,
+    input_range: float | None = None,
+    calibration: NDArray[np.generic] | None = None,
+    calibration_lengths: ArrayLike | None = None,
+    source: ModelReport | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Generate a build that a loadable device can be given: with its hardware, formats and Verilog.
+
+    Parameters
+    ----------
+    folder
+        As of :func:`generate_build`.
+    device_folder
+        A loadable build.
+    input_range
+        Largest input; calibration data decide if None, and 8 without them.
+    calibration, calibration_lengths, source, progress
+        As of :func:`generate_build`.
+
+    Raises
+    ------
+    BuildError
+        If ``folder`` holds something else, or ``device_folder`` no build.
+    ConfigurationError
+        If the device's program is fixed, or it cannot hold the network; the message names the capacity.
+    InputError
+        If the calibration data do not fit the network.
+    """
+    target = check_target(folder)
+    device = device_manifest(device_folder)
+    if target == Path(device_folder).resolve():
+        raise BuildError(
+            f"the build must not replace the device {folder} that it is for; choose another folder"
+        )
+    settings = device_settings(device, input_range)
+    data = None if calibration is None else Calibration.of(network, calibration, calibration_lengths)
+    begin = _stages(progress)
+    with new_folder(target) as work:
+        begin(0)
+        quantised = quantise(
+            network, settings, calibration, calibration_lengths, Hardware(device=device.numerics)
+        )
+        manifest = Manifest.create(
+            device.name, quantised.shapes, device.parameters, quantised.numerics, quantised.passes
+        )
+        check_loadable(manifest, device)
+        image = pack(quantised, manifest).to_bytes()
+        begin(1)
+        verilog = device_verilog(device_folder, device)
+        begin(2)
+        report = create_report(network, quantised, manifest, settings, data, source, loaded=True)
+        begin(3)
+        _write(work, manifest, image, verilog, report)
+    begin(4)
+    return manifest
+
+
+def _stages(progress: Progress | None) -> Callable[[int], None]:
+    def begin(stage: int) -> None:
+        if progress:
+            progress(_STAGES[min(stage, len(_STAGES) - 1)], stage, len(_STAGES))
+
+    return begin
+
+
+def _write(work: Path, manifest: Manifest, image: bytes, verilog: str, report: BuildReport) -> None:
+    write_files(
+        work,
+        {
+            "manifest.json": manifest.to_json(),
+            f"rtl/{manifest.name}.v": verilog,
+            "weights.bin": image,
+            HEADER: c_header(manifest),
+            "report.json": report.to_json(),
+            "report.html": render_report(report),
+        },
+    )
 
 
 def _stem(network: Network, source: ModelReport | None) -> str:

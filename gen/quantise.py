@@ -15,11 +15,13 @@ from pydantic import Field, model_validator
 
 from rtlstm.gen.calibration import Calibration, run_reference
 from rtlstm.gen.directions import unfold
+from rtlstm.gen.hardware import FINEST, Hardware
 from rtlstm.gen.lowering import ArrayLayer, is_plain, lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.activation import DIRECT_BITS, design_table
 from rtlstm.spec.cell_formats import CellFormats, Functions, resolve
+from rtlstm.spec.cell_graph import CellGraph
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Custom, Lstm, Network
@@ -100,7 +102,14 @@ class _Reaches:
 class _Quantiser:
     """Formats fixed so far, and the integers that follow from them."""
 
-    def __init__(self, network: Network, settings: QuantizationSettings, input_range: float) -> None:
+    def __init__(
+        self,
+        network: Network,
+        settings: QuantizationSettings,
+        input_range: float,
+        hardware: Hardware | None = None,
+    ) -> None:
+        self.hardware = hardware or Hardware()
         unfolded = unfold(network)
         self.plain = is_plain(unfolded)
         self.layers, self.passes = lower(unfolded)
@@ -115,13 +124,20 @@ class _Quantiser:
 
     def preactivation(self, magnitude: float) -> Format:
         """Return the format that covers ``magnitude``, or less if all functions are flat there."""
+        if self.hardware.device is not None:
+            return self.hardware.device.preactivation
         reach = _power_of_two(magnitude)
+        if self.hardware.shared:
+            # For any network: up to where sigmoid is flat.
+            reach = max(reach, _saturation_range(self.gate))
         if not any(layer.wide and not layer.linear for layer in self.layers):
             reach = min(reach, _saturation_range(self.gate))
         return Format(bits=self.argument_bits, fraction=self.argument_bits - 1 - int(math.log2(reach)))
 
     def cell(self, reach: float) -> tuple[Format, Format]:
         """Return the cell state's format for a range, and the format its tanh reads."""
+        if self.hardware.device is not None:
+            return self.hardware.device.cell, self.hardware.device.cell_argument
         reach = _power_of_two(reach)
         cell = Format(
             bits=self.settings.cell_bits,
@@ -156,7 +172,7 @@ class _Quantiser:
         scale = self.settings.weight_bits - 1 - np.ceil(np.log2(safe)).astype(np.int64)
         scale -= np.floor(np.ldexp(safe, scale) + 0.5) > limit
         # Finer than this changes nothing that is read next, but would cost shifter bits.
-        finest = target + self.settings.data_bits + 10
+        finest = target + self.settings.data_bits + FINEST
         return np.where(most > 0, np.minimum(scale + fraction, finest), target)
 
     def _check_reach(self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int) -> None:
@@ -186,7 +202,8 @@ class _Quantiser:
             self._check_reach(layer.name, parts, layer.bias, target)
             scales = [self._row_scales(weights, fraction, target) for weights, fraction in parts]
             plans.append((layer, parts, target, scales))
-        align = max(0, *(int((target - s).max()) for _, _, target, scales in plans for s in scales))
+        coarsest = (int((target - s).max()) for _, _, target, scales in plans for s in scales)
+        align = self.hardware.align(max(0, *coarsest))
         layers: list[QuantizedLayer] = []
         for layer, parts, target, scales in plans:
             matrices = [
@@ -206,7 +223,8 @@ class _Quantiser:
     @property
     def unit_parameters(self) -> int:
         """Numbers of each unit's own."""
-        return max(layer.cell.parameters for layer in self.layers)
+        own, device = max(layer.cell.parameters for layer in self.layers), self.hardware.device
+        return own if device is None else max(own, device.unit_parameters)
 
     def _parameter_format(self, layer: ArrayLayer) -> Format | None:
         """Format of a layer's own numbers."""
@@ -239,7 +257,12 @@ class _Quantiser:
         outputs = self.outputs(reaches.layers)
         layers, align = self.integers(outputs, reads)
         stored, argument = self.cell(cell_range)
-        functions, cells, shapes = Functions(self.direct), [], []
+        functions, shapes = Functions(self.direct), []
+        cells: list[CellGraph] = []
+        if device := self.hardware.device:
+            functions.tables += device.tables
+            functions.pieces += device.pieces
+            cells += device.cells
         for index, (layer, output) in enumerate(zip(self.layers, outputs, strict=True)):
             shape = LayerShape(
                 kind=layer.kind,
@@ -276,8 +299,8 @@ class _Quantiser:
             preactivation=reads,
             cell=stored,
             cell_argument=argument,
-            accumulator=bound_sums(layers, self.input, align),
-            shift_bits=max(1, _largest_shift(layers).bit_length()),
+            accumulator=self.hardware.accumulator(bound_sums(layers, self.input, align)),
+            shift_bits=self.hardware.shift_bits(_largest_shift(layers), self.settings.data_bits, align),
             sigmoid=design_table("sigmoid", reads, self.gate, self.direct),
             tanh=design_table("tanh", reads, self.gate, self.direct),
             cell_tanh=design_table("tanh", argument, self.gate, self.direct),
@@ -286,6 +309,7 @@ class _Quantiser:
             pieces=tuple(functions.pieces),
             unit_parameters=self.unit_parameters,
         )
+        self.hardware.check(numerics)
         return QuantizedNetwork(tuple(shapes), numerics, tuple(layers), self.passes)
 
 
@@ -343,6 +367,7 @@ def quantise(
     settings: QuantizationSettings | None = None,
     calibration: NDArray[np.generic] | None = None,
     lengths: ArrayLike | None = None,
+    hardware: Hardware | None = None,
 ) -> QuantizedNetwork:
     """Quantise a network.
 
@@ -355,13 +380,15 @@ def quantise(
         them, and where the weights give no bound, a run on random inputs sets ranges.
     lengths
         Valid steps of each sequence of the calibration data, ``(N,)``; all if None.
+    hardware
+        What it is for, if not for hardware of its own alone.
 
     Raises
     ------
     InputError
         If the calibration data or their lengths do not fit the network.
     ConfigurationError
-        If the formats asked for cannot be built.
+        If the formats asked for cannot be built, or the network does not fit the device.
     """
     settings = settings or QuantizationSettings()
     # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
@@ -370,16 +397,16 @@ def quantise(
     if data is None:
         input_range = (settings.input_range or DEFAULT_INPUT_RANGE) * last_code
         reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
-        quantiser = _Quantiser(network, settings, input_range)
+        quantiser = _Quantiser(network, settings, input_range, hardware)
         return quantiser.build(reaches, settings.cell_range or DEFAULT_CELL_RANGE)
     reference = run_reference(network, data)
     stated = settings.input_range
     input_range = (float(np.abs(data.x).max()) or 1.0) if stated is None else stated * last_code
-    quantiser = _Quantiser(network, settings, input_range)
+    quantiser = _Quantiser(network, settings, input_range, hardware)
     cell_range = settings.cell_range
-    if cell_range is None:
+    if cell_range is None and (hardware is None or hardware.device is None):
         cell_range = _search_cell_range(network, settings, input_range, data, reference)
-    return quantiser.build(_measured(network, reference), cell_range)
+    return quantiser.build(_measured(network, reference), cell_range or DEFAULT_CELL_RANGE)
 
 
 def _search_cell_range(

@@ -53,6 +53,7 @@ _NAMES = {
     Region.TANH: "tanh table",
     Region.CELL_TANH: "cell tanh table",
     Region.TABLES: "activation tables",
+    Region.PROGRAM: "program",
 }
 
 
@@ -132,6 +133,7 @@ class BuildReport(Record):
     name: str
     rtlstm_version: str
     build_hash: str
+    device_hash: str
     source: str
     """The model file's name; empty if the network did not come from a file."""
     source_format: str
@@ -313,8 +315,15 @@ def _cycle_report(manifest: Manifest) -> CycleReport:
 
 
 def _assumptions(
-    network: Network, settings: QuantizationSettings, calibrated: bool, manifest: Manifest
+    network: Network, settings: QuantizationSettings, calibrated: bool, manifest: Manifest, loaded: bool
 ) -> tuple[str, ...]:
+    if loaded:
+        cell, reach = manifest.numerics.cell, manifest.numerics.preactivation
+        return (
+            "formats are those of the hardware it is loaded into, but for the input's range: cell states are "
+            f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to "
+            f"+-{reach.maximum * reach.step:.4g}",
+        )
     if calibrated:
         return (
             "the calibration data are typical: pre-activations and linear outputs have the largest "
@@ -348,14 +357,19 @@ def create_report(
     calibration: Calibration | None = None,
     source: ModelReport | None = None,
     fit: Fit | None = None,
+    loaded: bool = False,
 ) -> BuildReport:
-    """Make a build's report; runs golden model and float reference for the accuracy."""
+    """Make a build's report, of hardware that was there if ``loaded``.
+
+    Runs golden model and float reference for the accuracy.
+    """
     parameters, numerics = manifest.parameters, manifest.numerics
     memories = memory_reports(manifest)
     return BuildReport(
         name=manifest.name,
         rtlstm_version=manifest.rtlstm_version,
         build_hash=manifest.build_hash,
+        device_hash=manifest.device_hash,
         source="" if source is None else source.source,
         source_format="" if source is None else source.format,
         inputs=network.inputs,
@@ -379,7 +393,7 @@ def create_report(
         cycles=_cycle_report(manifest),
         times=time_reports(manifest),
         accuracy=measure_accuracy(network, quantised, calibration),
-        assumptions=_assumptions(network, settings, calibration is not None, manifest),
+        assumptions=_assumptions(network, settings, calibration is not None, manifest, loaded),
         notes=() if source is None else source.notes,
         gate_units=parameters.gate_units,
         lut_macs=parameters.lut_macs,

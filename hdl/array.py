@@ -51,7 +51,7 @@ class Array(wiring.Component):
         self._manifest = manifest
         numerics, parameters = manifest.numerics, manifest.parameters
         word = manifest.regions[Region.WEIGHTS].width
-        address = row_bits(manifest.program.weight_rows)
+        address = row_bits(manifest.regions[Region.WEIGHTS].rows)
         # What block after block sees.
         self._passed = {
             "address": address,

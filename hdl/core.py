@@ -11,10 +11,11 @@ from rtlstm.hdl.array import Array, any_of
 from rtlstm.hdl.cell_unit import CellUnit
 from rtlstm.hdl.drain import Drain
 from rtlstm.hdl.gate_unit import GateUnit
-from rtlstm.hdl.layouts import DelayLine, stream_bits, token_layout
+from rtlstm.hdl.layouts import TIMED_STEPS, DelayLine, stream_bits, token_layout
 from rtlstm.hdl.pipeline import clocked, delay
 from rtlstm.hdl.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.preactivation import Preactivation
+from rtlstm.hdl.program import StepFields
 from rtlstm.hdl.sequencer import Sequencer
 from rtlstm.hdl.window import Window
 from rtlstm.spec.manifest import Manifest
@@ -68,6 +69,7 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
         "bus_ready": Out(1),
         "bus_read_data": Out(32),
         "bus_read_valid": Out(1),
+        **({"shape": Out(32)} if manifest.parameters.capacity else {}),
     }
 
 
@@ -102,6 +104,7 @@ class Core(wiring.Component):
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
         self._add_output(m)
         m.submodules.window = self._window = Window(manifest)
+        self._loadable = manifest.parameters.capacity is not None
 
         self._opened = Signal()
         distance = manifest.parameters.pipeline.window
@@ -118,6 +121,8 @@ class Core(wiring.Component):
         self._ports(m)
         self._control(m)
         self._memory_window(m)
+        if self._loadable:
+            self._load_program(m)
         return m
 
     def _add_input(self, m: Module) -> None:
@@ -244,6 +249,38 @@ class Core(wiring.Component):
             outward = name in ("bus_ready", "bus_read_data", "bus_read_valid")
             m.d.comb += ours.eq(inner) if outward else inner.eq(ours)
 
+    def _load_program(self, m: Module) -> None:
+        """Let the window write the program; what is loaded of a step goes to whoever needs it."""
+        m.submodules.step_fields = loaded = StepFields(self._manifest)
+        capacity, window, far = self._manifest.parameters.capacity, self._window, self._far
+        assert capacity is not None
+        sequencer, drain = self._sequencer, self._drain
+        # Each part's row comes from as far as what is written there.
+        for part, access, low in ((sequencer, self._access, 0), (drain, far, len(sequencer.program_data))):
+            operation = access.row < capacity.operations
+            m.d.comb += [
+                part.program_write.eq(access.write[Region.PROGRAM] & operation),
+                part.program_data.eq(access.write_data[low:]),
+            ]
+        m.d.comb += [
+            loaded.touched.eq(window.touches),
+            loaded.write.eq(far.write[Region.PROGRAM]),
+            loaded.row.eq(far.row),
+            loaded.data.eq(far.write_data),
+            *(part.step.eq(loaded.fields) for part in (sequencer, self._input, self._output)),
+            *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._input)),
+            sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
+            self.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
+            window.shape.eq(self.shape),
+            self._program_entry.eq(
+                Mux(
+                    far.row < capacity.operations,
+                    Cat(sequencer.program_word, drain.program_word),
+                    loaded.fields,
+                )
+            ),
+        ]
+
     def _control(self, m: Module) -> None:
         """Wire sequencer, ports, window and counters."""
         sequencer, window = self._sequencer, self._window
@@ -284,27 +321,33 @@ class Core(wiring.Component):
     def _since(self, m: Module) -> Value:
         """The cycle of the last input beat of the step whose output is being given."""
         sequencer, source = self._sequencer, self._input
-        # It follows the step to its last output beat.
-        since, reading, emitting = (
-            Signal(32, reset_less=True, name=n) for n in ("since", "reading", "emitting")
+        # The step's number follows it to its last output beat: few steps are under way at once.
+        number, reading, emitting = (
+            Signal.like(source.number, reset_less=True, name=n) for n in ("number", "reading", "emitting")
         )
         taken, emitted = delay(m, sequencer.input_taken, 1), delay(m, sequencer.output, 1)
-        m.d.sync += since.eq(source.since)
+        m.d.sync += number.eq(source.number)
         with m.If(taken):
-            m.d.sync += reading.eq(since)
+            m.d.sync += reading.eq(number)
         with m.If(emitted):
-            m.d.sync += emitting.eq(Mux(taken, since, reading))
-        return emitting
+            m.d.sync += emitting.eq(Mux(taken, number, reading))
+        read, write = clocked(m, "begun", 32, TIMED_STEPS, 1)
+        m.d.comb += [
+            read.addr.eq(emitting),
+            write.addr.eq(source.coming_number),
+            write.data.eq(self._window.now),
+            write.en.eq(source.filled),
+        ]
+        return read.data
 
     def _steps(self, m: Module) -> None:
         """Wire sequencer, input and output."""
-        sequencer, window, source = self._sequencer, self._window, self._input
+        sequencer, source = self._sequencer, self._input
         m.d.comb += [
             *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
             sequencer.halves_full.eq(source.halves_full),
             sequencer.halves_streams.eq(source.halves_streams),
             source.taken.eq(sequencer.input_taken),
-            source.now.eq(window.now),
             sequencer.room.eq(self._output.room),
             self._output.emits.eq(sequencer.emits),
         ]
@@ -347,6 +390,9 @@ class Core(wiring.Component):
             **{region: any_of(found) for region, found in words.items()},
             Region.VECTORS: self._vector_entry,
         }
+        if self._loadable:
+            self._program_entry = Signal(self._manifest.regions[Region.PROGRAM].width)
+            entries[Region.PROGRAM] = self._program_entry
         for region in self._manifest.regions:
             if region not in entries:
                 entries[region] = getattr(tables, region.name.lower())

@@ -7,14 +7,12 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import DelayLine, item_layout, row_bits, token_layout
 from rtlstm.hdl.pipeline import delay, lookup
+from rtlstm.hdl.program import field_lookup, field_memory, program_ports
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import LayerShape
-from rtlstm.spec.program import Op
+from rtlstm.spec.operations import ITEM_FLAGS, drain_fields, drain_widths
 from rtlstm.spec.registers import Region
 
 __all__ = ["Drain"]
-
-ITEM_FLAGS = ("park", "lstm", "dense", "relu", "sigmoid", "tanh", "emit", "store")
 
 
 class Drain(wiring.Component):
@@ -42,14 +40,20 @@ class Drain(wiring.Component):
         Row of the cell memory, in time for the item's gates; whether the stream's state is zero.
     window, window_row : In
         While the memory window is open, the row that all read ports look at.
+    program_write, program_data, program_word
+        Only with a loadable program: see :func:`rtlstm.hdl.program.program_ports`.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._parameters = manifest.parameters
         self._shared = (*ITEM_FLAGS, "cell") if manifest.numerics.cells else ITEM_FLAGS
+        self._widths: dict[str, int] = {}
+        if manifest.parameters.capacity is not None:
+            self._widths = drain_widths(manifest.parameters, len(manifest.numerics.cells))
         super().__init__(
-            {
+            (program_ports(self._widths) if self._widths else {})
+            | {
                 "token": In(token_layout(manifest)),
                 "blocks": Out(self._parameters.blocks),
                 "lanes": Out(4 * self._parameters.blocks),
@@ -67,6 +71,7 @@ class Drain(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         tokens = DelayLine(m, token_layout(self._manifest), self.token, "token", 2)
+        self._of_op = self._fields(m, tokens)
         # Of the word at the line's end: it ends a group; that is its operation's first.
         ends, opens = Signal(), Signal()
         ending = tokens.at(1).valid & tokens.at(1).last
@@ -91,7 +96,7 @@ class Drain(wiring.Component):
 
         Whether there is an item is decided one cycle ahead.
         """
-        program, width = self._manifest.program, self._parameters.gate_units
+        width = self._parameters.gate_units
         item = Signal(item_layout(self._manifest), name="item0")
         shift_row = Signal.like(self.shift_row, reset_less=True)
         addend_row = Signal.like(self.addend_row, reset_less=True)
@@ -106,9 +111,11 @@ class Drain(wiring.Component):
         flags = Signal(len(shared), reset_less=True)
 
         # Items of the word's group but for its first, and what remains of the group that drains.
-        items = self._of_op(m, tokens, "items", [op.items - 1 for op in program.ops])
-        last_items = self._of_op(m, tokens, "last_items", [op.last_items - 1 for op in program.ops])
-        more, remaining = Signal.like(items, reset_less=True), Signal.like(items, reset_less=False)
+        items, last_items = self._of_op["more"], self._of_op["last_more"]
+        more, remaining = (
+            Signal(len(items), reset_less=True, name="more"),
+            Signal(len(items), name="remaining"),
+        )
         m.d.sync += more.eq(Mux(tokens.at(1).group_last, last_items, items))
         valid, last = Signal(name="has_item"), Signal(reset_less=True, name="is_last")
         m.d.sync += [
@@ -158,20 +165,26 @@ class Drain(wiring.Component):
             m.d.comb += item.emit.eq(0)
         return item
 
-    def _of_op(self, m: Module, tokens: DelayLine, name: str, values: list[int]) -> Signal:
-        """Return a value of a token's operation, one cycle after the token."""
-        value = lookup(m, tokens.at(0).op, values, f"{name}_op")
-        register = Signal.like(value, reset_less=True, name=f"{name}_of_op")
-        m.d.sync += register.eq(value)
-        return register
+    def _fields(self, m: Module, tokens: DelayLine) -> dict[str, Value]:
+        """What belongs to a token's operation, one cycle after the token."""
+        if not self._widths:
+            fields = drain_fields(self._manifest.program, self._manifest.layers)
+            found = field_lookup(m, tokens.at(0).op, fields, "op")
+            return {name: delay(m, value, 1) for name, value in found.items()}
+        row = Mux(self.window, self.window_row, tokens.at(0).op)
+        loaded, write = field_memory(m, self._manifest, row, self._widths, "program")
+        m.d.comb += [
+            write.addr.eq(self.window_row),
+            write.data.eq(self.program_data),
+            write.en.eq(self.program_write),
+            self.program_word.eq(Cat(loaded.values())),
+        ]
+        return loaded
 
     def _bases(self, m: Module, tokens: DelayLine) -> list[Value]:
         """Find an operation's first rows: its own, then the stream's offset, two cycles after the token."""
-        program = self._manifest.program
-        ops, streams = program.ops, range(self._parameters.streams)
-
-        def of_op(name: str, values: list[int]) -> Signal:
-            return self._of_op(m, tokens, name, values)
+        program, of_op = self._manifest.program, self._of_op
+        streams = range(self._parameters.streams)
 
         def offset(name: str, size: int) -> Signal:
             value = lookup(m, tokens.at(0).stream, [index * size for index in streams], f"{name}_stream")
@@ -179,21 +192,15 @@ class Drain(wiring.Component):
             m.d.sync += register.eq(value)
             return register
 
-        adds_parked = of_op("adds", [op.adds_parked for op in ops])
         park = offset("park", program.park_context)
-        biases = [program.bias_rows * op.adds_parked for op in ops]
-        row = of_op("row", [op.destination or 0 for op in ops])
-        copied = [(op.destination or 0) + program.copy_words * (op.writes_copy is not None) for op in ops]
-        other_row = of_op("other_row", copied)
         bases = [
-            of_op("shift", [op.shifts for op in ops]),
-            of_op("addend", [op.addends + more for op, more in zip(ops, biases, strict=True)])
-            + Mux(adds_parked, park, 0),
-            of_op("park", [op.park + program.bias_rows for op in ops]) + park,
-            of_op("cell", [op.cell for op in ops]) + offset("cell", program.cell_context),
-            Mux(tokens.at(1).copy, other_row, row) + offset("row", program.vector_context),
-            of_op("tail", [(1 << op.tail) - 1 for op in ops]),
-            of_op("flags", [_flags(op, self._manifest.layers[op.layer]) for op in ops]),
+            of_op["shift"],
+            of_op["addend"] + Mux(of_op["adds"], park, 0),
+            of_op["park"] + park,
+            of_op["cell"] + offset("cell", program.cell_context),
+            Mux(tokens.at(1).copy, of_op["other_row"], of_op["row"]) + offset("row", program.vector_context),
+            of_op["tail"],
+            of_op["flags"],
         ]
         return [delay(m, base, 1) for base in bases]
 
@@ -207,21 +214,3 @@ class Drain(wiring.Component):
             lanes.eq(Mux(starts, item.dense, lanes << 1)),
         ]
         m.d.comb += [self.blocks.eq(blocks), self.lanes.eq(lanes)]
-
-
-def _flags(op: Op, layer: LayerShape) -> int:
-    """Pack what an operation's items share: ``ITEM_FLAGS``, then the number of their cell."""
-    single = not op.quads
-    finished = single and layer.cell is None
-    flags = {
-        "park": op.parks,
-        "lstm": op.yields and not single,
-        "dense": single,
-        "relu": finished and layer.activation == "relu",
-        "sigmoid": finished and layer.activation == "sigmoid",
-        "tanh": finished and layer.activation == "tanh",
-        "emit": op.emit,
-        "store": op.destination is not None,
-    }
-    packed = sum(flags[name] << position for position, name in enumerate(ITEM_FLAGS))
-    return packed | (layer.cell or 0) << len(ITEM_FLAGS)

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.pipeline import delay, multiply, multiply_pair, storage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import MemoryStyle
+from rtlstm.spec.registers import Region
 
 __all__ = ["Lane", "lane_instance", "lane_module", "lanes_per_module"]
 
@@ -41,7 +42,7 @@ class Lane(wiring.Component):
     def __init__(self, manifest: Manifest) -> None:
         self._parameters = manifest.parameters
         self._numerics = manifest.numerics
-        self._rows = manifest.program.weight_rows
+        self._rows = manifest.regions[Region.WEIGHTS].rows
         self._lanes = lanes_per_module(manifest)
         super().__init__(_signature(manifest))
 
@@ -156,7 +157,7 @@ def lane_instance(m: Module, manifest: Manifest, name: str) -> wiring.PureInterf
 
 def _signature(manifest: Manifest) -> wiring.Signature:
     parameters, numerics = manifest.parameters, manifest.numerics
-    rows, lanes = manifest.program.weight_rows, lanes_per_module(manifest)
+    rows, lanes = manifest.regions[Region.WEIGHTS].rows, lanes_per_module(manifest)
     word = parameters.macs * numerics.weight_bits
     return wiring.Signature(
         {

@@ -7,14 +7,20 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = [
+    "TIMED_STEPS",
     "DelayLine",
     "item_layout",
+    "most_values",
+    "op_count",
     "part_bits",
     "result_layout",
     "row_bits",
     "stream_bits",
     "token_layout",
 ]
+
+TIMED_STEPS = 8
+"""Steps whose last input beats are remembered: two that wait, two that are computed, and some to spare."""
 
 
 def stream_bits(manifest: Manifest) -> int:
@@ -25,6 +31,18 @@ def stream_bits(manifest: Manifest) -> int:
 def part_bits(manifest: Manifest) -> int:
     """Width of the number of a part of whole sequences."""
     return row_bits(1 if manifest.sequence is None else len(manifest.sequence.parts))
+
+
+def most_values(manifest: Manifest) -> tuple[int, int]:
+    """Inputs and outputs that a step can have."""
+    held = manifest.parameters.capacity or manifest.program
+    return held.inputs, held.outputs
+
+
+def op_count(manifest: Manifest) -> int:
+    """Operations that a program can have."""
+    capacity = manifest.parameters.capacity
+    return len(manifest.program.ops) if capacity is None else capacity.operations
 
 
 def row_bits(rows: int) -> int:
@@ -40,7 +58,7 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "last": 1,  # of its row group
             "group_first": 1,  # of its operation
             "group_last": 1,
-            "op": row_bits(len(manifest.program.ops)),
+            "op": row_bits(op_count(manifest)),
             "stream": stream_bits(manifest),
             "fresh": 1,  # the stream's state is zero, whatever the memories hold
             "copy": 1,  # results go to the second copy of the first layer's h

@@ -1,5 +1,7 @@
 """The sequencer of whole sequences: which part's step comes next is told, not waited for at a port."""
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Member, Out
 
@@ -42,8 +44,8 @@ class PartSequencer(Sequencer):
             "begun": Out(1),
         }
 
-    def _registers(self) -> None:
-        super()._registers()
+    def _registers(self, m: Module) -> None:
+        super()._registers(m)
         self._base = Signal.like(self._vector_base, name="base")
 
     def _field_values(self) -> dict[str, list[int]]:
@@ -96,7 +98,7 @@ class PartSequencer(Sequencer):
     def _input_row(self) -> Value:
         return Mux(self._table["waits"], self.step_base, self._base)
 
-    def _successor(self, op: dict[str, Signal]) -> Value:
+    def _successor(self, op: Mapping[str, Value]) -> Value:
         return op["follows"]
 
     def _input_ready(self, case: Case) -> Value:

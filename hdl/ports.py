@@ -4,9 +4,11 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import result_layout, row_bits, stream_bits
+from rtlstm.hdl.layouts import TIMED_STEPS, result_layout, row_bits, stream_bits
 from rtlstm.hdl.pipeline import clocked
+from rtlstm.hdl.program import step_layout, step_values
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.operations import step_fields
 
 __all__ = ["InputBuffer", "OutputQueue"]
 
@@ -24,9 +26,11 @@ class InputBuffer(wiring.Component):
         The port; see ``docs/ports.md``.
     row : In, word : Out
         Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
-    full, coming, words, bank, since : Out
+    full, coming, words, bank, number : Out
         The next input is complete; it is not, but what arrives is part of it; how many words of what
-        arrives are complete; the next input's half of the buffer, and the cycle of its last beat.
+        arrives are complete; the next input's half of the buffer, and its number among inputs.
+    filled, coming_number : Out
+        An input is complete with this cycle; the number of the one that arrives.
     grows, fills, stream, quiet : Out
         One more of its words is complete with this cycle; so is all of it; its stream, as known with
         this cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is
@@ -35,16 +39,19 @@ class InputBuffer(wiring.Component):
         Of each half, whether it holds a complete input, and of which stream.
     taken : In(1)
         It has been read.
-    now : In(32)
-        The cycle counter.
+    step : In, stopped : In(1)
+        Only with a loadable program: what was loaded of a step. While stopped, nothing is accepted and what
+        was is forgotten.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
+        self._loadable = manifest.parameters.capacity is not None
         data = manifest.numerics.data_bits
         streams = stream_bits(manifest)
         super().__init__(
-            {
+            ({"step": In(step_layout(manifest)), "stopped": In(1)} if self._loadable else {})
+            | {
                 "x_data": In(manifest.parameters.beat_in * data),
                 "x_stream": In(streams),
                 "x_quiet": In(1),
@@ -62,32 +69,34 @@ class InputBuffer(wiring.Component):
                 "halves_full": Out(2),
                 "halves_streams": Out(2 * streams),
                 "bank": Out(1),
-                "since": Out(32),
+                "number": Out(range(TIMED_STEPS)),
+                "filled": Out(1),
+                "coming_number": Out(range(TIMED_STEPS)),
                 "taken": In(1),
-                "now": In(32),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         words = self._manifest.program.input_words
-        first = self._manifest.program.ops[self._manifest.program.body]
+        step = step_values(self._manifest, self.step if self._loadable else None)
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
-        beats = -(-self._manifest.program.inputs // beat)
+        after = step["beats_after"]
         width = self._manifest.numerics.data_bits * beat
         stages = min(self._manifest.parameters.pipeline.operand - 1, 2)
         read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
         quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
-        since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
         # How many beats follow the next, whether that is an input's last, whether there is room for it;
         # whether no half is full: then there is room for one more than this.
-        left, last_beat, ready = Signal(range(beats), init=beats - 1), Signal(init=beats == 1), Signal(init=1)
-        empty = Signal(init=1)
+        begins = step_fields(self._manifest.program, self._manifest.parameters)["beats_after"]
+        left = Signal(len(after), init=0 if self._loadable else begins)
+        last_beat, ready, empty = Signal(init=begins == 0), Signal(init=1), Signal(init=1)
         row, slot = Signal(range(words)), Signal(range(macs // beat))
         # In reset nothing is offered room; what the registers do then does not matter.
-        accepted = self.x_valid & ready
+        open_ = ready & ~self.stopped if self._loadable else ready
+        accepted = self.x_valid & open_
         same_bank = Signal(init=1)
         for_next = accepted & same_bank
         fills = accepted & last_beat
@@ -100,10 +109,9 @@ class InputBuffer(wiring.Component):
         news = for_next if self._manifest.parameters.pipeline.accept == 0 else Const(0)
         ends_word = slot == macs // beat - 1
         data = Signal(width)
-        rest = (self._manifest.program.inputs - 1) % beat + 1
-        keep = Mux(last_beat, (1 << width // beat * rest) - 1, -1)
+        keep = Cat((~last_beat | bit).replicate(width // beat) for bit in step["last_beat"])
         m.d.comb += [
-            self.x_ready.eq(~ResetSignal() & ready),
+            self.x_ready.eq(~ResetSignal() & open_),
             data.eq(self.x_data & keep),
             write.addr.eq(row + Mux(bank_in, words, 0)),
             # A word's first beat clears the rest of it, so that no position stays undefined.
@@ -118,18 +126,22 @@ class InputBuffer(wiring.Component):
             self.fills.eq(news & last_beat),
             self.stream.eq(Mux(news, self.x_stream, streams[bank_out])),
             # Not before it is needed: an operation of several words outlasts the cycle in which it comes.
-            self.quiet.eq(Mux(news & (first.columns * first.groups == 1), self.x_quiet, quiet[bank_out])),
+            self.quiet.eq(Mux(news & step["one_word"], self.x_quiet, quiet[bank_out])),
             self.halves_full.eq(full),
             self.halves_streams.eq(Cat(*streams)),
-            self.since.eq(since[bank_out]),
             self.bank.eq(bank_out),
+            self.filled.eq(fills),
+        ]
+        m.d.sync += [
+            self.coming_number.eq(self.coming_number + fills),
+            self.number.eq(self.number + self.taken),
         ]
         with m.If(self.taken):
             m.d.sync += [full.bit_select(bank_out, 1).eq(0), bank_out.eq(~bank_out)]
         with m.If(accepted):
             m.d.sync += [
                 left.eq(left - 1),
-                last_beat.eq((left == 1) | (beats == 1)),
+                last_beat.eq((left == 1) | (after == 0)),
                 slot.eq(Mux(ends_word, 0, slot + 1)),
                 row.eq(row + ends_word),
                 streams[bank_in].eq(self.x_stream),
@@ -138,11 +150,19 @@ class InputBuffer(wiring.Component):
             with m.If(last_beat):
                 m.d.sync += [
                     full.bit_select(bank_in, 1).eq(1),
-                    since[bank_in].eq(self.now),
                     bank_in.eq(~bank_in),
-                    left.eq(beats - 1),
+                    left.eq(after),
                     slot.eq(0),
                     row.eq(0),
+                ]
+        if self._loadable:
+            with m.If(self.stopped):
+                m.d.sync += [
+                    *(register.eq(0) for register in (full, bank_in, bank_out, slot, row)),
+                    *(register.eq(1) for register in (same_bank, ready, empty)),
+                    self.number.eq(self.coming_number),
+                    left.eq(after),
+                    last_beat.eq(after == 0),
                 ]
         return m
 
@@ -164,14 +184,20 @@ class OutputQueue(wiring.Component):
         Reserve a step's beats; whether there is room for them.
     pushed_last : Out(1)
         A step's last beat enters the queue.
+    step : In
+        Only with a loadable program: what was loaded of a step.
     """
 
     def __init__(self, manifest: Manifest, steps: int = 2) -> None:
         self._manifest = manifest
         self._steps = steps
-        self._beats = -(-manifest.program.outputs // manifest.parameters.beat_out)
+        capacity = manifest.parameters.capacity
+        self._loadable = capacity is not None
+        outputs = capacity.outputs if capacity else manifest.program.outputs
+        self._most_beats = -(-outputs // manifest.parameters.beat_out)
         super().__init__(
-            {
+            ({"step": In(step_layout(manifest))} if self._loadable else {})
+            | {
                 "result": In(result_layout(manifest)),
                 "values": In(manifest.parameters.gate_units * manifest.numerics.data_bits),
                 "y_data": Out(manifest.parameters.beat_out * manifest.numerics.data_bits),
@@ -189,7 +215,8 @@ class OutputQueue(wiring.Component):
         m = Module()
         units = self._manifest.parameters.gate_units
         width, beat = len(self.values), self._manifest.parameters.beat_out // units
-        depth = self._steps * self._beats
+        depth = self._steps * self._most_beats
+        beats = step_values(self._manifest, self.step if self._loadable else None)["beats_out"]
         m.submodules.queue = queue = fifo.SyncFIFO(
             width=len(self.y_data) + len(self.y_stream) + 1, depth=depth
         )
@@ -217,9 +244,9 @@ class OutputQueue(wiring.Component):
         reserved, for_one, for_two = Signal(), Signal(init=1), Signal(init=1)
         m.d.sync += [
             reserved.eq(self.emits),
-            credits.eq(credits + taken - Mux(reserved, self._beats, 0)),
-            for_one.eq(credits >= Mux(reserved, 2 * self._beats, self._beats)),
-            for_two.eq(~reserved & (credits >= 2 * self._beats)),
+            credits.eq(credits + taken - Mux(reserved, beats, 0)),
+            for_one.eq(credits >= Mux(reserved, beats << 1, beats)),
+            for_two.eq(~reserved & (credits >= beats << 1)),
         ]
         m.d.comb += self.room.eq(Mux(reserved, for_two, for_one))
         return m

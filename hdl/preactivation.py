@@ -89,13 +89,9 @@ class Preactivation(wiring.Component):
         """Pick the draining block's totals."""
         manifest, blocks = self._manifest, self._manifest.parameters.blocks
         bits, stages = manifest.numerics.accumulator.bits, manifest.parameters.collect
-        single = [layer for layer in manifest.layers if not layer.quads]
         # Where items of one row are finished: dense tanh is the candidate's, all else gate 0's.
-        shared = {0} if single else set()
-        shared |= (
-            {CANDIDATE}
-            if any(layer.activation == "tanh" for layer in single if layer.cell is None)
-            else set()
+        shared = ({0} if manifest.has_single_rows else set()) | (
+            {CANDIDATE} if manifest.has_single_tanh else set()
         )
         totals = []
         for gate in range(GATES):

@@ -1,5 +1,6 @@
 """The sequencer: executes the program, one word of the array per cycle."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
@@ -8,7 +9,10 @@ from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.layouts import row_bits, stream_bits, token_layout
 from rtlstm.hdl.pipeline import lookup
+from rtlstm.hdl.program import field_lookup, field_memory, program_ports, step_layout, step_values
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.operations import issue_fields, issue_widths
+from rtlstm.spec.registers import Region
 
 __all__ = ["Case", "Sequencer"]
 
@@ -68,17 +72,25 @@ class Sequencer(wiring.Component):
     flags : Out(3)
         Of ``command_stream``: zero state; recurrent part not ready; the first layer's h is in its
         second copy.
+    step : In, stopped : In(1), program_window : In(1), program_write, program_data, program_word
+        Only with a loadable program: what was loaded of a step; no operation is to be loaded; the window
+        looks at the program; and the ports of :func:`rtlstm.hdl.program.program_ports`.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
+        self._loadable = manifest.parameters.capacity is not None
         super().__init__(self._members(manifest))
 
     def _members(self, manifest: Manifest) -> dict[str, Member]:
         streams = stream_bits(manifest)
-        return {
+        loaded: dict[str, Member] = {}
+        if self._loadable:
+            loaded = {"step": In(step_layout(manifest)), "stopped": In(1), "program_window": In(1)}
+            loaded |= program_ports(issue_widths(manifest.parameters))
+        return loaded | {
             "token": Out(token_layout(manifest)),
-            "weight_row": Out(row_bits(manifest.program.weight_rows)),
+            "weight_row": Out(row_bits(manifest.regions[Region.WEIGHTS].rows)),
             "vector_row": Out(_vector_bits(manifest)),
             "vector_base": Out(_vector_bits(manifest)),
             "from_input": Out(1),
@@ -114,7 +126,8 @@ class Sequencer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._registers()
+        self._step = step_values(self._manifest, self.step if self._loadable else None)
+        self._registers(m)
         self._tables(m)
         self._conditions(m)
         self._issue(m)
@@ -124,12 +137,18 @@ class Sequencer(wiring.Component):
         self._quiet_time(m)
         return m
 
-    def _registers(self) -> None:
-        program = self._manifest.program
-        ops = program.ops
-        widest = max(op.columns for op in ops)
-        self._pc = Signal(range(len(ops)))
-        self._next = Signal(range(len(ops)), init=program.body)
+    def _registers(self, m: Module) -> None:
+        program, widths = self._manifest.program, self._field_widths()
+        widest = (1 << widths["columns"]) if self._loadable else max(op.columns for op in program.ops)
+        self._pc = Signal(self.token.op.shape())
+        self._next = Signal.like(self._pc, init=0 if self._loadable else program.body)
+        self._upcoming = Signal.like(self._pc)
+        # No operation is loaded while there is no program, or its memory shows another row.
+        self._held: Value = Const(0, 1)
+        if self._loadable:
+            looked = Signal()
+            m.d.sync += looked.eq(self.program_window)
+            self._held = self.stopped | looked
         self._loading = Signal(init=1)
         self._valid = Signal()
         self._begin = Signal()
@@ -144,8 +163,9 @@ class Sequencer(wiring.Component):
         self._stream = Signal(stream_bits(self._manifest))
         self._quiet = Signal(reset_less=True)
         self._fields = {
-            name: Signal(range(max(1, *values) + 1), reset_less=True, name=f"op_{name}")
-            for name, values in self._field_values().items()
+            name: Signal(width, reset_less=True, name=f"op_{name}")
+            for name, width in widths.items()
+            if not name.startswith("source")
         }
         self._column = Signal.like(self._fields["columns"], reset_less=True)
         self._group = Signal.like(self._fields["groups"], reset_less=True)
@@ -154,9 +174,9 @@ class Sequencer(wiring.Component):
         self._vector_start = Signal(self.vector_row.shape(), reset_less=True)
         self._vector_base = Signal(self.vector_row.shape(), reset_less=True)
         self._context = Signal(self.vector_row.shape(), reset_less=True)
-        self._drain_left = Signal(range(max(op.items for op in ops) + 1))
+        self._drain_left = Signal(widths["items"])
         self._outstanding = Signal(3)
-        self._rest = Signal(range(max(1, *(op.rest for op in ops)) + 1))
+        self._rest = Signal(widths["rest"])
         self._blank = Signal()
         states = self._states
         self._fresh = Signal(states, init=-1)
@@ -165,10 +185,17 @@ class Sequencer(wiring.Component):
 
     def _tables(self, m: Module) -> None:
         """Look up the next operation's fields."""
-        self._table = {
-            name: lookup(m, self._next, values, f"next_{name}")
-            for name, values in self._field_values().items()
-        }
+        if not self._loadable:
+            self._table = field_lookup(m, self._next, self._field_values(), "next")
+            return
+        row = Mux(self.program_window, self.window_row, self._upcoming)
+        self._table, write = field_memory(m, self._manifest, row, self._field_widths(), "program")
+        m.d.comb += [
+            write.addr.eq(self.window_row),
+            write.data.eq(self.program_data),
+            write.en.eq(self.program_write),
+            self.program_word.eq(Cat(self._table.values())),
+        ]
 
     @property
     def _states(self) -> int:
@@ -195,7 +222,7 @@ class Sequencer(wiring.Component):
         self._last_op = fields["ends"] | (fields["ends_quiet"] & self._now_quiet)
         m.d.comb += [
             self._advance.eq(self._valid & self._last_word),
-            self._load.eq(self._advance | self._loading),
+            self._load.eq(self._advance | (self._loading & ~self._held)),
             self._listening.eq(self._listens()),
             self._cold.eq(self._begins_elsewhere()),
             self._flips.eq(self._advance & fields["writes_other"]),
@@ -284,13 +311,13 @@ class Sequencer(wiring.Component):
 
     def _next_operation(self, m: Module) -> None:
         """Load the following operation when one ends, when a stream is cold, after the window."""
-        program, table = self._manifest.program, self._table
+        table = self._table
         input_row = self._input_row()
-        source, copied = (lookup(m, self._next, values, name) for name, values in self._sources().items())
         second = self._of(self._copy) ^ self._flips
         start = Signal.like(self._vector_row, name="next_vector_row")
-        m.d.comb += start.eq(Mux(second, copied, source))
-        m.d.sync += self._next.eq(Mux(self._load, self._successor(table), self._successor(self._fields)))
+        m.d.comb += start.eq(Mux(second, table["source_copied"], table["source"]))
+        m.d.comb += self._upcoming.eq(Mux(self._load, self._successor(table), self._successor(self._fields)))
+        m.d.sync += self._next.eq(self._upcoming)
         with m.If(self._load):
             m.d.sync += [register.eq(table[name]) for name, register in self._fields.items()]
             m.d.sync += [
@@ -311,10 +338,12 @@ class Sequencer(wiring.Component):
                 self._vector_base.eq(Mux(table["from_input"], input_row, self._context)),
             ]
         with m.If(self._cold):
-            m.d.sync += [self._next.eq(self._cold_target(m)), self._loading.eq(1)]
+            m.d.comb += self._upcoming.eq(self._cold_target(m))
+            m.d.sync += self._loading.eq(1)
+        with m.If(self.window | self._held):
+            m.d.comb += self._upcoming.eq(self._step["body"])
         with m.If(self.window):
             m.d.sync += [
-                self._next.eq(program.body),
                 self._loading.eq(1),
                 self._weight_row.eq(self.window_row),
                 self._vector_row.eq(self.window_row),
@@ -331,24 +360,16 @@ class Sequencer(wiring.Component):
         """The operation that a cold stream begins with."""
         return Const(0, len(self._next))
 
-    def _sources(self) -> dict[str, list[int]]:
-        """First words of the vectors read, if the first layer's h is in its first or second copy."""
-        program = self._manifest.program
-        return {
-            "source": [op.source for op in program.ops],
-            "source_copied": [op.source + program.copy_words * op.reads_copy for op in program.ops],
-        }
-
-    def _successor(self, op: dict[str, Signal]) -> Value:
+    def _successor(self, op: Mapping[str, Value]) -> Value:
         """The operation after this or the next one; after a step's last, the next step's first."""
-        program, this = self._manifest.program, op is self._fields
+        step, this = self._step, op is self._fields
         # While an operation reads the input, or one is loaded that does, the next step's is the other.
         other = self._fields["from_input"] | (0 if this else op["from_input"])
         place = self.input_bank ^ other
         same = self._same(self.halves_streams.word_select(place, len(self._stream)))
         there = self.halves_full.bit_select(place, 1) & same & ~self.window_wanted
         ends = self._last_op if this else op["ends"] | (op["ends_quiet"] & self._next_quiet)
-        first = 0 if program.ahead is None else Mux(there, program.ahead, 0)
+        first = Mux(there & step["goes_ahead"], step["ahead"], 0)
         return Mux(ends, first, op["follows"])
 
     def _admit_next(self, m: Module) -> None:
@@ -376,7 +397,8 @@ class Sequencer(wiring.Component):
         waits = waits & (~self._begin | ~fields["emit"] | self.room | self._reserved)
         waits = waits & rested & ~(self._last_column & draining)
         issued = Mux(self._last_column, Mux(self._last_group, loaded, wraps), goes_on)
-        m.d.sync += self._valid.eq(Mux(self._loading, loaded, Mux(self._valid, issued, waits)))
+        loaded_now = loaded & ~self._held
+        m.d.sync += self._valid.eq(Mux(self._loading, loaded_now, Mux(self._valid, issued, waits)))
         with m.If(self._advance):
             m.d.sync += self._rest.eq(self._fields["rest"])
         with m.Elif(self._rest != 0):
@@ -459,44 +481,26 @@ class Sequencer(wiring.Component):
             m.d.sync += self._written.eq(0)
         with m.Elif(self.result_word):
             m.d.sync += self._written.eq(self._written + 1)
-        depth = max(op.results for op in manifest.program.ops)
-        depth += max(op.items for op in manifest.program.ops) + 2
+        ops, parameters = manifest.program.ops, manifest.parameters
+        items = parameters.items(parameters.lanes) if self._loadable else max(op.items for op in ops)
+        depth = max(op.results for op in ops) + items + 2
         left = Signal(range(depth + 1))
         with m.If(self._valid):
             m.d.sync += left.eq(depth)
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
-        waits = self._open & self._fields["waits"]
+        waits = (self._open & self._fields["waits"]) | self._held
         m.d.comb += self.idle.eq(waits & (left == 0) & ~self._valid & ~self._cold)
 
     def _field_values(self) -> dict[str, list[int]]:
         """Per field of the operation register, its value in every operation."""
-        program = self._manifest.program
-        ops = program.ops
-        return {
-            "columns": [op.columns - 1 for op in ops],
-            "groups": [op.groups - 1 for op in ops],
-            "items": [op.items for op in ops],
-            "last_items": [op.last_items for op in ops],
-            "single": [int(op.columns == 1) for op in ops],
-            "item_only": [int(op.items == 1) for op in ops],
-            "last_item_only": [int(op.last_items == 1) for op in ops],
-            "weights": [op.weights for op in ops],
-            "rest": [op.rest for op in ops],
-            "behind": [op.behind for op in ops],
-            "from_input": [int(op.from_input) for op in ops],
-            "waits": [int(op.from_input and op.yields) for op in ops],
-            "relu": [int(op.relu) for op in ops],
-            "fence": [int(op.fence) for op in ops],
-            "emit": [int(op.emit) for op in ops],
-            "stores": [int(op.destination is not None) for op in ops],
-            "prepares": [int(index == program.body - 1) for index in range(len(ops))],
-            "follows": [program.follows(index) or 0 for index in range(len(ops))],
-            "ends": [int(program.follows(index) is None) for index in range(len(ops))],
-            "ends_quiet": [int(program.follows(index, quiet=True) is None) for index in range(len(ops))],
-            "writes_current": [int(op.writes_copy == "current") for op in ops],
-            "writes_other": [int(op.writes_copy == "other") for op in ops],
-        }
+        return issue_fields(self._manifest.program)
+
+    def _field_widths(self) -> dict[str, int]:
+        """Widths of these fields."""
+        if self._loadable:
+            return issue_widths(self._manifest.parameters)
+        return {name: max(1, *values).bit_length() for name, values in self._field_values().items()}
 
 
 def _exceeds(a: Value, b: Value) -> Value:

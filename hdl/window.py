@@ -30,7 +30,7 @@ class Window(wiring.Component):
         the cycle before, when ``active`` was set.
     active, opens : Out(1), row : Out(32), bank : Out(16)
         The bus waits for the core to be idle, or reads; address registers are to follow ``row``.
-    write : Out(8)
+    write : Out(10)
         One bit per region: store ``write_data`` in ``row`` of ``bank``.
     write_data, read_data : Out, In
         A row of the widest region; narrower ones use its low bits.
@@ -40,13 +40,19 @@ class Window(wiring.Component):
         COMMAND, for the sequencer.
     flags, step_done, saturated, since, now
         What the counters count.
+    touches : Out(1)
+        A word of the program memory is being written.
+    shape : In(32)
+        Only with a loadable program: what SHAPE reads.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._width = 32 * max(layout.words for layout in manifest.regions.values())
+        self._loadable = manifest.parameters.capacity is not None
         super().__init__(
-            {
+            ({"touches": Out(1), "shape": In(32)} if self._loadable else {})
+            | {
                 "bus_address": In(4),
                 "bus_write": In(1),
                 "bus_data": In(32),
@@ -111,6 +117,10 @@ class Window(wiring.Component):
             self.bus_ready.eq(asked & ~reading & ~written & ~writes & ~gives & (~to_window | self.granted)),
         ]
         accepted = self.bus_ready
+        if self._loadable:
+            m.d.comb += self.touches.eq(
+                accepted & write & (address == Register.DATA) & (region == Region.PROGRAM)
+            )
         # DATA's word, and what is done with the staged row, in the cycle after it is decided.
         given = Signal.like(data, reset_less=True)
         # Words are further apart than the cycle by which this is late.
@@ -228,6 +238,7 @@ class Window(wiring.Component):
             Register.SELECT: Cat(bank, Const(0, 28 - len(bank)), region),
             Register.ROW: row,
             **counters,
+            **({Register.SHAPE: self.shape} if self._loadable else {}),
         }
         with m.Switch(address):
             for register, content in contents.items():

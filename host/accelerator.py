@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
 from rtlstm.host.image import WeightImage
+from rtlstm.host.loadable import check_loadable
 from rtlstm.host.state import LayerArrays, State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress, Transport, open_transport
@@ -69,6 +70,8 @@ class Accelerator(Closing):
         last = manifest.layers[-1]
         self._bounded = last.kind != "dense" or ActivationFunction.of(last.activation).within_one
         self._progress = progress
+        self._image: WeightImage | None = None
+        """What was loaded last."""
         self._lengths: list[int] = []
         self._free = set(range(manifest.parameters.streams))
         self.device.identify()
@@ -116,19 +119,89 @@ class Accelerator(Closing):
             raise
         return accelerator
 
-    def load_weights(self, weights: str | Path | WeightImage, verify: bool = True) -> None:
-        """Load an image, or the file of one, and reset every stream, open ones too.
+    def load_weights(
+        self, weights: str | Path | WeightImage, verify: bool = True, keep_states: bool = False
+    ) -> None:
+        """Load an image, or the file of one, and reset every stream, open ones too, or keep their states.
+
+        The switch is between two steps: what was asked for before is computed with the old weights, all
+        else with the new ones. If ``verify`` finds a word that does not read back, the weights before are
+        loaded again; if that fails, too, or the link is dead, every step is refused until an image is
+        loaded whole.
+
+        Parameters
+        ----------
+        verify
+            Read the weights back and compare every word.
+        keep_states
+            Streams go on from the h and c that they have.
 
         Raises
         ------
         ImageError
             If the image is damaged or of another build.
         DeviceError
-            If ``verify`` is set and a word does not read back.
+            If ``verify`` is set and a word does not read back, or the link is dead.
         """
         image = weights if isinstance(weights, WeightImage) else WeightImage.load(weights, self.manifest)
         image.check(self.manifest)
+        try:
+            self.device.load(image, verify, self._progress, keep_states)
+        except DeviceError as error:
+            if self._image is None:
+                raise
+            self._restore(self._image, error)
+        self._image = image
+
+    def _restore(self, image: WeightImage, error: DeviceError) -> NoReturn:
+        """Load the image before, streams keeping their states, and raise what has happened."""
+        try:
+            self.device.load(image, True, self._progress, keep_states=True)
+        except DeviceError as again:
+            raise DeviceError(
+                f"{error}; the weights before could not be loaded again either ({again}): every step is "
+                "refused until weights are loaded whole"
+            ) from None
+        raise DeviceError(
+            f"{error}; the weights before have been loaded again and checked, and streams keep their states"
+        ) from None
+
+    def load(self, folder: str | Path, verify: bool = True) -> None:
+        """Switch a loadable device to the network of another build: program, weights, tables, sizes.
+
+        The other build must be made for the device (``rtlstm generate MODEL --for DIR``), or be the one that
+        the device was made from. Until all of it is written and checked the device takes no step.
+
+        Parameters
+        ----------
+        folder
+            The other build.
+        verify
+            Read everything back and compare every word.
+
+        Raises
+        ------
+        BuildError, ImageError
+            If the folder's manifest or weights cannot be used.
+        ConfigurationError
+            If the device's program is fixed, or the build is not for this device; it goes on as it is.
+        DeviceError
+            If a stream is held, or the device fails; steps are then refused until a build is loaded whole.
+        """
+        folder = Path(folder)
+        manifest = Manifest.load(folder)
+        check_loadable(manifest, self.manifest)
+        image = WeightImage.load(folder / "weights.bin", manifest)
+        held = manifest.parameters.streams - len(self._free)
+        if held:
+            raise DeviceError(
+                f"no stream may be open when another network is loaded, but {held} are, whose states mean "
+                "nothing to it; close them first"
+            )
+        self.device.adopt(manifest)
+        self.manifest, self._image, self._lengths = manifest, None, []
         self.device.load(image, verify, self._progress)
+        self._image = image
 
     def run(
         self,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rtlstm.host.image import WeightImage
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Progress, Transport
-from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register
@@ -35,6 +35,8 @@ class Device:
     def __init__(self, transport: Transport, manifest: Manifest) -> None:
         self.manifest = manifest
         self.layout = StateLayout(manifest)
+        self.whole = True
+        """Whether the memories hold one image whole; if not, no step is taken."""
         self._transport: Transport | None = transport
 
     @property
@@ -81,35 +83,74 @@ class Device:
                 "bitstream, or open the build folder that the device was made from"
             )
 
-    def load(self, image: WeightImage, verify: bool, progress: Progress | None = None) -> None:
-        """Write a checked image, read it back if ``verify``, and reset every stream.
+    def adopt(self, manifest: Manifest) -> None:
+        """Be a device of another build of the same hardware, which is to be loaded next.
+
+        Raises
+        ------
+        ConfigurationError
+            If the backend cannot change its steps' sizes.
+        """
+        adopt = getattr(self.transport, "adopt", None)
+        if adopt is None:
+            raise ConfigurationError(
+                "this backend cannot change to another network while it is open: open the other build on it"
+            )
+        adopt(manifest)
+        self.manifest, self.layout, self.whole = manifest, StateLayout(manifest), False
+
+    def load(
+        self,
+        image: WeightImage,
+        verify: bool,
+        progress: Progress | None = None,
+        keep_states: bool = False,
+    ) -> None:
+        """Write a checked image, read it back if ``verify``, and reset every stream or keep all states.
+
+        What was begun before is finished first; from then on no step is taken before all is written.
 
         Raises
         ------
         DeviceError
             If a word reads back differently.
         """
-        total = sum(words.shape[0] for words in image.regions.values()) * (2 if verify else 1)
+        self._await_idle()
+        self.whole = False
+        parts = _parts(image)
         done = 0
         for check in (False, True) if verify else (False,):
-            for region, banks in image.regions.items():
-                for bank, words in enumerate(banks.astype(np.int64)):
-                    if check:
-                        self._compare(region, bank, words)
-                    else:
-                        self.write_rows(region, bank, 0, words.reshape(-1))
-                    done += 1
-                    if progress:
-                        progress("check weights" if check else "load weights", done, total)
-        self.reset(range(self.manifest.parameters.streams))
+            for region, bank, words in parts:
+                if check:
+                    self._compare(region, bank, words)
+                else:
+                    self.write_rows(region, bank, 0, words.reshape(-1))
+                done += 1
+                if progress:
+                    what = "check weights" if check else "load weights"
+                    progress(what, done, len(parts) * (2 if verify else 1))
+        self._release(image, verify)
+        self.whole = True
+        if not keep_states:
+            self.reset(range(self.manifest.parameters.streams))
 
-    def _compare(self, region: Region, bank: int, words: IntArray) -> None:
-        found = self.read_rows(region, bank, 0, words.size).reshape(words.shape)
+    def _release(self, image: WeightImage, verify: bool) -> None:
+        """Write a program's last row, behind all else: a loadable core stands still until then."""
+        if Region.PROGRAM not in image.regions:
+            return
+        words = image.regions[Region.PROGRAM][0, -1:].astype(np.int64)
+        row = self.manifest.regions[Region.PROGRAM].rows - 1
+        self.write_rows(Region.PROGRAM, 0, row, words.reshape(-1))
+        if verify:
+            self._compare(Region.PROGRAM, 0, words, row)
+
+    def _compare(self, region: Region, bank: int, words: IntArray, first: int = 0) -> None:
+        found = self.read_rows(region, bank, first, words.size).reshape(words.shape)
         if np.array_equal(found, words):
             return
         row, word = (int(axis[0]) for axis in np.nonzero(found != words))
         raise DeviceError(
-            f"memory must read back as written, but {region.name} bank {bank} row {row} word {word} "
+            f"memory must read back as written, but {region.name} bank {bank} row {first + row} word {word} "
             f"reads {found[row, word]:#010x} instead of {words[row, word]:#010x}; load the "
             "weights again, and check connection, clock and power if it stays"
         )
@@ -198,6 +239,7 @@ class Device:
         ``quiet`` ``(K,)`` says which outputs are not wanted; they are 0. ``ends`` ``(K,)`` says which steps
         are the last of a sequence, for builds that take whole ones.
         """
+        self._check_whole()
         # Told only if there are any: a backend that knows of none still serves all others.
         marks = {"quiet": quiet} if quiet is not None and quiet.any() else {}
         silent = bool(marks) and bool(marks["quiet"][-1])
@@ -213,12 +255,20 @@ class Device:
 
         A transport that has no ``begin`` of its own runs the steps at once.
         """
+        self._check_whole()
         begin = getattr(self.transport, "begin", None)
         if begin is None:
             y = self.exchange(streams, x)
             return lambda: y
         finish = begin(streams, x)
         return lambda: self._answers(finish(), len(streams))
+
+    def _check_whole(self) -> None:
+        if not self.whole:
+            raise DeviceError(
+                "the device takes no steps, because loading it has failed and its memories hold parts of "
+                "several images; load weights or a build again"
+            )
 
     def _answers(self, y: IntArray, steps: int) -> IntArray:
         y = np.asarray(y, dtype=np.int64)
@@ -230,3 +280,16 @@ class Device:
             )
         plan = self.manifest.sequence
         return y if plan is None else y[:, list(plan.output_places)]
+
+
+def _parts(image: WeightImage) -> list[tuple[Region, int, IntArray]]:
+    """Region, bank and words ``(rows, words)`` of all that is written before a program's last row.
+
+    The program comes first: a loadable core stands still from its first word on.
+    """
+    order = sorted(image.regions, key=lambda region: region != Region.PROGRAM)
+    return [
+        (region, bank, words[:-1] if region == Region.PROGRAM else words)
+        for region in order
+        for bank, words in enumerate(image.regions[region].astype(np.int64))
+    ]

@@ -152,6 +152,24 @@ def _tables(numerics: Numerics) -> dict[Region, WordArray]:
     return {region: _pack_table(table) for region, table in tables.items()}
 
 
+def _program(manifest: Manifest) -> dict[Region, WordArray]:
+    """The program memory: an operation in each row, and in the last one the fields of a step."""
+    capacity = manifest.parameters.capacity
+    if capacity is None:
+        return {}
+    layout = manifest.regions[Region.PROGRAM]
+    bits = np.zeros((layout.rows, layout.width), dtype=np.uint8)
+    low = 0
+    for values, width in manifest.operation_fields:
+        bits[: len(values), low : low + width] = _to_bits(np.asarray(values, dtype=np.int64), width)
+        low += width
+    low = 0
+    for value, width in manifest.step_fields:
+        bits[-1, low : low + width] = _to_bits(np.asarray(value, dtype=np.int64), width)
+        low += width
+    return {Region.PROGRAM: _to_words(bits)[np.newaxis]}
+
+
 def _stack(banks: list[WordArray]) -> WordArray:
     """Banks of unlike sizes as one array, padded with zeros."""
     shape = tuple(max(sizes) for sizes in zip(*(bank.shape for bank in banks), strict=True))
@@ -347,6 +365,7 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
             Region.PARTIALS: pack_fields(biases, numerics.accumulator.partial_bits),
             Region.SHIFTS: _pack_shifts(shifts, own, numerics),
             **_tables(numerics),
+            **_program(manifest),
         },
     )
 
@@ -357,14 +376,14 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     Raises
     ------
     ImageError
-        If the image is of another build, or its activation tables are not the build's.
+        If the image is of another build, or its activation tables or program are not the build's.
     """
     image.check(manifest)
     numerics, parameters = manifest.numerics, manifest.parameters
-    for region, table in _tables(numerics).items():
+    for region, table in (_tables(numerics) | _program(manifest)).items():
         if not np.array_equal(image.regions[region], table):
             raise ImageError(
-                f"the image's {region.name} table must be the one of build {manifest.name!r}, but "
+                f"the image's region {region.name} must be that of build {manifest.name!r}, but "
                 "it differs; load the build's weights.bin"
             )
     weights = unpack_fields(image.regions[Region.WEIGHTS], numerics.weight_bits, parameters.macs)

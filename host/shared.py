@@ -25,6 +25,7 @@ from rtlstm.host.transport import Progress
 from rtlstm.host.values import as_numbers, is_raw, quantise
 from rtlstm.spec.errors import DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
 
 __all__ = ["SharedAccelerator", "SharedStream"]
 
@@ -61,7 +62,6 @@ class SharedAccelerator(Closing):
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
-        self.manifest = accelerator.manifest
         self._accelerator = accelerator
         self._jobs: queue.SimpleQueue[_Steps | _Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -69,6 +69,11 @@ class SharedAccelerator(Closing):
         self._trouble: DeviceError | None = None
         self._thread = threading.Thread(target=self._work, name="rtlstm", daemon=True)
         self._thread.start()
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the build that the device holds."""
+        return self._accelerator.manifest
 
     @classmethod
     def open(

@@ -28,7 +28,12 @@ Progress = Callable[[str, int, int], None]
 
 @runtime_checkable
 class Transport(Protocol):
-    """A device that holds one core. Not safe for use from several threads at once."""
+    """A device that holds one core. Not safe for use from several threads at once.
+
+    It may have two functions more. ``begin(streams, x)`` begins an exchange and returns the function that
+    ends it. ``adopt(manifest)`` says that another build of the same hardware is being loaded: steps are of
+    its sizes from then on. Without it a loadable core keeps the network that it was opened with.
+    """
 
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
         """Write 32-bit words to a register, one after the other."""

@@ -137,9 +137,17 @@ class GoldenDevice:
         self._live: dict[int, GoldenStream | CellStream] = {}
         """Streams stepped one by one: their state, until somebody looks into the memories."""
         self._closed = False
+        self._stopped = Region.PROGRAM in manifest.regions
+        """There is no whole program."""
         self._counters = dict.fromkeys(
             (Register.STEPS, Register.LATENCY, Register.CELL_SATURATIONS, Register.CYCLES), 0
         )
+
+    def adopt(self, manifest: Manifest) -> None:
+        """Take another build of the same hardware from now on: what the memories are to hold."""
+        self._settle()
+        self._manifest, self._layout = manifest, StateLayout(manifest)
+        self._golden = None
 
     def close(self) -> None:
         """Refuse everything from now on."""
@@ -155,7 +163,11 @@ class GoldenDevice:
         values = np.asarray(words, dtype=np.int64).reshape(-1) & _WORD
         if register == Register.DATA:
             self._settle()
+            if self._window.region == Region.PROGRAM and len(values):
+                self._stopped = True
             if self._window.write(values):
+                if self._window.region == Region.PROGRAM:
+                    self._stopped = self._window.row != self._manifest.regions[Region.PROGRAM].rows
                 if self._window.region in image_shapes(self._manifest):
                     self._golden = None
                 if self._window.region not in (Region.VECTORS, Region.CELLS):
@@ -228,6 +240,8 @@ class GoldenDevice:
         y = np.zeros((len(streams), self._manifest.program.outputs), dtype=np.int64)
         if not len(streams):
             return y
+        if self._stopped:
+            raise DeviceError("the device holds no whole program, and takes no steps; load a build")
         self._checked(int(streams.min()))
         self._checked(int(streams.max()))
         self._count(streams)

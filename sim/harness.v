@@ -6,6 +6,7 @@
 //   x STEPS (STREAM MARKS BEAT...)...  exchange   a BEGUN ACCEPTED (each step),
 //                                                 y OFFERED WORDS (each beat), k CYCLE
 //   s SEED IN OUT                 stall with probabilities IN, OUT of 2**31; k CYCLE
+//   n IN OUT PATIENCE             beats of a step, and cycles to wait for a transfer; k CYCLE
 //   q                             end
 //
 // A step's MARKS are 1 if its output is not wanted, plus 2 if it is the last of a sequence.
@@ -61,7 +62,7 @@ module rtlstm_harness;
         .bus_read_valid(bus_read_valid)
     );
 
-    integer cycle, patience, limit, got;
+    integer cycle, patience, limit, got, beats_in, beats_out;
     integer seed, stall_in, stall_out, draw;
     reg [7:0] command;
 
@@ -209,7 +210,7 @@ module rtlstm_harness;
     task look_at_y;
         reg last;
         begin
-            last = beat_out == `RTLSTM_BEATS_OUT - 1;
+            last = beat_out == beats_out - 1;
             if (x_ready === 1'bx || x_ready === 1'bz) fault(9, sent);
             if (y_valid !== 0 && y_valid !== 1) fault(9, delivered);
             if (y_valid && sent <= delivered) fault(7, delivered);
@@ -241,7 +242,7 @@ module rtlstm_harness;
                 holding = 0;
                 if (beat_in == 0) begun = cycle;
                 beat_in = beat_in + 1;
-                if (beat_in == `RTLSTM_BEATS_IN) begin
+                if (beat_in == beats_in) begin
                     $display("a %0h %0h", begun, cycle);
                     beat_in = 0;
                     sent = sent + 1;
@@ -302,7 +303,9 @@ module rtlstm_harness;
     endtask
 
     initial begin
-        if (!$value$plusargs("patience=%d", patience)) patience = 20000;
+        patience = 20000;
+        beats_in = 1;
+        beats_out = 1;
         seed = 1;
         stall_in = 0;
         stall_out = 0;
@@ -317,6 +320,10 @@ module rtlstm_harness;
                 "x": do_exchange;
                 "s": begin
                     got = $fscanf(STDIN, "%h %h %h", seed, stall_in, stall_out);
+                    done;
+                end
+                "n": begin
+                    got = $fscanf(STDIN, "%h %h %h", beats_in, beats_out, patience);
                     done;
                 end
                 default: fault(255, command);

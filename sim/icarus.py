@@ -41,8 +41,6 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
         "X_BITS": shape.beat_in * shape.data_bits,
         "Y_BITS": shape.beat_out * shape.data_bits,
         "STREAM_BITS": shape.stream_bits,
-        "BEATS_IN": shape.beats_in,
-        "BEATS_OUT": shape.beats_out,
         "DUE": _DUE + shape.sequence_steps,
     }
     defines = [f"-D{SIMULATION}", *(f"-DRTLSTM_{name}={size}" for name, size in sizes.items())]
@@ -77,7 +75,7 @@ class IcarusModel:
         self._junk = np.random.default_rng(1)
         self._process = subprocess.Popen(
             # -n: $stop or an interrupt ends the program instead of asking the user.
-            [str(icarus().vvp), "-n", str(program), f"+patience={shape.patience}"],
+            [str(icarus().vvp), "-n", str(program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -88,11 +86,18 @@ class IcarusModel:
         self._other: list[str] = []
         self._cycle = 0
         self._await_done()
+        self.resize(shape)
 
     @property
     def cycle(self) -> int:
         """Cycles since reset."""
         return self._cycle
+
+    def resize(self, shape: PortShape) -> None:
+        """Take steps of other sizes from now on."""
+        self._shape = shape
+        self._send([f"n {shape.beats_in:x} {shape.beats_out:x} {shape.patience:x}"])
+        self._await_done()
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Hold back each request and input beat with probability ``p_in`` per cycle, each

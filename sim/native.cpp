@@ -14,13 +14,9 @@
 
 namespace {
 
-constexpr int kInputs = RTLSTM_INPUTS;
-constexpr int kOutputs = RTLSTM_OUTPUTS;
 constexpr int kBeatIn = RTLSTM_BEAT_IN;
 constexpr int kBeatOut = RTLSTM_BEAT_OUT;
 constexpr int kBits = RTLSTM_DATA_BITS;
-constexpr int kBeatsIn = (kInputs + kBeatIn - 1) / kBeatIn;
-constexpr int kBeatsOut = (kOutputs + kBeatOut - 1) / kBeatOut;
 constexpr uint32_t kMask = (1u << kBits) - 1;
 
 // Codes shared with rtlstm.sim.ports.Fault.
@@ -183,6 +179,14 @@ public:
         stallOut_ = static_cast<uint64_t>(out * 4294967296.0);
     }
 
+    // Values of a step: a loadable core takes another network's.
+    void resize(int inputs, int outputs) {
+        inputs_ = inputs;
+        outputs_ = outputs;
+        beatsIn_ = (inputs + kBeatIn - 1) / kBeatIn;
+        beatsOut_ = (outputs + kBeatOut - 1) / kBeatOut;
+    }
+
     int64_t patience = 0;
 
 private:
@@ -217,8 +221,8 @@ private:
     }
 
     void offerBeat() {
-        const int32_t* words = job_.x + job_.sent * kInputs + job_.beatIn * kBeatIn;
-        const int left = kInputs - job_.beatIn * kBeatIn;
+        const int32_t* words = job_.x + job_.sent * inputs_ + job_.beatIn * kBeatIn;
+        const int left = inputs_ - job_.beatIn * kBeatIn;
         clearPort(core_->x_data);
         for (int i = 0; i < kBeatIn; ++i) {
             const uint32_t word = i < left ? static_cast<uint32_t>(words[i]) : random_.next();
@@ -274,7 +278,7 @@ private:
         job.moved = cycle_;
         job.holding = false;
         if (job.beatIn == 0) job.begun[job.sent] = cycle_;
-        if (++job.beatIn == kBeatsIn) {
+        if (++job.beatIn == beatsIn_) {
             job.accepted[job.sent++] = cycle_;
             job.beatIn = 0;
         }
@@ -284,7 +288,7 @@ private:
         Job& job = job_;
         if (!core_->y_valid) return job.offering ? kUnstable : kDone;
         if (job.delivered >= job.sent) return kUndue;
-        const bool last = job.beatOut == kBeatsOut - 1;
+        const bool last = job.beatOut == beatsOut_ - 1;
         if (job.offering) {
             for (int i = 0; i < kBeatOut; ++i) {
                 if (getWord(core_->y_data, i) != seen_[i]) return kUnstable;
@@ -304,8 +308,8 @@ private:
         Job& job = job_;
         job.moved = cycle_;
         job.offering = false;
-        int32_t* words = job.y + job.delivered * kOutputs + job.beatOut * kBeatOut;
-        const int left = kOutputs - job.beatOut * kBeatOut;
+        int32_t* words = job.y + job.delivered * outputs_ + job.beatOut * kBeatOut;
+        const int left = outputs_ - job.beatOut * kBeatOut;
         constexpr uint32_t kSign = 1u << (kBits - 1);
         for (int i = 0; i < kBeatOut; ++i) {
             if (i < left) {
@@ -324,6 +328,7 @@ private:
     Random random_;
     Job job_;
     uint32_t seen_[kBeatOut] = {};
+    int inputs_ = 0, outputs_ = 0, beatsIn_ = 0, beatsOut_ = 0;
     int64_t cycle_ = 0;
     uint64_t stallIn_ = 0;
     uint64_t stallOut_ = 0;
@@ -333,10 +338,11 @@ private:
 
 #define RTLSTM_API extern "C" __attribute__((visibility("default")))
 
-RTLSTM_API void* rtlstm_create(uint64_t seed, int64_t patience) {
-    Core* core = new Core(seed);
-    core->patience = patience;
-    return core;
+RTLSTM_API void* rtlstm_create(uint64_t seed) { return new Core(seed); }
+
+RTLSTM_API void rtlstm_resize(void* core, int64_t inputs, int64_t outputs, int64_t patience) {
+    static_cast<Core*>(core)->resize(static_cast<int>(inputs), static_cast<int>(outputs));
+    static_cast<Core*>(core)->patience = patience;
 }
 
 RTLSTM_API void rtlstm_destroy(void* core) { delete static_cast<Core*>(core); }

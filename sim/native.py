@@ -36,8 +36,6 @@ def build_native(verilog: Path, shape: PortShape, report: Report | None = None) 
 
 def _defines(shape: PortShape) -> list[str]:
     sizes = {
-        "INPUTS": shape.inputs,
-        "OUTPUTS": shape.outputs,
         "BEAT_IN": shape.beat_in,
         "BEAT_OUT": shape.beat_out,
         "DATA_BITS": shape.data_bits,
@@ -49,7 +47,8 @@ def _load(library: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(library))
     handle, word, size = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64
     signatures: dict[str, tuple[Any, list[Any]]] = {
-        "create": (handle, [ctypes.c_uint64, size]),
+        "create": (handle, [ctypes.c_uint64]),
+        "resize": (None, [handle, size, size, size]),
         "destroy": (None, [handle]),
         "write": (ctypes.c_int, [handle, word, handle, size]),
         "read": (ctypes.c_int, [handle, word, handle, size]),
@@ -77,12 +76,18 @@ class NativeModel:
         self._report = report
         self._library = _load(library)
         # Verilator takes seed 0 as "choose one by the clock", which nobody could repeat.
-        self._core = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE, shape.patience)
+        self._core = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE)
+        self.resize(shape)
 
     @property
     def cycle(self) -> int:
         """Cycles since reset."""
         return int(self._library.rtlstm_cycle(self._core))
+
+    def resize(self, shape: PortShape) -> None:
+        """Take steps of other sizes from now on."""
+        self._shape = shape
+        self._library.rtlstm_resize(self._core, shape.inputs, shape.outputs, shape.patience)
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Hold back each request and input beat with probability ``p_in`` per cycle, each

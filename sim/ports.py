@@ -145,6 +145,9 @@ class Model(Protocol):
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Stall each side at random from now on."""
 
+    def resize(self, shape: PortShape) -> None:
+        """Take steps of other sizes from now on; ports stay as they are."""
+
     def close(self) -> None:
         """End the simulation."""
 

@@ -8,9 +8,18 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError
 
+from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cell_graph import CellTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.operations import (
+    drain_fields,
+    drain_widths,
+    issue_fields,
+    issue_widths,
+    step_fields,
+    step_widths,
+)
 from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
 from rtlstm.spec.passes import Passes
 from rtlstm.spec.program import Program, compile_program
@@ -30,6 +39,11 @@ def _version() -> str:
         return version("rtlstm")
     except PackageNotFoundError:
         return "unknown"
+
+
+def _digest(shaped: dict[str, Any]) -> str:
+    text = json.dumps(shaped, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class RegionLayout(Record):
@@ -57,7 +71,7 @@ class Manifest(Record):
     name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
     rtlstm_version: str
     build_hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    """SHA-256 of everything that shapes the hardware (not the weights)."""
+    """SHA-256 of everything that shapes the hardware, and of the program (not the weights)."""
     layers: tuple[LayerShape, ...]
     parameters: Parameters
     numerics: Numerics
@@ -82,7 +96,8 @@ class Manifest(Record):
         Raises
         ------
         ConfigurationError
-            If the parameters do not fit the numerics, or layers in ``passes`` lack the longest sequence.
+            If the parameters do not fit the numerics, layers in ``passes`` lack the longest sequence, or
+            the network does not fit the parameters' capacities.
         """
         timing = CellTiming.of(numerics.cells, parameters)
         latency = timing.latency if timing else None
@@ -91,6 +106,16 @@ class Manifest(Record):
             raise ConfigurationError(
                 f"bus must be none for a network that goes backwards in sequences, not {parameters.bus}: "
                 "the wrappers take steps one by one; wrap the core's own streams"
+            )
+        if passes and parameters.capacity is not None:
+            raise ConfigurationError(
+                "a loadable core takes steps one by one, but this network goes backwards in sequences; "
+                "generate a build of its own for it, without --loadable and --for"
+            )
+        if parameters.bus != "none" and parameters.capacity is not None:
+            raise ConfigurationError(
+                f"bus must be none for a loadable core, not {parameters.bus}: the wrappers count a fixed "
+                "network's values; wrap the core's own streams"
             )
         if passes:
             program, plan = compile_sequences(layers, passes, parameters, latency)
@@ -112,11 +137,10 @@ class Manifest(Record):
                 "direct tables need an entry for every input, but these interpolate; quantise the "
                 "network with direct tables, or choose tables interpolated"
             )
-        text = json.dumps(shaped, sort_keys=True, separators=(",", ":"))
         return cls(
             name=name,
             rtlstm_version=_version(),
-            build_hash=hashlib.sha256(text.encode()).hexdigest(),
+            build_hash=_digest(shaped),
             layers=layers,
             parameters=parameters,
             numerics=numerics,
@@ -129,9 +153,24 @@ class Manifest(Record):
         )
 
     @property
+    def device_hash(self) -> str:
+        """SHA-256 of what shapes the hardware alone; a loadable core's does not depend on the network."""
+        if self.parameters.capacity is None:
+            return self.build_hash
+        numerics = self.numerics.model_dump(mode="json")
+        # Where an input's point is changes its meaning, not the hardware.
+        numerics["input"].pop("fraction")
+        shaped = {
+            "name": self.name,
+            "parameters": self.parameters.model_dump(mode="json"),
+            "numerics": numerics,
+        }
+        return _digest(shaped)
+
+    @property
     def build_number(self) -> int:
-        """What the BUILD register reads: the first 32 bits of the hash."""
-        return int(self.build_hash[:8], 16)
+        """What the BUILD register reads: the first 32 bits of the device's hash."""
+        return int(self.device_hash[:8], 16)
 
     @property
     def constants(self) -> dict[Register, int]:
@@ -167,14 +206,51 @@ class Manifest(Record):
         return lanes_share_multipliers(self.parameters.family, numerics.weight_bits, numerics.data_bits)
 
     @property
+    def needs(self) -> Needs:
+        """What the network takes of a loadable core's capacities."""
+        latency = self.timing.latency if self.timing else None
+        return compile_program(self.layers, self.parameters.replace(capacity=None), latency).needs
+
+    @property
+    def has_single_rows(self) -> bool:
+        """Whether there are layers of one row to an output; a loadable core may be given some."""
+        return self.parameters.capacity is not None or any(not layer.quads for layer in self.layers)
+
+    @property
+    def has_single_tanh(self) -> bool:
+        """Whether tanh may be wanted of such a row, by itself."""
+        if self.parameters.capacity is not None:
+            return not self.numerics.cells
+        return any(
+            layer.activation == "tanh" for layer in self.layers if not layer.quads and layer.cell is None
+        )
+
+    @property
+    def operation_fields(self) -> list[tuple[list[int], int]]:
+        """Each field of the operations in the program memory, the first in the low bits: values and width."""
+        issued, drained = issue_fields(self.program), drain_fields(self.program, self.layers)
+        drain = drain_widths(self.parameters, len(self.numerics.cells))
+        return [
+            (fields[name], width)
+            for fields, widths in ((issued, issue_widths(self.parameters)), (drained, drain))
+            for name, width in widths.items()
+        ]
+
+    @property
+    def step_fields(self) -> list[tuple[int, int]]:
+        """Each field of the program memory's last row, the first in the low bits: value and width."""
+        fields = step_fields(self.program, self.parameters)
+        return [(fields[name], width) for name, width in step_widths(self.parameters).items()]
+
+    @property
     def regions(self) -> dict[Region, RegionLayout]:
         """Memories behind the window."""
         program, parameters, numerics = self.program, self.parameters, self.numerics
-        streams, units = parameters.streams, parameters.gate_units
+        streams, units, capacity = parameters.streams, parameters.gate_units, parameters.capacity
         sizes = {
             Region.WEIGHTS: (
                 parameters.lanes,
-                program.weight_rows,
+                capacity.weight_rows if capacity else program.weight_rows,
                 program.weight_rows,
                 parameters.macs * numerics.weight_bits,
             ),
@@ -186,7 +262,7 @@ class Manifest(Record):
             ),
             Region.SHIFTS: (
                 units,
-                program.shift_rows,
+                capacity.shift_rows if capacity else program.shift_rows,
                 program.shift_rows,
                 4 * numerics.shift_bits + numerics.unit_parameters * numerics.weight_bits,
             ),
@@ -209,6 +285,12 @@ class Manifest(Record):
             rows = max(table.rows for table in numerics.tables)
             width = max(table.base_bits + table.slope_bits for table in numerics.tables)
             sizes[Region.TABLES] = (len(numerics.tables), rows, rows, width)
+        if capacity:
+            rows = capacity.operations + 1
+            width = max(
+                sum(width for _, width in fields) for fields in (self.operation_fields, self.step_fields)
+            )
+            sizes[Region.PROGRAM] = (1, rows, rows, width)
         return {
             region: RegionLayout(region=region, banks=banks, rows=rows, image_rows=image_rows, width=width)
             for region, (banks, rows, image_rows, width) in sizes.items()

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import BusKind
 
@@ -164,6 +165,8 @@ class Parameters(Record):
     """What holds the weights."""
     bus: BusKind = "none"
     """The wrapper beside the core, for a system's bus."""
+    capacity: Capacity | None = None
+    """What a loadable program may take; None: the program is a constant of the build."""
     family: Family = "generic"
     pipeline: Pipeline = Pipeline()
 

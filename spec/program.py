@@ -8,6 +8,7 @@ dense layer. Groups drain ``gate_units`` units or outputs a cycle, in their own 
 from collections.abc import Sequence
 from typing import Literal
 
+from rtlstm.spec.capacity import Needs
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
@@ -89,6 +90,9 @@ class Program(Record):
     is the one that ends the layer, and the other layers' recurrent products follow. As the array
     still reads the old h of the first layer then, that h has two copies. A first layer that takes more
     than these two products has no third part, and so has a first layer without a recurrent one.
+
+    Of a core with a loadable program, ``input_words``, ``bias_rows`` and the contexts are the core's
+    capacities: they are where the core finds things, whichever program it holds.
     """
 
     ops: tuple[Op, ...]
@@ -125,6 +129,21 @@ class Program(Record):
         if quiet and index >= self.body and after >= self.recurrent_end:
             return None
         return after if after != body_end else None
+
+    @property
+    def needs(self) -> Needs:
+        """What the program takes of a core's capacities, if it was compiled without any."""
+        return Needs(
+            operations=len(self.ops),
+            inputs=self.inputs,
+            outputs=self.outputs,
+            weight_rows=self.weight_rows,
+            shift_rows=self.shift_rows,
+            bias_rows=max(1, self.bias_rows),
+            parked_rows=max(1, self.park_context),
+            vector_words=max(1, self.vector_context),
+            cell_rows=max(1, self.cell_context),
+        )
 
     def recurrent_op(self, layer: int) -> Op | None:
         """The layer's recurrent operation, if it has one."""
@@ -211,6 +230,11 @@ def compile_program(
     """Lay out the memories and order the operations of one step.
 
     ``latency`` is that of the cells, from pre-activations to results; None for the LSTM's own gate unit.
+
+    Raises
+    ------
+    ConfigurationError
+        If it does not fit the parameters' capacities.
     """
     goes_ahead = shapes[0].recurrent and shapes[0].feedback == 0
     layout = _Layout(shapes, parameters, latency, goes_ahead)
@@ -225,7 +249,7 @@ def compile_program(
         first = next(index for index, layer in enumerate(shapes) if layer.recurrent)
         layout.rest(0, body - 1, body + first)
     last = max((index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent), default=-1)
-    return Program(
+    program = Program(
         ops=tuple(layout.ops),
         body=body,
         ahead=ahead if goes_ahead else None,
@@ -242,6 +266,17 @@ def compile_program(
         cell_context=layout.cells,
         hidden=tuple(hidden),
         cells=tuple(cells),
+    )
+    capacity = parameters.capacity
+    if capacity is None:
+        return program
+    program.needs.check(capacity)
+    return program.replace(
+        input_words=parameters.words(capacity.inputs),
+        bias_rows=capacity.bias_rows,
+        park_context=capacity.parked_rows,
+        vector_context=capacity.vector_words,
+        cell_context=capacity.cell_rows,
     )
 
 

@@ -29,7 +29,7 @@ __all__ = [
 IDENTITY = 0x4C53544D
 """What the ID register reads: "LSTM" in ASCII."""
 
-MAP_VERSION = (1, 0)
+MAP_VERSION = (1, 1)
 """Major and minor version of this map: a new major number breaks drivers."""
 
 BusKind = Literal["none", "axi", "wishbone"]
@@ -96,6 +96,7 @@ class Region(IntEnum):
     TANH = 6
     CELL_TANH = 7
     TABLES = 8
+    PROGRAM = 9
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ REGISTERS: dict[Register, Description] = {
     ),
     Register.SHAPE: Description(
         "r",
-        "Of a step; 0 stands for 65,536.",
+        "Of a step of the network that is loaded; 0 stands for 65,536.",
         (Field("OUTPUTS", 31, 16, "values out"), Field("INPUTS", 15, 0, "values in")),
     ),
     Register.CAPACITY: Description(

@@ -3,21 +3,26 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from rtlstm.gen.commands.generate_options import (
     BeatInOption,
     BeatOutOption,
     BusOption,
     CalibrateLengthsOption,
     CalibrateOption,
+    CapacityOption,
     CellBitsOption,
     CellRangeOption,
     DataBitsOption,
     FamilyOption,
     FitOption,
+    ForOption,
     GateBitsOption,
     GateUnitsOption,
     InputRangeOption,
     LanesOption,
+    LoadableOption,
     MacsOption,
     MaxStepsOption,
     ModelArgument,
@@ -47,7 +52,23 @@ if TYPE_CHECKING:
 __all__ = ["generate"]
 
 
+_WITH_FOR = {
+    "model",
+    "output",
+    "device",
+    "calibrate",
+    "input_range",
+    "lstm",
+    "output_tensor",
+    "dense",
+    "branch",
+}
+_WITH_FOR |= {"as_json", "debug"}
+"""What may be said beside --for."""
+
+
 def generate(
+    context: typer.Context,
     model: ModelArgument,
     output: OutputFolderOption,
     name: NameOption = None,
@@ -64,6 +85,9 @@ def generate(
     streams: StreamsOption = 1,
     max_steps: MaxStepsOption = None,
     bus: BusOption = "none",
+    loadable: LoadableOption = False,
+    capacity: CapacityOption = None,
+    device: ForOption = None,
     weight_bits: WeightBitsOption = 16,
     data_bits: DataBitsOption = 16,
     gate_bits: GateBitsOption = None,
@@ -81,12 +105,31 @@ def generate(
 ) -> None:
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with Session(as_json, debug) as session:
-        from rtlstm.gen.build import generate_build
+        from rtlstm.gen.build import generate_build, generate_for
         from rtlstm.gen.data import load_array, load_lengths
         from rtlstm.gen.folder import check_target
         from rtlstm.gen.frontends import read_model
         from rtlstm.gen.quantise import QuantizationSettings
 
+        options = read_options(lstm, output_tensor, dense, branch)
+        if device is not None:
+            _check_for(context)
+            check_target(output)
+            read = read_model(model, options)
+            calibration = None if calibrate is None else load_array(calibrate, "the calibration data")
+            with session.progress() as progress:
+                generate_for(
+                    read.network,
+                    output,
+                    device,
+                    input_range=input_range,
+                    calibration=calibration,
+                    source=read.report,
+                    progress=progress,
+                )
+            _show(session, output)
+            return
+        capacities = _capacities(loadable, capacity)
         sizes: dict[str, object] = {
             "tables": tables,
             "beat_in": beat_in,
@@ -119,7 +162,7 @@ def generate(
             tables=tables,
         )
         check_target(output)
-        read = read_model(model, read_options(lstm, output_tensor, dense, branch))
+        read = read_model(model, options)
         calibration = None if calibrate is None else load_array(calibrate, "the calibration data")
         with session.progress() as progress:
             generate_build(
@@ -129,12 +172,42 @@ def generate(
                 settings=settings,
                 parameters=parameters,
                 fit=request,
+                capacities=capacities,
                 calibration=calibration,
                 calibration_lengths=load_lengths(calibrate_lengths),
                 source=read.report,
                 progress=progress,
             )
         _show(session, output)
+
+
+def _check_for(context: typer.Context) -> None:
+    """Refuse what a device brings itself."""
+    from rtlstm.spec.errors import ConfigurationError
+
+    given = [
+        parameter.opts[-1]
+        for parameter in context.command.params
+        if parameter.name not in _WITH_FOR
+        and parameter.name is not None
+        and (source := context.get_parameter_source(parameter.name)) is not None
+        and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise ConfigurationError(
+            f"--for takes hardware, formats and name from its device: leave out {', '.join(given)}, or --for"
+        )
+
+
+def _capacities(loadable: bool, given: list[str] | None) -> dict[str, int] | None:
+    from rtlstm.gen.loadable import parse_capacities
+    from rtlstm.spec.errors import ConfigurationError
+
+    if not loadable:
+        if given:
+            raise ConfigurationError("--capacity is for loadable devices: give --loadable, too")
+        return None
+    return parse_capacities(given or [])
 
 
 def _lut_macs(multipliers: str, macs: int) -> int:

@@ -11,15 +11,18 @@ __all__ = [
     "BusOption",
     "CalibrateLengthsOption",
     "CalibrateOption",
+    "CapacityOption",
     "CellBitsOption",
     "CellRangeOption",
     "DataBitsOption",
     "FamilyOption",
     "FitOption",
+    "ForOption",
     "GateBitsOption",
     "GateUnitsOption",
     "InputRangeOption",
     "LanesOption",
+    "LoadableOption",
     "MacsOption",
     "MaxStepsOption",
     "ModelArgument",
@@ -32,7 +35,7 @@ __all__ = [
     "WeightMemoryOption",
 ]
 
-_HARDWARE, _NUMBERS = "Hardware", "Numbers"
+_HARDWARE, _NUMBERS, _LOADABLE = "Hardware", "Numbers", "Loadable program"
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An ONNX file, safetensors file or PyTorch state dict.")
@@ -153,6 +156,38 @@ InputRangeOption = Annotated[
 LanesOption = Annotated[
     int | None,
     typer.Option(help="Dot-product engines, a multiple of 4; by default 4.", rich_help_panel=_HARDWARE),
+]
+
+LoadableOption = Annotated[
+    bool,
+    typer.Option(
+        "--loadable",
+        help="The program is loaded like the weights: the device takes other networks, too, within its "
+        "capacities.",
+        rich_help_panel=_LOADABLE,
+    ),
+]
+
+CapacityOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=NUMBER",
+        help="A capacity of a loadable device; by default what the network takes, up to the next power of "
+        "two. Names: operations, inputs, outputs, weight-rows, shift-rows, bias-rows, parked-rows, "
+        "vector-words, cell-rows, headroom. May be repeated.",
+        rich_help_panel=_LOADABLE,
+    ),
+]
+
+ForOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--for",
+        metavar="DEVICE",
+        help="Make a build that the loadable device of this build folder can be given; it brings hardware, "
+        "formats and name.",
+        rich_help_panel=_LOADABLE,
+    ),
 ]
 
 MacsOption = Annotated[

@@ -116,6 +116,8 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
         "name": manifest.name,
         "rtlstm_version": manifest.rtlstm_version,
         "build_hash": manifest.build_hash,
+        "device_hash": manifest.device_hash,
+        "capacities": _capacities(manifest),
         "parameters": parameters.model_dump(mode="json"),
         "layers": [layer.model_dump() for layer in layers],
         "formats": [form.model_dump() for form in formats],
@@ -125,6 +127,13 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
         "times": [time.model_dump() for time in times],
     }
     _show_network(session, manifest)
+    if manifest.parameters.capacity is not None:
+        session.table(
+            f"Loadable: what the device ({manifest.device_hash[:8]}) holds, and what this network takes",
+            ("capacity", "holds", "takes"),
+            [(name, each["holds"], each["takes"]) for name, each in _capacities(manifest).items()],
+            right=" rr",
+        )
     session.table(
         "Formats",
         ("quantity", "format", "range", "step"),
@@ -158,6 +167,18 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
     )
 
 
+def _capacities(manifest: "Manifest") -> dict[str, dict[str, int]]:
+    """What a loadable core holds and its network takes; nothing of a fixed one."""
+    capacity = manifest.parameters.capacity
+    if capacity is None:
+        return {}
+    takes = manifest.needs.model_dump()
+    return {
+        name.replace("_", "-"): {"holds": getattr(capacity, name), "takes": taken}
+        for name, taken in takes.items()
+    }
+
+
 def _show_network(session: Session, manifest: "Manifest") -> None:
     from rtlstm.gen.report import layer_reports
 
@@ -166,7 +187,7 @@ def _show_network(session: Session, manifest: "Manifest") -> None:
         ("", ""),
         [
             (name.replace("_", " "), "no limit" if value is None else str(value))
-            for name, value in manifest.parameters.model_dump(exclude={"pipeline"}).items()
+            for name, value in manifest.parameters.model_dump(exclude={"pipeline", "capacity"}).items()
         ],
     )
     session.table(

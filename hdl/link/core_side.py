@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.layouts import stream_bits
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["CORE_PORTS", "FROM_CORE", "TO_CORE", "core_side"]
+__all__ = ["CORE_PORTS", "TO_CORE", "core_side", "from_core", "shape_port"]
 
 TO_CORE = (
     "x_data",
@@ -19,9 +19,19 @@ TO_CORE = (
     "bus_data",
     "bus_valid",
 )
-FROM_CORE = ("x_ready", "y_data", "y_valid", "bus_ready", "bus_read_data", "bus_read_valid")
-CORE_PORTS = TO_CORE + FROM_CORE
+_FROM_CORE = ("x_ready", "y_data", "y_valid", "bus_ready", "bus_read_data", "bus_read_valid")
+CORE_PORTS = TO_CORE + _FROM_CORE
 """All but ``y_stream`` and ``y_last``; ``docs/ports.md`` says what they do."""
+
+
+def from_core(manifest: Manifest) -> tuple[str, ...]:
+    """Return the ports that a build's core drives."""
+    return (*_FROM_CORE, *shape_port(manifest))
+
+
+def shape_port(manifest: Manifest) -> dict[str, wiring.Member]:
+    """Return the port that tells the sizes of a loadable core's steps."""
+    return {"shape": In(32)} if manifest.parameters.capacity else {}
 
 
 def core_side(manifest: Manifest) -> dict[str, wiring.Member]:
@@ -43,4 +53,5 @@ def core_side(manifest: Manifest) -> dict[str, wiring.Member]:
         "bus_ready": In(1),
         "bus_read_data": In(32),
         "bus_read_valid": In(1),
+        **shape_port(manifest),
     }

@@ -1,13 +1,13 @@
 """Carries out requests, one after the other."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.link.core_side import core_side
-from rtlstm.hdl.link.requests import PREFIX
+from rtlstm.hdl.link.requests import REQUEST
 from rtlstm.hdl.link.steps import StepFeeder, StepReader
-from rtlstm.spec.link import READ_LIMIT, ErrorCode, FrameType
+from rtlstm.spec.link import CRC_BYTES, NUMBERED, READ_LIMIT, ErrorCode, FrameType
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["Executor"]
@@ -20,7 +20,7 @@ class Executor(wiring.Component):
     -------
     there, request, i, close
         The request at hand; see :class:`~rtlstm.hdl.link.requests.RequestMemory`.
-    o, full, restart, finish, kind, room, busy
+    o, full, restart, finish, failed, room
         Its response; see :class:`~rtlstm.hdl.link.responses.ResponseMemory`.
     ending : In(1)
         Begin no request.
@@ -37,16 +37,15 @@ class Executor(wiring.Component):
         super().__init__(
             {
                 "there": In(1),
-                "request": In(PREFIX),
+                "request": In(REQUEST),
                 "i": In(stream.Signature(8)),
                 "close": Out(1),
                 "o": Out(stream.Signature(8)),
                 "full": In(1),
                 "restart": Out(1),
                 "finish": Out(1),
-                "kind": Out(8),
+                "failed": Out(1),
                 "room": In(1),
-                "busy": In(1),
                 "ending": In(1),
                 "idle": Out(1),
                 "steps": Out(32),
@@ -65,10 +64,10 @@ class Executor(wiring.Component):
         self._word = Signal(32, reset_less=True)
         self._ports(m)
         m.d.comb += [
-            self._used_up.eq(self.request.length == 0),
-            self._chained.eq(self.request.kind == FrameType.PART),
-            self.kind.eq(Mux(self._failure == 0, FrameType.DONE, FrameType.ERROR)),
-            self.bus_write.eq(self.request.kind == FrameType.WRITE),
+            self._used_up.eq(self.request.length == CRC_BYTES),
+            self._chained.eq(self.request.kind == _low(FrameType.PART)),
+            self.failed.eq(self._failure != 0),
+            self.bus_write.eq(self.request.kind == _low(FrameType.WRITE)),
             self.bus_data.eq(self._word),
         ]
         with m.If(self.bus_read_valid):
@@ -92,6 +91,8 @@ class Executor(wiring.Component):
             reader.y_valid.eq(self.y_valid),
             self.y_ready.eq(reader.y_ready),
         ]
+        if self._manifest.parameters.capacity:
+            m.d.comb += [feeder.shape.eq(self.shape), reader.shape.eq(self.shape)]
         m.d.sync += [
             self.steps.eq(self.steps + feeder.given),
             self._owed.eq(self._owed + loud - reader.done),
@@ -109,15 +110,15 @@ class Executor(wiring.Component):
                 # Not before: until now the last response was being finished.
                 m.d.sync += self._failure.eq(0)
                 with m.Switch(kind):
-                    with m.Case(FrameType.WRITE):
+                    with m.Case(_low(FrameType.WRITE)):
                         m.next = "REGISTER"
-                        with m.If((length[:2] != 1) | (length == 1)):
+                        with m.If((length[:2] != (CRC_BYTES + 1) % 4) | (length == CRC_BYTES + 1)):
                             self._fail(m, ErrorCode.LENGTH)
-                    with m.Case(FrameType.READ):
+                    with m.Case(_low(FrameType.READ)):
                         m.next = "REGISTER"
-                        with m.If(length != 2):
+                        with m.If(length != CRC_BYTES + 2):
                             self._fail(m, ErrorCode.LENGTH)
-                    with m.Case(FrameType.PART, FrameType.STEPS):
+                    with m.Case(_low(FrameType.PART), _low(FrameType.STEPS)):
                         m.next = "STEPS"
                     with m.Default():
                         self._fail(m, ErrorCode.TYPE)
@@ -126,7 +127,7 @@ class Executor(wiring.Component):
             m.next = "STEPS"
             with m.If(self._failure != 0):
                 m.next = "FAIL"
-            with m.Elif((kind != FrameType.PART) & (kind != FrameType.STEPS)):
+            with m.Elif((kind != _low(FrameType.PART)) & (kind != _low(FrameType.STEPS))):
                 self._fail(m, ErrorCode.LENGTH)
 
     def _registers(self, m: Module) -> None:
@@ -208,8 +209,13 @@ class Executor(wiring.Component):
             m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(self._failure)]
             with m.If(self.o.ready):
                 m.next = "END"
-        with m.State("END"), m.If(self.room & ~self.busy):
+        with m.State("END"), m.If(self.room):
             m.d.comb += [self.finish.eq(1), self.close.eq(1)]
             m.next = "BEGIN"
             with m.If(self._chained):
                 m.next = "GO ON"
+
+
+def _low(kind: FrameType) -> int:
+    """What a request's memory keeps of its type."""
+    return kind ^ NUMBERED

@@ -4,10 +4,11 @@ from amaranth.hdl import Cat, Const, Module, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.link.core_side import FROM_CORE, TO_CORE, core_side
+from rtlstm.hdl.layouts import most_values
+from rtlstm.hdl.link.core_side import TO_CORE, core_side, from_core
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
-from rtlstm.hdl.link.requests import RequestMemory
+from rtlstm.hdl.link.requests import RECORDS, RequestMemory
 from rtlstm.hdl.link.responder import Responder
 from rtlstm.hdl.link.responses import ResponseMemory
 from rtlstm.hdl.link.session import Session
@@ -47,13 +48,14 @@ def link_limits(manifest: Manifest) -> Limits:
         bodies = -(-(2 + values * size) // (BODY_LIMIT - HEADER.size))
         return max(_USUAL_BYTES, 1 << ceil_log2(2 * bodies * BODY_LIMIT))
 
-    requests, responses = memory(manifest.program.inputs), memory(manifest.program.outputs)
+    inputs, outputs = most_values(manifest)
+    requests, responses = memory(inputs), memory(outputs)
     if max(requests, responses) > _MOST_BYTES:
         raise ConfigurationError(
             f"the serial link holds two steps in at most {_MOST_BYTES} bytes, which is too little for "
-            f"{manifest.program.inputs} inputs and {manifest.program.outputs} outputs; use another bus"
+            f"{inputs} inputs and {outputs} outputs; use another bus"
         )
-    frames = min(requests, responses) // HEADER.size
+    frames = min(min(requests, responses) // HEADER.size, RECORDS - 1)
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
 
 
@@ -96,23 +98,23 @@ class LinkEngine(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), frames.i)
         wiring.connect(m, frames.o, session.i)
         _join(m, session, requests, ("write", "data", "forget", "commit", "kind", "publish"))
-        _join(m, requests, session, ("busy", "fits", "long"))
+        _join(m, requests, session, ("fits", "long"))
         wiring.connect(m, requests.o, executor.i)
         _join(m, requests, executor, ("there", "request"))
         _join(m, executor, requests, ("close",))
         wiring.connect(m, executor.o, responses.i)
-        _join(m, executor, responses, ("restart", "finish", "kind"))
-        _join(m, responses, executor, ("full", "room", "busy"))
-        _join(m, responses, responder, ("finished", "base", "word"))
-        _join(m, responder, responses, ("oldest", "address"))
+        _join(m, executor, responses, ("restart", "finish", "failed"))
+        _join(m, responses, executor, ("full", "room"))
+        _join(m, responses, responder, ("made", "word", "end", "error"))
+        _join(m, responder, responses, ("oldest", "oldest_place", "address", "number"))
         news = ("session", "expected", "ack", "acked", "answer", "answers", "again", "ending")
         _join(m, session, responder, news)
         _join(m, responder, session, ("answered",))
         wiring.connect(m, responder.o, sender.i)
         wiring.connect(m, sender.o, wiring.flipped(self.o))
         _join(m, executor, self, TO_CORE)
-        _join(m, self, executor, FROM_CORE)
-        ended = session.ending & executor.idle & ~responses.busy & responder.idle
+        _join(m, self, executor, from_core(self._manifest))
+        ended = session.ending & executor.idle & responder.idle
         m.d.comb += [
             executor.ending.eq(session.ending),
             responses.discard.eq(session.ending),
@@ -170,7 +172,7 @@ class SerialLink(wiring.Component):
         wiring.connect(m, uart.received, engine.i)
         wiring.connect(m, engine.o, uart.sent)
         _join(m, engine, self, ("errors", "active", *TO_CORE))
-        _join(m, self, engine, FROM_CORE)
+        _join(m, self, engine, from_core(self._manifest))
         return m
 
 

@@ -1,10 +1,11 @@
 """Steps as bytes: to the core's input, and from its output."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.layouts import most_values, stream_bits
+from rtlstm.hdl.link.core_side import shape_port
 from rtlstm.spec.link import QUIET, STREAM_MASK, value_bytes
 from rtlstm.spec.manifest import Manifest
 
@@ -28,12 +29,15 @@ class StepFeeder(wiring.Component):
         A step has been given to the core, for one cycle; its output is wanted.
     x_data, x_stream, x_quiet, x_valid, x_ready
         The core's port; see ``docs/ports.md``.
+    shape : In(32)
+        Only of a loadable core: values of a step, as its SHAPE register gives them.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         super().__init__(
-            {
+            shape_port(manifest)
+            | {
                 "i": In(stream.Signature(8)),
                 "cut": In(1),
                 "between": Out(1),
@@ -51,7 +55,8 @@ class StepFeeder(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        inputs, beat = self._manifest.program.inputs, self._manifest.parameters.beat_in
+        inputs, beat = most_values(self._manifest)[0], self._manifest.parameters.beat_in
+        begins = _after_first(m, self.shape[:16]) if self._manifest.parameters.capacity else inputs - 1
         bits, streams = self._manifest.numerics.data_bits, self._manifest.parameters.streams
         size = value_bytes(bits)
         word = Signal(16, reset_less=True)
@@ -77,7 +82,7 @@ class StepFeeder(wiring.Component):
         with m.FSM():
             with m.State("LOW"):
                 m.d.comb += [self.between.eq(1), self.hungry.eq(1)]
-                m.d.sync += [byte.eq(0), slot.eq(0), left.eq(inputs - 1), fresh.eq(1)]
+                m.d.sync += [byte.eq(0), slot.eq(0), left.eq(begins), fresh.eq(1)]
                 with m.If(taken):
                     m.d.sync += word[:8].eq(self.i.payload)
                     m.next = "HIGH"
@@ -139,12 +144,15 @@ class StepReader(wiring.Component):
         The last byte of a step is taken with this cycle.
     y_data, y_valid, y_ready
         The core's port; see ``docs/ports.md``.
+    shape : In(32)
+        As of :class:`StepFeeder`.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         super().__init__(
-            {
+            shape_port(manifest)
+            | {
                 "o": Out(stream.Signature(8)),
                 "done": Out(1),
                 "y_data": In(manifest.parameters.beat_out * manifest.numerics.data_bits),
@@ -155,7 +163,7 @@ class StepReader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        outputs, beat = self._manifest.program.outputs, self._manifest.parameters.beat_out
+        outputs, beat = most_values(self._manifest)[1], self._manifest.parameters.beat_out
         bits = self._manifest.numerics.data_bits
         size = value_bytes(bits)
         byte, slot, left = Signal(range(size)), Signal(range(beat)), Signal(range(outputs), init=outputs - 1)
@@ -170,6 +178,12 @@ class StepReader(wiring.Component):
             self.y_ready.eq(last_byte & ((slot == beat - 1) | (left == 0))),
             self.done.eq(last_byte & (left == 0)),
         ]
+        begins: ValueLike = outputs - 1
+        if self._manifest.parameters.capacity:
+            begins, within = _after_first(m, self.shape[16:]), Signal()
+            m.d.sync += within.eq((within | taken) & ~self.done)
+            with m.If(~within):
+                m.d.sync += left.eq(begins)
         with m.If(taken):
             m.d.sync += byte.eq(byte + 1)
         with m.If(last_byte):
@@ -177,5 +191,12 @@ class StepReader(wiring.Component):
         with m.If(self.y_ready):
             m.d.sync += slot.eq(0)
         with m.If(self.done):
-            m.d.sync += left.eq(outputs - 1)
+            m.d.sync += left.eq(begins)
         return m
+
+
+def _after_first(m: Module, values: Value) -> Signal:
+    """How many values follow a step's first one; 0 stands for 65,536 of them."""
+    after = Signal(16)
+    m.d.sync += after.eq(values - 1)
+    return after

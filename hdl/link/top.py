@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.core import Core
-from rtlstm.hdl.link.core_side import FROM_CORE, TO_CORE
+from rtlstm.hdl.link.core_side import TO_CORE, from_core
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
 
@@ -49,6 +49,6 @@ class LinkedCore(wiring.Component):
             self.errors.eq(link.errors),
             self.active.eq(link.active),
             *(getattr(core, name).eq(getattr(link, name)) for name in TO_CORE),
-            *(getattr(link, name).eq(getattr(core, name)) for name in FROM_CORE),
+            *(getattr(link, name).eq(getattr(core, name)) for name in from_core(self._manifest)),
         ]
         return m

@@ -148,6 +148,10 @@ class LinkTransport(Closing):
         self._move(0.0)
         return lambda: self._codec.decode(finish(), hush)
 
+    def adopt(self, manifest: Manifest) -> None:
+        """Take steps of another build of the same hardware from now on."""
+        self._codec = StepCodec(manifest, self.report.limits)
+
     def flush(self) -> None:
         """Wait until the device has taken all that was written; errors as :meth:`write`."""
         self._until(lambda: not self._posted)

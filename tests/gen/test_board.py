@@ -18,7 +18,7 @@ from rtlstm.host.link.lines import Line
 from rtlstm.host.link.timing import Patience
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.host.transport import open_transport
-from rtlstm.sim.board import NativeBoard
+from rtlstm.sim.board import BoardShape, NativeBoard
 from rtlstm.sim.board_line import BoardLine
 from rtlstm.sim.faults import FaultyLine
 from rtlstm.sim.line_server import LineServer
@@ -46,9 +46,14 @@ def test_three_commands(board_user: Path, board_build: Path):
     assert np.array_equal(np.load(board_user / "y.npy"), expected)
 
 
+@pytest.fixture(scope="module")
+def compiled(on_board: OnBoard) -> tuple[Path, BoardShape]:
+    return on_board.compile()
+
+
 @pytest.fixture
-def line(on_board: OnBoard) -> Iterator[BoardLine]:
-    line = BoardLine(on_board.simulate())
+def line(compiled) -> Iterator[BoardLine]:
+    line = BoardLine(NativeBoard(*compiled))
     yield line
     line.close()
 
@@ -91,8 +96,8 @@ def test_faults_lose_nothing(on_board: OnBoard, board_build: Path, line: BoardLi
     assert sum(bad.counts.values()) > 3
 
 
-def test_wrong_rate_is_no_device(on_board: OnBoard):
-    library, shape = on_board.compile()
+def test_wrong_rate_is_no_device(on_board: OnBoard, compiled):
+    library, shape = compiled
     line = BoardLine(NativeBoard(library, replace(shape, baud=shape.baud // 2)))
     with pytest.raises(DeviceError, match="check cable, power and bitstream"):
         LinkTransport(line, on_board.manifest, Patience(opening=0.01, retry=0.002), seed=1)

@@ -1,0 +1,41 @@
+"""Whether a build can be loaded into a device that another one was made for."""
+
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program import compile_program
+
+__all__ = ["check_loadable"]
+
+
+def check_loadable(manifest: Manifest, device: Manifest) -> None:
+    """Check that ``manifest``'s network can be loaded into the hardware that ``device`` describes.
+
+    Raises
+    ------
+    ConfigurationError
+        If the hardware's program is fixed, it lacks a capacity, or differs in anything else.
+    """
+    if device.parameters.capacity is None:
+        raise ConfigurationError(
+            f"a device must have a loadable program to be given another network, but that of {device.name!r} "
+            "is fixed; generate it with --loadable"
+        )
+    if manifest.device_hash == device.device_hash:
+        return
+    if not manifest.passes:
+        # Says which capacity is too small, if one is.
+        latency = None if device.timing is None else device.timing.latency
+        compile_program(manifest.layers, device.parameters, latency)
+    raise ConfigurationError(
+        f"a build must be made for the device that it is loaded into ({device.name!r}, hardware "
+        f"{device.device_hash[:8]}), but this one is for {manifest.name!r} ({manifest.device_hash[:8]}), "
+        f"with other {_differences(manifest, device)}; generate it with --for and the device's folder"
+    )
+
+
+def _differences(manifest: Manifest, device: Manifest) -> str:
+    """What differs, by name."""
+    found = ["name"] if manifest.name != device.name else []
+    for ours, theirs in ((manifest.parameters, device.parameters), (manifest.numerics, device.numerics)):
+        found += [name for name in type(ours).model_fields if getattr(ours, name) != getattr(theirs, name)]
+    return ", ".join(found)

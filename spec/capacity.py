@@ -1,0 +1,97 @@
+"""Capacities: what a core with a loadable program can hold of a network."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.record import Record
+
+__all__ = ["CAPACITIES", "Capacity", "Needs"]
+
+_LEAST_OPERATIONS = 16
+_MOST_HEADROOM = 16
+
+
+class Capacity(Record):
+    """Depths of a loadable core's memories, and what else of a network its hardware limits.
+
+    Rows and words depend on the array: see :class:`rtlstm.spec.program.Program`, whose sizes these bound.
+    """
+
+    operations: Annotated[int, Field(ge=4, le=1024)]
+    """Of a step's program."""
+    inputs: Annotated[int, Field(ge=1, le=65536)]
+    """Values into a step."""
+    outputs: Annotated[int, Field(ge=1, le=65536)]
+    """Values out of a step."""
+    weight_rows: Annotated[int, Field(ge=1, le=1 << 24)]
+    """Of each lane's weight bank."""
+    shift_rows: Annotated[int, Field(ge=1, le=1 << 20)]
+    """Of each gate unit's shift memory."""
+    bias_rows: Annotated[int, Field(ge=1, le=1 << 20)]
+    """Biases in each gate unit's partial-sum memory."""
+    parked_rows: Annotated[int, Field(ge=1, le=1 << 20)]
+    """Parked sums of a stream, in each gate unit's partial-sum memory."""
+    vector_words: Annotated[int, Field(ge=1, le=1 << 20)]
+    """Of the vector memory, for a stream."""
+    cell_rows: Annotated[int, Field(ge=1, le=1 << 20)]
+    """Of each gate unit's cell memory, for a stream."""
+    headroom: Annotated[int, Field(ge=0, le=_MOST_HEADROOM)] = 4
+    """Bits by which another network's weights and sums may be larger than those of the first."""
+
+
+CAPACITIES = tuple(name.replace("_", "-") for name in Capacity.model_fields)
+"""Names as ``rtlstm generate --capacity NAME=NUMBER`` takes them."""
+
+
+class Needs(Record):
+    """How much of each of a core's capacities a network takes; all but the headroom."""
+
+    operations: int
+    inputs: int
+    outputs: int
+    weight_rows: int
+    shift_rows: int
+    bias_rows: int
+    parked_rows: int
+    vector_words: int
+    cell_rows: int
+
+    def check(self, capacity: Capacity) -> None:
+        """Check that a network with these needs fits.
+
+        Raises
+        ------
+        ConfigurationError
+            If it does not; the message lists every capacity that is too small, and how to raise it.
+        """
+        lacking = {
+            name.replace("_", "-"): (needed, getattr(capacity, name))
+            for name, needed in self.model_dump().items()
+            if needed > getattr(capacity, name)
+        }
+        if lacking:
+            listed = "; ".join(
+                f"it needs {needed} {name} and the device holds {there}"
+                for name, (needed, there) in lacking.items()
+            )
+            options = " ".join(f"--capacity {name}={needed}" for name, (needed, _) in lacking.items())
+            raise ConfigurationError(
+                f"the network must fit the device's capacities, but {listed}; load a smaller one, or "
+                f"generate the device again with {options}"
+            )
+
+    def capacity(self, **chosen: int) -> Capacity:
+        """Return the capacities ``chosen``; for the others, these needs up to the next power of two.
+
+        Raises
+        ------
+        ConfigurationError
+            If one is out of range, or less than is needed.
+        """
+        sizes = {name: 1 << (needed - 1).bit_length() for name, needed in self.model_dump().items()}
+        sizes["operations"] = max(_LEAST_OPERATIONS, sizes["operations"])
+        capacity = Capacity(**(sizes | chosen))
+        self.check(capacity)
+        return capacity

@@ -1,0 +1,104 @@
+"""Loadable devices, and networks quantised and packed for them."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from rtlstm.gen.hardware import Hardware
+from rtlstm.gen.loadable import device_settings, with_capacity
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.host import Accelerator
+from rtlstm.host.packing import pack
+from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.schedule import offer_cycles
+
+NARROW = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=10)
+ROOMY = {"operations": 20, "inputs": 20, "outputs": 20, "weight_rows": 200, "shift_rows": 100}
+ROOMY |= {"bias_rows": 60, "parked_rows": 40, "vector_words": 40, "cell_rows": 40}
+
+
+@dataclass(frozen=True)
+class Build:
+    """A network in integers, and its manifest."""
+
+    network: QuantizedNetwork
+    manifest: Manifest
+
+    def save(self, folder: Path, verilog: str = "") -> Path:
+        """Write a build folder."""
+        (folder / "rtl").mkdir(parents=True)
+        (folder / "manifest.json").write_text(self.manifest.to_json())
+        (folder / "weights.bin").write_bytes(pack(self.network, self.manifest).to_bytes())
+        if verilog:
+            (folder / "rtl" / f"{self.manifest.name}.v").write_text(verilog)
+        return folder
+
+    def inputs(self, steps: int, seed: int = 0) -> IntArray:
+        """Random integers of the input format, a sequence per stream."""
+        format, streams = self.network.numerics.input, self.manifest.parameters.streams
+        shape = (steps, streams, self.network.inputs)
+        return np.random.default_rng(seed).integers(format.lowest, format.maximum, shape, endpoint=True)
+
+
+def stacked(*sizes: int, dense: tuple[tuple[int, str], ...] = (), seed: int = 0) -> Network:
+    """LSTM layers from the first size to the others, then dense layers."""
+    rng = np.random.default_rng(seed)
+    layers: list[Lstm | Dense] = []
+    for index, (width, units) in enumerate(pairwise(sizes)):
+        w_ih, w_hh, bias = (
+            rng.normal(size=shape) for shape in ((4 * units, width), (4 * units, units), 4 * units)
+        )
+        layers.append(Lstm(name=f"lstm{index}", w_ih=w_ih, w_hh=w_hh, bias=bias))
+    width = sizes[-1]
+    for index, (outputs, activation) in enumerate(dense):
+        weight, bias = rng.normal(size=(outputs, width)), rng.normal(size=outputs)
+        layers.append(Dense(name=f"dense{index}", weight=weight, bias=bias, activation=activation))
+        width = outputs
+    return Network(layers=tuple(layers))
+
+
+def make_device(
+    network: Network,
+    parameters: Parameters,
+    settings: QuantizationSettings = NARROW,
+    **capacities: int,
+) -> Build:
+    """A loadable device, and the network that it is made from."""
+    chosen = ROOMY | capacities
+    found = quantise(network, settings, hardware=Hardware(headroom=6))
+    parameters = with_capacity("device", found, parameters, chosen)
+    return Build(found, Manifest.create("device", found.shapes, parameters, found.numerics))
+
+
+def build_for(network: Network, device: Build) -> Build:
+    """Another network for that device."""
+    manifest = device.manifest
+    found = quantise(network, device_settings(manifest, None), hardware=Hardware(device=manifest.numerics))
+    made = Manifest.create(manifest.name, found.shapes, manifest.parameters, found.numerics)
+    return Build(found, made)
+
+
+def check(accelerator: Accelerator, build: Build, seed: int, steps: int = 5) -> None:
+    """Run a build that is loaded: every bit is the golden model's, every cycle the schedule's."""
+    x = build.inputs(steps, seed)
+    result = Golden(build.network).run(x)
+    y, (h, c) = accelerator.run(x)
+    np.testing.assert_array_equal(y, result.y)
+    for found, expected in ((h, result.h), (c, result.c)):
+        for layer, want in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(layer, want)
+    transport = accelerator.device.transport
+    if isinstance(transport, SimulatedDevice):
+        program, parameters = build.manifest.program, build.manifest.parameters
+        cycles, beats = transport.last_cycles, -(-program.inputs // parameters.beat_in)
+        streams = np.tile(np.arange(parameters.streams), steps).tolist()
+        predicted = offer_cycles(program, parameters, len(streams), streams=streams)
+        np.testing.assert_array_equal(cycles.offered - (cycles.accepted[0] - (beats - 1)), predicted)

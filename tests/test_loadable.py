@@ -1,0 +1,124 @@
+"""A loadable core in simulators: after every switch the golden model's bits and the schedule's cycles."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from linked_core import LinkedLine, compile_linked
+from loadable_builds import NARROW, Build, build_for, check, make_device, stacked
+from random_builds import random_network, random_parameters
+
+from rtlstm.bench.shapes import SHAPES
+from rtlstm.gen.hardware import Hardware
+from rtlstm.gen.loadable import with_capacity
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.hdl.verilog import core_to_verilog, linked_core_to_verilog
+from rtlstm.host import Accelerator
+from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.transport import LinkTransport
+from rtlstm.sim.devices import IcarusDevice
+from rtlstm.spec.capacity import Needs
+from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters, Pipeline
+from rtlstm.spec.program import compile_program
+from rtlstm.spec.registers import Register
+
+NEAR = Parameters(lanes=8, macs=4, streams=2, beat_in=2)
+FAR = NEAR.replace(
+    gate_units=2,
+    beat_out=2,
+    pipeline=Pipeline(operand=3, multiplier=3, collect=2, narrow=4, table=2, window=2, accept=1, result=1),
+)
+
+
+def switch(device: Build, others: list[Build], backend: str, tmp_path: Path, steps: int = 5) -> None:
+    """Run the device's own network, each of the others, and its own again."""
+    verilog = core_to_verilog(device.manifest)
+    # The hardware does not depend on the network that it is made from.
+    builds = [device, *others, device]
+    folders = [build.save(tmp_path / str(number), verilog) for number, build in enumerate(builds)]
+    with Accelerator.open(folders[0], backend) as accelerator:
+        check(accelerator, device, 0, steps)
+        for number, build in enumerate(builds[1:], 1):
+            accelerator.load(folders[number])
+            check(accelerator, build, number, steps)
+
+
+@pytest.mark.parametrize("parameters", [NEAR, FAR], ids=["near", "far"])
+def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
+    """More and fewer layers, inputs, outputs; one that goes ahead in one word, and a single layer."""
+    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), parameters)
+    others = [
+        build_for(stacked(9, 4, 6, dense=((5, "relu"), (3, "tanh")), seed=1), device),
+        build_for(stacked(1, 2, seed=2), device),
+    ]
+    switch(device, others, "icarus", tmp_path)
+
+
+def test_hardware_does_not_depend_on_the_network() -> None:
+    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), NEAR)
+    other = build_for(stacked(9, 4, 6, dense=((5, "relu"),), seed=1), device)
+    texts = [core_to_verilog(build.manifest) for build in (device, other)]
+    assert texts[0] == texts[1]
+
+
+def test_a_core_without_a_program_takes_nothing(tmp_path: Path) -> None:
+    """Nothing moves until the program is there, and nothing is unset meanwhile."""
+    device = make_device(stacked(2, 2), NEAR.replace(beat_in=1))
+    folder = device.save(tmp_path / "device", core_to_verilog(device.manifest))
+    transport = IcarusDevice(folder, device.manifest)
+    try:
+        assert transport.read(Register.BUILD)[0] == device.manifest.build_number
+        assert transport.read(Register.SHAPE)[0] == 0
+        assert transport.read(Register.STATUS)[0] == 0
+        with pytest.raises(DeviceError, match="no transfer on x or y"):
+            transport.exchange(np.zeros(1, dtype=np.int64), np.zeros((1, 2), dtype=np.int64))
+    finally:
+        transport.close()
+
+
+def test_another_network_over_a_serial_line(tmp_path: Path) -> None:
+    """Steps of other sizes through the device's side of the link, in hardware."""
+    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), NEAR.replace(beat_out=2))
+    other = build_for(stacked(9, 4, 6, dense=((5, "relu"), (3, "tanh")), seed=1), device)
+    folders = [build.save(tmp_path / str(number)) for number, build in enumerate((device, other))]
+    line = LinkedLine(compile_linked(linked_core_to_verilog(device.manifest, 4), "device_link"), 4)
+    patience = Patience(retry=0.05, least_retry=0.02, most_retry=1.0)
+    with Accelerator(LinkTransport(line, device.manifest, patience, seed=1), device.manifest) as accelerator:
+        for folder, build in zip((*folders, folders[0]), (device, other, device), strict=True):
+            accelerator.load(folder)
+            check(accelerator, build, seed=1)
+
+
+def random_pair(seed: int) -> tuple[Build, list[Build]]:
+    """A device with capacities for three random networks."""
+    rng = np.random.default_rng(seed)
+    networks = [random_network(rng, (1, 2, 3, 5, 7, 11, 13, 17)) for _ in range(3)]
+    parameters = random_parameters(rng)
+    first = quantise(networks[0], NARROW, hardware=Hardware(headroom=12))
+    needs = [compile_program(quantise(net, NARROW).shapes, parameters).needs for net in networks]
+    most = {name: max(getattr(need, name) for need in needs) for name in Needs.model_fields}
+    most["operations"] = max(4, most["operations"])
+    parameters = with_capacity("device", first, parameters, most | {"headroom": 12})
+    device = Build(first, Manifest.create("device", first.shapes, parameters, first.numerics))
+    return device, [build_for(network, device) for network in networks[1:]]
+
+
+@pytest.mark.slow
+def test_speech_detection_gives_way_to_top_tagging(tmp_path: Path) -> None:
+    """Two published networks on one core, with the capacities that the larger one gets by itself."""
+    settings = QuantizationSettings(weight_bits=8, data_bits=8)
+    found = quantise(SHAPES["vad128"].network(), settings, hardware=Hardware(headroom=4))
+    parameters = with_capacity("device", found, Parameters(lanes=32, macs=8, streams=2), {})
+    device = Build(found, Manifest.create("device", found.shapes, parameters, found.numerics))
+    switch(device, [build_for(SHAPES["toptag"].network(), device)], "verilator", tmp_path, steps=100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_random_networks_share_a_core(seed: int, backend: str, tmp_path: Path) -> None:
+    """Capacities just as large as the largest needs."""
+    device, others = random_pair(seed)
+    switch(device, others, backend, tmp_path)
