@@ -110,7 +110,9 @@ def load_uzmorph() -> Tagger:
     def decode(scores: Floats) -> list[str]:
         return [names[number] for number in scores.argmax(axis=1).tolist()]
 
-    return Tagger("uzmorph", weights, ReadOptions(dense=("hidden2tag",)), module, encode, decode, UZBEK)
+    return Tagger(
+        "uzmorph", weights, ReadOptions(dense=("hidden2tag",)), module, encode, decode, _distinct(UZBEK)
+    )
 
 
 def load_segmenter() -> Tagger:
@@ -141,8 +143,12 @@ def load_segmenter() -> Tagger:
         _module(state, "embedding", "classifier"),
         lambda word: [numbers.get(letter, numbers["<UNK>"]) for letter in word],
         decode,
-        ARABIC,
+        _distinct(ARABIC),
     )
+
+
+def _distinct(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(words))
 
 
 def _module(state: dict[str, Any], embedding: str, linear: str) -> LetterTagger:

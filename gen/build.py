@@ -81,7 +81,7 @@ def generate_build(
     target = check_target(folder)
     chosen = derive_build_name(_stem(network, source)) if name is None else check_build_name(name)
     settings = settings or QuantizationSettings()
-    data = None if calibration is None else Calibration.of(network, calibration, calibration_lengths)
+    data = Calibration.given(network, calibration, calibration_lengths)
 
     begin = _stages(progress)
     with new_folder(target) as work:

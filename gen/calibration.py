@@ -26,6 +26,13 @@ class Calibration:
     """Valid steps of each sequence, ``(N,)``."""
 
     @classmethod
+    def given(cls, network: Network, x: ArrayLike | None, lengths: ArrayLike | None) -> Self | None:
+        """Check what may be left out: data, or only their lengths. Raises as :meth:`of` does."""
+        if x is None and lengths is not None:
+            raise InputError("lengths of calibration data need the data; give them, or leave the lengths out")
+        return None if x is None else cls.of(network, x, lengths)
+
+    @classmethod
     def of(cls, network: Network, x: ArrayLike, lengths: ArrayLike | None = None) -> Self:
         """Check what a caller gave: ``(T, inputs)`` or ``(T, N, inputs)``, and lengths ``(N,)`` or None.
 

@@ -393,12 +393,12 @@ def quantise(
     settings = settings or QuantizationSettings()
     # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
-    if calibration is None:
+    data = Calibration.given(network, calibration, lengths)
+    if data is None:
         input_range = (settings.input_range or DEFAULT_INPUT_RANGE) * last_code
         reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
         quantiser = _Quantiser(network, settings, input_range, hardware)
         return quantiser.build(reaches, settings.cell_range or DEFAULT_CELL_RANGE)
-    data = Calibration.of(network, calibration, lengths)
     reference = run_reference(network, data)
     stated = settings.input_range
     input_range = (float(np.abs(data.x).max()) or 1.0) if stated is None else stated * last_code
