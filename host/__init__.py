@@ -2,6 +2,7 @@
 
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.asynchronous import AsyncAccelerator, AsyncStream
+from rtlstm.host.classify import argmax, softmax
 from rtlstm.host.image import WeightImage
 from rtlstm.host.packing import pack, unpack
 from rtlstm.host.shared import SharedAccelerator, SharedStream
@@ -19,8 +20,10 @@ __all__ = [
     "Stream",
     "Transport",
     "WeightImage",
+    "argmax",
     "backend_names",
     "open_transport",
     "pack",
+    "softmax",
     "unpack",
 ]
