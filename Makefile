@@ -95,9 +95,9 @@ layers: build/setup-dev
 	@$(BIN)/lint-imports --no-logo --no-cache > build/layers.log || { cat build/layers.log; exit 1; }
 	@echo 'layers: ok'
 
-# pytest goes last, and so does its summary.
+# pytest goes last, and so does its summary. Most simulators run for a moment only.
 test: system lint types layers
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
+	@RTLSTM_OPTIMISATION=-O1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
 
 test-all: system lint types layers
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' $(PYTEST)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd
 
+from rtlstm.hdl.layouts import TIMED_STEPS
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.operations import drain_widths, issue_widths
 from rtlstm.spec.parameters import MultiplierKind, ceil_log2, clocked_style
@@ -109,6 +110,8 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
     yield _clocked(MemoryPart(name, 1, macs * numerics.data_bits, buffered, granules, registered=late))
     if plan is not None:
         yield MemoryPart("quiet steps", 1, 1, max(2, plan.steps), registered=False)
+    else:
+        yield _clocked(MemoryPart("input times", 1, 32, TIMED_STEPS, registered=False))
     collected = parameters.collect > 0
     yield part("row shifts", Region.SHIFTS, units, registered=collected)
     yield part("partial sums", Region.PARTIALS, units, registered=collected)

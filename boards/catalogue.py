@@ -34,6 +34,9 @@ _ORANGECRAB_LINE = (
     Resource("uart", 0, Subsignal("tx", Pins("N17", dir="o")), Subsignal("rx", Pins("M18", dir="i")), _33),
 )
 
+_USUAL_MHZ = {"lfe5u": 60.0, "up5k": 18.0, "gw2ar": 40.0}
+"""Clock of a board's design by the beginning of its device's name; docs/boards.md has what was measured."""
+
 
 def _ulx3s(size: str) -> Board:
     from amaranth_boards import ulx3s
@@ -174,6 +177,7 @@ def _describe(
             for index, (item, number, part) in enumerate(leds)
         ),
         button=None if button is None else _pin("button", by_name[button]),
+        usual_mhz=next(mhz for start, mhz in _USUAL_MHZ.items() if device[0].startswith(start)),
         most_baud=most_baud,
         loader=loader,
         note=note,

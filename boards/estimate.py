@@ -87,7 +87,7 @@ FF_FACTORS: Mapping[str, Mapping[str, float]] = {
         "gates": 3.93,
         "window": 3.3,
         "items": 0.779,
-        "core": 615,
+        "core": 502,
     },
     "ice40": {
         "sums": 1.2,
@@ -101,7 +101,7 @@ FF_FACTORS: Mapping[str, Mapping[str, float]] = {
         "gates": 3.43,
         "window": 3.3,
         "items": 0.749,
-        "core": 590,
+        "core": 445,
     },
 }
 """Flip-flops for each unit of :func:`ff_parts`, fitted in the same way."""

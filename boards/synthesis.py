@@ -14,6 +14,7 @@ from rtlstm.boards.devices import Architecture, Device
 from rtlstm.boards.floorplan import PLAN, floorplan
 from rtlstm.boards.fpga_tools import Tool, run_logged
 from rtlstm.boards.harness import HARNESS, black_box, harness, read_ports
+from rtlstm.boards.replicate import REPLICATED, replicate
 from rtlstm.boards.resources import Counts, count_cells
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.spec.errors import ToolError
@@ -156,13 +157,14 @@ def synthesise(
     """
     ports = read_ports(verilog, top)
     frame = frame or Frame(HARNESS, harness(top, ports))
+    passes = f"{CUT}; {REPLICATED}; {device.name}: {PLAN}"
     files = {
         "core.v": verilog,
         "harness.v": frame.verilog,
         "shell.v": black_box(top, ports),
         "synthesis.ys": script(device, top, multipliers, "SB_MAC16" in verilog, frame.top),
         **(_NEXUS if device.architecture == "nexus" else {}),
-        **({"carries": CUT, "floorplan": f"{device.name}: {PLAN}"} if device.architecture == "ecp5" else {}),
+        **({"passes": passes} if device.architecture == "ecp5" else {}),
     }
     key = digest(tool.version, *(text for pair in files.items() for text in pair))
     folder.mkdir(parents=True, exist_ok=True)
@@ -186,6 +188,7 @@ def synthesise(
         )
         if device.architecture == "ecp5" and device.routable:
             cut_carries(work / NETLIST)
+            replicate(work / NETLIST)
             floorplan(work / NETLIST, device.name)
         (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
 

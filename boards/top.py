@@ -9,6 +9,7 @@ from amaranth.hdl import (
     Elaboratable,
     Instance,
     Module,
+    Mux,
     ResetSignal,
     Signal,
 )
@@ -60,22 +61,20 @@ class BoardTop(Elaboratable):
         return m
 
     def _add_leds(self, m: Module, link: SerialLink) -> None:
-        clock, ports = float(self._line.clock_hz), self.ports
-        # Half a second of the blinking, and a twentieth that traffic is seen for.
-        slow, quick = round(clock / 2), round(clock / 20)
-        ticks, blink, seen, erred = Signal(range(slow)), Signal(), Signal(range(quick)), Signal()
+        ports = self.ports
+        # A sixteenth of a second, by which blinking is counted and for which traffic is seen.
+        period = round(self._line.clock_hz / 16)
+        ticks, tick, blink, seen, erred = Signal(range(period)), Signal(), Signal(4), Signal(2), Signal()
         rx = Signal()
         m.submodules.rx_led = FFSynchronizer(link.rx, rx, init=1)
-        with m.If(ticks == 0):
-            m.d.sync += [ticks.eq(slow - 1), blink.eq(~blink)]
-        with m.Else():
-            m.d.sync += ticks.eq(ticks - 1)
+        m.d.comb += tick.eq(ticks == period - 1)
+        m.d.sync += [ticks.eq(Mux(tick, 0, ticks + 1)), blink.eq(blink + tick)]
+        with m.If(tick):
+            m.d.sync += seen.eq(seen >> 1)
         with m.If(~rx):
-            m.d.sync += seen.eq(quick - 1)
-        with m.Elif(seen != 0):
-            m.d.sync += seen.eq(seen - 1)
+            m.d.sync += seen.eq(-1)
         m.d.sync += erred.eq(erred | (link.errors != 0))
-        lights = (link.active | blink, seen != 0, erred)
+        lights = (link.active | blink[-1], seen != 0, erred)
         for pin, light in zip(self._board.leds, lights, strict=False):
             m.d.comb += ports[pin.port].eq(~light if pin.inverted else light)
 

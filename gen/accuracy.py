@@ -3,8 +3,8 @@
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rtlstm.gen.calibration import Calibration
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.network import Network
@@ -36,43 +36,47 @@ class Accuracy(Record):
 
 
 def _data(
-    network: Network, quantised: QuantizedNetwork, calibration: NDArray[np.float64] | None
-) -> tuple[NDArray[np.float64], str]:
+    network: Network, quantised: QuantizedNetwork, calibration: Calibration | None
+) -> tuple[Calibration, str]:
     if calibration is None:
         form = quantised.numerics.input
         reach = form.maximum * form.step
         shape = (_RANDOM_STEPS, _RANDOM_SEQUENCES, network.inputs)
         x = np.random.default_rng(_SEED).uniform(-reach, reach, shape)
-        return x, f"random, uniform within the input range +-{reach:.4g}, seed {_SEED}"
-    per_step = network.weight_count * calibration.shape[1]
-    steps = min(len(calibration), max(_RANDOM_STEPS, _WORK // per_step))
-    if steps < len(calibration):
-        return calibration[:steps], f"the first {steps} of {len(calibration)} steps of the calibration data"
+        description = f"random, uniform within the input range +-{reach:.4g}, seed {_SEED}"
+        return Calibration.of(network, x), description
+    steps = max(_RANDOM_STEPS, _WORK // (network.weight_count * calibration.sequences))
+    if steps < calibration.steps:
+        return (
+            calibration.first(steps),
+            f"the first {steps} of {calibration.steps} steps of the calibration data",
+        )
     return calibration, "the calibration data"
 
 
 def measure_accuracy(
-    network: Network, quantised: QuantizedNetwork, calibration: NDArray[np.float64] | None = None
+    network: Network, quantised: QuantizedNetwork, calibration: Calibration | None = None
 ) -> Accuracy:
-    """Compare on calibration data ``(T, N, inputs)``, or on random input without them."""
-    x, description = _data(network, quantised, calibration)
+    """Compare on calibration data, or on random input without them."""
+    data, description = _data(network, quantised, calibration)
+    x, lengths = data.x, data.lengths
     form = quantised.numerics.input
-    reference = run_float(network, x).y
-    golden = Golden(quantised).run(form.to_integers(x))
+    reference = run_float(network, x, lengths=lengths).y
+    golden = Golden(quantised).run(form.to_integers(x), lengths=lengths)
     error = quantised.shapes[-1].output.to_floats(golden.y) - reference
     units = sum(layer.outputs for layer in network.pseudo_layers)
     return Accuracy(
         data="random" if calibration is None else "calibration",
         description=description,
-        steps=x.shape[0],
-        sequences=x.shape[1],
+        steps=data.steps,
+        sequences=data.sequences,
         max_abs_error=_rounded(float(np.abs(error).max())),
         rms_error=_rounded(float(np.sqrt(np.mean(error**2)))),
         max_abs_output=_rounded(float(np.abs(reference).max())),
         input_saturations=form.saturated(x),
-        input_values=x.size,
+        input_values=int(lengths.sum()) * network.inputs,
         cell_saturations=golden.cell_saturations,
-        cell_values=x.shape[0] * x.shape[1] * units,
+        cell_values=int(lengths.sum()) * units,
     )
 
 

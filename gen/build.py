@@ -4,16 +4,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.c_header import HEADER, c_header
+from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.fit import FitRequest, fit_device
 from rtlstm.gen.folder import check_target, new_folder, write_files
 from rtlstm.gen.frontends.report import ModelReport
 from rtlstm.gen.hardware import Hardware
 from rtlstm.gen.loadable import device_manifest, device_settings, device_verilog, headroom, with_capacity
 from rtlstm.gen.names import check_build_name, derive_build_name
-from rtlstm.gen.quantise import QuantizationSettings, check_calibration, quantise
+from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.gen.report import BuildReport, create_report
 from rtlstm.gen.report_html import render_report
 from rtlstm.hdl.verilog import core_to_verilog
@@ -40,6 +41,7 @@ def generate_build(
     fit: FitRequest | None = None,
     capacities: Mapping[str, int] | None = None,
     calibration: NDArray[np.generic] | None = None,
+    calibration_lengths: ArrayLike | None = None,
     source: ModelReport | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -58,6 +60,8 @@ def generate_build(
         the network takes up to the next power of two; None for a fixed program.
     calibration
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see :func:`rtlstm.gen.quantise.quantise`.
+    calibration_lengths
+        Valid steps of each of these sequences, ``(N,)``; all if None.
     source
         The front end's report, for the record.
     progress
@@ -77,13 +81,13 @@ def generate_build(
     target = check_target(folder)
     chosen = derive_build_name(_stem(network, source)) if name is None else check_build_name(name)
     settings = settings or QuantizationSettings()
-    values = None if calibration is None else check_calibration(network, calibration)
+    data = Calibration.given(network, calibration, calibration_lengths)
 
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
         hardware = None if capacities is None else Hardware(headroom=headroom(capacities))
-        quantised = quantise(network, settings, values, hardware)
+        quantised = quantise(network, settings, calibration, calibration_lengths, hardware)
         fitted = None
         if fit is not None and (quantised.passes or capacities is not None):
             what = "loadable cores" if capacities is not None else "networks with a reverse direction"
@@ -98,7 +102,7 @@ def generate_build(
         begin(1)
         verilog = core_to_verilog(manifest)
         begin(2)
-        report = create_report(network, quantised, manifest, settings, values, source, fitted)
+        report = create_report(network, quantised, manifest, settings, data, source, fitted)
         begin(3)
         _write(work, manifest, image, verilog, report)
     begin(4)
@@ -112,6 +116,7 @@ def generate_for(
     *,
     input_range: float | None = None,
     calibration: NDArray[np.generic] | None = None,
+    calibration_lengths: ArrayLike | None = None,
     source: ModelReport | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -125,7 +130,7 @@ def generate_for(
         A loadable build.
     input_range
         Largest input; calibration data decide if None, and 8 without them.
-    calibration, source, progress
+    calibration, calibration_lengths, source, progress
         As of :func:`generate_build`.
 
     Raises
@@ -144,11 +149,13 @@ def generate_for(
             f"the build must not replace the device {folder} that it is for; choose another folder"
         )
     settings = device_settings(device, input_range)
-    values = None if calibration is None else check_calibration(network, calibration)
+    data = None if calibration is None else Calibration.of(network, calibration, calibration_lengths)
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
-        quantised = quantise(network, settings, values, Hardware(device=device.numerics))
+        quantised = quantise(
+            network, settings, calibration, calibration_lengths, Hardware(device=device.numerics)
+        )
         manifest = Manifest.create(
             device.name, quantised.shapes, device.parameters, quantised.numerics, quantised.passes
         )
@@ -157,7 +164,7 @@ def generate_for(
         begin(1)
         verilog = device_verilog(device_folder, device)
         begin(2)
-        report = create_report(network, quantised, manifest, settings, values, source, loaded=True)
+        report = create_report(network, quantised, manifest, settings, data, source, loaded=True)
         begin(3)
         _write(work, manifest, image, verilog, report)
     begin(4)

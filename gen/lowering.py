@@ -6,6 +6,7 @@ recurrent product becomes two layers; every layer gets the cell that computes it
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -149,13 +150,14 @@ def _gru(layer: Gru, origin: int) -> list[ArrayLayer]:
     b_n, c_n = layer.bias_ih[2 * units :], layer.bias_hh[2 * units :]
     no_input, no_h, none = np.zeros_like(w_r), np.zeros_like(u_r), np.zeros(units)
     shares = layer.gate.name in ("sigmoid", "hard_sigmoid")
-    common = {
-        "origin": origin,
-        "within_one": shares and layer.candidate.within_one,
-        "wide": layer.reset_after or not (_saturates(layer.gate) and _saturates(layer.candidate)),
-        "state": "hidden",
-    }
-    reset = ArrayLayer(
+    part = partial(
+        ArrayLayer,
+        origin=origin,
+        within_one=shares and layer.candidate.within_one,
+        wide=layer.reset_after or not (_saturates(layer.gate) and _saturates(layer.candidate)),
+        state="hidden",
+    )
+    reset = part(
         kind="gru" if layer.reset_after else "gru_reset",
         name=layer.name,
         w_in=np.concatenate([w_r, w_z, w_n, no_input]),
@@ -165,18 +167,16 @@ def _gru(layer: Gru, origin: int) -> list[ArrayLayer]:
         reach="output" if layer.reset_after else "inner",
         feedback=0 if layer.reset_after else 1,
         input_relu=layer.input_relu,
-        **common,  # type: ignore[arg-type]
     )
     if layer.reset_after:
         return [reset]
-    candidate = ArrayLayer(
+    candidate = part(
         kind="gru_candidate",
         name=f"{layer.name}_candidate",
         w_in=np.concatenate([no_h, no_h, u_n, no_h]),
         w_rec=None,
         bias=np.zeros(4 * units),
         cell=gru_candidate_cell(layer),
-        **common,  # type: ignore[arg-type]
     )
     return [reset, candidate]
 
@@ -214,7 +214,7 @@ def _custom(layer: Custom, origin: int) -> ArrayLayer:
         bias=bias,
         cell=cell,
         wide=True,
-        state={"lstm": "cell", "gru": "hidden"}.get(kind),  # type: ignore[arg-type]
+        state="cell" if kind == "lstm" else "hidden" if kind == "gru" else None,
         squash_saturates=False,
         input_relu=layer.input_relu,
         parameters=layer.parameters,

@@ -21,9 +21,7 @@ from rtlstm.spec.manifest import Manifest
 __all__ = ["OnBoard", "load_bitstream", "slower_clock"]
 
 _SHARE = 0.75
-"""Of the estimated clock, if the user asks for none: place and route varies, and the link is not in it."""
-_UNKNOWN_SHARE = 0.5
-"""Of the clock that is usual for a device, where there are no estimates."""
+"""Of a core's estimated clock, if the user asks for none and the board's usual clock is no lower."""
 _RECORD = "bitstream.json"
 
 
@@ -48,7 +46,7 @@ class OnBoard:
         Parameters
         ----------
         clock_mhz
-            By default three quarters of the estimated clock.
+            By default the board's usual one, or three quarters of the core's estimated one if that is less.
         baud
             By default the fastest usual rate.
 
@@ -132,8 +130,8 @@ class OnBoard:
 def _default_clock(manifest: Manifest, board: Board) -> float:
     expected = estimate(manifest, board.chosen)
     if expected is None:
-        return float(int(_UNKNOWN_SHARE * board.chosen.target_mhz))
-    return float(int(_SHARE * expected.fmax_mhz))
+        return board.usual_mhz
+    return min(board.usual_mhz, float(int(_SHARE * expected.fmax_mhz)))
 
 
 def slower_clock(found: Bitstream, board: Board) -> str | None:

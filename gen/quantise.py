@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
+from rtlstm.gen.calibration import Calibration, run_reference
 from rtlstm.gen.directions import unfold
 from rtlstm.gen.hardware import FINEST, Hardware
 from rtlstm.gen.lowering import ArrayLayer, is_plain, lower
 from rtlstm.sim.golden import Golden
-from rtlstm.sim.reference import FloatResult, run_float
+from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.activation import DIRECT_BITS, design_table
-from rtlstm.spec.cell import CellFormats, CellGraph, Functions, resolve
-from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.cell_formats import CellFormats, Functions, resolve
+from rtlstm.spec.cell_graph import CellGraph
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Custom, Lstm, Network
 from rtlstm.spec.numerics import (
@@ -37,7 +39,7 @@ from rtlstm.spec.parameters import TableKind
 from rtlstm.spec.passes import feeds, part_layers
 from rtlstm.spec.record import Record
 
-__all__ = ["QuantizationSettings", "check_calibration", "quantise"]
+__all__ = ["QuantizationSettings", "quantise"]
 
 Floats = NDArray[np.float64]
 
@@ -77,34 +79,6 @@ class QuantizationSettings(Record):
 
 DEFAULT_INPUT_RANGE = 8.0
 DEFAULT_CELL_RANGE = 16.0
-
-
-def check_calibration(network: Network, calibration: NDArray[np.generic]) -> Floats:
-    """Return calibration inputs as ``(T, N, inputs)`` float64.
-
-    Raises
-    ------
-    InputError
-        If they are not finite numbers of shape ``(T, inputs)`` or ``(T, N, inputs)``.
-    """
-    values = np.asarray(calibration)
-    if not np.issubdtype(values.dtype, np.floating):
-        # Integers would mean codes of a format to the driver, and real values here.
-        raise InputError(
-            f"calibration data must be real numbers, as floats, not {values.dtype}; convert them with "
-            "astype(float) if they are real values"
-        )
-    if values.ndim == 2:
-        values = values[:, None, :]
-    if values.ndim != 3 or values.shape[2] != network.inputs or 0 in values.shape:
-        raise InputError(
-            f"calibration data must be (T, {network.inputs}) or (T, N, {network.inputs}) and not "
-            f"empty, not {np.asarray(calibration).shape}"
-        )
-    values = values.astype(np.float64)
-    if not np.isfinite(values).all():
-        raise InputError("calibration data must be finite, but hold NaN or infinity")
-    return values
 
 
 def _power_of_two(magnitude: float) -> float:
@@ -289,7 +263,7 @@ class _Quantiser:
             functions.tables += device.tables
             functions.pieces += device.pieces
             cells += device.cells
-        for layer, output in zip(self.layers, outputs, strict=True):
+        for index, (layer, output) in enumerate(zip(self.layers, outputs, strict=True)):
             shape = LayerShape(
                 kind=layer.kind,
                 name=layer.name,
@@ -301,7 +275,8 @@ class _Quantiser:
                 feedback=layer.feedback,
             )
             if not self.plain:
-                state = self._state(layer, output, stored)
+                # A GRU of two layers keeps one state, in the format of the h that it reads back.
+                state = self._state(layer, outputs[index + layer.feedback], stored)
                 formats = CellFormats(
                     preactivation=Format(bits=reads.bits, fraction=output.fraction)
                     if layer.linear
@@ -383,7 +358,7 @@ def _measured(network: Network, reference: FloatResult) -> _Reaches:
 def _guessed(network: Network, input_range: float) -> _Reaches:
     """The ranges of a run on random inputs, twice, where weights alone give no bound."""
     x = np.random.default_rng(0).uniform(-input_range, input_range, (64, 16, network.inputs))
-    found = _measured(network, run_float(network, x))
+    found = _measured(network, run_reference(network, Calibration.of(network, x)))
     return _Reaches(2 * found.preactivation, tuple(2 * reach for reach in found.layers))
 
 
@@ -391,6 +366,7 @@ def quantise(
     network: Network,
     settings: QuantizationSettings | None = None,
     calibration: NDArray[np.generic] | None = None,
+    lengths: ArrayLike | None = None,
     hardware: Hardware | None = None,
 ) -> QuantizedNetwork:
     """Quantise a network.
@@ -402,32 +378,34 @@ def quantise(
         ranges of results that no function bounds (with a quarter more as margin), and the cell state's
         range: the power of two at which the quantised outputs come closest to the float ones. Without
         them, and where the weights give no bound, a run on random inputs sets ranges.
+    lengths
+        Valid steps of each sequence of the calibration data, ``(N,)``; all if None.
     hardware
         What it is for, if not for hardware of its own alone.
 
     Raises
     ------
     InputError
-        If the calibration data do not fit the network.
+        If the calibration data or their lengths do not fit the network.
     ConfigurationError
         If the formats asked for cannot be built, or the network does not fit the device.
     """
     settings = settings or QuantizationSettings()
     # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
-    if calibration is None:
+    data = Calibration.given(network, calibration, lengths)
+    if data is None:
         input_range = (settings.input_range or DEFAULT_INPUT_RANGE) * last_code
         reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
         quantiser = _Quantiser(network, settings, input_range, hardware)
         return quantiser.build(reaches, settings.cell_range or DEFAULT_CELL_RANGE)
-    x = check_calibration(network, calibration)
-    reference = run_float(network, x)
+    reference = run_reference(network, data)
     stated = settings.input_range
-    input_range = (float(np.abs(x).max()) or 1.0) if stated is None else stated * last_code
+    input_range = (float(np.abs(data.x).max()) or 1.0) if stated is None else stated * last_code
     quantiser = _Quantiser(network, settings, input_range, hardware)
     cell_range = settings.cell_range
     if cell_range is None and (hardware is None or hardware.device is None):
-        cell_range = _search_cell_range(network, settings, input_range, x, reference)
+        cell_range = _search_cell_range(network, settings, input_range, data, reference)
     return quantiser.build(_measured(network, reference), cell_range or DEFAULT_CELL_RANGE)
 
 
@@ -435,7 +413,7 @@ def _search_cell_range(
     network: Network,
     settings: QuantizationSettings,
     input_range: float,
-    x: Floats,
+    data: Calibration,
     reference: FloatResult,
 ) -> float:
     """Try the powers of two up to the cell's largest magnitude; keep the most accurate."""
@@ -445,7 +423,7 @@ def _search_cell_range(
     )
     if not any(keeps):
         return 1.0
-    steps = min(len(x), max(1, _CALIBRATION_STEPS // x.shape[1]))
+    some = data.first(max(1, _CALIBRATION_STEPS // data.sequences))
     fine = settings.replace(
         weight_bits=max(settings.weight_bits, _SEARCH_BITS),
         data_bits=max(settings.data_bits, _SEARCH_BITS),
@@ -454,12 +432,14 @@ def _search_cell_range(
     )
     quantiser = _Quantiser(network, fine, input_range)
     reaches = _measured(network, reference)
-    integers = quantiser.input.to_integers(x[:steps])
+    integers = quantiser.input.to_integers(some.x)
+    # Backward, the first steps of a shortened sequence are not what they are in the whole one.
+    wanted = run_reference(network, some).y if some.steps < data.steps else reference.y
     errors: dict[float, float] = {}
     reach = min(_power_of_two(max(reference.cell, 1.0)), 2.0 ** (settings.cell_bits - 1))
     while reach >= 1.0 and (not errors or errors[2 * reach] <= 4 * min(errors.values())):
         trial = quantiser.build(reaches, reach)
-        y = trial.shapes[-1].output.to_floats(Golden(trial).run(integers).y)
-        errors[reach] = float(np.abs(y - reference.y[:steps]).max())
+        y = trial.shapes[-1].output.to_floats(Golden(trial).run(integers, lengths=some.lengths).y)
+        errors[reach] = float(np.abs(y - wanted).max())
         reach /= 2
     return min(errors, key=lambda reach: errors[reach])

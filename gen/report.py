@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from rtlstm.boards.estimate import Estimate, estimate_devices
 from rtlstm.gen.accuracy import Accuracy, measure_accuracy
+from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.fit import Fit
 from rtlstm.gen.frontends.report import ModelReport
 from rtlstm.gen.implementation import Implementation
@@ -354,7 +354,7 @@ def create_report(
     quantised: QuantizedNetwork,
     manifest: Manifest,
     settings: QuantizationSettings,
-    calibration: NDArray[np.float64] | None = None,
+    calibration: Calibration | None = None,
     source: ModelReport | None = None,
     fit: Fit | None = None,
     loaded: bool = False,

@@ -1,15 +1,14 @@
 """The cell unit: a network's cells, each a pipeline made from its graph."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.data import View
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
-from rtlstm.hdl.activation import Activation
 from rtlstm.hdl.array import any_of
 from rtlstm.hdl.layouts import DelayLine, item_layout, result_layout, row_bits
-from rtlstm.hdl.pipeline import delay, multiply, storage
-from rtlstm.spec.cell import CellGraph, Node
+from rtlstm.hdl.pipeline import delay, multiply
+from rtlstm.hdl.unit import Unit
+from rtlstm.spec.cell_graph import CellGraph, Node
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.piecewise import PiecewiseLinear
 from rtlstm.spec.registers import Region
@@ -17,73 +16,44 @@ from rtlstm.spec.registers import Region
 __all__ = ["CellUnit"]
 
 
-class CellUnit(wiring.Component):
+class CellUnit(Unit):
     """Computes every cell of the network for one unit a cycle; an item says which one counts.
 
     Latency, from pre-activations to results: ``manifest.timing.latency`` cycles, whatever the cell, and
     ``pipeline.result`` more. Throughput: one item per cycle. Rounding: as the graphs say, half up with
     symmetric saturation wherever a value is narrowed.
 
-    Parameters
-    ----------
-    index
-        Which of the ``gate_units`` it is: its place in an item.
-
     Members
     -------
-    item, negative, magnitudes : In
-        An item with its pre-activations.
     own : In
         The unit's own numbers, with the pre-activations.
-    cell_row, cell_fresh : In
-        Row of the cell memory, and whether the state is zero, three cycles before ``timing.state``.
-    result, value, soon, soon_last, soon_word, saturated
-        As those of :class:`~rtlstm.hdl.gate_unit.GateUnit`.
-    window, window_row, window_bank : In
-        While the memory window is open, the row that the tables' read ports look at; the table.
-    write, write_data : In
-        One bit per region: store ``write_data`` in row ``window_row``.
-    entries : Out
-        Words of the cell memory and of the table, for read-back.
+    cell_fresh : In
+        Whether the state is zero, with ``cell_row``, three cycles before ``timing.state``.
+    window_bank : In
+        While the memory window is open, the table that it looks at.
     """
 
     def __init__(self, manifest: Manifest, index: int) -> None:
         assert manifest.timing is not None
-        self._manifest = manifest
         self._timing = manifest.timing
-        self._index = index
         numerics = manifest.numerics
-        regions = manifest.regions
-        self._widths = {"cells": numerics.cell.bits}
-        self._widths["tables"] = regions[Region.TABLES].width if numerics.tables else 1
+        tables = manifest.regions[Region.TABLES].width if numerics.tables else 1
         super().__init__(
+            manifest,
+            index,
+            {"cells": numerics.cell.bits, "tables": tables},
             {
-                "item": In(item_layout(manifest)),
-                "cell_row": In(item_layout(manifest)["cell_row"].shape),
                 "cell_fresh": In(1),
-                "negative": In(4),
-                "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
                 "own": In(max(1, numerics.unit_parameters * numerics.weight_bits)),
-                "result": Out(result_layout(manifest)),
-                "value": Out(signed(numerics.data_bits)),
-                "soon": Out(result_layout(manifest)),
-                "soon_last": Out(1),
-                "soon_word": Out(1),
-                "saturated": Out(1),
-                "window": In(1),
-                "window_row": In(32),
                 "window_bank": In(row_bits(max(2, len(numerics.tables)))),
-                "write": In(len(Region)),
-                "write_data": In(max(self._widths.values())),
-                "entries": Out(wiring.Signature({name: Out(width) for name, width in self._widths.items()})),
-            }
+            },
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         timing, result = self._timing, self._manifest.parameters.pipeline.result
         items = DelayLine(m, item_layout(self._manifest), self.item, "item", timing.latency + result)
-        old = self._read_state(m)
+        old = self._read_state(m, delay(m, self.cell_fresh, 2))
         self._entries: dict[int, Value] = {}
         cells = [
             _Cell(self, m, number, graph, old) for number, graph in enumerate(self._manifest.numerics.cells)
@@ -100,36 +70,11 @@ class CellUnit(wiring.Component):
             m.d.comb += self.entries.tables.eq(any_of(entries))
         return m
 
-    def _read_state(self, m: Module) -> Signal:
-        """The old state, when the first cell needs it."""
-        read, write = storage(
-            m,
-            "cells",
-            self._widths["cells"],
-            self._manifest.regions[Region.CELLS].rows,
-            output_register=True,
-        )
-        self._state_write = write
-        old = Signal(signed(self._widths["cells"]), reset_less=True)
-        m.d.comb += [read.addr.eq(self.cell_row), self.entries.cells.eq(read.data)]
-        m.d.sync += old.eq(Mux(delay(m, self.cell_fresh, 2), 0, read.data.as_signed()))
-        return old
-
     def add_table(self, m: Module, name: str, index: int, negative: Value, magnitude: Value) -> Value:
-        """Add a table; while the window is open it looks at the window's row."""
-        table, parameters = self._manifest.numerics.tables[index], self._manifest.parameters
-        m.submodules[name] = unit = Activation(
-            table, parameters.tables, parameters.pipeline.table, parameters.slope_multipliers
-        )
-        row = self.window_row[: table.segment_bits + table.halves - 1]
-        mine = self.write[Region.TABLES] & (self.window_bank == index)
-        m.d.comb += [
-            unit.negative.eq(Mux(self.window, row[table.segment_bits :], negative)),
-            unit.magnitude.eq(Mux(self.window, row[: table.segment_bits] << table.low_bits, magnitude)),
-            unit.write.eq(mine & (self.window_row < table.rows)),
-            unit.write_row.eq(self.window_row),
-            unit.write_data.eq(self.write_data),
-        ]
+        """Add one of the network's tables; equal ones are written at once, and the first is read back."""
+        table = self._manifest.numerics.tables[index]
+        mine = self.write[Region.TABLES] & (self.window_bank == index) & (self.window_row < table.rows)
+        unit = self._add_table(m, name, table, negative, magnitude, mine)
         self._entries.setdefault(index, unit.entry)
         return unit.value
 
@@ -139,7 +84,7 @@ class CellUnit(wiring.Component):
 
     def _keep(self, m: Module, cells: list["_Cell"], item: View) -> None:
         """Write new states."""
-        write, stage = self._state_write, self._timing.keep
+        stage = self._timing.keep
         keeping = [cell for cell in cells if cell.graph.state is not None]
         kept = Signal(self._widths["cells"], name="kept")
         writes, limited = Signal(name="keeps"), Signal(name="kept_limited")
@@ -152,13 +97,7 @@ class CellUnit(wiring.Component):
                     writes.eq(item.valid & _yields(item)),
                     limited.eq(beyond),
                 ]
-        m.d.comb += [
-            write.en.eq(writes | self.write[Region.CELLS]),
-            write.addr.eq(Mux(writes, item.cell_row, self.window_row)),
-            # Also where an item has no unit of its own: the host reads whole rows.
-            write.data.eq(Mux(writes, Mux(item.mask[self._index], kept, 0), self.write_data)),
-            self.saturated.eq(writes & item.mask[self._index] & limited),
-        ]
+        self._write_state(m, item, writes, kept, limited)
 
     def _give(self, m: Module, cells: list["_Cell"], items: DelayLine) -> None:
         """Give results and their places, which are announced a cycle before."""

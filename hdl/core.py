@@ -11,7 +11,7 @@ from rtlstm.hdl.array import Array, any_of
 from rtlstm.hdl.cell_unit import CellUnit
 from rtlstm.hdl.drain import Drain
 from rtlstm.hdl.gate_unit import GateUnit
-from rtlstm.hdl.layouts import DelayLine, stream_bits, token_layout
+from rtlstm.hdl.layouts import TIMED_STEPS, DelayLine, stream_bits, token_layout
 from rtlstm.hdl.pipeline import clocked, delay
 from rtlstm.hdl.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.preactivation import Preactivation
@@ -321,27 +321,33 @@ class Core(wiring.Component):
     def _since(self, m: Module) -> Value:
         """The cycle of the last input beat of the step whose output is being given."""
         sequencer, source = self._sequencer, self._input
-        # It follows the step to its last output beat.
-        since, reading, emitting = (
-            Signal(32, reset_less=True, name=n) for n in ("since", "reading", "emitting")
+        # The step's number follows it to its last output beat: few steps are under way at once.
+        number, reading, emitting = (
+            Signal.like(source.number, reset_less=True, name=n) for n in ("number", "reading", "emitting")
         )
         taken, emitted = delay(m, sequencer.input_taken, 1), delay(m, sequencer.output, 1)
-        m.d.sync += since.eq(source.since)
+        m.d.sync += number.eq(source.number)
         with m.If(taken):
-            m.d.sync += reading.eq(since)
+            m.d.sync += reading.eq(number)
         with m.If(emitted):
-            m.d.sync += emitting.eq(Mux(taken, since, reading))
-        return emitting
+            m.d.sync += emitting.eq(Mux(taken, number, reading))
+        read, write = clocked(m, "begun", 32, TIMED_STEPS, 1)
+        m.d.comb += [
+            read.addr.eq(emitting),
+            write.addr.eq(source.coming_number),
+            write.data.eq(self._window.now),
+            write.en.eq(source.filled),
+        ]
+        return read.data
 
     def _steps(self, m: Module) -> None:
         """Wire sequencer, input and output."""
-        sequencer, window, source = self._sequencer, self._window, self._input
+        sequencer, source = self._sequencer, self._input
         m.d.comb += [
             *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
             sequencer.halves_full.eq(source.halves_full),
             sequencer.halves_streams.eq(source.halves_streams),
             source.taken.eq(sequencer.input_taken),
-            source.now.eq(window.now),
             sequencer.room.eq(self._output.room),
             self._output.emits.eq(sequencer.emits),
         ]

@@ -1,13 +1,11 @@
 """The gate unit: from four pre-activations to new c and h; and the dense layers' activation."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.data import View
-from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.activation import Activation
 from rtlstm.hdl.layouts import DelayLine, item_layout, result_layout
-from rtlstm.hdl.pipeline import delay, multiply, storage
+from rtlstm.hdl.pipeline import delay, multiply
+from rtlstm.hdl.unit import Unit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -17,69 +15,20 @@ __all__ = ["GateUnit"]
 GATES = ("input", "forget", "candidate", "output")
 
 
-class GateUnit(wiring.Component):
+class GateUnit(Unit):
     """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
 
     Latency, from pre-activations: ``2 * activation + pipeline.cell + 1`` cycles to h and
     ``activation + 1`` to a dense result, and ``pipeline.result`` more. Throughput: one item per
     cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product
     before; saturation is symmetric.
-
-    Parameters
-    ----------
-    index
-        Which of the ``gate_units`` it is: its place in an item.
-
-    Members
-    -------
-    item, negative, magnitudes : In
-        An item with its pre-activations.
-    cell_row : In
-        Row of the cell memory, three cycles before the item's gates come out of their tables.
-    result, value : Out
-        A new h or dense output, and where it goes.
-    soon : Out
-        Where the result of the next cycle will go.
-    soon_last, soon_word : Out(1)
-        It is stored, and the last one of its operation; stored, and the last one of its word.
-    saturated : Out(1)
-        A cell state was limited in this cycle.
-    window, window_row : In
-        While the memory window is open, the row that the tables' read ports look at (the cell
-        memory's comes with the item).
-    write : In(10)
-        One bit per region: store ``write_data`` in row ``window_row``.
-    entries : Out
-        Words of the cell memory, the sigmoid, tanh and cell tanh tables, for read-back.
     """
 
     def __init__(self, manifest: Manifest, index: int) -> None:
-        self._manifest = manifest
-        self._index = index
         self._stages = manifest.parameters.activation
-        numerics = manifest.numerics
-        self._widths = {
-            region: manifest.regions[region].width
-            for region in (Region.CELLS, Region.SIGMOID, Region.TANH, Region.CELL_TANH)
-        }
+        regions = (Region.CELLS, Region.SIGMOID, Region.TANH, Region.CELL_TANH)
         super().__init__(
-            {
-                "item": In(item_layout(manifest)),
-                "cell_row": In(item_layout(manifest)["cell_row"].shape),
-                "negative": In(4),
-                "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
-                "result": Out(result_layout(manifest)),
-                "value": Out(signed(numerics.data_bits)),
-                "soon": Out(result_layout(manifest)),
-                "soon_last": Out(1),
-                "soon_word": Out(1),
-                "saturated": Out(1),
-                "window": In(1),
-                "window_row": In(32),
-                "write": In(len(Region)),
-                "write_data": In(max(self._widths.values())),
-                "entries": Out(wiring.Signature({r.name.lower(): Out(w) for r, w in self._widths.items()})),
-            }
+            manifest, index, {region.name.lower(): manifest.regions[region].width for region in regions}
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -91,9 +40,9 @@ class GateUnit(wiring.Component):
         items = DelayLine(m, item_layout(self._manifest), self.item, "item", last - 1)
         negative = self.negative
         gates = self._gates(m)
-        old = self._read_cell(m, items)
+        old = self._read_state(m, items.at(self._stages - 1).fresh)
         total = self._cell_sum(m, gates, old, negative[2])
-        argument_negative, argument = self._write_cell(m, total, items.at(self._stages + self._cell_stages))
+        argument_negative, argument = self._round_cell(m, total, items.at(self._stages + self._cell_stages))
         self._compared = max(0, result - 1)
         hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), result - self._compared)
         dense = self._dense(m, gates, items.at(self._stages), items.at(self._stages + self._compared))
@@ -105,26 +54,14 @@ class GateUnit(wiring.Component):
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
-        """Add a table; while the window is open it looks at the window's row."""
         numerics = self._manifest.numerics
         table = {
             Region.SIGMOID: numerics.sigmoid,
             Region.TANH: numerics.tanh,
             Region.CELL_TANH: numerics.cell_tanh,
         }[region]
-        parameters = self._manifest.parameters
-        m.submodules[name] = unit = Activation(
-            table, parameters.tables, parameters.pipeline.table, parameters.slope_multipliers
-        )
-        row = self.window_row[: table.segment_bits + table.halves - 1]
-        m.d.comb += [
-            unit.negative.eq(Mux(self.window, row[table.segment_bits :], negative)),
-            unit.magnitude.eq(Mux(self.window, row[: table.segment_bits] << table.low_bits, magnitude)),
-            unit.write.eq(self.write.bit_select(int(region), 1)),
-            unit.write_row.eq(self.window_row),
-            unit.write_data.eq(self.write_data),
-            getattr(self.entries, region.name.lower()).eq(unit.entry),
-        ]
+        unit = self._add_table(m, name, table, negative, magnitude, self.write.bit_select(int(region), 1))
+        m.d.comb += getattr(self.entries, region.name.lower()).eq(unit.entry)
         return unit.value
 
     def _gates(self, m: Module) -> list[Value]:
@@ -135,23 +72,6 @@ class GateUnit(wiring.Component):
             magnitude = self.magnitudes.word_select(gate, bits)
             values.append(self._table(m, region, f"{name}_gate", self.negative[gate], magnitude))
         return values
-
-    def _read_cell(self, m: Module, items: DelayLine) -> Signal:
-        read, write = storage(
-            m,
-            "cells",
-            self._widths[Region.CELLS],
-            self._manifest.regions[Region.CELLS].rows,
-            output_register=True,
-        )
-        self._cell_write = write
-        old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
-        m.d.comb += [
-            read.addr.eq(self.cell_row),
-            self.entries.cells.eq(read.data),
-        ]
-        m.d.sync += old.eq(Mux(items.at(self._stages - 1).fresh, 0, read.data.as_signed()))
-        return old
 
     def _cell_sum(self, m: Module, gates: list[Value], old: Signal, g_negative: Value) -> Signal:
         """Return the exact ``f * c + i * g``, in two stages."""
@@ -170,8 +90,8 @@ class GateUnit(wiring.Component):
         m.d.sync += total.eq(with_carry >> 1)
         return total
 
-    def _write_cell(self, m: Module, total: Signal, item: View) -> tuple[Signal, Signal]:
-        """Round the sum to the stored cell and, apart, to what tanh reads.
+    def _round_cell(self, m: Module, total: Signal, item: View) -> tuple[Signal, Signal]:
+        """Round the sum to the cell that is kept and, apart, to what tanh reads.
 
         Limits are compared with the sum as it is, beside the rounding and not behind it.
         """
@@ -187,15 +107,7 @@ class GateUnit(wiring.Component):
             cell.eq(Mux(over, limit, Mux(under, -limit, delay(m, _round(total, drop), late)))),
             limited.eq(over | under),
         ]
-        write = self._cell_write
-        writes, counts = item.valid & item.lstm, item.mask[self._index]
-        m.d.comb += [
-            write.en.eq(writes | self.write[Region.CELLS]),
-            write.addr.eq(Mux(writes, item.cell_row, self.window_row)),
-            # Also where an item has no unit of its own: the host reads whole rows.
-            write.data.eq(Mux(writes, Mux(counts, cell, 0), self.write_data)),
-            self.saturated.eq(writes & counts & limited),
-        ]
+        self._write_state(m, item, item.valid & item.lstm, cell, limited)
         drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
         most, half = numerics.cell_argument.maximum, (1 << drop) >> 1
         negative, magnitude = (

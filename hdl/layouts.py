@@ -7,6 +7,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = [
+    "TIMED_STEPS",
     "DelayLine",
     "item_layout",
     "most_values",
@@ -17,6 +18,9 @@ __all__ = [
     "stream_bits",
     "token_layout",
 ]
+
+TIMED_STEPS = 8
+"""Steps whose last input beats are remembered: two that wait, two that are computed, and some to spare."""
 
 
 def stream_bits(manifest: Manifest) -> int:

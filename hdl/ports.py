@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import result_layout, row_bits, stream_bits
+from rtlstm.hdl.layouts import TIMED_STEPS, result_layout, row_bits, stream_bits
 from rtlstm.hdl.pipeline import clocked
 from rtlstm.hdl.program import step_layout, step_values
 from rtlstm.spec.manifest import Manifest
@@ -26,9 +26,11 @@ class InputBuffer(wiring.Component):
         The port; see ``docs/ports.md``.
     row : In, word : Out
         Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
-    full, coming, words, bank, since : Out
+    full, coming, words, bank, number : Out
         The next input is complete; it is not, but what arrives is part of it; how many words of what
-        arrives are complete; the next input's half of the buffer, and the cycle of its last beat.
+        arrives are complete; the next input's half of the buffer, and its number among inputs.
+    filled, coming_number : Out
+        An input is complete with this cycle; the number of the one that arrives.
     grows, fills, stream, quiet : Out
         One more of its words is complete with this cycle; so is all of it; its stream, as known with
         this cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is
@@ -37,8 +39,6 @@ class InputBuffer(wiring.Component):
         Of each half, whether it holds a complete input, and of which stream.
     taken : In(1)
         It has been read.
-    now : In(32)
-        The cycle counter.
     step : In, stopped : In(1)
         Only with a loadable program: what was loaded of a step. While stopped, nothing is accepted and what
         was is forgotten.
@@ -69,9 +69,10 @@ class InputBuffer(wiring.Component):
                 "halves_full": Out(2),
                 "halves_streams": Out(2 * streams),
                 "bank": Out(1),
-                "since": Out(32),
+                "number": Out(range(TIMED_STEPS)),
+                "filled": Out(1),
+                "coming_number": Out(range(TIMED_STEPS)),
                 "taken": In(1),
-                "now": In(32),
             }
         )
 
@@ -86,12 +87,12 @@ class InputBuffer(wiring.Component):
         read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
         quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
-        since = Array(Signal(32, name=f"since{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
-        # How many beats follow the next, whether that is an input's last, whether there is room for it.
+        # How many beats follow the next, whether that is an input's last, whether there is room for it;
+        # whether no half is full: then there is room for one more than this.
         begins = step_fields(self._manifest.program, self._manifest.parameters)["beats_after"]
         left = Signal(len(after), init=0 if self._loadable else begins)
-        last_beat, ready = Signal(init=begins == 0), Signal(init=1)
+        last_beat, ready, empty = Signal(init=begins == 0), Signal(init=1), Signal(init=1)
         row, slot = Signal(range(words)), Signal(range(macs // beat))
         # In reset nothing is offered room; what the registers do then does not matter.
         open_ = ready & ~self.stopped if self._loadable else ready
@@ -101,7 +102,8 @@ class InputBuffer(wiring.Component):
         fills = accepted & last_beat
         m.d.sync += [
             same_bank.eq(same_bank ^ fills ^ self.taken),
-            ready.eq(Mux(fills, ~full.bit_select(~bank_in, 1) | self.taken, ready | self.taken)),
+            ready.eq(self.taken | Mux(fills, empty, ready)),
+            empty.eq(~fills & Mux(self.taken, ready & ~empty, empty)),
         ]
         # What is heard of a beat before its registers show it: with ``accept`` nothing, for a short way.
         news = for_next if self._manifest.parameters.pipeline.accept == 0 else Const(0)
@@ -127,8 +129,12 @@ class InputBuffer(wiring.Component):
             self.quiet.eq(Mux(news & step["one_word"], self.x_quiet, quiet[bank_out])),
             self.halves_full.eq(full),
             self.halves_streams.eq(Cat(*streams)),
-            self.since.eq(since[bank_out]),
             self.bank.eq(bank_out),
+            self.filled.eq(fills),
+        ]
+        m.d.sync += [
+            self.coming_number.eq(self.coming_number + fills),
+            self.number.eq(self.number + self.taken),
         ]
         with m.If(self.taken):
             m.d.sync += [full.bit_select(bank_out, 1).eq(0), bank_out.eq(~bank_out)]
@@ -144,7 +150,6 @@ class InputBuffer(wiring.Component):
             with m.If(last_beat):
                 m.d.sync += [
                     full.bit_select(bank_in, 1).eq(1),
-                    since[bank_in].eq(self.now),
                     bank_in.eq(~bank_in),
                     left.eq(after),
                     slot.eq(0),
@@ -154,7 +159,8 @@ class InputBuffer(wiring.Component):
             with m.If(self.stopped):
                 m.d.sync += [
                     *(register.eq(0) for register in (full, bank_in, bank_out, slot, row)),
-                    *(register.eq(1) for register in (same_bank, ready)),
+                    *(register.eq(1) for register in (same_bank, ready, empty)),
+                    self.number.eq(self.coming_number),
                     left.eq(after),
                     last_beat.eq(after == 0),
                 ]

@@ -1,23 +1,25 @@
 """The driver: open a build on a device, run batches of sequences, hold streams."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
 from rtlstm.host.image import WeightImage
 from rtlstm.host.loadable import check_loadable
 from rtlstm.host.state import LayerArrays, State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress, Transport, open_transport
-from rtlstm.host.values import as_numbers, is_raw, quantise, warn_saturated
+from rtlstm.host.values import SaturationWarning, as_numbers, is_raw, quantise, warn_saturated
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.functions import ActivationFunction
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 from rtlstm.spec.sequence_schedule import cycles_saved
@@ -39,7 +41,7 @@ class _Batch:
     c: LayerArrays | None
 
 
-class Accelerator:
+class Accelerator(Closing):
     """A core that holds one build, on any backend. Not safe for several threads at once.
 
     Parameters
@@ -63,6 +65,10 @@ class Accelerator:
         """The register-level view; for tools."""
         self.saturated_inputs = 0
         """Input values limited to the input format since the accelerator was opened."""
+        self.saturated_outputs = 0
+        """Outputs of a last layer without bounds that stand at their format's ends, since then."""
+        last = manifest.layers[-1]
+        self._bounded = last.kind != "dense" or ActivationFunction.of(last.activation).within_one
         self._progress = progress
         self._image: WeightImage | None = None
         """What was loaded last."""
@@ -253,6 +259,7 @@ class Accelerator:
             raise InputError(f"outputs must be one of {', '.join(get_args(Outputs))}, not {outputs!r}")
         batch = self._check_run(array if batched else array[:, np.newaxis], lengths, state, batched)
         y, h, c = self._run_waves(batch, outputs)
+        self._count_limited(y, raw, stacklevel=2)
         self._lengths = batch.lengths.tolist()
         if outputs == "last":
             y = y[batch.lengths - 1, np.arange(len(batch.lengths))]
@@ -321,6 +328,22 @@ class Accelerator:
         self.saturated_inputs += saturated
         warn_saturated("x", saturated, total, format, stacklevel=stacklevel + 1)
         return x
+
+    def _count_limited(self, y: IntArray, raw: bool, stacklevel: int) -> None:
+        """Count outputs that the device may have limited, and warn of them unless they are integers."""
+        if self._bounded:
+            return
+        form = self.manifest.layers[-1].output
+        limited = int(np.count_nonzero(np.abs(y) == form.maximum))
+        self.saturated_outputs += limited
+        if limited and not raw:
+            warnings.warn(
+                f"{limited} of {y.size} values of y stand at the end of their format, "
+                f"+-{form.to_floats(form.maximum):.6g}, and may have been limited to it; generate with "
+                "calibration data that covers them",
+                SaturationWarning,
+                stacklevel=stacklevel + 1,
+            )
 
     def _run_waves(self, batch: _Batch, outputs: Outputs) -> tuple[IntArray, LayerArrays, LayerArrays]:
         streams = np.array(sorted(self._free), dtype=np.int64)
@@ -442,6 +465,7 @@ class Accelerator:
             numbers = np.repeat(numbers, len(array))
         integers = self._quantise_input(array, array.size, stacklevel + 1)
         y = self.device.exchange(numbers, integers)
+        self._count_limited(y, is_raw(array), stacklevel + 1)
         return y if is_raw(array) else self.manifest.layers[-1].output.to_floats(y)
 
     def _release(self, number: int) -> None:
@@ -472,14 +496,3 @@ class Accelerator:
     def close(self) -> None:
         """Release the device; further use raises DeviceError. Harmless if closed already."""
         self.device.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

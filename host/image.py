@@ -65,8 +65,6 @@ class WeightImage:
             and all(np.array_equal(words, other.regions[key]) for key, words in self.regions.items())
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
     def check(self, manifest: Manifest) -> None:
         """Check that the image belongs to ``manifest``'s build.
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator
+from rtlstm.host.closing import Closing
 from rtlstm.host.state import State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress
@@ -52,7 +52,7 @@ class _Call:
     future: "Future[Any]" = field(default_factory=Future)
 
 
-class SharedAccelerator:
+class SharedAccelerator(Closing):
     """An accelerator that any number of threads may use. A context manager.
 
     Parameters
@@ -118,17 +118,6 @@ class SharedAccelerator:
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _put(self, job: _Steps | _Call) -> None:
         with self._lock:
@@ -203,7 +192,7 @@ def _finish(batch: list[_Steps], finish: Callable[[], IntArray]) -> None:
         job.future.set_result(part)
 
 
-class SharedStream:
+class SharedStream(Closing):
     """A sequence in progress, as :class:`Stream`, for any thread. A context manager.
 
     Steps of one stream are computed in the order in which they were asked for. Values outside the
@@ -234,8 +223,7 @@ class SharedStream:
             )
         format = manifest.numerics.input
         integers, _ = quantise("x", array, format, lowest=format.lowest)
-        # Says so if the stream is closed.
-        self._stream.accelerator  # noqa: B018
+        _ = self._stream.accelerator  # Raises if the stream is closed.
         job = _Steps(self._stream, integers)
         self._shared._put(job)
         return job.future
@@ -276,14 +264,3 @@ class SharedStream:
         """Give the stream back; harmless if closed already."""
         if not self._shared._closed:
             self.call(Stream.close).result()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

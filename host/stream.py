@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.host.closing import Closing
 from rtlstm.host.snapshot import load_snapshot, save_snapshot
 from rtlstm.host.state import State
 from rtlstm.host.values import as_numbers, warn_saturated
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Stream"]
 
 
-class Stream:
+class Stream(Closing):
     """A sequence in progress. Made by :meth:`Accelerator.stream`; a context manager.
 
     Floats in give floats out; integers of the build's formats in give integers out. A stream
@@ -132,14 +132,3 @@ class Stream:
         accelerator, self._accelerator = self._accelerator, None
         if accelerator is not None:
             accelerator._release(self._number)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -1,6 +1,7 @@
 """What a caller hands over, checked and turned into integers, and results turned back."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,7 +78,9 @@ def quantise(
     """
     if is_raw(array):
         least = -format.maximum if lowest is None else lowest
-        bad = (array < least) | (array > format.maximum)  # type: ignore[operator]
+        # Compared as they are: as int64, unsigned ones could come back within the range.
+        integers: NDArray[Any] = array
+        bad = (integers < least) | (integers > format.maximum)
         if bad.any():
             raise InputError(
                 f"{name} of integers must be within {least} to {format.maximum} ({format}), but "

@@ -42,6 +42,15 @@ public:
 
     void send(const uint8_t* bytes, int64_t count) { sending_.insert(sending_.end(), bytes, bytes + count); }
 
+    // The cable is pulled: what is on the way is lost, perhaps in the middle of a byte.
+    void cut() {
+        sending_.clear();
+        received_.clear();
+        board_->rx = 1;
+        left_ = 0;
+        nextSend_ = now_ + 10 * bit_;
+    }
+
     // Runs so many of the core's cycles, or fewer if bytes have come and the board pauses after them.
     int64_t run(int64_t cycles, uint8_t* bytes, int64_t room) {
         const int64_t end = cycle_ + cycles;
@@ -168,6 +177,8 @@ RTLSTM_API void rtlstm_destroy(void* board) { delete static_cast<Board*>(board);
 RTLSTM_API void rtlstm_send(void* board, const uint8_t* bytes, int64_t count) {
     static_cast<Board*>(board)->send(bytes, count);
 }
+
+RTLSTM_API void rtlstm_cut(void* board) { static_cast<Board*>(board)->cut(); }
 
 RTLSTM_API int64_t rtlstm_run(void* board, int64_t cycles, uint8_t* bytes, int64_t room) {
     return static_cast<Board*>(board)->run(cycles, bytes, room);

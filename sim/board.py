@@ -12,7 +12,7 @@ from typing import Any
 
 from rtlstm.sim.cache import Report
 from rtlstm.sim.compiled import compile_library
-from rtlstm.sim.sources import board_models, simulation_sources
+from rtlstm.sim.sources import board_models, own_file, simulation_sources
 from rtlstm.spec.parameters import Family
 
 __all__ = ["BoardShape", "NativeBoard", "build_board"]
@@ -48,7 +48,7 @@ def build_board(top: Path, core: Path, shape: BoardShape, report: Report | None 
     defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(shape.inverted_leds)]
     if shape.inverted_button is not None:
         defines.append(f"-DRTLSTM_BUTTON={int(shape.inverted_button)}")
-    return compile_library(shape.top, sources, "board.cpp", defines, report)
+    return compile_library(shape.top, sources, own_file("board.cpp"), defines, report)
 
 
 def _load(library: Path) -> ctypes.CDLL:
@@ -58,6 +58,7 @@ def _load(library: Path) -> ctypes.CDLL:
         "create": (handle, [ctypes.c_uint64, size, size]),
         "destroy": (None, [handle]),
         "send": (None, [handle, ctypes.c_char_p, size]),
+        "cut": (None, [handle]),
         "run": (size, [handle, size, ctypes.c_char_p, size]),
         "pending": (size, [handle]),
         "cycle": (size, [handle]),
@@ -108,6 +109,10 @@ class NativeBoard:
     def send(self, data: bytes) -> None:
         """Send bytes to the board, after those that are still waiting."""
         self._library.rtlstm_send(self._board, data, len(data))
+
+    def cut(self) -> None:
+        """Lose what is on the line, both ways, as when a cable is pulled: perhaps half a byte arrives."""
+        self._library.rtlstm_cut(self._board)
 
     def run(self, cycles: int) -> bytes:
         """Run so many of the core's cycles and return what the board has sent.

@@ -7,7 +7,6 @@ contents, set by a seed, so that nothing can rely on them (the words of one memo
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
 from pathlib import Path
 
 from rtlstm.sim.cache import Report, cached, digest
@@ -20,11 +19,13 @@ _FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-DVL_TIME_CONTEXT", "-w
 _UNSET = ("--x-assign", "unique", "--x-initial", "unique")
 _TRANSLATE = ("--cc", "-O3", *_UNSET, "-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}")
 _LIBRARY = "core.so"
+OPTIMISATION_VARIABLE = "RTLSTM_OPTIMISATION"
+"""Names the compiler's option for what runs in every cycle; -O1 pays where a simulation is short."""
 _RUNTIME = ("verilated", "verilated_threads")
 
 
 def compile_library(
-    top: str, sources: Sequence[Path], harness: str, defines: Sequence[str], report: Report | None = None
+    top: str, sources: Sequence[Path], harness: Path, defines: Sequence[str], report: Report | None = None
 ) -> Path:
     """Compile a design and its harness, and return the library, from the cache if it is there.
 
@@ -33,7 +34,7 @@ def compile_library(
     top
         The top module; in the harness its class is ``Vcore``.
     harness
-        A C++ file of ``rtlstm.sim``.
+        Its C++ file; what it offers must have default visibility.
     defines
         Options of the C++ compiler that set the harness's macros.
 
@@ -43,9 +44,10 @@ def compile_library(
         If Verilator or a C++ compiler is missing or fails.
     """
     tool, cxx = verilator(), compiler()
-    text = files("rtlstm.sim").joinpath(harness).read_text()
+    text = harness.read_text()
     texts = [path.read_bytes() for path in sources]
-    key = digest(*texts, text, tool.version, cxx.version, top, *defines, *_FLAGS, *_TRANSLATE)
+    options = [*defines, *_FLAGS, *_TRANSLATE, _optimisation()]
+    key = digest(*texts, text, tool.version, cxx.version, top, *options)
 
     def build(folder: Path) -> None:
         _build(folder, sources, top, text, defines, tool, cxx, report)
@@ -120,8 +122,12 @@ def _write_units(objects: Path, jobs: int) -> list[tuple[str, str]]:
         if names:
             text = "".join(f'#include "{name}"\n' for name in names)
             (objects / f"unit{index}.cpp").write_text(text)
-            units.append((f"unit{index}", "-O1" if names is slow else "-O3"))
+            units.append((f"unit{index}", "-O1" if names is slow else _optimisation()))
     return units
+
+
+def _optimisation() -> str:
+    return os.environ.get(OPTIMISATION_VARIABLE, "-O3")
 
 
 def _runtime(tool: Verilator, cxx: Compiler, report: Report | None) -> list[Path]:

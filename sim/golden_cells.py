@@ -4,12 +4,11 @@ Sums are floats that hold integers exactly, as in :mod:`rtlstm.sim.golden`; what
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.cell import CellGraph
+from rtlstm.spec.cell_graph import CellGraph
 from rtlstm.spec.fixed import IntArray, round_shift, saturate
 from rtlstm.spec.numerics import (
     GUARD_BITS,
@@ -180,6 +179,10 @@ class CellStream:
         return values
 
 
+def _zeros(batch: int, sizes: list[int]) -> list[IntArray]:
+    return [np.zeros((batch, size), dtype=np.int64) for size in sizes]
+
+
 def _where(alive: Mask | None, new: IntArray, old: IntArray) -> IntArray:
     return np.array(new if alive is None else np.where(alive, new, old), dtype=np.int64)
 
@@ -196,8 +199,16 @@ class CellNetwork:
         shapes = [layer.shape for layer in self.layers]
         h = [shapes[i + shape.feedback].outputs for i, shape in enumerate(shapes) if shape.recurrent]
         c = [shape.outputs for shape in shapes if shape.has_state]
-        return tuple([np.zeros((batch, size), dtype=np.int64) for size in sizes] for sizes in (h, c))  # type: ignore[return-value]
+        return _zeros(batch, h), _zeros(batch, c)
 
-    def run(self, stream: CellStream, x: IntArray, alive: NDArray[Any] | None) -> IntArray:
-        """Run ``(T, N, inputs)``; ``alive`` is ``(T, N, 1)``."""
-        return np.stack([stream.step(now, None if alive is None else alive[t]) for t, now in enumerate(x)])
+    def stream(self, h: list[IntArray], c: list[IntArray]) -> CellStream:
+        """Begin sequences with a state."""
+        return CellStream(self, h, c)
+
+    def run(
+        self, x: IntArray, h: list[IntArray], c: list[IntArray], alive: Mask | None
+    ) -> tuple[IntArray, CellStream]:
+        """Run ``(T, N, inputs)``, where ``alive``, ``(T, N, 1)``; return y, and what is left behind."""
+        stream = self.stream(h, c)
+        y = [stream.step(now, None if alive is None else alive[t]) for t, now in enumerate(x)]
+        return np.stack(y), stream

@@ -3,6 +3,7 @@
 import heapq
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 from rtlstm.sim.link_device import DeviceEngine
 
@@ -51,7 +52,7 @@ class SimulatedLine:
         while begin < len(data):
             end = data.find(0, begin) + 1 or len(data)
             piece = data[begin:end]
-            self._carry(0, len(piece), lambda piece=piece: self._arrive(piece))  # type: ignore[misc]
+            self._carry(0, len(piece), partial(self._arrive, piece))
             begin = end
 
     def read(self, seconds: float) -> bytes:

@@ -5,7 +5,6 @@ is for.
 """
 
 import ctypes
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from rtlstm.sim.cache import Report
 from rtlstm.sim.compiled import compile_library
 from rtlstm.sim.ports import Fault, PortShape, StepCycles
-from rtlstm.sim.sources import simulation_sources
+from rtlstm.sim.sources import own_file, simulation_sources
 
 __all__ = ["NativeModel", "build_native"]
 
@@ -32,7 +31,7 @@ def build_native(verilog: Path, shape: PortShape, report: Report | None = None) 
         If Verilator or a C++ compiler is missing or fails.
     """
     sources = simulation_sources(verilog, shape.family)
-    return compile_library(shape.name, sources, "native.cpp", _defines(shape), report)
+    return compile_library(shape.name, sources, own_file("native.cpp"), _defines(shape), report)
 
 
 def _defines(shape: PortShape) -> list[str]:
@@ -60,9 +59,9 @@ def _load(library: Path) -> ctypes.CDLL:
         "delivered": (size, [handle]),
     }
     for name, (result, arguments) in signatures.items():
-        function: Callable[..., Any] = getattr(loaded, f"rtlstm_{name}")
-        function.restype = result  # type: ignore[attr-defined]
-        function.argtypes = arguments  # type: ignore[attr-defined]
+        function: Any = getattr(loaded, f"rtlstm_{name}")
+        function.restype = result
+        function.argtypes = arguments
     return loaded
 
 

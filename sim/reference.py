@@ -94,6 +94,9 @@ class _Cell:
         assert self.c is not None
         i, f, g, o = np.split(part + self.h @ layer.w_hh.T, 4, axis=1)
         p_i, p_f, p_o = (0.0, 0.0, 0.0) if layer.peephole is None else np.split(layer.peephole, 3)
+        if layer.peephole is not None:
+            # The rows have their format before the peepholes are added, which may make them smaller.
+            self.reach.see("preactivation", np.stack([i, i if layer.coupled else f, o]))
         i = self._apply(layer.gate, i + p_i * self.c)
         f = 1.0 - i if layer.coupled else self._apply(layer.gate, f + p_f * self.c)
         c = _clip(f * self.c + i * self._apply(layer.candidate, g), layer.cell_clip)
@@ -106,7 +109,11 @@ class _Cell:
         gates = np.split(part + self.h @ layer.w_hh.T, layer.gates, axis=1)
         self.reach.see("preactivation", np.stack(gates))
         own = () if layer.parameters is None else tuple(layer.parameters.T)
-        h, kept = layer.cell.evaluate(gates, self.c if layer.has_cell_state else self.h, own)
+        cell = layer.cell
+        values = cell.values(gates, self.c if layer.has_cell_state else self.h, own)
+        for step in cell.read:
+            self.reach.see("preactivation", values[step])
+        h, kept = values[cell.result], None if cell.state is None else values[cell.state]
         self.reach.see("cell", h if kept is None else kept)
         return h, kept if layer.has_cell_state else None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rtlstm.spec.parameters import Family
 
-__all__ = ["SIMULATION", "board_models", "cell_models", "simulation_sources"]
+__all__ = ["SIMULATION", "board_models", "cell_models", "own_file", "simulation_sources"]
 
 SIMULATION = "RTLSTM_SIMULATION"
 """Macro that turns hard cells into descriptions of them."""
@@ -25,16 +25,21 @@ MODELLED: tuple[Family, ...] = ("ecp5", "ice40")
 """Families whose primitives are hard cells."""
 
 
+def own_file(*names: str) -> Path:
+    """Return a file of this package that is no Python."""
+    return Path(str(files("rtlstm.sim").joinpath(*names))).absolute()
+
+
 def cell_models(family: Family) -> list[Path]:
     """Return the files with the models of a family's hard cells; none if it has no need of any."""
     if family not in MODELLED:
         return []
-    return [Path(str(files("rtlstm.sim").joinpath("models", f"{family}.v"))).absolute()]
+    return [own_file("models", f"{family}.v")]
 
 
 def board_models() -> list[Path]:
     """Return the files with the models of what a board's top has besides: its PLL."""
-    return [Path(str(files("rtlstm.sim").joinpath("models", "plls.v"))).absolute()]
+    return [own_file("models", "plls.v")]
 
 
 def simulation_sources(verilog: Path, family: Family) -> list[Path]:

@@ -19,9 +19,11 @@ from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.functions import ActivationFunction, FunctionName
 from rtlstm.spec.record import Record
 
-__all__ = ["DIRECT_BITS", "ActivationTable", "correctly_rounded", "design_table"]
+__all__ = ["DIRECT_BITS", "VALUE_BITS", "ActivationTable", "correctly_rounded", "design_table"]
 
 _EXTRA_MAX = 24
+VALUE_BITS = 18
+"""Most bits of a table's values."""
 DIRECT_BITS = 12
 """Most input bits of a table with one entry per input."""
 
@@ -148,7 +150,7 @@ def design_table(
     ConfigurationError
         If the formats are outside 4 to 20 input bits, 6 to 18 output bits.
     """
-    if not 4 <= input.bits <= 20 or not 6 <= output.bits <= 18:
+    if not 4 <= input.bits <= 20 or not 6 <= output.bits <= VALUE_BITS:
         raise ConfigurationError(
             "an activation table takes 4 to 20 input bits and gives 6 to 18 output bits, "
             f"not {input.bits} and {output.bits}"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError
 
 from rtlstm.spec.capacity import Needs
-from rtlstm.spec.cell import CellTiming
+from rtlstm.spec.cell_graph import CellTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.operations import (

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from rtlstm.spec.activation import ActivationTable
-from rtlstm.spec.cell import CellGraph
+from rtlstm.spec.cell_graph import CellGraph
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Activation
 from rtlstm.spec.passes import Passes, part_layers

@@ -3,10 +3,12 @@
 Runs inside the simulator, beside cocotb.
 """
 
+import os
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
@@ -20,6 +22,7 @@ from rtlstm.spec.numerics import QuantizedNetwork, QuantizedRecurrent
 from rtlstm.spec.registers import Command, Region, Register
 
 PERIOD = 2
+FOLDER, SEEDS = Path(os.environ.get("RTLSTM_BUILD", "")), os.environ.get("RTLSTM_SEEDS", "0:1")
 
 
 def other_network(network: QuantizedNetwork) -> QuantizedNetwork:
@@ -72,6 +75,11 @@ class Port(Protocol):
     """A device in simulation, on any bus."""
 
     dut: Any
+    clock: Any
+    device: Device
+
+    async def start(self) -> None:
+        """Start the clock and reset the device."""
 
     async def write(self, register: Register, word: int) -> None: ...
 
@@ -85,6 +93,9 @@ class Port(Protocol):
 
     async def reset(self, cycles: int) -> list[tuple[int, list[int]]]:
         """Reset the device; forget what is queued; return outputs that nobody has asked for yet."""
+
+
+OnePort = TypeVar("OnePort", bound=Port)
 
 
 async def load(port: Port, device: Device, banks: list[tuple[Region, int]], image: int) -> None:
@@ -183,6 +194,40 @@ class Sequence:
         await self.port.write(Register.ROW, 0)
         for word in self.device.memory[Region.WEIGHTS][bank].reshape(-1).tolist():
             assert await self.port.read(Register.DATA) == word
+
+
+LOADED: list[Device] = []
+"""The device, once its weights are loaded: they outlast every reset."""
+
+
+async def open_port(dut: Any, make: Callable[[Any, Device], OnePort]) -> OnePort:
+    """Start the clock and reset; the first time, load the weights."""
+    device = LOADED[0] if LOADED else Device(FOLDER)
+    port = make(dut, device)
+    await port.start()
+    if not LOADED:
+        await load_all(port, device)
+        LOADED.append(device)
+    device.reset(range(device.streams))
+    return port
+
+
+async def play_all(port: Port, prepare: Callable[[int], None]) -> None:
+    """Play the random sequences of all seeds, each after ``prepare(seed)``: all bits are golden."""
+    first, last = (int(number) for number in SEEDS.split(":"))
+    total = {"words": 0, "resets": 0, "reloads": 0}
+    for seed in range(first, last):
+        prepare(seed)
+        sequence = Sequence(port, port.device, seed)
+        try:
+            await sequence.play()
+        except AssertionError as error:
+            raise AssertionError(f"sequence {seed}: {error}") from error
+        for name in total:
+            total[name] += getattr(sequence, name)
+    assert await port.read(Register.LINK_ERRORS) == 0
+    assert total["words"] > 0
+    port.dut._log.info(f"played {last - first} sequences: {total}")
 
 
 async def check_stable(dut: Any, clock: Any, channels: Any) -> None:

@@ -6,7 +6,7 @@
 #include <deque>
 #include <memory>
 
-#include "Vlinked.h"
+#include "Vcore.h"
 #include "verilated.h"
 
 namespace {
@@ -16,7 +16,7 @@ public:
     Linked(uint64_t seed, int64_t bit) : bit_(bit) {
         context_.randReset(2);
         context_.randSeed(static_cast<int>(seed));
-        top_ = std::make_unique<Vlinked>(&context_, "linked");
+        top_ = std::make_unique<Vcore>(&context_, "linked");
         top_->rx = 1;
         reset();
     }
@@ -103,7 +103,7 @@ private:
     }
 
     VerilatedContext context_;
-    std::unique_ptr<Vlinked> top_;
+    std::unique_ptr<Vcore> top_;
     std::deque<uint8_t> out_, in_;
     int64_t bit_, cycle_ = 0, change_ = 0, sample_ = 0, heard_ = 0, badStops_ = 0;
     int left_ = 0, sampling_ = -1;
@@ -113,17 +113,17 @@ private:
 
 }  // namespace
 
-extern "C" {
-void* linked_create(uint64_t seed, int64_t bit) { return new Linked(seed, bit); }
-void linked_destroy(void* it) { delete static_cast<Linked*>(it); }
-void linked_reset(void* it) { static_cast<Linked*>(it)->reset(); }
-void linked_drop(void* it) { static_cast<Linked*>(it)->drop(); }
-void linked_send(void* it, const uint8_t* bytes, int64_t count) { static_cast<Linked*>(it)->send(bytes, count); }
-int64_t linked_run(void* it, int64_t cycles, uint8_t* bytes, int64_t room) {
+#define LINKED_API extern "C" __attribute__((visibility("default")))
+
+LINKED_API void* linked_create(uint64_t seed, int64_t bit) { return new Linked(seed, bit); }
+LINKED_API void linked_destroy(void* it) { delete static_cast<Linked*>(it); }
+LINKED_API void linked_reset(void* it) { static_cast<Linked*>(it)->reset(); }
+LINKED_API void linked_drop(void* it) { static_cast<Linked*>(it)->drop(); }
+LINKED_API void linked_send(void* it, const uint8_t* bytes, int64_t count) { static_cast<Linked*>(it)->send(bytes, count); }
+LINKED_API int64_t linked_run(void* it, int64_t cycles, uint8_t* bytes, int64_t room) {
     return static_cast<Linked*>(it)->run(cycles, bytes, room);
 }
-int64_t linked_cycle(void* it) { return static_cast<Linked*>(it)->cycle(); }
-int64_t linked_pending(void* it) { return static_cast<Linked*>(it)->pending(); }
-int64_t linked_bad_stops(void* it) { return static_cast<Linked*>(it)->badStops(); }
-int64_t linked_errors(void* it) { return static_cast<Linked*>(it)->errors(); }
-}
+LINKED_API int64_t linked_cycle(void* it) { return static_cast<Linked*>(it)->cycle(); }
+LINKED_API int64_t linked_pending(void* it) { return static_cast<Linked*>(it)->pending(); }
+LINKED_API int64_t linked_bad_stops(void* it) { return static_cast<Linked*>(it)->badStops(); }
+LINKED_API int64_t linked_errors(void* it) { return static_cast<Linked*>(it)->errors(); }

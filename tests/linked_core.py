@@ -2,46 +2,21 @@
 
 import ctypes
 import math
-import os
-import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from rtlstm.sim.cache import cached, digest
-from rtlstm.sim.sources import SIMULATION
-from rtlstm.sim.toolchain import compiler, verilator
+from rtlstm.sim.compiled import compile_library
 
 HARNESS = Path(__file__).parent / "linked_core.cpp"
 ROOM = 1 << 16
-RUNTIME = ("verilated", "verilated_threads")
 
 
 def compile_linked(verilog: str, top: str) -> Path:
     """Return the library of a design with the ports of a linked core, from the cache if it is there."""
-    tool, cxx = verilator(), compiler()
-    include = [f"-I{tool.include}", f"-I{tool.include / 'vltstd'}"]
-    flags = ["-std=c++17", "-fPIC", "-w", "-DVL_TIME_CONTEXT"]
-
-    def build_runtime(folder: Path) -> None:
-        for name in RUNTIME:
-            command = [cxx.path, "-O2", *flags, *include, "-c", tool.include / f"{name}.cpp"]
-            subprocess.run(command, cwd=folder, check=True)
-
-    def build(folder: Path) -> None:
-        (folder / "linked.v").write_text(verilog)
-        command = [tool.binary, "--cc", "-O3", "--x-assign", "unique", "--x-initial", "unique", "--quiet"]
-        command += ["-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}", "--top-module", top, "--prefix", "Vlinked"]
-        environment = dict(os.environ) | {"VERILATOR_ROOT": str(tool.root)}
-        subprocess.run([*command, "--Mdir", "cpp", "linked.v"], cwd=folder, check=True, env=environment)
-        sources = [HARNESS, *sorted((folder / "cpp").glob("*.cpp"))]
-        # One unit: all of Verilator's files include the same long headers.
-        (folder / "all.cpp").write_text("".join(f'#include "{source}"\n' for source in sources))
-        objects = [runtime / f"{name}.o" for name in RUNTIME]
-        command = [cxx.path, "-O1", *flags, "-shared", "-pthread", "-Icpp", *include, "-o", "linked.so"]
-        subprocess.run([*command, "all.cpp", *objects], cwd=folder, check=True)
-
-    runtime = cached("linked-runtime", digest(tool.version, cxx.version), build_runtime)
-    key = digest(verilog, HARNESS.read_text(), tool.version, cxx.version, top)
-    return cached("linked", key, build) / "linked.so"
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "linked.v"
+        path.write_text(verilog)
+        return compile_library(top, [path], HARNESS, [])
 
 
 class LinkedLine:

@@ -154,18 +154,20 @@ def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Par
     )
 
 
+def random_integers(rng: Generator, network: Network) -> tuple[QuantizationSettings, QuantizedNetwork]:
+    """Quantise a network with drawn widths; those that cannot be built together are drawn again."""
+    while True:
+        settings = random_settings(rng)
+        try:
+            return settings, quantise(network, settings)
+        except ConfigurationError:
+            continue
+
+
 def random_case(seed: int, sizes: tuple[int, ...] = SIZES, steps: int = 4) -> Case:
     """Draw a case; the same seed gives the same case."""
     rng = np.random.default_rng(seed)
-    float_network = random_network(rng, sizes)
-    while True:
-        # Some drawn widths cannot be built together: draw those again.
-        try:
-            settings = random_settings(rng)
-            network = quantise(float_network, settings)
-            break
-        except ConfigurationError:
-            continue
+    settings, network = random_integers(rng, random_network(rng, sizes))
     return make_case(seed, network, random_parameters(rng, settings.tables), steps)
 
 

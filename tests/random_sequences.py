@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
-from random_builds import ACTIVATIONS, random_parameters, random_settings, write_build
+from random_builds import ACTIVATIONS, random_integers, random_parameters, write_build
 
-from rtlstm.gen.quantise import quantise
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.host.state import StateLayout
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
@@ -26,7 +25,7 @@ class SequenceCase:
     """``(T, N, inputs)``."""
     lengths: IntArray
     state: tuple[tuple[IntArray, ...], tuple[IntArray, ...]]
-    """Initial h and c of each pseudo-layer, ``(N, units)``."""
+    """Initial h of each pseudo-layer and c of each LSTM, ``(N, units)``."""
     stalls: tuple[float, float]
 
     def write(self, folder: Path) -> Path:
@@ -117,15 +116,7 @@ def random_sequence_network(rng: Generator, sizes: tuple[int, ...]) -> Network:
 def random_sequence_case(seed: int, sizes: tuple[int, ...], steps: int = 5) -> SequenceCase:
     """Draw a case; the same seed gives the same case."""
     rng = np.random.default_rng(seed)
-    float_network = random_sequence_network(rng, sizes)
-    while True:
-        # Some drawn widths cannot be built together: draw those again.
-        try:
-            settings = random_settings(rng)
-            network = quantise(float_network, settings)
-            break
-        except ConfigurationError:
-            continue
+    settings, network = random_integers(rng, random_sequence_network(rng, sizes))
     parameters = random_parameters(rng, settings.tables).replace(max_steps=steps + int(rng.integers(0, 3)))
     return make_sequence_case(seed, network, parameters, steps)
 
@@ -140,13 +131,7 @@ def make_sequence_case(
     )
     count = parameters.streams + int(rng.integers(1, 3))
     low, high = network.numerics.input.lowest, network.numerics.input.maximum
-    limits = network.numerics.hidden.maximum, network.numerics.cell.maximum
-    h, c = (
-        tuple(
-            rng.integers(-limit, limit, (count, units), endpoint=True) for _, units in manifest.program.hidden
-        )
-        for limit in limits
-    )
+    h, c = _random_state(rng, manifest, count)
     return SequenceCase(
         network,
         manifest,
@@ -155,3 +140,16 @@ def make_sequence_case(
         (h, c),
         (float(rng.choice([0.1, 0.5, 0.8])), float(rng.choice([0.1, 0.5, 0.8]))),
     )
+
+
+def _random_state(rng: Generator, manifest: Manifest, count: int) -> tuple[tuple[IntArray, ...], ...]:
+    """Draw h of each pseudo-layer and c of each LSTM, in integers, as the driver takes them."""
+    layout, numerics = StateLayout(manifest), manifest.numerics
+    zeros = layout.present(*layout.zeros(count), raw=True, batched=True)
+    # A GRU's h has as many bits as a cell state.
+    limits = min(numerics.hidden.maximum, numerics.cell.maximum), numerics.cell.maximum
+    h, c = (
+        tuple(rng.integers(-limit, limit, part.shape, endpoint=True) for part in parts)
+        for limit, parts in zip(limits, zeros, strict=True)
+    )
+    return h, c

@@ -22,7 +22,7 @@ ALL = range(1, 65)
 # Without the cases of large arrays or tables, which take Icarus minutes: the slow sweep has them.
 ICARUS = tuple(seed for seed in range(1, 17) if seed not in (4, 5, 6, 7, 8, 10))
 VERILATOR = range(1, 5)
-COCOTB = (101, 102)
+COCOTB = (101, pytest.param(102, marks=pytest.mark.slow))
 SMALL = (1, 2, 3, 5, 7, 11, 13)
 
 
@@ -35,12 +35,14 @@ def exchange(accelerator: Accelerator, case: Case, quiet: np.ndarray | None = No
     return device.exchange(case.streams, case.x, quiet)
 
 
-def check_device(case: Case, folder: Path, backend: str) -> None:
-    """Play the case with stalls and without; compare words, states and cycles."""
+def check_device(case: Case, folder: Path, backend: str, verify: bool = True) -> None:
+    """Play the case with stalls and without; compare words, states and cycles.
+
+    ``verify``: the driver reads the weights back, which takes a simulator as long as all the rest.
+    """
     case.write(folder)
     y, results = case.golden()
-    # Weights are written once, read back and compared by the driver.
-    with Accelerator.open(folder, backend=backend) as accelerator:
+    with Accelerator.open(folder, backend=backend, verify=verify) as accelerator:
         transport = accelerator.device.transport
         assert isinstance(transport, SimulatedDevice)
         for stalls in (case.stalls, (0.0, 0.0)):

@@ -13,7 +13,10 @@ from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.cell import CellBuilder, Term
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.functions import TANH, ActivationFunction
+from rtlstm.spec.network import Custom, Gru, Lstm, Network, Rnn
 from rtlstm.spec.parameters import FAMILIES, Parameters
 
 NAMES = sorted(CELL_NETWORKS)
@@ -29,6 +32,68 @@ def test_golden_is_near_the_float_model(name: str, bits: int, error: float) -> N
     y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(integers).y)
     reference = run_float(network, x).y
     assert np.abs(y - reference).max() <= error * max(1.0, float(np.abs(reference).max()))
+
+
+def check_close(network: Network, x: np.ndarray, data_bits: int = 16) -> None:
+    """The golden model with wide formats is close to the float model."""
+    wide = QuantizationSettings(weight_bits=18, data_bits=data_bits, gate_bits=18, cell_bits=24)
+    quantised = quantise(network, wide, x)
+    integers = Golden(quantised).run(quantised.numerics.input.to_integers(x)).y
+    y = quantised.shapes[-1].output.to_floats(integers)
+    np.testing.assert_allclose(y, run_float(network, x).y, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gate", "layers"),
+    [("relu", 1), ("softplus", 1), ("affine", 2)],
+)
+def test_a_gru_of_two_layers_keeps_one_state(gate: str, layers: int) -> None:
+    """With gates beyond 1, ``r * h`` has another range than h, in whose format the state is."""
+    rng = np.random.default_rng(6)
+    grus = [
+        Gru(
+            w_ih=rng.normal(size=(9, 3)) * 0.3,
+            w_hh=rng.normal(size=(9, 3)) * 0.3,
+            bias_ih=rng.normal(size=9) * 0.2,
+            bias_hh=rng.normal(size=9) * 0.2,
+            gate=ActivationFunction.of(gate),
+            reset_after=False,
+        )
+        for _ in range(layers)
+    ]
+    x = rng.uniform(-1, 1, (12, 2, 3))
+    check_close(Network(layers=tuple(grus)), x)
+
+
+def test_rows_have_room_for_what_peepholes_take_off() -> None:
+    """A row of 3, of which a peephole leaves 1: the format of the sum alone would limit the row."""
+    peephole = np.repeat([-2.0, 0.0, -2.0], 2)
+    bias = np.repeat([3.0, 0.0, 1.0, 3.0], 2)
+    lstm = Lstm(w_ih=np.full((8, 1), 0.1), w_hh=np.zeros((8, 2)), bias=bias, peephole=peephole, clip=0.5)
+    network, x = Network(layers=(lstm,)), np.random.default_rng(8).uniform(-1, 1, (20, 2, 1))
+    check_close(network, x)
+
+
+def test_sums_that_functions_read_have_room() -> None:
+    """A cell whose tanh reads the sum of three gates, times four."""
+    cell = CellBuilder()
+    total = (cell.gate(0) + cell.gate(1) + cell.gate(2)) * 4.0
+    built = cell.build("sums", cell.apply(ActivationFunction.of("scaled_tanh", 1.0, 0.25), total))
+    rows = np.full((3, 1), 0.2)
+    layer = Custom(cell=built, w_ih=rows, w_hh=rows, bias=np.zeros(3))
+    check_close(Network(layers=(layer,)), np.random.default_rng(9).uniform(-1, 1, (20, 2, 1)))
+
+
+@pytest.mark.parametrize("function", ["elu", "softplus", "scaled_tanh"])
+def test_tables_without_bounds_take_the_widest_formats(function: str) -> None:
+    rng = np.random.default_rng(7)
+    layer = Rnn(
+        w_ih=rng.normal(size=(4, 3)),
+        w_hh=rng.normal(size=(4, 4)) * 0.2,
+        bias=rng.normal(size=4),
+        activation=ActivationFunction.of(function),
+    )
+    check_close(Network(layers=(layer,)), rng.uniform(-1, 1, (9, 2, 3)), data_bits=18)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,3 +190,34 @@ def test_the_lstms_description_gives_the_gate_units_bits() -> None:
     one, other = (Golden(network).run(integers) for network in (plain, general))
     np.testing.assert_array_equal(one.y, other.y)
     np.testing.assert_array_equal(one.c[0], other.c[0])
+
+
+def _custom(cell: CellBuilder, result: Term, **fields: object) -> Custom:
+    built = cell.build("own", result)
+    rows = np.ones((built.gates * 2, 2))
+    own = np.ones((2, built.parameters)) if built.parameters else None
+    return Custom(cell=built, w_ih=rows, w_hh=rows, bias=rows[:, 0], parameters=own, **fields)
+
+
+def _power(exponent: int) -> Custom:
+    """The tanh of a gate times itself, and so on."""
+    cell = CellBuilder()
+    term = cell.gate(0)
+    for _ in range(exponent - 1):
+        term = term * cell.gate(0)
+    return _custom(cell, cell.apply(TANH, term))
+
+
+REFUSED_CELLS = {
+    "cell_bits or gate_bits": (lambda: _power(4), "needs exact values of 54 bits, but 48 is the most"),
+    "gate": (lambda: _custom(cell := CellBuilder(), cell.gate(4)), "gates"),
+    "parameter": (lambda: _custom(cell := CellBuilder(), cell.gate(0) * cell.parameter(4)), "parameters"),
+    "clip": (lambda: _custom(cell := CellBuilder(), cell.gate(0), clip=1.0), "leave clip out"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_CELLS)
+def test_cells_that_cannot_be_built_are_refused(name: str) -> None:
+    make, words = REFUSED_CELLS[name]
+    with pytest.raises(ConfigurationError, match=words):
+        quantise(Network(layers=(make(),)))

@@ -40,7 +40,16 @@ ELSEWHERE = {
     r"rtlstm bitstream \S+ --board ulx3s-85f": ("tests/gen/test_bitstream.py", '"bitstream", folder'),
     r"rtlstm program \S+": ("tests/gen/test_bitstream.py", '"program", folder'),
     r"rtlstm run \S+ --backend serial:/dev/ttyUSB0 .*": ("tests/gen/test_board.py", '"--backend", port'),
+    r"rtlstm bench --link --board \S+": ("tests/bench/test_link.py", '"--link", "--board", "ulx3s-85f"'),
     r"rtlstm implement \S+ --device lfe5u.*": ("tests/gen/test_implement.py", '"implement", folder'),
+    r"python examples/word_taggers\.py (uzmorph|segmenter) verilator": (
+        "tests/examples/test_word_taggers.py",
+        'example.score(tagger, "verilator")',
+    ),
+    r"python examples/gait_phase\.py verilator": (
+        "tests/examples/test_gait_phase.py",
+        'example.run(path, x, "verilator")',
+    ),
     r"verilator --lint-only.*": ("tests/hdl/test_lint.py", '"--lint-only", "-Wall", "-Wno-DECLFILENAME"'),
     r"git clone .*|cd rtlstm": (".ci/run", "fresh clone"),
 }

@@ -61,7 +61,7 @@ def test_optional_module_stands_alone(graph: grimp.ImportGraph, module: str):
     assert not graph.find_modules_that_directly_import(module)
 
 
-MODELS = {"rtlstm.sim.golden", "rtlstm.sim.golden_cells", "rtlstm.sim.reference"}
+MODELS = {"rtlstm.sim.golden", "rtlstm.sim.golden_cells", "rtlstm.sim.golden_lstm", "rtlstm.sim.reference"}
 
 
 @pytest.mark.parametrize("module", sorted(MODELS))

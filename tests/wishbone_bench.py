@@ -1,20 +1,16 @@
 """The cocotb module of tests/hdl/test_wishbone.py: a Wishbone build under cocotbext-wishbone's master."""
 
-import os
 import random
-from pathlib import Path
 from typing import Any
 
 import cocotb
 import numpy as np
-from bus_sequences import PERIOD, Device, Sequence, load_all
+from bus_sequences import PERIOD, Device, open_port, play_all
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from cocotbext.wishbone.driver import WBOp, WishboneMaster
 
 from rtlstm.spec.registers import IDENTITY, Interrupt, Register
-
-FOLDER, SEEDS = Path(os.environ.get("RTLSTM_BUILD", "")), os.environ.get("RTLSTM_SEEDS", "0:1")
 
 ACK, ERR = 1, 2
 
@@ -119,43 +115,23 @@ class WishbonePort:
         return found
 
 
-LOADED: list[Device] = []
-"""The device, once its weights are loaded: they outlast every reset."""
-
-
 async def opened(dut: Any) -> WishbonePort:
-    """Start the clock and reset; the first time, load the weights."""
-    device = LOADED[0] if LOADED else Device(FOLDER)
+    """Reset it, weights loaded."""
     # Icarus does not hear of what the master sets before the simulation has begun.
     await Timer(PERIOD, unit="ns")
-    port = WishbonePort(dut, device)
-    await port.start()
-    if not LOADED:
-        await load_all(port, device)
-        LOADED.append(device)
-    device.reset(range(device.streams))
-    return port
+    return await open_port(dut, WishbonePort)
 
 
 @cocotb.test()
 async def plays_sequences(dut: Any) -> None:
     """Random sequences, random pauses, classic and pipelined masters: all bits are golden."""
     port = await opened(dut)
-    first, last = (int(number) for number in SEEDS.split(":"))
-    total = {"words": 0, "resets": 0, "reloads": 0}
-    for seed in range(first, last):
+
+    def prepare(seed: int) -> None:
         port.use((ClassicMaster, PipelinedMaster)[seed % 2])
         port.idle = random.Random(seed).choice((0, 1, 5))
-        sequence = Sequence(port, port.device, seed)
-        try:
-            await sequence.play()
-        except AssertionError as error:
-            raise AssertionError(f"sequence {seed}: {error}") from error
-        for name in total:
-            total[name] += getattr(sequence, name)
-    assert await port.read(Register.LINK_ERRORS) == 0
-    assert total["words"] > 0
-    dut._log.info(f"played {last - first} sequences: {total}")
+
+    await play_all(port, prepare)
 
 
 @cocotb.test()

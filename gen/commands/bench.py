@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rtlstm.bench.anchors import Anchor
     from rtlstm.bench.estimates import EstimateResult
     from rtlstm.bench.records import BenchResult, ShapeResult
+    from rtlstm.bench.soak import Soak
 
 __all__ = ["bench"]
 
@@ -44,6 +45,13 @@ def bench(
             help="Only measure the serial link: its efficiency, and a million steps over a bad line.",
         ),
     ] = False,
+    board: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BOARD",
+            help="With --link: only 10,000 steps over a bad line to this board's top level, simulated.",
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where the builds go; those found there are used.")
     ] = Path("build/bench"),
@@ -73,8 +81,10 @@ def bench(
         if link:
             if shapes:
                 raise ConfigurationError("--link has builds of its own: leave out the shapes")
-            _link(session, quick, save)
+            _link(session, quick, save) if board is None else _board(session, board, quick, save)
             return
+        if board is not None:
+            raise ConfigurationError("--board is where --link runs its steps: give --link, too")
         plan = Plan(
             shapes=find_shapes(shapes),
             folder=output,
@@ -159,7 +169,8 @@ def _link(session: Session, quick: bool, save: Path | None) -> None:
     """Measure the serial link and show it."""
     import json
 
-    from rtlstm.bench.link import LEAST_SHARE, LEAST_USE, measure_efficiency, soak
+    from rtlstm.bench.link import LEAST_SHARE, LEAST_USE, measure_efficiency
+    from rtlstm.bench.soak import soak
 
     found = list(measure_efficiency(quick))
     with session.progress() as progress:
@@ -187,10 +198,35 @@ def _link(session: Session, quick: bool, save: Path | None) -> None:
         ],
         right=" rrrrr",
     )
+    _show_soak(session, endured)
+    session.say(
+        f"{'passed' if session.passed else 'FAILED'}: every step once and right, payload at least "
+        f"{100 * LEAST_SHARE:g} % with 256 bytes, line in use at least {100 * LEAST_USE:g} %"
+    )
+
+
+def _board(session: Session, board: str, quick: bool, save: Path | None) -> None:
+    """Run steps over a simulated board's bad line and show what that cost."""
+    import json
+
+    from rtlstm.bench.soak import soak_board
+
+    with session.progress() as progress:
+        endured = soak_board(board, 640 if quick else 10_000, progress=progress)
+    session.fields = {"soak": endured.model_dump(mode="json")}
+    session.passed = endured.passed
+    if save is not None:
+        save.write_text(json.dumps(session.fields, indent=1) + "\n")
+    _show_soak(session, endured)
+    session.say(f"{'passed' if session.passed else 'FAILED'}: every step once and right")
+
+
+def _show_soak(session: Session, endured: "Soak") -> None:
     session.table(
         f"{endured.steps:,} steps of 64 streams, faults at {100 * endured.rate:g} % of frames each way",
         ("", ""),
         [
+            ("device", endured.device),
             ("lost or run twice", f"{abs(endured.executed - endured.steps):,}"),
             ("wrong", f"{endured.wrong:,}"),
             ("faults", ", ".join(f"{count:,} {name}" for name, count in endured.faults.items())),
@@ -207,10 +243,6 @@ def _link(session: Session, quick: bool, save: Path | None) -> None:
             ),
         ],
         right=" r",
-    )
-    session.say(
-        f"{'passed' if session.passed else 'FAILED'}: every step once and right, payload at least "
-        f"{100 * LEAST_SHARE:g} % with 256 bytes, line in use at least {100 * LEAST_USE:g} %"
     )
 
 

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["board"]
 
+_LINGER = 0.5
+"""Seconds after the last byte in which the board runs as fast as it can."""
+_PAUSE = 0.002
+"""Longest pause on a bad line, in the seconds of the board, each of which takes a simulator half a minute."""
+
 
 def board(
     folder: BuildArgument,
@@ -46,7 +51,8 @@ def board(
     """
     with Session(as_json, debug) as session:
         from rtlstm.gen.on_board import OnBoard
-        from rtlstm.sim.board_server import BoardLine, BoardServer
+        from rtlstm.sim.board_line import BoardLine
+        from rtlstm.sim.line_server import LineServer
         from rtlstm.spec.errors import ConfigurationError
 
         if tcp is None and not pty:
@@ -60,30 +66,29 @@ def board(
         if faults:
             from rtlstm.sim.faults import FaultyLine
 
-            line = FaultyLine(line, faults, seed)
-        stop: list[int] = []
+            line = FaultyLine(line, faults, seed, longest=_PAUSE)
+        with LineServer(line, terminal=pty, tcp=tcp, linger=_LINGER) as server:
 
-        def stopped(number: int, _: Any) -> None:
-            stop.append(number)
+            def stopped(*_: Any) -> None:
+                server.stop()
 
-        with BoardServer(line, terminal=pty, tcp=tcp) as server:
             before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
             session.say(
                 f"{build.board.title}, simulated: {build.line.clock_mhz:g} MHz, {build.line.baud:,} baud"
             )
-            if server.terminal is not None:
-                session.say(f"serial port: serial:{server.terminal}")
+            if server.path is not None:
+                session.say(f"serial port: serial:{server.path}")
             if server.port is not None:
                 session.say(f"TCP: tcp:localhost:{server.port}")
             session.say("Ctrl-C ends it.")
             try:
-                server.serve(lambda: bool(stop))
+                server.wait()
             finally:
                 for kind, handler in before.items():
                     signal.signal(kind, handler)
             session.fields = {
                 "board": build.board.name,
                 "cycles": native.cycle,
-                "terminal": server.terminal and str(server.terminal),
+                "terminal": server.path and str(server.path),
                 "tcp": server.port,
             }

@@ -9,6 +9,7 @@ from rtlstm.gen.commands.generate_options import (
     BeatInOption,
     BeatOutOption,
     BusOption,
+    CalibrateLengthsOption,
     CalibrateOption,
     CapacityOption,
     CellBitsOption,
@@ -94,6 +95,7 @@ def generate(
     input_range: InputRangeOption = None,
     cell_range: CellRangeOption = None,
     calibrate: CalibrateOption = None,
+    calibrate_lengths: CalibrateLengthsOption = None,
     lstm: LstmOption = None,
     output_tensor: OutputTensorOption = None,
     dense: DenseOption = None,
@@ -104,7 +106,7 @@ def generate(
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with Session(as_json, debug) as session:
         from rtlstm.gen.build import generate_build, generate_for
-        from rtlstm.gen.data import load_array
+        from rtlstm.gen.data import load_array, load_lengths
         from rtlstm.gen.folder import check_target
         from rtlstm.gen.frontends import read_model
         from rtlstm.gen.quantise import QuantizationSettings
@@ -172,6 +174,7 @@ def generate(
                 fit=request,
                 capacities=capacities,
                 calibration=calibration,
+                calibration_lengths=load_lengths(calibrate_lengths),
                 source=read.report,
                 progress=progress,
             )

@@ -9,6 +9,7 @@ __all__ = [
     "BeatInOption",
     "BeatOutOption",
     "BusOption",
+    "CalibrateLengthsOption",
     "CalibrateOption",
     "CapacityOption",
     "CellBitsOption",
@@ -89,6 +90,15 @@ CalibrateOption = Annotated[
     Path | None,
     typer.Option(
         help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x.",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
+CalibrateLengthsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Valid steps of each sequence of the typical inputs: numbers with commas between them, or an "
+        ".npy file; all by default.",
         rich_help_panel=_NUMBERS,
     ),
 ]

@@ -44,7 +44,7 @@ ClockOption = Annotated[
         metavar="MHZ",
         min=1,
         max=1000,
-        help="The core's clock; by default three quarters of the estimate.",
+        help="The design's clock; by default the board's usual one.",
     ),
 ]
 

@@ -64,6 +64,7 @@ def run(
                 "backend": backend,
                 "measured_latency_cycles": accelerator.measured_latency_cycles,
                 "input_saturations": accelerator.saturated_inputs,
+                "output_saturations": accelerator.saturated_outputs,
                 "cell_saturations": accelerator.cell_saturations,
             }
         if raw:
@@ -104,6 +105,7 @@ def _show(session: Session, x: Any, lengths: Any, y: Any, batch_first: bool, sec
             ("cycles of the last step", fields["measured_latency_cycles"]),
             ("inputs limited", fields["input_saturations"]),
             ("cell states limited", fields["cell_saturations"]),
+            ("outputs at their limit", fields["output_saturations"]),
             ("steps per second", f"{fields['steps_per_second']:,}"),
         ],
         right=" r",

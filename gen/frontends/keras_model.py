@@ -67,7 +67,7 @@ def read_keras(path: Path, options: ReadOptions, report: ReportBuilder) -> Netwo
             raise ModelError(
                 f"there is no layer {options.output!r}; there are {', '.join(one.name for one in layers)}"
             )
-    return chain.flow.network(report.name)
+    return chain.network()
 
 
 class _Chain:
@@ -81,10 +81,25 @@ class _Chain:
         """The recurrent layer that keeps the last step alone."""
         self._backwards = ""
         """The recurrent layer whose outputs are in reversed time."""
+        self._padding, self._padded = 0, ""
+        """Zeros in front of the sequence that the next layer reads, and the layer that adds them."""
+
+    def network(self) -> Network:
+        """The network of all layers that were taken."""
+        self._check_padding("the end of the model", "")
+        return self.flow.network(self._report.name)
+
+    def _check_padding(self, where: str, kind: str) -> None:
+        if self._padding and kind not in ("Conv1D", "AveragePooling1D"):
+            raise ModelError(
+                f"{self._padded} pads what {where} reads, but only Conv1D and AveragePooling1D may read "
+                "padded steps; pad the model's input instead, or drop the padding"
+            )
 
     def take(self, layer: KerasLayer) -> None:
         """Append a layer."""
         kind, where = layer.kind, layer.where
+        self._check_padding(where, kind)
         if kind in _RECURRENT:
             self._recurrent(layer, lambda: self._direction(layer, layer.arrays, False))
         elif kind == "Bidirectional":
@@ -298,24 +313,64 @@ class _Chain:
         if layer.config.get("mask_zero"):
             self._report.note(f"{layer.where} hides zeros: give run() the lengths of the sequences instead")
 
-    def _convolve(self, layer: KerasLayer) -> None:
-        config, where = layer.config, layer.where
-        plain = (config.get("strides"), config.get("dilation_rate"), config.get("groups", 1)) in (
-            ([1], [1], 1),
-            ((1,), (1,), 1),
-        )
-        if config.get("padding") != "causal" or not plain:
+    # Layers that read steps before the present one
+
+    def _pad(self, layer: KerasLayer) -> None:
+        before, after = layer.config["padding"]
+        if after:
             raise ModelError(
-                f"{where} must be causal, with strides, dilation and groups of 1, to run step by step; "
+                f"{layer.where} appends {after} zeros, but steps must be computed as they come: pad in front"
+            )
+        self._padding, self._padded = before, layer.where
+        self._report.node(layer.name, layer.kind, "core", f"{before} zeros in front")
+
+    def _window(self, layer: KerasLayer, steps: int) -> None:
+        """Check that a layer reads the present step and those before it, in the order in which they come."""
+        config, where = layer.config, layer.where
+        single = {name: list(config.get(name) or [1]) for name in ("strides", "dilation_rate")}
+        zeros = steps - 1 if config["padding"] == "causal" else self._padding
+        padding = config["padding"] == "valid" or (config["padding"] == "causal" and not self._padding)
+        if any(value != [1] for value in single.values()) or config.get("groups", 1) != 1:
+            raise ModelError(
+                f"{where} must have strides, dilation and groups of 1, to run step by step; "
                 "compute it outside of the core, and end or begin the model there"
             )
+        if not padding or zeros != steps - 1:
+            raise ModelError(
+                f"{where} must be causal, to run step by step: padding='causal', or {steps - 1} zeros in "
+                "front by ZeroPadding1D; compute it outside of the core, and end or begin the model there"
+            )
+        if self._backwards:
+            raise ModelError(
+                f"{where} reads a whole sequence, but {self._backwards} gives its outputs backwards in time; "
+                "use Bidirectional"
+            )
+        self._padding = 0
+
+    def _convolve(self, layer: KerasLayer) -> None:
         kernel, *bias = layer.arrays.get(("kernel", "bias"))
         steps, features, filters = kernel.shape
-        self.flow = self.flow.delays(steps - 1, features, layer.name, where)
+        self._window(layer, steps)
+        self.flow = self.flow.delays(steps - 1, features, layer.name, layer.where)
         weight: Floats = kernel[::-1].transpose(2, 0, 1).reshape(filters, -1)
-        self.flow = self.flow.linear(layer.name, where, weight, bias[0] if bias else np.zeros(filters))
+        added = bias[0] if bias else np.zeros(filters)
+        self.flow = self.flow.linear(layer.name, layer.where, weight, added)
         self._report.node(layer.name, layer.kind, "core", f"{features} -> {filters}, {steps} steps")
         self._apply(layer)
+
+    def _average(self, layer: KerasLayer) -> None:
+        (steps,), features = layer.config["pool_size"], self.flow.outputs
+        self._window(layer, steps)
+        if features is None:
+            raise ModelError(f"{layer.where} must follow a layer with weights, such as Conv1D")
+        self.flow = self.flow.delays(steps - 1, features, layer.name, layer.where)
+        every = np.arange(features)
+        parts = [self.flow.pick((every + step * features).tolist(), layer.where) for step in range(steps)]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total.plus(part, layer.where)
+        self.flow = total.scale(np.array(1 / steps), layer.where)
+        self._report.node(layer.name, layer.kind, "core", f"mean of {steps} steps")
 
 
 _OTHERS: dict[str, Callable[[_Chain, KerasLayer], None]] = {
@@ -327,5 +382,7 @@ _OTHERS: dict[str, Callable[[_Chain, KerasLayer], None]] = {
     "BatchNormalization": _Chain._normalise,
     "Masking": _Chain._mask,
     "Embedding": _Chain._embed,
+    "ZeroPadding1D": _Chain._pad,
     "Conv1D": _Chain._convolve,
+    "AveragePooling1D": _Chain._average,
 }

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,7 +138,7 @@ def _parse_dense(text: str) -> _DenseChoice:
             f"dense must be {_SYNTAX} with an ACTIVATION of {listed(get_args(Activation))}, not {text!r}"
         )
     name = name.removesuffix(".weight")
-    return _DenseChoice(name, activation, relu)  # type: ignore[arg-type]
+    return _DenseChoice(name, cast(Activation, activation), relu)
 
 
 class _Reader:

@@ -84,38 +84,36 @@ class CobsEncoder(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         read, write = storage(m, "blocks", 8, 512)
-        # The open block's code goes to ``head``, its ``count`` bytes behind it; all before it is to be sent.
-        head, tail, count = Signal(9), Signal(9), Signal(8)
-        held = Signal(9)
+        # Where the open block's code goes, and its next byte; all before the code is to be sent.
+        head, following, tail = Signal(9), Signal(9, init=1), Signal(9)
+        code, held = Signal(8), Signal(9)
         valid, data, ready = read_bytes(m, read, tail, head != tail)
+        stores, closes = Signal(), Signal()
         m.d.comb += [
+            code.eq(following - head),
             held.eq(head - tail),
             self.o.valid.eq(valid),
             self.o.payload.eq(data),
             ready.eq(self.o.ready),
-            write.addr.eq(head),
-            write.data.eq(count + 1),
+            write.addr.eq(Mux(closes, head, following)),
+            write.data.eq(Mux(closes, code, self.i.payload.data)),
+            write.en.eq(stores | closes),
         ]
-        closes = Signal()
-        m.d.comb += write.en.eq(closes)
+        with m.If(write.en):
+            m.d.sync += following.eq(following + 1)
         with m.If(closes):
-            m.d.sync += [head.eq(head + count + 1), count.eq(0)]
+            m.d.sync += head.eq(following)
         with m.FSM():
             with m.State("TAKE"):
                 # Half of the memory for what is to be sent, half for the open block.
                 m.d.comb += self.i.ready.eq(~held[8])
                 with m.If(self.i.valid & self.i.ready):
-                    with m.If(self.i.payload.data == 0):
-                        m.d.comb += closes.eq(1)
-                    with m.Else():
-                        m.d.comb += [
-                            write.addr.eq(head + count + 1),
-                            write.data.eq(self.i.payload.data),
-                            write.en.eq(1),
-                        ]
-                        m.d.sync += count.eq(count + 1)
-                        with m.If(count == _LONGEST - 1):
-                            m.next = "FULL"
+                    m.d.comb += [
+                        closes.eq(self.i.payload.data == 0),
+                        stores.eq(self.i.payload.data != 0),
+                    ]
+                    with m.If(stores & (code == _LONGEST)):
+                        m.next = "FULL"
                     with m.If(self.i.payload.last):
                         m.next = "LAST"
             with m.State("FULL"):
@@ -125,7 +123,6 @@ class CobsEncoder(wiring.Component):
                 m.d.comb += closes.eq(1)
                 m.next = "DELIMIT"
             with m.State("DELIMIT"):
-                m.d.comb += [write.data.eq(0), write.en.eq(1)]
-                m.d.sync += head.eq(head + 1)
+                m.d.comb += [closes.eq(1), write.data.eq(0)]
                 m.next = "TAKE"
         return m

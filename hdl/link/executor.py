@@ -1,13 +1,13 @@
 """Carries out requests, one after the other."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import stream_bits
-from rtlstm.hdl.link.requests import PREFIX
-from rtlstm.hdl.link.steps import StepFeeder, StepReader, shape_port
-from rtlstm.spec.link import READ_LIMIT, ErrorCode, FrameType
+from rtlstm.hdl.link.core_side import core_side
+from rtlstm.hdl.link.requests import REQUEST
+from rtlstm.hdl.link.steps import StepFeeder, StepReader
+from rtlstm.spec.link import CRC_BYTES, NUMBERED, READ_LIMIT, ErrorCode, FrameType
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["Executor"]
@@ -20,7 +20,7 @@ class Executor(wiring.Component):
     -------
     there, request, i, close
         The request at hand; see :class:`~rtlstm.hdl.link.requests.RequestMemory`.
-    o, full, restart, finish, kind, room, busy
+    o, full, restart, finish, failed, room
         Its response; see :class:`~rtlstm.hdl.link.responses.ResponseMemory`.
     ending : In(1)
         Begin no request.
@@ -34,40 +34,23 @@ class Executor(wiring.Component):
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        data = manifest.numerics.data_bits
         super().__init__(
-            shape_port(manifest)
-            | {
+            {
                 "there": In(1),
-                "request": In(PREFIX),
+                "request": In(REQUEST),
                 "i": In(stream.Signature(8)),
                 "close": Out(1),
                 "o": Out(stream.Signature(8)),
                 "full": In(1),
                 "restart": Out(1),
                 "finish": Out(1),
-                "kind": Out(8),
+                "failed": Out(1),
                 "room": In(1),
-                "busy": In(1),
                 "ending": In(1),
                 "idle": Out(1),
                 "steps": Out(32),
-                "x_data": Out(manifest.parameters.beat_in * data),
-                "x_stream": Out(stream_bits(manifest)),
-                "x_quiet": Out(1),
-                "x_valid": Out(1),
-                "x_ready": In(1),
-                "y_data": In(manifest.parameters.beat_out * data),
-                "y_valid": In(1),
-                "y_ready": Out(1),
-                "bus_address": Out(4),
-                "bus_write": Out(1),
-                "bus_data": Out(32),
-                "bus_valid": Out(1),
-                "bus_ready": In(1),
-                "bus_read_data": In(32),
-                "bus_read_valid": In(1),
             }
+            | core_side(manifest)
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -80,11 +63,12 @@ class Executor(wiring.Component):
         self._used_up, self._chained = Signal(), Signal()
         self._word = Signal(32, reset_less=True)
         self._ports(m)
+        # A cycle late; the next byte comes no sooner.
+        m.d.sync += self._used_up.eq(self.request.length == CRC_BYTES)
         m.d.comb += [
-            self._used_up.eq(self.request.length == 0),
-            self._chained.eq(self.request.kind == FrameType.PART),
-            self.kind.eq(Mux(self._failure == 0, FrameType.DONE, FrameType.ERROR)),
-            self.bus_write.eq(self.request.kind == FrameType.WRITE),
+            self._chained.eq(self.request.kind == _low(FrameType.PART)),
+            self.failed.eq(self._failure != 0),
+            self.bus_write.eq(self.request.kind == _low(FrameType.WRITE)),
             self.bus_data.eq(self._word),
         ]
         with m.If(self.bus_read_valid):
@@ -127,15 +111,15 @@ class Executor(wiring.Component):
                 # Not before: until now the last response was being finished.
                 m.d.sync += self._failure.eq(0)
                 with m.Switch(kind):
-                    with m.Case(FrameType.WRITE):
+                    with m.Case(_low(FrameType.WRITE)):
                         m.next = "REGISTER"
-                        with m.If((length[:2] != 1) | (length == 1)):
+                        with m.If((length[:2] != (CRC_BYTES + 1) % 4) | (length == CRC_BYTES + 1)):
                             self._fail(m, ErrorCode.LENGTH)
-                    with m.Case(FrameType.READ):
+                    with m.Case(_low(FrameType.READ)):
                         m.next = "REGISTER"
-                        with m.If(length != 2):
+                        with m.If(length != CRC_BYTES + 2):
                             self._fail(m, ErrorCode.LENGTH)
-                    with m.Case(FrameType.PART, FrameType.STEPS):
+                    with m.Case(_low(FrameType.PART), _low(FrameType.STEPS)):
                         m.next = "STEPS"
                     with m.Default():
                         self._fail(m, ErrorCode.TYPE)
@@ -144,7 +128,7 @@ class Executor(wiring.Component):
             m.next = "STEPS"
             with m.If(self._failure != 0):
                 m.next = "FAIL"
-            with m.Elif((kind != FrameType.PART) & (kind != FrameType.STEPS)):
+            with m.Elif((kind != _low(FrameType.PART)) & (kind != _low(FrameType.STEPS))):
                 self._fail(m, ErrorCode.LENGTH)
 
     def _registers(self, m: Module) -> None:
@@ -212,7 +196,7 @@ class Executor(wiring.Component):
                 self._fail(m, ErrorCode.LENGTH)
             with m.Elif((starves & (self._owed == 0)) | (floods & self._used_up & self._chained)):
                 m.next = "END"
-            with m.Elif(floods):
+            with m.Elif(floods & (self._used_up | self.i.valid)):
                 m.d.comb += reader.o.ready.eq(1)
 
     def _end(self, m: Module) -> None:
@@ -226,8 +210,13 @@ class Executor(wiring.Component):
             m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(self._failure)]
             with m.If(self.o.ready):
                 m.next = "END"
-        with m.State("END"), m.If(self.room & ~self.busy):
+        with m.State("END"), m.If(self.room):
             m.d.comb += [self.finish.eq(1), self.close.eq(1)]
             m.next = "BEGIN"
             with m.If(self._chained):
                 m.next = "GO ON"
+
+
+def _low(kind: FrameType) -> int:
+    """What a request's memory keeps of its type."""
+    return kind ^ NUMBERED

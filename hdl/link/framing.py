@@ -2,13 +2,16 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.crc.catalog import CRC32_ISCSI
+from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.link.cobs import DECODED, FRAMED, CobsDecoder, CobsEncoder
-from rtlstm.spec.link import CRC_BYTES
+from rtlstm.hdl.link.cobs import DECODED, CobsDecoder, CobsEncoder
+from rtlstm.spec.link import CRC_BYTES, CRC_POLYNOMIAL, CRC_RESIDUE
 
-__all__ = ["Crc32c", "FrameReceiver", "FrameSender"]
+__all__ = ["BODY", "Crc32c", "FrameReceiver", "FrameSender"]
+
+BODY = StructLayout({"data": 8, "end": 1})
+"""A byte of a body, or its end, then without a byte."""
 
 
 class Crc32c(wiring.Component):
@@ -20,8 +23,10 @@ class Crc32c(wiring.Component):
         Bytes; one is taken when the one before has been worked in.
     start : In(1)
         Begin anew; only while ``i.ready``.
-    crc : Out(32), good : Out(1)
-        The checksum of the bytes so far, while ``i.ready``; it is that of bytes that end with their checksum.
+    moves : In(1)
+        The byte that is taken counts for nothing: the checksum's next byte comes down to ``low``.
+    low : Out(8), good : Out(1)
+        While ``i.ready``: the lowest byte of the checksum of the bytes so far; they end with their checksum.
     """
 
     def __init__(self) -> None:
@@ -29,28 +34,32 @@ class Crc32c(wiring.Component):
             {
                 "i": In(stream.Signature(8)),
                 "start": In(1),
-                "crc": Out(32),
+                "moves": In(1),
+                "low": Out(8),
                 "good": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # The catalogue's name of CRC-32C.
-        m.submodules.processor = processor = CRC32_ISCSI(data_width=1).create()
-        bits, left = Signal(8, reset_less=True), Signal(range(9))
+        crc, bits, left = Signal(32, init=-1), Signal(8, reset_less=True), Signal(range(9))
+        moves, feedback = Signal(reset_less=True), Signal()
         m.d.comb += [
             self.i.ready.eq(left == 0),
-            processor.valid.eq(left != 0),
-            processor.data.eq(bits[0]),
-            processor.start.eq(self.start),
-            self.crc.eq(processor.crc),
-            self.good.eq(processor.match_detected),
+            self.low.eq(~crc),
+            self.good.eq(crc == CRC_RESIDUE ^ 0xFFFFFFFF),
+            feedback.eq((crc[0] ^ bits[0]) & ~moves),
         ]
         with m.If(left != 0):
-            m.d.sync += [bits.eq(bits >> 1), left.eq(left - 1)]
+            m.d.sync += [
+                crc.eq((crc >> 1) ^ (feedback.replicate(32) & CRC_POLYNOMIAL)),
+                bits.eq(bits >> 1),
+                left.eq(left - 1),
+            ]
         with m.Elif(self.i.valid):
-            m.d.sync += [bits.eq(self.i.payload), left.eq(8)]
+            m.d.sync += [bits.eq(self.i.payload), moves.eq(self.moves), left.eq(8)]
+        with m.If(self.start):
+            m.d.sync += crc.eq(crc.init)
         return m
 
 
@@ -96,14 +105,14 @@ class FrameSender(wiring.Component):
 
     Members
     -------
-    i : In(stream of :data:`~rtlstm.hdl.link.cobs.FRAMED`)
+    i : In(stream of :data:`BODY`)
     o : Out(stream of 8)
     """
 
     def __init__(self) -> None:
         super().__init__(
             {
-                "i": In(stream.Signature(FRAMED)),
+                "i": In(stream.Signature(BODY)),
                 "o": Out(stream.Signature(8)),
             }
         )
@@ -114,20 +123,23 @@ class FrameSender(wiring.Component):
         m.submodules.cobs = cobs = CobsEncoder()
         wiring.connect(m, cobs.o, wiring.flipped(self.o))
         checksum, index = Signal(), Signal(range(CRC_BYTES))
-        last = index == CRC_BYTES - 1
+        taken, last = Signal(), Signal()
         m.d.comb += [
-            cobs.i.valid.eq((self.i.valid | checksum) & crc.i.ready),
-            cobs.i.payload.data.eq(Mux(checksum, crc.crc.word_select(index, 8), self.i.payload.data)),
+            last.eq(index == CRC_BYTES - 1),
+            cobs.i.valid.eq((self.i.valid & ~self.i.payload.end | checksum) & crc.i.ready),
+            cobs.i.payload.data.eq(Mux(checksum, crc.low, self.i.payload.data)),
             cobs.i.payload.last.eq(checksum & last),
-            self.i.ready.eq(cobs.i.ready & crc.i.ready & ~checksum),
+            taken.eq(cobs.i.valid & cobs.i.ready),
+            self.i.ready.eq(~checksum & (taken | (crc.i.ready & self.i.payload.end))),
             crc.i.payload.eq(self.i.payload.data),
-            crc.i.valid.eq(self.i.valid & self.i.ready),
+            crc.i.valid.eq(taken & ~(checksum & last)),
+            crc.moves.eq(checksum),
+            crc.start.eq(taken & checksum & last),
         ]
         with m.If(self.i.valid & self.i.ready):
-            m.d.sync += checksum.eq(self.i.payload.last)
-        with m.If(checksum & cobs.i.valid & cobs.i.ready):
+            m.d.sync += checksum.eq(self.i.payload.end)
+        with m.If(taken & checksum):
             m.d.sync += index.eq(index + 1)
-            with m.If(last):
-                m.d.sync += checksum.eq(0)
-                m.d.comb += crc.start.eq(1)
+        with m.If(crc.start):
+            m.d.sync += checksum.eq(0)
         return m

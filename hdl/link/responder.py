@@ -1,21 +1,18 @@
 """What is sent to the host, and when."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.link.bytes import read_bytes
-from rtlstm.hdl.link.cobs import FRAMED
-from rtlstm.hdl.link.requests import PREFIX, PREFIX_BYTES
+from rtlstm.hdl.link.framing import BODY
+from rtlstm.hdl.link.requests import RECORDS
 from rtlstm.hdl.link.session import ANSWER
 from rtlstm.hdl.pipeline import ReadPort
 from rtlstm.spec.link import HEADER, FrameType, Report
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = ["Responder"]
-
-_HEAD = StructLayout({"kind": 8, "session": 16, "number": 16, "ack": 16})
 
 
 class Responder(wiring.Component):
@@ -28,8 +25,8 @@ class Responder(wiring.Component):
 
     Members
     -------
-    o : Out(stream of :data:`~rtlstm.hdl.link.cobs.FRAMED`)
-    finished, base, oldest, address, word
+    o : Out(stream of :data:`~rtlstm.hdl.link.framing.BODY`)
+    made, oldest, oldest_place, address, word, number, end, error
         From and to the :class:`~rtlstm.hdl.link.responses.ResponseMemory`.
     session, expected, ack, acked, answer, answers, answered, again, ending
         From and to the :class:`~rtlstm.hdl.link.session.Session`.
@@ -45,12 +42,15 @@ class Responder(wiring.Component):
         bits = ceil_log2(size)
         super().__init__(
             {
-                "o": Out(stream.Signature(FRAMED)),
-                "finished": In(1),
-                "base": In(bits + 1),
-                "oldest": Out(bits + 1),
+                "o": Out(stream.Signature(BODY)),
+                "made": In(16),
+                "oldest": Out(range(RECORDS)),
+                "oldest_place": Out(bits + 1),
                 "address": Out(bits),
                 "word": In(8),
+                "number": Out(range(RECORDS)),
+                "end": In(bits + 1),
+                "error": In(1),
                 "session": In(16),
                 "expected": In(16),
                 "ack": In(16),
@@ -68,113 +68,114 @@ class Responder(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Numbers of the responses: the next to be made, the first that the host has not got, the oldest
-        # that is kept, the next to be sent; and where the last two begin.
-        following, wanted, oldest, sending = (
-            Signal(16, name=f"{name}_number") for name in ("following", "wanted", "oldest", "sending")
-        )
-        place, cursor = Signal.like(self.oldest), Signal.like(self.oldest)
-        rewinds = Signal()
-        m.d.sync += following.eq(following + self.finished)
-        # An old acknowledgement is behind the last one, and so further ahead than anything made.
-        ahead, made = Signal(16), Signal(16)
-        m.d.comb += [ahead.eq(self.ack - wanted), made.eq(following - wanted)]
-        with m.If(self.acked & (ahead <= made)):
-            m.d.sync += wanted.eq(self.ack)
-
-        reads = Signal()
+        # The first response that the host has not got, and the next to be sent.
+        wanted, sending = (Signal(16, name=f"{name}_number") for name in ("wanted", "sending"))
+        cursor = Signal.like(self.oldest_place)
+        self._acknowledge(m, wanted)
+        # What is sent is an answer; the next response is to be forgotten; the header as it was when begun.
+        reports, frees, rewinds, passes = Signal(), Signal(), Signal(), Signal()
+        lost = Signal(reset_less=True)
+        session, number, ack = (Signal(16, reset_less=True, name=n) for n in ("session", "number", "ack"))
+        index, reads = Signal(range(HEADER.size + Report.LAYOUT.size)), Signal()
+        # The byte at ``index``, and whether it is that already.
+        byte, known = Signal(8, reset_less=True), Signal()
         valid, data, ready = read_bytes(m, ReadPort(self.address, self.word), cursor, reads)
-        head, prefix = Signal(_HEAD, reset_less=True), Signal(PREFIX, reset_less=True)
-        reports, frees, index = Signal(), Signal(), Signal(range(Report.LAYOUT.size))
-        end = Signal.like(cursor)
-        m.d.comb += [end.eq(cursor + prefix.length), self.o.payload.data.eq(head.kind)]
+        kind = Mux(
+            reports,
+            Mux(lost, FrameType.LOST, FrameType.REPORT),
+            Mux(self.error, FrameType.ERROR, FrameType.DONE),
+        )
+        begun = [kind, session[:8], session[8:], number[:8], number[8:], ack[:8], ack[8:]]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.idle.eq(1)
-                m.d.sync += [index.eq(0), frees.eq(0), reports.eq(0), cursor.eq(place)]
+                m.d.sync += [
+                    index.eq(0),
+                    known.eq(0),
+                    frees.eq(0),
+                    reports.eq(0),
+                    lost.eq(self.answer.lost),
+                    session.eq(Mux(self.answers, self.answer.session, self.session)),
+                    number.eq(Mux(self.answers, self.answer.number, sending)),
+                    ack.eq(self.expected),
+                ]
                 with m.If(self.ending):
                     m.d.sync += rewinds.eq(0)
-                with m.Elif(oldest != wanted):
-                    m.d.sync += [frees.eq(1), cursor.eq(self.oldest)]
-                    m.next = "PREFIX"
+                with m.Elif(self.oldest != wanted[: len(self.oldest)]):
+                    m.d.sync += frees.eq(1)
+                    m.next = "ASK"
                 with m.Elif(self.answers):
                     m.d.comb += self.answered.eq(1)
-                    m.d.sync += [
-                        head.kind.eq(Mux(self.answer.lost, FrameType.LOST, FrameType.REPORT)),
-                        head.session.eq(self.answer.session),
-                        head.number.eq(self.answer.number),
-                        head.ack.eq(self.expected),
-                        reports.eq(1),
-                    ]
+                    m.d.sync += reports.eq(1)
                     m.next = "HEAD"
                 with m.Elif(rewinds):
-                    m.d.sync += [rewinds.eq(0), place.eq(self.oldest), sending.eq(oldest)]
-                with m.Elif(sending != following):
-                    m.next = "PREFIX"
-            with m.State("PREFIX"):
-                m.d.comb += [reads.eq(1), ready.eq(1)]
-                with m.If(valid):
-                    m.d.sync += [prefix.eq(Cat(Value.cast(prefix)[8:], data)), index.eq(index + 1)]
-                    with m.If(index == PREFIX_BYTES - 1):
-                        m.d.sync += index.eq(0)
-                        m.next = "KNOWN"
-            with m.State("KNOWN"):
-                m.d.comb += reads.eq(1)
+                    m.d.sync += [rewinds.eq(0), cursor.eq(self.oldest_place), sending.eq(wanted)]
+                with m.Elif(sending[: len(self.oldest)] != self.made[: len(self.oldest)]):
+                    m.next = "ASK"
+            with m.State("ASK"):
+                m.next = "LOOK"
+            with m.State("LOOK"):
+                m.next = "HEAD"
                 with m.If(frees):
-                    m.d.sync += [self.oldest.eq(end), oldest.eq(oldest + 1)]
-                    m.next = "IDLE"
-                with m.Else():
-                    m.d.sync += [
-                        head.kind.eq(prefix.kind),
-                        head.session.eq(self.session),
-                        head.number.eq(sending),
-                        head.ack.eq(self.expected),
-                    ]
-                    m.next = "HEAD"
-                with m.If(~frees | (sending == oldest)):
-                    m.d.sync += [place.eq(end), sending.eq(sending + 1)]
+                    m.next = "FREE"
+            with m.State("FREE"):
+                m.d.sync += [self.oldest_place.eq(self.end), self.oldest.eq(self.oldest + 1)]
+                m.next = "IDLE"
+                with m.If(sending[: len(self.oldest)] == self.oldest):
+                    m.d.comb += passes.eq(1)
+                    m.d.sync += cursor.eq(self.end)
             with m.State("HEAD"):
-                empty = (prefix.length == 0) & ~reports
-                m.d.comb += [
-                    reads.eq(~reports),
-                    self.o.valid.eq(1),
-                    self.o.payload.last.eq((index == HEADER.size - 1) & empty),
-                ]
-                with m.If(self.o.ready):
-                    m.d.sync += [head.eq(Value.cast(head) >> 8), index.eq(index + 1)]
-                    with m.If(index == HEADER.size - 1):
-                        m.d.sync += index.eq(0)
-                        m.next = "REPORT"
-                        with m.If(~reports):
-                            m.next = "PAYLOAD"
-                        with m.If(empty):
-                            m.next = "IDLE"
+                m.d.comb += [self.o.valid.eq(known), self.o.payload.data.eq(byte)]
+                m.d.sync += [byte.eq(self._byte(m, begun, index)), known.eq(~known | ~self.o.ready)]
+                with m.If(known & self.o.ready):
+                    m.d.sync += index.eq(index + 1)
+                    with m.If((index == HEADER.size - 1) & ~reports):
+                        m.next = "PAYLOAD"
+                    with m.If(index == HEADER.size + Report.LAYOUT.size - 1):
+                        m.next = "END"
             with m.State("PAYLOAD"):
                 m.d.comb += [
-                    reads.eq(1),
+                    reads.eq(cursor != self.end),
                     self.o.valid.eq(valid),
-                    ready.eq(self.o.ready),
                     self.o.payload.data.eq(data),
-                    self.o.payload.last.eq(prefix.length == 1),
+                    ready.eq(self.o.ready),
                 ]
-                with m.If(valid & ready):
-                    m.d.sync += prefix.length.eq(prefix.length - 1)
-                    with m.If(prefix.length == 1):
-                        m.next = "IDLE"
-            with m.State("REPORT"):
-                m.d.comb += [self.o.valid.eq(1), self.o.payload.last.eq(index == Report.LAYOUT.size - 1)]
-                # Not a shift: most bytes are constant, and tables are then few.
-                with m.Switch(index):
-                    for byte in range(Report.LAYOUT.size):
-                        with m.Case(byte):
-                            m.d.comb += self.o.payload.data.eq(self.report.word_select(byte, 8))
+                with m.If(~valid & ~reads):
+                    m.next = "END"
+            with m.State("END"):
+                m.d.comb += [self.o.valid.eq(1), self.o.payload.end.eq(1)]
                 with m.If(self.o.ready):
-                    m.d.sync += index.eq(index + 1)
-                    with m.If(self.o.payload.last):
-                        m.next = "IDLE"
+                    m.d.comb += passes.eq(~reports)
+                    m.next = "IDLE"
+        with m.If(passes):
+            m.d.sync += sending.eq(sending + 1)
+        m.d.comb += self.number.eq(Mux(frees, self.oldest, sending))
         with m.If(self.again):
             m.d.sync += rewinds.eq(1)
         with m.If(self.clear):
-            numbers = (following, wanted, oldest, sending)
-            m.d.sync += [*(number.eq(0) for number in numbers), self.oldest.eq(0), place.eq(0)]
+            places = (wanted, sending, self.oldest, self.oldest_place, cursor)
+            m.d.sync += [place.eq(0) for place in places]
         return m
+
+    def _acknowledge(self, m: Module, wanted: Signal) -> None:
+        """Take an ``ack`` that is neither behind the last one nor past what was made.
+
+        Far fewer responses are kept than numbers have a byte for.
+        """
+        ahead, left = Signal(16), Signal(16)
+        m.d.comb += [ahead.eq(self.ack - wanted), left.eq(self.made - self.ack)]
+        with m.If(self.acked & (ahead[8:] == 0) & (left[8:] == 0)):
+            m.d.sync += wanted.eq(self.ack)
+
+    def _byte(self, m: Module, begun: list[Value], index: Signal) -> Signal:
+        """Return the header's and the report's byte at ``index``.
+
+        Not by shifting: most bytes of a report are constant, and tables are then few.
+        """
+        byte = Signal(8)
+        report = [self.report.word_select(place, 8) for place in range(Report.LAYOUT.size)]
+        with m.Switch(index):
+            for place, value in enumerate(begun + report):
+                with m.Case(place):
+                    m.d.comb += byte.eq(value)
+        return byte

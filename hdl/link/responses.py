@@ -1,10 +1,10 @@
 """Responses, kept until the host has them."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.link.requests import PREFIX, PREFIX_BYTES
+from rtlstm.hdl.link.requests import RECORDS
 from rtlstm.hdl.pipeline import storage
 from rtlstm.spec.link import PAYLOAD_LIMIT
 from rtlstm.spec.parameters import ceil_log2
@@ -13,12 +13,12 @@ __all__ = ["ResponseMemory"]
 
 
 class ResponseMemory(wiring.Component):
-    """Writes responses into a ring, one after the other.
+    """Writes responses into a ring, one after the other. Where each ends is in a memory of its own.
 
     Parameters
     ----------
     size
-        Bytes, a power of two. A response takes 3 more than its payload.
+        Bytes, a power of two.
 
     Members
     -------
@@ -28,21 +28,22 @@ class ResponseMemory(wiring.Component):
         It has as many bytes as a frame may have: it takes no more.
     restart : In(1)
         Throw away what it has so far.
-    finish : In(1), kind : In(8), busy : Out(1)
-        It is complete, if there is ``room``. Takes three cycles; in the last two ``busy`` is 1. Nothing else
-        may be asked in them.
+    finish : In(1), failed : In(1)
+        It is complete, if there is ``room``; it is an ERROR.
     room : Out(1)
         There is room for another byte, or for the end.
     discard : In(1)
         Throw away whatever is written and finished.
-    finished : Out(1), base : Out
-        A response has been stored; where the next will begin.
-    oldest : In
-        Where the oldest response begins that is still wanted.
+    made : Out(16)
+        Number of the response being made: those before it are stored.
+    oldest : In(8), oldest_place : In
+        Number of the oldest response that is still wanted, and where it begins.
     clear : In(1)
         Forget everything.
     address : In, word : Out(8)
-        Clocked read, one cycle.
+        Clocked read of bytes, one cycle.
+    number : In(8), end : Out, error : Out(1)
+        Clocked read, two cycles: where the response of this number ends, and whether it is an ERROR.
     """
 
     def __init__(self, size: int) -> None:
@@ -53,55 +54,60 @@ class ResponseMemory(wiring.Component):
                 "full": Out(1),
                 "restart": In(1),
                 "finish": In(1),
-                "kind": In(8),
-                "busy": Out(1),
+                "failed": In(1),
                 "room": Out(1),
                 "discard": In(1),
-                "finished": Out(1),
-                "base": Out(self._bits + 1),
-                "oldest": In(self._bits + 1),
+                "made": Out(16),
+                "oldest": In(range(RECORDS)),
+                "oldest_place": In(self._bits + 1),
                 "clear": In(1),
                 "address": In(self._bits),
                 "word": Out(8),
+                "number": In(range(RECORDS)),
+                "end": Out(self._bits + 1),
+                "error": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         read, write = storage(m, "responses", 8, 1 << self._bits)
-        count, step = Signal(range(PAYLOAD_LIMIT + 1)), Signal(range(PREFIX_BYTES + 1))
-        end, used = Signal.like(self.base), Signal.like(self.base)
-        taken, last, prefix = Signal(), Signal(), Signal(PREFIX)
+        known, note = storage(m, "records", self._bits + 2, RECORDS, output_register=True)
+        # Where the open response begins, and its next byte goes.
+        base, place, used = (Signal(self._bits + 1, name=name) for name in ("base", "place", "used"))
+        following, size = Signal.like(self.made), Signal(range(PAYLOAD_LIMIT + 1))
+        taken = Signal()
         m.d.comb += [
             read.addr.eq(self.address),
             self.word.eq(read.data),
-            end.eq(self.base + count + PREFIX_BYTES),
-            used.eq(end - self.oldest),
-            prefix.length.eq(count),
-            prefix.kind.eq(self.kind),
-            self.full.eq(count == PAYLOAD_LIMIT),
-            self.busy.eq(step != 0),
-            last.eq(step == PREFIX_BYTES - 1),
-            self.finished.eq(last & ~self.discard),
+            known.addr.eq(self.number),
+            Cat(self.end, self.error).eq(known.data),
+            used.eq(place - self.oldest_place),
+            size.eq(place - base),
+            self.full.eq(size == PAYLOAD_LIMIT),
             taken.eq(self.i.valid & self.i.ready),
+            write.addr.eq(place),
+            write.data.eq(self.i.payload),
+            write.en.eq(taken & ~self.discard),
+            following.eq(self.made + 1),
+            note.addr.eq(self.made),
+            note.data.eq(Cat(place, self.failed)),
+            note.en.eq(self.finish & ~self.discard),
         ]
-        # What is written comes from registers, and so does whether there is room: both take an adder or two.
-        ends = self.finish | self.busy
+        # Whether there is room comes from registers: it takes an adder or two.
+        spare, more = ~used[-1] | self.discard, (following[: len(self.oldest)] != self.oldest) | self.discard
         m.d.sync += [
-            self.room.eq((~used[-1] | self.discard) & ~taken),
-            self.i.ready.eq((~used[-1] | self.discard) & ~taken & ~self.full & ~ends),
-            write.addr.eq(Mux(ends, self.base + step, end)),
-            write.data.eq(Mux(ends, Value.cast(prefix).word_select(step, 8), self.i.payload)),
-            write.en.eq((ends | taken) & ~self.discard),
+            self.room.eq(spare & more & ~taken & ~self.finish),
+            self.i.ready.eq(spare & ~taken & ~self.full & ~self.finish),
         ]
         with m.If(taken):
-            m.d.sync += count.eq(count + 1)
-        with m.If(ends):
-            m.d.sync += step.eq(Mux(last, 0, step + 1))
-        with m.If(last | self.restart):
-            m.d.sync += count.eq(0)
-        with m.If(self.finished):
-            m.d.sync += self.base.eq(end)
+            m.d.sync += place.eq(place + 1)
+        with m.If(self.restart):
+            m.d.sync += place.eq(base)
+        with m.If(note.en):
+            m.d.sync += [base.eq(place), self.made.eq(following)]
+        with m.If(self.finish & self.discard):
+            m.d.sync += place.eq(base)
         with m.If(self.clear):
-            m.d.sync += self.base.eq(0)
+            m.d.sync += [base.eq(0), place.eq(0), self.made.eq(0)]
         return m

@@ -4,14 +4,14 @@ from amaranth.hdl import Cat, Const, Module, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import most_values, stream_bits
+from rtlstm.hdl.layouts import most_values
+from rtlstm.hdl.link.core_side import TO_CORE, core_side, from_core
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
-from rtlstm.hdl.link.requests import RequestMemory
+from rtlstm.hdl.link.requests import RECORDS, RequestMemory
 from rtlstm.hdl.link.responder import Responder
 from rtlstm.hdl.link.responses import ResponseMemory
 from rtlstm.hdl.link.session import Session
-from rtlstm.hdl.link.steps import shape_port
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BODY_LIMIT, HEADER, LINK_VERSION, Limits, value_bytes
@@ -19,22 +19,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.registers import IDENTITY
 
-__all__ = ["CORE_PORTS", "LinkEngine", "SerialLink", "link_limits"]
-
-TO_CORE = (
-    "x_data",
-    "x_stream",
-    "x_quiet",
-    "x_valid",
-    "y_ready",
-    "bus_address",
-    "bus_write",
-    "bus_data",
-    "bus_valid",
-)
-FROM_CORE = ("x_ready", "y_data", "y_valid", "bus_ready", "bus_read_data", "bus_read_valid")
-CORE_PORTS = TO_CORE + FROM_CORE
-"""The core's ports that the link is wired to: all but ``y_stream`` and ``y_last``."""
+__all__ = ["LinkEngine", "SerialLink", "link_limits"]
 
 _USUAL_BYTES = 2048
 _MOST_BYTES = 1 << 15
@@ -70,30 +55,8 @@ def link_limits(manifest: Manifest) -> Limits:
             f"the serial link holds two steps in at most {_MOST_BYTES} bytes, which is too little for "
             f"{inputs} inputs and {outputs} outputs; use another bus"
         )
-    frames = min(requests, responses) // HEADER.size
+    frames = min(min(requests, responses) // HEADER.size, RECORDS - 1)
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
-
-
-def _core_side(manifest: Manifest) -> dict[str, wiring.Member]:
-    data = manifest.numerics.data_bits
-    return {
-        "x_data": Out(manifest.parameters.beat_in * data),
-        "x_stream": Out(stream_bits(manifest)),
-        "x_quiet": Out(1),
-        "x_valid": Out(1),
-        "x_ready": In(1),
-        "y_data": In(manifest.parameters.beat_out * data),
-        "y_valid": In(1),
-        "y_ready": Out(1),
-        "bus_address": Out(4),
-        "bus_write": Out(1),
-        "bus_data": Out(32),
-        "bus_valid": Out(1),
-        "bus_ready": In(1),
-        "bus_read_data": In(32),
-        "bus_read_valid": In(1),
-        **shape_port(manifest),
-    }
 
 
 class LinkEngine(wiring.Component):
@@ -119,7 +82,7 @@ class LinkEngine(wiring.Component):
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._limits = manifest, link_limits(manifest)
         line = {"i": In(stream.Signature(8)), "o": Out(stream.Signature(8))}
-        super().__init__(line | {"errors": Out(32), "active": Out(1)} | _core_side(manifest))
+        super().__init__(line | {"errors": Out(32), "active": Out(1)} | core_side(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -135,23 +98,23 @@ class LinkEngine(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), frames.i)
         wiring.connect(m, frames.o, session.i)
         _join(m, session, requests, ("write", "data", "forget", "commit", "kind", "publish"))
-        _join(m, requests, session, ("busy", "fits", "long"))
+        _join(m, requests, session, ("fits", "long"))
         wiring.connect(m, requests.o, executor.i)
         _join(m, requests, executor, ("there", "request"))
         _join(m, executor, requests, ("close",))
         wiring.connect(m, executor.o, responses.i)
-        _join(m, executor, responses, ("restart", "finish", "kind"))
-        _join(m, responses, executor, ("full", "room", "busy"))
-        _join(m, responses, responder, ("finished", "base", "word"))
-        _join(m, responder, responses, ("oldest", "address"))
+        _join(m, executor, responses, ("restart", "finish", "failed"))
+        _join(m, responses, executor, ("full", "room"))
+        _join(m, responses, responder, ("made", "word", "end", "error"))
+        _join(m, responder, responses, ("oldest", "oldest_place", "address", "number"))
         news = ("session", "expected", "ack", "acked", "answer", "answers", "again", "ending")
         _join(m, session, responder, news)
         _join(m, responder, session, ("answered",))
         wiring.connect(m, responder.o, sender.i)
         wiring.connect(m, sender.o, wiring.flipped(self.o))
         _join(m, executor, self, TO_CORE)
-        _join(m, self, executor, (*FROM_CORE, *shape_port(self._manifest)))
-        ended = session.ending & executor.idle & ~responses.busy & responder.idle
+        _join(m, self, executor, from_core(self._manifest))
+        ended = session.ending & executor.idle & responder.idle
         m.d.comb += [
             executor.ending.eq(session.ending),
             responses.discard.eq(session.ending),
@@ -198,7 +161,7 @@ class SerialLink(wiring.Component):
     def __init__(self, manifest: Manifest, divisor: int) -> None:
         self._manifest, self._divisor = manifest, check_divisor(divisor)
         line = {"rx": In(1), "tx": Out(1)}
-        super().__init__(line | {"errors": Out(32), "active": Out(1)} | _core_side(manifest))
+        super().__init__(line | {"errors": Out(32), "active": Out(1)} | core_side(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -209,7 +172,7 @@ class SerialLink(wiring.Component):
         wiring.connect(m, uart.received, engine.i)
         wiring.connect(m, engine.o, uart.sent)
         _join(m, engine, self, ("errors", "active", *TO_CORE))
-        _join(m, self, engine, (*FROM_CORE, *shape_port(self._manifest)))
+        _join(m, self, engine, from_core(self._manifest))
         return m
 
 

@@ -14,8 +14,9 @@ ANSWER = StructLayout({"lost": 1, "session": 16, "number": 16})
 """A REPORT (or LOST) to be sent, and what its header repeats."""
 
 _HELLO_BYTES = HEADER.size + 3
-_HEAD = StructLayout({"kind": 8, "session": 16, "number": 16, "ack": 16, "version": 8, "believed": 16})
-"""The first bytes of a body: the header, and HELLO's payload."""
+_HEAD = StructLayout({"kind": 8, "session": 16, "number": 16, "ack": 16})
+_BELIEVED = HEADER.size + 1
+"""Where HELLO says in which session it believes the device to be."""
 _KIND = 0xF0
 
 
@@ -25,7 +26,7 @@ class Session(wiring.Component):
     Members
     -------
     i : In(stream of :data:`~rtlstm.hdl.link.cobs.DECODED`)
-    write, data, forget, commit, busy, kind, publish, fits, long
+    write, data, forget, commit, kind, publish, fits, long
         To the :class:`~rtlstm.hdl.link.requests.RequestMemory`.
     session, expected : Out(16)
         The device's session, and the number of the next request.
@@ -49,8 +50,7 @@ class Session(wiring.Component):
                 "data": Out(8),
                 "forget": Out(1),
                 "commit": Out(1),
-                "busy": In(1),
-                "kind": Out(8),
+                "kind": Out(4),
                 "publish": Out(1),
                 "fits": In(1),
                 "long": In(1),
@@ -73,7 +73,10 @@ class Session(wiring.Component):
         head, count = Signal(_HEAD, reset_less=True), Signal(range(_HELLO_BYTES + CRC_BYTES + 1))
         # The frame that is coming began in a session that is over.
         waiting, drops, stale = Signal(), Signal(), Signal()
+        # HELLO believes the device to be in the session that it is in.
+        knows, same = Signal(reset_less=True), Signal()
         m.d.comb += [
+            same.eq(self.i.payload.data == Mux(count == _BELIEVED, self.session[:8], self.session[8:])),
             self.data.eq(self.i.payload.data),
             self.kind.eq(head.kind),
             self.publish.eq(head.kind != FrameType.PART),
@@ -92,49 +95,54 @@ class Session(wiring.Component):
                 with m.If(self.i.valid & ~self.i.payload.end):
                     m.d.comb += self.write.eq(count >= HEADER.size)
                     m.d.sync += count.eq(Mux(count == _HELLO_BYTES + CRC_BYTES, count, count + 1))
-                    with m.If(count < _HEAD.size // 8):
+                    with m.If(count < HEADER.size):
                         m.d.sync += head.eq(Cat(Value.cast(head)[8:], self.i.payload.data))
+                    with m.If(count == _BELIEVED):
+                        m.d.sync += knows.eq(same)
+                    with m.If(count == _BELIEVED + 1):
+                        m.d.sync += knows.eq(knows & same)
                 with m.Elif(self.i.valid & (count != 0)):
                     m.d.sync += [count.eq(0), stale.eq(0)]
                     whole = self.i.payload.good & (count >= HEADER.size + CRC_BYTES) & ~self.long
                     with m.If(whole & ~self.ending & ~stale):
                         with m.If((head.kind != FrameType.HELLO) | (count == _HELLO_BYTES + CRC_BYTES)):
-                            m.next = "JUDGE"
+                            m.next = "WEIGH"
                         with m.Else():
                             m.d.comb += [drops.eq(1), self.forget.eq(1)]
                     with m.Else():
                         m.d.comb += [drops.eq(1), self.forget.eq(1)]
+            # What is judged by comes from registers.
+            with m.State("WEIGH"):
+                m.next = "JUDGE"
             with m.State("JUDGE"):
                 m.next = "TAKE"
                 m.d.comb += [drops.eq(1), self.forget.eq(1)]
-                self._judge(m, head, waiting, drops)
-            with m.State("COMMIT"), m.If(~self.busy):
-                m.next = "TAKE"
+                self._judge(m, head, knows, waiting, drops)
         return m
 
-    def _judge(self, m: Module, head: View, waiting: Signal, drops: Signal) -> None:
-        mine, noticed = Signal(), Signal()
-        ahead = Signal(16)
-        m.d.comb += [mine.eq(head.session == self.session), ahead.eq(head.number - self.expected)]
+    def _judge(self, m: Module, head: View, knows: Signal, waiting: Signal, drops: Signal) -> None:
+        mine, due, behind = Signal(), Signal(), Signal()
+        noticed, ahead = Signal(), Signal(16)
+        m.d.comb += ahead.eq(head.number - self.expected)
+        m.d.sync += [mine.eq(head.session == self.session), due.eq(ahead == 0), behind.eq(ahead[-1])]
         with m.If(head.kind == FrameType.RESUME):
             self._answer(m, waiting, head.session, head.number, ~mine)
             m.d.comb += [drops.eq(0), self.acked.eq(mine), self.again.eq(mine)]
             with m.If(mine):
                 m.d.sync += noticed.eq(0)
         with m.Elif(head.kind == FrameType.HELLO):
-            swaps = (head.believed == self.session) & ~mine
+            swaps = knows & ~mine
             self._answer(m, waiting, head.session, head.number, ~mine & ~swaps)
             m.d.comb += drops.eq(0)
             with m.If(swaps):
                 m.d.sync += [self.ending.eq(1), noticed.eq(0)]
         with m.Elif(mine & ((head.kind & _KIND) == NUMBERED)):
             m.d.comb += self.acked.eq(1)
-            with m.If((ahead == 0) & self.fits):
+            with m.If(due & self.fits):
                 m.d.comb += [drops.eq(0), self.forget.eq(0), self.commit.eq(1)]
                 m.d.sync += [self.expected.eq(self.expected + 1), noticed.eq(0)]
-                m.next = "COMMIT"
-            with m.Elif(~ahead[-1] & ~noticed):
-                self._answer(m, waiting, self.session, 0, 0)
+            with m.Elif(~behind & ~noticed):
+                self._answer(m, waiting, head.session, 0, 0)
                 m.d.sync += noticed.eq(1)
 
     def _answer(self, m: Module, waiting: Signal, session: Value, number: Value, lost: Value) -> None:

@@ -5,10 +5,11 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import most_values, stream_bits
+from rtlstm.hdl.link.core_side import shape_port
 from rtlstm.spec.link import QUIET, STREAM_MASK, value_bytes
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["StepFeeder", "StepReader", "shape_port"]
+__all__ = ["StepFeeder", "StepReader"]
 
 
 class StepFeeder(wiring.Component):
@@ -192,11 +193,6 @@ class StepReader(wiring.Component):
         with m.If(self.done):
             m.d.sync += left.eq(begins)
         return m
-
-
-def shape_port(manifest: Manifest) -> dict[str, wiring.Member]:
-    """The port that tells the sizes of a loadable core's steps."""
-    return {"shape": In(32)} if manifest.parameters.capacity else {}
 
 
 def _after_first(m: Module, values: Value) -> Signal:

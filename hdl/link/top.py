@@ -5,8 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.core import Core
-from rtlstm.hdl.link.serial_link import FROM_CORE, TO_CORE, SerialLink
-from rtlstm.hdl.link.steps import shape_port
+from rtlstm.hdl.link.core_side import TO_CORE, from_core
+from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["LinkedCore"]
@@ -49,7 +49,6 @@ class LinkedCore(wiring.Component):
             self.errors.eq(link.errors),
             self.active.eq(link.active),
             *(getattr(core, name).eq(getattr(link, name)) for name in TO_CORE),
-            *(getattr(link, name).eq(getattr(core, name)) for name in FROM_CORE),
-            *(getattr(link, name).eq(getattr(core, name)) for name in shape_port(self._manifest)),
+            *(getattr(link, name).eq(getattr(core, name)) for name in from_core(self._manifest)),
         ]
         return m

@@ -77,6 +77,30 @@ module rtlstm_ecp5_ram #(
   );
 endmodule
 
+// A register of its own beside each block RAM: synthesis would make one of all that hold the same, with
+// thousands of loads all over the die.
+module rtlstm_ecp5_copy #(
+  parameter BITS = 1,
+  parameter STAGES = 1
+) (
+  input clk,
+  input [BITS-1:0] i,
+  output [BITS-1:0] o
+);
+  genvar place;
+  generate
+    if (STAGES == 0) begin : none
+      assign o = i;
+    end else begin : one
+      for (place = 0; place < BITS; place = place + 1) begin : bits
+        (* keep *) TRELLIS_FF #(
+          .GSR("DISABLED"), .CEMUX("1"), .CLKMUX("CLK"), .LSRMUX("LSR"), .REGSET("RESET"), .SRMODE("LSR_OVER_CE")
+        ) register (.CLK(clk), .CE(1'b1), .LSR(1'b0), .DI(i[place]), .Q(o[place]));
+      end
+    end
+  endgenerate
+endmodule
+
 // Block RAMs are used for STYLE "block" and "huge", and for "auto" beyond 64 words; else synthesis
 // chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and of those the
 // deepest, so that few banks have to be told apart.
@@ -146,7 +170,7 @@ module rtlstm_memory #(
   localparam BANKS = (DEPTH + (1 << WORD_BITS) - 1) >> WORD_BITS;
   localparam SPAN = PER_GRANULE * LANE;
 
-  genvar bank, column, granule;
+  genvar bank, column, granule, place;
   integer i;
   generate
     if (!HARD) begin : inferred
@@ -209,13 +233,20 @@ module rtlstm_memory #(
       if (BANKS == 1) begin : choice
         assign lanes_out = bank_out;
       end else begin : choice
-        reg [ABITS-1:0] read_bank, read_bank_q;
-        wire [ABITS-1:0] chosen = OUTREG ? read_bank_q : read_bank;
-        always @(posedge clk) begin
-          read_bank <= reads[WORD_BITS+ABITS-1:WORD_BITS];
-          read_bank_q <= read_bank;
+        localparam BANK_BITS = ABITS - WORD_BITS;
+        reg [BANK_BITS-1:0] read_bank;
+        always @(posedge clk) read_bank <= read_address[ABITS-1:WORD_BITS];
+        for (column = 0; column < COLUMNS; column = column + 1) begin : copies
+          wire [BANK_BITS-1:0] chosen;
+          rtlstm_ecp5_copy #(.BITS(BANK_BITS), .STAGES(OUTREG)) copy (.clk(clk), .i(read_bank), .o(chosen));
+          for (place = 0; place < BITS; place = place + 1) begin : bits
+            wire [BANKS-1:0] words;
+            for (bank = 0; bank < BANKS; bank = bank + 1) begin : banks
+              assign words[bank] = bank_out[(bank*COLUMNS+column)*BITS+place];
+            end
+            assign lanes_out[column*BITS+place] = words[chosen];
+          end
         end
-        assign lanes_out = bank_out[chosen*COLUMNS*BITS +: COLUMNS*BITS];
       end
     end
   endgenerate

@@ -3,11 +3,11 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.host.closing import Closing
 from rtlstm.host.link.engine import LinkEngine, LinkStatistics
 from rtlstm.host.link.lines import Line, LineBroken, SerialLine, TcpLine
 from rtlstm.host.link.steps import StepCodec
@@ -26,7 +26,7 @@ _REOPEN_SECONDS = 0.1
 _SEARCH = Patience(retry=0.1, opening=1.0)
 """For a device that may listen at another rate."""
 
-_REFUSALS = {
+_REFUSALS: dict[int, str] = {
     ErrorCode.TYPE: "does not know this kind of request",
     ErrorCode.LENGTH: "found the request too short or too long",
     ErrorCode.REGISTER: "has no such register",
@@ -39,7 +39,7 @@ class _AbsentError(DeviceError):
     """Nothing was heard of a device."""
 
 
-class LinkTransport:
+class LinkTransport(Closing):
     """A :class:`~rtlstm.host.transport.Transport` over a line.
 
     ``write`` returns when the words have been sent: if the device does not take them, the next call
@@ -167,12 +167,6 @@ class LinkTransport:
             self._closed = True
             self._line.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _post(self, chain: list[Request]) -> None:
         self._check()
         self._engine.submit(chain, self._line.now())
@@ -245,7 +239,7 @@ class LinkTransport:
             if response.type != FrameType.ERROR:
                 continue
             code = response.payload[0] if response.payload else 0
-            why = _REFUSALS.get(code, f"gave the unknown error code {code}")  # type: ignore[call-overload]
+            why = _REFUSALS.get(code, f"gave the unknown error code {code}")
             # What else was asked in the same call is of no use any more.
             self._posted.clear()
             raise DeviceError(f"the device must take a {request.type.name} request, but it {why}")

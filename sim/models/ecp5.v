@@ -1,5 +1,5 @@
 // Behavioural models of the ECP5 cells that the primitives and synthesis use and that have no
-// model elsewhere: block RAM and multiplier. Written from what is published of the cells. What the
+// model elsewhere: block RAM, multiplier, flip-flop. Written from what is published of the cells. What the
 // models do not know (a parameter's value, a pin in use) ends the simulation.
 
 // True dual port with both ports of one width (18, 9, 4, 2 or 1), or with a width of 36 port A
@@ -246,6 +246,36 @@ module DP16KD #(
   always @(RSTA or RSTB) if (RSTA === 1'b1 || RSTB === 1'b1) unsupported("RSTA or RSTB");
   always @(CSA0 or CSA1 or CSA2) if (CSA0 === 1'b1 || CSA1 === 1'b1 || CSA2 === 1'b1) unsupported("CSA");
   always @(CSB0 or CSB1 or CSB2) if (CSB0 === 1'b1 || CSB1 === 1'b1 || CSB2 === 1'b1) unsupported("CSB");
+endmodule
+
+// The flip-flop as the primitives use it: on CLK's rising edge, with neither enable nor reset.
+module TRELLIS_FF #(
+  parameter GSR = "ENABLED",
+  parameter CEMUX = "1",
+  parameter CLKMUX = "CLK",
+  parameter LSRMUX = "LSR",
+  parameter REGSET = "RESET",
+  parameter SRMODE = "LSR_OVER_CE"
+) (
+  input CLK, CE, LSR, DI,
+  output reg Q
+);
+  always @(posedge CLK) Q <= DI;
+
+  task unsupported(input [8*24-1:0] what);
+    begin
+      $display("TRELLIS_FF: %0s is set to what the simulation model does not know", what);
+      $finish;
+    end
+  endtask
+
+  initial begin
+    if (GSR != "DISABLED") unsupported("GSR");
+    if (CEMUX != "1") unsupported("CEMUX");
+    if (CLKMUX != "CLK") unsupported("CLKMUX");
+    if (LSRMUX != "LSR" || REGSET != "RESET" || SRMODE != "LSR_OVER_CE") unsupported("LSR");
+  end
+  always @(CE or LSR) if (CE === 1'b0 || LSR === 1'b1) unsupported("CE or LSR");
 endmodule
 
 // Two bits of a carry chain.

@@ -5,8 +5,11 @@ import json
 import pytest
 
 import rtlstm.bench.link as module
-from rtlstm.bench.link import measure_efficiency, soak
+import rtlstm.bench.soak as soaks
+from rtlstm.bench.link import measure_efficiency
+from rtlstm.bench.soak import soak
 from rtlstm.gen.cli import main
+from rtlstm.sim.faults import Fault
 
 
 def test_efficiency():
@@ -34,25 +37,26 @@ def test_soak_counts_what_is_wrong(monkeypatch):
     assert soak(128, rate=0.0).wrong == 1
 
 
+def bench(capfd, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", *arguments])
+    captured = capfd.readouterr()
+    return int(ended.value.code or 0), captured.out, captured.err
+
+
 def test_command(monkeypatch, capfd, tmp_path):
     rows = [module._measure("256 inputs of 8 bits", 256, 8, 0.0, 32)]
     monkeypatch.setattr(module, "measure_efficiency", lambda quick: iter(rows))
-    monkeypatch.setattr(module, "soak", lambda steps, progress: soak(128, progress=progress))
+    monkeypatch.setattr(soaks, "soak", lambda steps, progress: soak(128, progress=progress))
     save = tmp_path / "link.json"
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["bench", "--link", *arguments])
-        captured = capfd.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    code, out, _ = run("--quick", "--save", str(save))
+    code, out, _ = bench(capfd, "--link", "--quick", "--save", str(save))
     assert code == 0 and "256 inputs of 8 bits" in out and "passed" in out
     assert json.loads(save.read_text())["soak"]["steps"] == 128
-    monkeypatch.setattr(module, "soak", lambda steps, progress: soak(128).replace(wrong=1))
-    code, out, _ = run("--quick")
+    monkeypatch.setattr(soaks, "soak", lambda steps, progress: soak(128).replace(wrong=1))
+    code, out, _ = bench(capfd, "--link", "--quick")
     assert code == 1 and "FAILED" in out
-    code, _, err = run("stac_a")
+    code, _, err = bench(capfd, "--link", "stac_a")
     assert code == 2 and "leave out the shapes" in err
 
 
@@ -60,3 +64,26 @@ def test_command(monkeypatch, capfd, tmp_path):
 def test_a_hundred_thousand_steps_over_a_bad_line():
     found = soak(100_000, seed=2)
     assert found.passed and found.wrong == 0
+
+
+def test_board_command(monkeypatch, capfd):
+    monkeypatch.setattr(soaks, "soak_board", lambda board, steps, progress: soak(128).replace(executed=129))
+    code, out, _ = bench(capfd, "--link", "--board", "ulx3s-85f")
+    assert code == 1 and "FAILED" in out
+    monkeypatch.undo()
+    code, _, err = bench(capfd, "--board", "ulx3s-85f")
+    assert code == 2 and "give --link, too" in err
+    code, _, err = bench(capfd, "--link", "--board", "nothing")
+    assert code == 2 and "there is no board 'nothing'" in err
+
+
+@pytest.mark.slow
+def test_ten_thousand_steps_over_the_line_of_a_board(capfd, tmp_path):
+    """Every kind of fault happens, each costs something, and no step is lost, run twice or wrong."""
+    save = tmp_path / "board.json"
+    code, out, _ = bench(capfd, "--link", "--board", "ulx3s-85f", "--save", str(save))
+    found = json.loads(save.read_text())["soak"]
+    assert code == 0 and "passed: every step once and right" in out
+    assert found["steps"] == found["executed"] >= 10_000 and not found["wrong"]
+    assert set(found["faults"]) == {fault.value for fault in Fault}
+    assert all(found[name] > 0 for name in ("repeated", "responses_again", "damaged", "dropped", "reopened"))

@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from rtlstm.boards.carries import cut_carries
 from rtlstm.boards.devices import DEVICES, find_device
 from rtlstm.boards.fpga_tools import Tool, find_nextpnr, find_yosys, run_logged
 from rtlstm.boards.place_route import nextpnr_options, overfull, read_report
+from rtlstm.boards.replicate import replicate
 from rtlstm.boards.resources import check_fit, count_cells, resource_uses
 from rtlstm.boards.synthesis import script
 from rtlstm.boards.worst_path import signal_name
@@ -52,6 +54,31 @@ def test_what_does_not_fit_is_named():
     with pytest.raises(ConfigurationError, match=re.escape(words)):
         check_fit("big", many, device)
     assert ("SPRAM blocks", 4, 4) in list(resource_uses(many, device))
+
+
+def test_lanes_get_their_own_copies_of_registers(tmp_path: Path):
+    def cell(kind: str, output: str, net: int, **inputs: int) -> dict[str, Any]:
+        directions = {**dict.fromkeys(inputs, "input"), output: "output"}
+        nets = {port: [bit] for port, bit in inputs.items()}
+        return {"type": kind, "port_directions": directions, "connections": {**nets, output: [net]}}
+
+    cells = {
+        "array.lane4.vector_FF": cell("TRELLIS_FF", "Q", 10, DI=2, CLK=3),
+        "array.lane4.sum": cell("LUT4", "Z", 11, A=10),
+        "array.lane5.sum": cell("LUT4", "Z", 12, A=10, B=10),
+        "array.lane6.product": cell("MULT18X18D", "P0", 13, A0=10),
+        "array.vector5_FF": cell("TRELLIS_FF", "Q", 14, DI=10, CLK=3),
+    }
+    ports = {"y": {"direction": "output", "bits": [11, 12, 13, 14]}}
+    path = tmp_path / "netlist.json"
+    path.write_text(json.dumps({"modules": {"top": {"ports": ports, "cells": cells}}}))
+    assert replicate(path) == 1
+    found = json.loads(path.read_text())["modules"]["top"]["cells"]
+    copy = found.pop("array.lane4.vector_FF$lane5")
+    assert copy["type"] == "TRELLIS_FF"
+    assert copy["connections"] == {"DI": [2], "CLK": [3], "Q": [15]}
+    assert found["array.lane5.sum"]["connections"] == {"A": [15], "B": [15], "Z": [12]}
+    assert {name for name in cells if found[name] != cells[name]} == {"array.lane5.sum"}
 
 
 def test_loose_carries_are_cut(tmp_path: Path):

@@ -11,8 +11,9 @@ from rtlstm.gen.build import generate_build
 from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.transport import open_transport
+from rtlstm.sim.line_server import LineServer
 from rtlstm.sim.link_device import DeviceEngine
-from rtlstm.sim.link_server import LinkServer
+from rtlstm.sim.link_line import SimulatedLine
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
@@ -30,9 +31,10 @@ def client(tmp_path_factory) -> Path:
     return compile_client(tmp_path_factory.mktemp("client"))
 
 
-def server(folder: Path) -> LinkServer:
+def server(folder: Path) -> LineServer:
     manifest = Manifest.load(folder)
-    return LinkServer(DeviceEngine(open_transport("golden", folder, manifest), manifest))
+    device = DeviceEngine(open_transport("golden", folder, manifest), manifest)
+    return LineServer(SimulatedLine(device), tcp=0)
 
 
 @pytest.mark.parametrize("serial", [False, True], ids=["tcp", "serial"])
@@ -41,7 +43,7 @@ def test_steps(folder: Path, client: Path, serial: bool):
     manifest = Manifest.load(folder)
     x = np.random.default_rng(1).integers(-2048, 2048, (7, manifest.program.inputs))
     with server(folder) as device:
-        line = device.path if serial else f"localhost:{device.port}"
+        line = str(device.path) if serial else f"localhost:{device.port}"
         found = [
             read_outputs(run_client(client, line, folder / "weights.bin", manifest, x)) for _ in range(2)
         ]

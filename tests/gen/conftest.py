@@ -1,16 +1,20 @@
-"""A small model, a build of it, and the command line in this process."""
+"""A small model, builds of it, one of them on a board, and the command line in this process."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.numpy
+from served_board import commands, finish, start
 from small_builds import NARROW, TINY, network, tensors
 
 from rtlstm.gen.build import generate_build
 from rtlstm.gen.cli import main
+from rtlstm.gen.on_board import OnBoard
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,9 @@ class Outcome:
         assert isinstance(value, dict)
         return value
 
-    def refused(self, *words: str) -> None:
-        """Check that it ended with 2 and one sentence that holds these words."""
-        assert self.code == 2, self.err
+    def refused(self, *words: str, code: int = 2) -> None:
+        """Check that it ended with 2, or this code, and one sentence that holds these words."""
+        assert self.code == code, self.err
         lines = self.err.splitlines()
         assert len(lines) == 1 and lines[0].startswith("error: "), self.err
         for word in words:
@@ -64,3 +68,27 @@ def pristine(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("builds") / "tiny"
     generate_build(network(), folder, parameters=TINY, settings=NARROW)
     return folder
+
+
+@pytest.fixture(scope="session")
+def board_user(tmp_path_factory) -> Path:
+    """What a new user has: a model and some inputs; then the README's first command for boards."""
+    folder = tmp_path_factory.mktemp("user")
+    state = {name: value for name, value in tensors().items() if name.startswith("lstm.")}
+    safetensors.numpy.save_file(state, folder / "model.safetensors")
+    np.save(folder / "x.npy", np.random.default_rng(0).uniform(-1, 1, (20, 3)).astype(np.float32))
+    finish(start(commands()[0], folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def board_build(board_user: Path) -> Path:
+    return board_user / shlex.split(commands()[0])[4]
+
+
+@pytest.fixture(scope="session")
+def on_board(board_build: Path) -> OnBoard:
+    """That build on the README's board, so that it is compiled once."""
+    options = shlex.split(commands()[1])
+    clock = float(options[options.index("--clock") + 1]) if "--clock" in options else None
+    return OnBoard.create(board_build, options[options.index("--board") + 1], clock)

@@ -6,14 +6,16 @@ import stat
 from pathlib import Path
 
 import pytest
-from small_builds import network
+from small_builds import network, rand
 
 from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.boards.catalogue import find_board
+from rtlstm.boards.estimate import estimate
 from rtlstm.gen.build import generate_build
-from rtlstm.gen.on_board import slower_clock
+from rtlstm.gen.on_board import OnBoard, slower_clock
 from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Family, Parameters
 
 SMALL = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
@@ -87,6 +89,48 @@ def test_ice40(cli, tmp_path: Path):
     assert data.startswith(b"\xff\x00") and b"\x7e\xaa\x99\x7e" in data and len(data) > 100_000
 
 
+def layers(inputs: int, units: int, *outputs: int) -> Network:
+    """An LSTM and dense layers of these sizes."""
+    lstm = Lstm(name="lstm", w_ih=rand(4 * units, inputs), w_hh=rand(4 * units, units), bias=rand(4 * units))
+    sizes = zip((units, *outputs[:-1]), outputs, strict=True)
+    dense = (
+        Dense(name=f"fc{index}", weight=rand(many, few), bias=rand(many))
+        for index, (few, many) in enumerate(sizes)
+    )
+    return Network(name="sized", layers=(lstm, *dense))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("board", "sizes", "parameters", "settings"),
+    [
+        (
+            "icebreaker",
+            (6, 20, 64, 1),
+            {"lanes": 4, "macs": 1, "family": "ice40", "weight_memory": "large", "tables": "direct"},
+            {"gate_bits": 8, "cell_bits": 12, "tables": "direct"},
+        ),
+        ("ulx3s-85f", (128, 128, 1), {"lanes": 4, "macs": 32, "family": "ecp5"}, {}),
+    ],
+    ids=["toptag", "silero"],
+)
+def test_published_sizes_meet_the_usual_clock(
+    cli, tmp_path: Path, board: str, sizes: tuple[int, ...], parameters: dict, settings: dict
+):
+    """Networks of two published sizes, with 8-bit weights, as docs/boards.md has them."""
+    folder = tmp_path / "sized"
+    generate_build(
+        layers(*sizes),
+        folder,
+        parameters=Parameters.for_family(**parameters),
+        settings=QuantizationSettings(weight_bits=8, data_bits=8, **settings),
+    )
+    done = cli("bitstream", folder, "--board", board, "--json")
+    assert done.code == 0, done.err
+    found = done.json["bitstream"]
+    assert found["met"] and found["clock_mhz"] == find_board(board).usual_mhz and found["baud"] == 3_000_000
+
+
 def record(**changes: object) -> Bitstream:
     fields = {
         "board": "ulx3s-12f",
@@ -107,6 +151,21 @@ def record(**changes: object) -> Bitstream:
         "stored": False,
     }
     return Bitstream(**(fields | changes))
+
+
+def test_usual_clock(tmp_path: Path):
+    """Without a clock asked for: the board's, or a share of the core's own where that is slower."""
+    small = OnBoard.create(small_build(tmp_path / "small", "ecp5"), "ulx3s-12f")
+    assert small.requested_mhz == small.board.usual_mhz == small.line.clock_mhz
+    folder = tmp_path / "wide"
+    settings = QuantizationSettings(weight_bits=18, data_bits=18)
+    generate_build(
+        network(), folder, parameters=Parameters(lanes=64, macs=1, family="ice40"), settings=settings
+    )
+    wide = OnBoard.create(folder, "icebreaker")
+    core = estimate(wide.manifest, wide.board.chosen)
+    assert core is not None
+    assert wide.requested_mhz == min(int(0.75 * core.fmax_mhz), 18)
 
 
 def test_clock_to_ask_for():

@@ -74,11 +74,13 @@ def test_generate(cli, model, tmp_path):
     calibration = tmp_path / "c.npz"
     np.savez(calibration, x=np.random.default_rng(0).normal(size=(40, INPUTS)), p=np.zeros(3))
     arguments = ("generate", model, "-o", tmp_path / "b", *SMALL, *DENSE, "--calibrate", calibration)
+    arguments += ("--calibrate-lengths", "30")
     result = cli(*arguments, "--json")
     assert result.code == 0, result.err
     assert result.json["report"] == json.loads((tmp_path / "b" / "report.json").read_text())
     assert result.json["report"]["name"] == "tiny"
     assert result.json["report"]["source"] == "tiny.net.safetensors"
+    assert result.json["report"]["accuracy"]["input_values"] == 30 * INPUTS
     before = snapshot(tmp_path / "b")
     people = cli(*arguments)
     assert people.code == 0
@@ -163,6 +165,8 @@ def test_wrong_calibration_data_are_refused(cli, model, tmp_path):
         result.refused(*words)
         assert not (tmp_path / "b").exists()
 
+    alone = cli("generate", model, "-o", tmp_path / "b", *DENSE, "--calibrate-lengths", "3")
+    alone.refused("lengths of calibration data need the data")
     refused({"a": np.zeros(2), "b": np.zeros(2)}, "'x'", "a, b")
     refused({"x": np.zeros((4, INPUTS + 1))}, "calibration", str(INPUTS))
     refused({"x": np.full((4, INPUTS), np.inf)}, "finite")

@@ -66,6 +66,14 @@ SEQUENCES = {
         L.Dropout(0.3),
     ],
     "slopes": lambda: [L.LSTM(5, **ALL), L.Dense(4), L.LeakyReLU(negative_slope=0.25), L.Dense(3), L.ELU()],
+    "average": lambda: [
+        L.Conv1D(6, 3, padding="causal"),
+        L.BatchNormalization(),
+        L.ZeroPadding1D((2, 0)),
+        L.AveragePooling1D(3, strides=1),
+        L.GRU(5, **ALL),
+    ],
+    "padded_convolution": lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((1, 0)), L.Conv1D(6, 2)],
     "convolution": lambda: [L.Conv1D(6, 3, padding="causal", activation="relu"), L.GRU(5, **ALL)],
 }
 
@@ -136,6 +144,26 @@ def test_backwards_states_and_dropout_are_told_of(tmp_path: Path) -> None:
     np.testing.assert_allclose(run_float(result.network, x).y[::-1], wanted, atol=2e-5)
 
 
+def test_states_given_are_told_of(tmp_path: Path) -> None:
+    start = keras.Input((None, INPUTS))
+    y, *_ = L.LSTM(5, return_state=True, **ALL)(start)
+    keras.Model(start, y).save(tmp_path / "model.keras")
+    result = read_model(tmp_path / "model.keras")
+    assert any("gives its final states, too" in note for note in result.report.notes)
+
+
+def test_unrolled_layers_are_the_same(tmp_path: Path) -> None:
+    start = keras.Input((STEPS, INPUTS))
+    model = keras.Sequential([start, L.GRU(5, unroll=True, **ALL)])
+    model.save(tmp_path / "model.keras")
+    check(model, tmp_path / "model.keras")
+
+
+def test_a_backward_layer_of_its_own(tmp_path: Path) -> None:
+    own = L.LSTM(5, activation="softsign", use_bias=False, go_backwards=True, **ALL)
+    check(*save(tmp_path, ".keras", L.Bidirectional(L.LSTM(5, **ALL), backward_layer=own)))
+
+
 @pytest.mark.parametrize(
     ("layers", "named"),
     [
@@ -143,7 +171,19 @@ def test_backwards_states_and_dropout_are_told_of(tmp_path: Path) -> None:
         (lambda: [L.LSTM(5, **ALL), L.LayerNormalization()], "LayerNormalization"),
         (lambda: [L.LSTM(5, activation="swish", **ALL)], "activation='silu'"),
         (lambda: [L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)], "must be causal"),
+        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(3, strides=1)], "must be causal"),
+        (lambda: [L.LSTM(5, **ALL), L.AveragePooling1D(2)], "strides, dilation and groups of 1"),
+        (lambda: [L.Conv1D(6, 3, padding="causal", dilation_rate=2), L.LSTM(5)], "dilation and groups of 1"),
+        (lambda: [L.ZeroPadding1D((2, 0)), L.LSTM(5, **ALL)], "only Conv1D and AveragePooling1D"),
+        (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((2, 0))], "only Conv1D and AveragePooling1D"),
+        (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((0, 2)), L.Conv1D(6, 3)], "appends 2 zeros"),
+        (lambda: [L.ZeroPadding1D((1, 0)), L.Conv1D(6, 3), L.LSTM(5)], "2 zeros in front"),
+        (lambda: [L.LSTM(5, **ALL), L.UnitNormalization()], "UnitNormalization"),
         (lambda: [L.LSTM(5, go_backwards=True, **ALL), L.LSTM(3)], "backwards in time"),
+        (
+            lambda: [L.LSTM(5, go_backwards=True, **ALL), L.Conv1D(3, 2, padding="causal")],
+            "backwards in time",
+        ),
         (lambda: [L.Dense(3)], "must have a recurrent layer"),
     ],
 )

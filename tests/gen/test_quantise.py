@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
-from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.functions import RELU
+from rtlstm.spec.network import Dense, Lstm, Network, Rnn
 from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent
 
 
@@ -119,3 +122,35 @@ def test_calibration_at_a_power_of_two_is_not_limited() -> None:
     x = np.full((10, 5), 8.0)
     quantised = quantise(network(), calibration=x)
     assert quantised.numerics.input.saturated(x) == 0
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_calibration_stops_at_each_length(reverse: bool) -> None:
+    """A word between zeros that are never read: as if each sequence stood alone."""
+    source = network()
+    lstm = source.layers[0].replace(reverse=reverse, bias=source.layers[0].bias + 2.0)
+    model = Network(layers=(lstm, source.layers[1]))
+    x = np.random.default_rng(3).uniform(-1, 1, (9, 2, 5))
+    padded, lengths = x.copy(), [9, 2]
+    padded[2:, 1] = 100.0
+    found = quantise(model, calibration=padded, lengths=lengths)
+    assert found.numerics.input.fraction == 15
+    runs = [run_float(model, x[:length, index : index + 1]) for index, length in enumerate(lengths)]
+    reach = 1.25 * max(run.layers[1] for run in runs)
+    assert found.shapes[-1].output == Format.covering(16, reach)
+    longer = 1.25 * run_float(model, x).layers[1]
+    assert longer > reach, "the case must tell lengths from none"
+
+
+@pytest.mark.parametrize("lengths", [[2], [0, 3], [5, 1], [1.0, 2.0]])
+def test_wrong_calibration_lengths_are_refused(lengths: list[int]) -> None:
+    with pytest.raises(InputError, match="must be 2 integers, one per sequence, within 1 to 4"):
+        quantise(network(), calibration=np.zeros((4, 2, 5)), lengths=lengths)
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_values_that_grow_without_bound_are_refused(calibrated: bool) -> None:
+    grows = Rnn(w_ih=np.ones((2, 3)), w_hh=np.full((2, 2), 1e9), bias=np.ones(2), activation=RELU)
+    x = np.ones((100, 1, 3)) if calibrated else None
+    with pytest.raises(ConfigurationError, match="activations have no bounds"):
+        quantise(Network(layers=(grows,)), calibration=x)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from small_builds import TINY, network
 
+from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.gen.report import BuildReport, create_report, table_error
 from rtlstm.gen.report_html import cycle_bars, render_report
@@ -21,7 +22,8 @@ def make(calibration=None, **settings):
     chosen = QuantizationSettings(**settings)
     quantised = quantise(network(), chosen, calibration)
     manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
-    return create_report(network(), quantised, manifest, chosen, calibration), quantised, manifest
+    data = None if calibration is None else Calibration.of(network(), calibration)
+    return create_report(network(), quantised, manifest, chosen, data), quantised, manifest
 
 
 def test_sizes_and_cycles():

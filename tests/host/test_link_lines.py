@@ -14,8 +14,9 @@ from rtlstm.host.link.lines import SerialLine, TcpLine
 from rtlstm.host.link.timing import Patience
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.line_server import LineServer
 from rtlstm.sim.link_device import DeviceEngine
-from rtlstm.sim.link_server import LinkServer
+from rtlstm.sim.link_line import SimulatedLine
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.registers import Register
 
@@ -28,8 +29,8 @@ def device(small) -> DeviceEngine:
 
 
 @pytest.fixture
-def server(device) -> Iterator[LinkServer]:
-    with LinkServer(device) as server:
+def server(device) -> Iterator[LineServer]:
+    with LineServer(SimulatedLine(device), tcp=0) as server:
         yield server
 
 
@@ -51,7 +52,7 @@ def test_baud_rate_may_be_named(small, server, tmp_path):
         accelerator.run(small.inputs(3))
 
 
-def test_connection_that_breaks_loses_nothing(small, server, tmp_path):
+def test_connection_that_breaks_loses_nothing(small, device, server, tmp_path):
     x = small.inputs(2000)
     ended = threading.Event()
 
@@ -70,7 +71,7 @@ def test_connection_that_breaks_loses_nothing(small, server, tmp_path):
             ended.set()
             thread.join()
     np.testing.assert_array_equal(np.concatenate(y), small.golden.run(x[:, None]).y[:, 0])
-    assert server.device.steps == 2000
+    assert device.steps == 2000
 
 
 def test_second_program_is_refused(small, server, backend, tmp_path):
@@ -87,14 +88,14 @@ def test_second_program_is_refused(small, server, backend, tmp_path):
 
 @pytest.mark.parametrize("kind", ["tcp", "serial"])
 def test_unplugged_in_mid_load(small, device, kind, tmp_path):
-    server = LinkServer(device)
+    server = LineServer(SimulatedLine(device), tcp=0)
 
     def unplug(what: str, done: int, total: int) -> None:
         if done == total // 3:
             server.close()
 
     with server:
-        line = TcpLine("127.0.0.1", server.port) if kind == "tcp" else SerialLine(server.path, 115200)
+        line = TcpLine("127.0.0.1", server.port) if kind == "tcp" else SerialLine(str(server.path), 115200)
         transport = LinkTransport(line, small.manifest, HURRY)
         accelerator = Accelerator(transport, small.manifest, unplug)
         with pytest.raises(DeviceError, match=r"nothing was heard of it for \d\.\d s .*check cable"):
@@ -102,7 +103,7 @@ def test_unplugged_in_mid_load(small, device, kind, tmp_path):
         accelerator.close()
     # Plugged in again, and opened again, it works.
     with (
-        LinkServer(device) as server,
+        LineServer(SimulatedLine(device), tcp=0) as server,
         Accelerator.open(small.save(tmp_path / "b"), f"tcp:127.0.0.1:{server.port}") as accelerator,
     ):
         x = small.inputs(20)
@@ -124,7 +125,7 @@ def test_nobody_answers(small, tmp_path, monkeypatch):
 
 def test_no_device_at_any_rate(small, device, monkeypatch):
     monkeypatch.setattr("rtlstm.host.link.transport._SEARCH", Patience(retry=0.05, opening=0.1))
-    with LinkServer(device) as server:
+    with LineServer(SimulatedLine(device), tcp=0) as server:
         device.receive = lambda data: None
         with pytest.raises(DeviceError, match="none does at 3000000, 2000000, 1000000, 115200 baud"):
             open_transport(f"serial:{server.path}", Path(), small.manifest)

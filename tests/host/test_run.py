@@ -4,9 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
+from small_builds import INPUTS, NARROW, TINY, network
 
-from rtlstm.host import SaturationWarning
+from rtlstm.gen.quantise import quantise
+from rtlstm.host import Accelerator, SaturationWarning
+from rtlstm.host.packing import pack
 from rtlstm.spec.errors import DeviceError, InputError
+from rtlstm.spec.manifest import Manifest
 
 
 def same_state(left, right):
@@ -157,6 +161,29 @@ def test_saturation_is_counted_and_told(small):
         "24 of 24 values of c_0",
     ]
     assert {item.filename for item in caught} == {__file__}
+
+
+def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
+    x = np.random.default_rng(0).uniform(-1, 1, (6, 2, INPUTS))
+    quantised = quantise(network(), NARROW.replace(input_range=4.0), x * 0.01)
+    manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+    (tmp_path / "manifest.json").write_text(manifest.to_json())
+    (tmp_path / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
+    with Accelerator.open(tmp_path) as accelerator:
+        accelerator.run(x * 0.01)
+        assert accelerator.saturated_outputs == 0
+        with pytest.warns(
+            SaturationWarning, match=r"of 24 values of y stand at the end.*calibration"
+        ) as caught:
+            y, _ = accelerator.run(x * 3)
+        assert caught[0].filename == __file__
+        limit = np.abs(y).max()
+        count = int(np.count_nonzero(np.abs(y) == limit))
+        assert accelerator.saturated_outputs == count > 1
+        with accelerator.stream() as stream, pytest.warns(SaturationWarning, match="values of y") as caught:
+            stream.steps(x[:, np.abs(y).max(axis=(0, 2)).argmax()] * 3)
+        assert caught[0].filename == __file__
+        assert accelerator.saturated_outputs > count
 
 
 @pytest.mark.parametrize(

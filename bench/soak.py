@@ -1,0 +1,180 @@
+"""Steps over a bad line, to the reference device or to a simulated board: each once, and all bits right."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from rtlstm.bench.link import BAUD, STREAMS, LinkSetup
+from rtlstm.boards.catalogue import find_board
+from rtlstm.gen.on_board import OnBoard
+from rtlstm.host.link.lines import Line
+from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.transport import Progress
+from rtlstm.sim.board_line import BoardLine
+from rtlstm.sim.faults import FaultyLine
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.link import Limits
+from rtlstm.spec.record import Record
+
+__all__ = ["Soak", "soak", "soak_board"]
+
+_BLOCK = 64
+"""Steps of each stream between two comparisons."""
+_BOARD_BLOCK = 4
+
+_CLOCK_MHZ = 12.0
+"""Four cycles a bit at 3 Mbaud: no clock lets a simulation carry more."""
+_BOARD_PATIENCE = Patience(retry=0.01, least_retry=0.002, most_retry=0.02)
+"""In the board's own seconds, of which each costs the simulator half a minute."""
+
+
+class Soak(Record):
+    """Steps over a bad line, each compared with the golden model."""
+
+    device: str
+    """What was at the other end."""
+    steps: int
+    rate: float
+    """Faults per frame, each way."""
+    faults: dict[str, int]
+    wrong: int
+    """Steps whose output differs from the golden model's."""
+    executed: int
+    """Steps the device has run: as many as were asked for if none was lost or run twice."""
+    requests: int
+    repeated: int
+    """Requests sent once more."""
+    responses_again: int
+    """Responses that came again or too early."""
+    damaged: int
+    """Frames damaged on the way to the host."""
+    dropped: int
+    """Frames that the device dropped."""
+    resumed: int
+    reopened: int
+    line_seconds: float
+    wall_seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether no step was lost, run twice or wrong."""
+        return not self.wrong and self.executed == self.steps
+
+
+@dataclass(frozen=True)
+class _Far:
+    """A device at the end of a line, and how to talk to it."""
+
+    name: str
+    setup: LinkSetup
+    line: Line
+    block: int
+    """Steps of each stream that are under way at once."""
+    longest: float
+    """Seconds of the longest pause."""
+    patience: Patience | None = None
+    one_by_one: bool = False
+    """Whether the steps must be sent one by one to have a frame each: several would fit."""
+
+
+def soak(steps: int, rate: float = 0.01, seed: int = 1, progress: Progress | None = None) -> Soak:
+    """Run steps of 64 streams in random order over a line with faults, a frame each.
+
+    ``steps`` is rounded up to a multiple of 64. Every output is compared with the golden model's.
+    """
+    setup = LinkSetup(28, 3, 8)
+    limits = Limits(body=64, request_bytes=512, response_bytes=512, frames=16)
+    line = SimulatedLine(setup.device(limits), BAUD)
+    return _soak(_Far("the reference device", setup, line, _BLOCK, 0.01), steps, rate, seed, progress)
+
+
+def soak_board(
+    board: str, steps: int, rate: float = 0.01, seed: int = 1, progress: Progress | None = None
+) -> Soak:
+    """Run steps as :func:`soak` over the serial line of a board's top level in simulation.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such board.
+    ToolError
+        If Verilator or a C++ compiler is missing or fails.
+    """
+    find_board(board)
+    setup = LinkSetup(6, 3, 8)
+    with TemporaryDirectory() as folder:
+        build = setup.write(Path(folder) / "build")
+        place = OnBoard.create(build, board, _CLOCK_MHZ)
+        line = BoardLine(place.simulate(seed, progress))
+    name = f"{place.board.title}, simulated at {place.line.clock_mhz:g} MHz and {place.line.baud:,} baud"
+    far = _Far(name, setup, line, _BOARD_BLOCK, 0.002, _BOARD_PATIENCE, one_by_one=True)
+    return _soak(far, steps, rate, seed, progress)
+
+
+def _soak(far: _Far, steps: int, rate: float, seed: int, progress: Progress | None) -> Soak:
+    setup, line = far.setup, FaultyLine(far.line, rate, seed, longest=far.longest)
+    started, wrong, done = time.perf_counter(), 0, 0
+    with contextlib.closing(far.line):
+        transport = setup.open(line, seed, far.patience)
+        exchange = partial(_one_by_one, transport) if far.one_by_one else transport.exchange
+        golden, state = Golden(setup.network), None
+        for streams, turn, x in _rounds(setup, -(-steps // STREAMS), far.block, seed):
+            y = exchange(streams, x[turn, streams])
+            expected = golden.run(x, state)
+            state = (expected.h, expected.c)
+            wrong += int((y != expected.y[turn, streams]).any(axis=1).sum())
+            done += len(streams)
+            if progress:
+                progress("steps over a bad line", done, max(done, steps))
+        found, report = transport.statistics, transport.report
+        # Only an open session's beginning says how many steps the device was given, so another is opened.
+        after = LinkTransport(far.line, setup.manifest, far.patience, seed + 1).report
+        return Soak(
+            device=far.name,
+            steps=done,
+            rate=rate,
+            faults={fault.value: count for fault, count in sorted(line.counts.items(), key=str)},
+            wrong=wrong,
+            executed=after.steps - report.steps,
+            requests=found.requests,
+            repeated=found.repeated,
+            responses_again=found.surplus,
+            damaged=found.damaged,
+            dropped=after.dropped - report.dropped,
+            resumed=found.resumed,
+            reopened=found.reopened,
+            line_seconds=line.now(),
+            wall_seconds=time.perf_counter() - started,
+        )
+
+
+def _rounds(
+    setup: LinkSetup, turns: int, block: int, seed: int
+) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
+    """Yield so many steps of each stream, some at a time, in a random order that keeps each stream's own.
+
+    Streams and turns are ``(steps,)``, the inputs ``(turns, streams, inputs)``.
+    """
+    rng = np.random.default_rng(seed)
+    for begin in range(0, turns, block):
+        count = min(block, turns - begin)
+        x = setup.inputs(rng, count, STREAMS)
+        streams = rng.permutation(np.repeat(np.arange(STREAMS), count))
+        turn = np.empty_like(streams)
+        turn[np.argsort(streams, kind="stable")] = np.tile(np.arange(count), STREAMS)
+        yield streams, turn, x
+
+
+def _one_by_one(transport: LinkTransport, streams: IntArray, x: IntArray) -> IntArray:
+    """Run steps, a frame each; as many are under way as the device has room for."""
+    finish = [transport.begin(streams[at : at + 1], x[at : at + 1]) for at in range(len(streams))]
+    return np.concatenate([each() for each in finish])

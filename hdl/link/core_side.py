@@ -1,0 +1,57 @@
+"""The core's ports that the link is wired to, as the link sees them."""
+
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.layouts import stream_bits
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["CORE_PORTS", "TO_CORE", "core_side", "from_core", "shape_port"]
+
+TO_CORE = (
+    "x_data",
+    "x_stream",
+    "x_quiet",
+    "x_valid",
+    "y_ready",
+    "bus_address",
+    "bus_write",
+    "bus_data",
+    "bus_valid",
+)
+_FROM_CORE = ("x_ready", "y_data", "y_valid", "bus_ready", "bus_read_data", "bus_read_valid")
+CORE_PORTS = TO_CORE + _FROM_CORE
+"""All but ``y_stream`` and ``y_last``; ``docs/ports.md`` says what they do."""
+
+
+def from_core(manifest: Manifest) -> tuple[str, ...]:
+    """Return the ports that a build's core drives."""
+    return (*_FROM_CORE, *shape_port(manifest))
+
+
+def shape_port(manifest: Manifest) -> dict[str, wiring.Member]:
+    """Return the port that tells the sizes of a loadable core's steps."""
+    return {"shape": In(32)} if manifest.parameters.capacity else {}
+
+
+def core_side(manifest: Manifest) -> dict[str, wiring.Member]:
+    """Return the members of a component that drives a build's core."""
+    data = manifest.numerics.data_bits
+    return {
+        "x_data": Out(manifest.parameters.beat_in * data),
+        "x_stream": Out(stream_bits(manifest)),
+        "x_quiet": Out(1),
+        "x_valid": Out(1),
+        "x_ready": In(1),
+        "y_data": In(manifest.parameters.beat_out * data),
+        "y_valid": In(1),
+        "y_ready": Out(1),
+        "bus_address": Out(4),
+        "bus_write": Out(1),
+        "bus_data": Out(32),
+        "bus_valid": Out(1),
+        "bus_ready": In(1),
+        "bus_read_data": In(32),
+        "bus_read_valid": In(1),
+        **shape_port(manifest),
+    }

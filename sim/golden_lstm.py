@@ -1,0 +1,294 @@
+"""The golden model of LSTM and dense layers in floats that hold every integer exactly, at BLAS speed.
+
+Every quantity is an integer, or an integer divided by a power of two, held in a float. Floats hold
+such numbers exactly as long as they have few enough significant bits, so matrix products run at
+BLAS speed and still give every bit:
+
+- A sum of products is at most the accumulator's bound, whatever the order of its terms, and so is
+  every sum on the way. Up to ``2**24`` a layer's sums are float32, beyond that float64; the formats
+  keep them below ``2**48``. A row's right shift is folded into its weights, and so are all other
+  scales into tables: scaling by a power of two is exact.
+- The gate unit's sums are float64. :class:`~rtlstm.spec.numerics.Numerics` refuses formats whose
+  sums need more than 52 bits inside the range of the cell state; what lies outside saturates.
+- Converting to an integer drops the fraction of a number that is not negative, and so rounds it
+  down. Table indices have their table's centre added first; a negative one means the first entry.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.activation import ActivationTable
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.numerics import (
+    GUARD_BITS,
+    LayerShape,
+    Numerics,
+    QuantizedDense,
+    QuantizedLayer,
+    QuantizedNetwork,
+    QuantizedRecurrent,
+    bound_sums,
+)
+
+__all__ = ["LstmNetwork", "LstmStream"]
+
+Floats = NDArray[np.float64]
+AnyFloats = NDArray[Any]
+"""float32 or float64, as a layer's sums are."""
+Mask = NDArray[np.bool_]
+
+_DROP_GUARD = 0.5**GUARD_BITS
+_FLOAT32_EXACT = 1 << 24
+"""All integers up to this magnitude are float32 numbers."""
+_BLOCK_VALUES = 1 << 17
+"""Partial sums that are computed ahead of the steps that need them: they stay in the processor's cache."""
+
+
+def _spell_out(table: ActivationTable, scale: int) -> Floats:
+    """A table's values for all inputs, from the most negative on, times ``2**scale``."""
+    centre = table.input.maximum
+    values = table.compute(np.arange(-centre, centre + 1))
+    return np.ldexp(values.astype(np.float64), scale)
+
+
+class _Sums:
+    """What LSTM and dense layers share: a number type that holds the layer's sums exactly."""
+
+    def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
+        bounds = bound_sums([layer], numerics.input, numerics.accumulator.align)
+        # The centre of a table is added to the partial sums of its indices.
+        centre = numerics.preactivation.maximum << GUARD_BITS
+        small = max(bounds.bound, bounds.partial_bound + centre) <= _FLOAT32_EXACT
+        self.type: type[np.floating[Any]] = np.float32 if small else np.float64
+        self._align = numerics.accumulator.align
+        self._relu = shape.input_relu
+
+    def scaled(self, weights: IntArray, shift: IntArray) -> AnyFloats:
+        """Weights transposed, each row divided by two to the shift that its sums undergo."""
+        return np.ldexp(weights.astype(np.float64).T, self._align - shift).astype(self.type)
+
+    def read(self, x: NDArray[Any]) -> AnyFloats:
+        """The layer's inputs, as it computes with them."""
+        values = x.astype(self.type, copy=False)
+        return np.maximum(values, 0) if self._relu else values
+
+
+class _LstmLayer(_Sums):
+    """Constants of a layer. Gates are a leading axis, in the order i, f, o, g: sigmoids side by side."""
+
+    def __init__(self, layer: QuantizedRecurrent, shape: LayerShape, numerics: Numerics) -> None:
+        super().__init__(layer, shape, numerics)
+        self.units = shape.outputs
+        self.w_ih = self._gates(self.scaled(layer.w_ih, layer.shift_ih))
+        self.w_hh = self._gates(self.scaled(layer.w_hh, layer.shift_hh))
+        centre = numerics.preactivation.maximum << GUARD_BITS
+        self.bias = self._gates((layer.bias[None] + centre).astype(self.type))
+        """Of the partial sums; with it they are table indices with guard bits."""
+        gate, cell, argument = numerics.gate, numerics.cell, numerics.cell_argument
+        # f c + i g comes out in units of c, and o tanh(c) in units of h.
+        self.sigmoid = _spell_out(numerics.sigmoid, -gate.fraction)
+        self.tanh = _spell_out(numerics.tanh, cell.fraction - gate.fraction)
+        self.cell_tanh = _spell_out(numerics.cell_tanh, numerics.hidden.fraction - gate.fraction)
+        self.argument_scale = 2.0 ** (argument.fraction - cell.fraction)
+        self.argument_centre = argument.maximum + 0.5
+        self.cell_limit = float(cell.maximum)
+        most = math.floor(self.sigmoid.max() * self.cell_tanh.max() + 0.5)
+        self.hidden_limit = float(numerics.hidden.maximum)
+        self.hidden_fits = most <= self.hidden_limit
+        """Whether h cannot reach its limit: gates with as many bits as h round to less."""
+
+    def _gates(self, columns: AnyFloats) -> AnyFloats:
+        """Turn ``(rows, 4 * units)``, gates i, f, g, o, into ``(4, rows, units)``."""
+        parts = columns.reshape(len(columns), 4, self.units).transpose(1, 0, 2)
+        return np.ascontiguousarray(parts[[0, 1, 3, 2]])
+
+    def input_part(self, x: AnyFloats, out: AnyFloats) -> None:
+        """Compute the input's share of the partial sums, and the bias, for any number of rows."""
+        np.matmul(x, self.w_ih, out=out)
+        np.floor(out, out=out)
+        np.add(out, self.bias, out=out)
+
+
+class _LstmState:
+    """State of ``batch`` sequences in a layer, and room for a step's numbers: a step allocates nothing."""
+
+    def __init__(self, layer: _LstmLayer, h: IntArray, c: IntArray) -> None:
+        self._layer = layer
+        self.h = h.astype(layer.type)
+        self.c = c.astype(np.float64)
+        self.limited = 0
+        """Cell states that were limited."""
+        self._sums = np.empty((4, *h.shape), dtype=layer.type)
+        self._index = np.empty((4, *h.shape), dtype=np.intp)
+        self._gates = np.empty((3, *h.shape))
+        self._total, self._work = np.empty((2, *h.shape))
+        self._differs = np.empty(h.shape, dtype=np.bool_)
+
+    def step(self, part: AnyFloats, alive: Mask | None = None) -> None:
+        """Advance by one step, whose input part is given; sequences not ``alive`` keep their state."""
+        layer, total, work, index = self._layer, self._total, self._work, self._index
+        i, f, o = self._gates
+        where: Any = True if alive is None else alive
+        # The recurrent share is rounded down by itself: the hardware parks it.
+        np.matmul(self.h, layer.w_hh, out=self._sums)
+        np.floor(self._sums, out=self._sums)
+        np.add(self._sums, part, out=self._sums)
+        np.multiply(self._sums, _DROP_GUARD, out=index, casting="unsafe")
+        layer.sigmoid.take(index[:3], out=self._gates, mode="clip")
+        layer.tanh.take(index[3], out=work, mode="clip")
+        # c' = f c + i g, exact, in units of c
+        np.multiply(i, work, out=work)
+        np.multiply(f, self.c, out=total)
+        np.add(total, work, out=total)
+        # h' = o tanh(c'), where tanh reads c' before it is rounded
+        np.multiply(total, layer.argument_scale, out=work)
+        np.add(work, layer.argument_centre, out=index[0], casting="unsafe")
+        layer.cell_tanh.take(index[0], out=work, mode="clip")
+        np.multiply(o, work, out=work)
+        np.add(work, 0.5, out=work)
+        if layer.hidden_fits:
+            np.floor(work, out=self.h, where=where)
+        else:
+            np.floor(work, out=work)
+            np.minimum(work, layer.hidden_limit, out=work)
+            np.maximum(work, -layer.hidden_limit, out=self.h, where=where)
+        np.add(total, 0.5, out=total)
+        np.floor(total, out=total)
+        np.minimum(total, layer.cell_limit, out=work)
+        np.maximum(work, -layer.cell_limit, out=self.c, where=where)
+        np.not_equal(total, self.c, out=self._differs)
+        if alive is not None:
+            np.logical_and(self._differs, alive, out=self._differs)
+        self.limited += int(np.count_nonzero(self._differs))
+
+
+class _DenseLayer(_Sums):
+    def __init__(self, layer: QuantizedDense, shape: LayerShape, numerics: Numerics) -> None:
+        super().__init__(layer, shape, numerics)
+        self.weight = self.scaled(layer.weight, layer.shift)
+        bias, limit = layer.bias, shape.output.maximum
+        table = {"sigmoid": numerics.sigmoid, "tanh": numerics.tanh}.get(shape.activation)
+        self._table: Floats | None = None
+        if table is not None:
+            values = _spell_out(table, shape.output.fraction - numerics.gate.fraction)
+            self._table = np.clip(np.floor(values + 0.5), -limit, limit)
+            bias = bias + (numerics.preactivation.maximum << GUARD_BITS)
+        self._bias = bias.astype(self.type)
+        self._limits = (0 if shape.activation == "relu" else -limit), limit
+
+    def __call__(self, x: AnyFloats) -> AnyFloats:
+        """Compute any number of rows."""
+        total: AnyFloats = self.read(x) @ self.weight
+        np.floor(total, out=total)
+        np.add(total, self._bias, out=total)
+        np.multiply(total, _DROP_GUARD, out=total)
+        if self._table is not None:
+            return self._table.take(total.astype(np.intp), mode="clip")
+        np.floor(total, out=total)
+        lowest, highest = self._limits
+        np.minimum(total, highest, out=total)
+        np.maximum(total, lowest, out=total)
+        return total
+
+
+class LstmStream:
+    """``batch`` sequences, step by step, with their state kept between."""
+
+    def __init__(
+        self, layers: Sequence[_LstmLayer | _DenseLayer], h: list[IntArray], c: list[IntArray]
+    ) -> None:
+        lstm = [layer for layer in layers if isinstance(layer, _LstmLayer)]
+        self.states = [_LstmState(*each) for each in zip(lstm, h, c, strict=True)]
+        self._layers = [
+            (layer, state, np.empty((4, *state.h.shape), dtype=layer.type))
+            for layer, state in zip(lstm, self.states, strict=True)
+        ]
+        self._dense = [layer for layer in layers if isinstance(layer, _DenseLayer)]
+
+    def step(self, x: IntArray) -> IntArray:
+        """Compute a step: integers of the input format, ``(N, inputs)``, to ``(N, outputs)``.
+
+        ``x`` is not checked: see :meth:`rtlstm.sim.golden.Golden.check`.
+        """
+        values: NDArray[Any] = x
+        for layer, state, part in self._layers:
+            layer.input_part(layer.read(values), part)
+            state.step(part)
+            values = state.h
+        for dense in self._dense:
+            values = dense(values)
+        return values.astype(np.int64)
+
+    @property
+    def h(self) -> tuple[IntArray, ...]:
+        """h of each LSTM layer, ``(N, units)``."""
+        return tuple(state.h.astype(np.int64) for state in self.states)
+
+    @property
+    def c(self) -> tuple[IntArray, ...]:
+        """c of each LSTM layer, ``(N, units)``."""
+        return tuple(state.c.astype(np.int64) for state in self.states)
+
+    @property
+    def cell_saturations(self) -> int:
+        """Cell states that were limited so far."""
+        return sum(state.limited for state in self.states)
+
+
+class LstmNetwork:
+    """All layers of a network without cells of other kinds, and their initial state."""
+
+    def __init__(self, network: QuantizedNetwork) -> None:
+        pairs = zip(network.layers, network.shapes, strict=True)
+        self._layers = [
+            _LstmLayer(layer, shape, network.numerics)
+            if isinstance(layer, QuantizedRecurrent)
+            else _DenseLayer(layer, shape, network.numerics)
+            for layer, shape in pairs
+        ]
+
+    def zeros(self, batch: int) -> tuple[list[IntArray], list[IntArray]]:
+        """State of sequences that have not begun."""
+        units = [layer.units for layer in self._layers if isinstance(layer, _LstmLayer)]
+        zeros = [np.zeros((batch, count), dtype=np.int64) for count in units]
+        return zeros, zeros
+
+    def stream(self, h: list[IntArray], c: list[IntArray]) -> LstmStream:
+        """Begin sequences with a state."""
+        return LstmStream(self._layers, h, c)
+
+    def run(
+        self, x: IntArray, h: list[IntArray], c: list[IntArray], alive: Mask | None
+    ) -> tuple[IntArray, LstmStream]:
+        """Run ``(T, N, inputs)``, where ``alive``, ``(T, N, 1)``; return y, and what is left behind."""
+        stream = self.stream(h, c)
+        values: NDArray[Any] = x
+        states = iter(stream.states)
+        for layer in self._layers:
+            if isinstance(layer, _LstmLayer):
+                values = _run_layer(layer, next(states), values, alive)
+            else:
+                values = layer(values)
+        return values.astype(np.int64), stream
+
+
+def _run_layer(layer: _LstmLayer, state: _LstmState, x: NDArray[Any], alive: Mask | None) -> AnyFloats:
+    """Run all steps of an LSTM layer: input parts a block ahead, as large matrix products."""
+    values = layer.read(x)
+    steps, batch, inputs = values.shape
+    outputs = np.empty((steps, batch, layer.units), dtype=layer.type)
+    block = max(1, _BLOCK_VALUES // max(1, 4 * layer.units * batch))
+    parts = np.empty((4, min(block, steps) * batch, layer.units), dtype=layer.type)
+    for begin in range(0, steps, block):
+        ahead = min(block, steps - begin)
+        part = parts[:, : ahead * batch]
+        layer.input_part(values[begin : begin + ahead].reshape(-1, inputs), part)
+        for step in range(ahead):
+            now = begin + step
+            state.step(part[:, step * batch : (step + 1) * batch], None if alive is None else alive[now])
+            outputs[now] = state.h
+    return outputs

@@ -1,0 +1,208 @@
+"""A line as other programs see it: a serial port (a pseudo-terminal) and a TCP port, byte by byte."""
+
+import os
+import select
+import socket
+import termios
+import threading
+import time
+import tty
+from pathlib import Path
+
+from rtlstm.host.closing import Closing
+from rtlstm.host.link.lines import Line, LineBroken
+from rtlstm.spec.errors import ConfigurationError
+
+__all__ = ["LineServer"]
+
+_SLICE = 0.001
+"""Seconds of the line's time between two looks at who is connected."""
+_REST = 0.02
+"""Seconds between two slices while nobody says anything."""
+_WRITE_SECONDS = 5.0
+_CHUNK = 65536
+_STOP, _HANG_UP = b"s", b"h"
+
+
+class LineServer(Closing):
+    """Offers a line to one program at a time: a pseudo-terminal, a TCP port or both.
+
+    It serves in a thread, from its creation to :meth:`close`. A second TCP connection is closed at once, as a
+    serial port that is in use cannot be opened.
+
+    Parameters
+    ----------
+    line
+        A simulated board's or any other, perhaps with faults on it; the server closes it.
+    terminal
+        Whether to make a pseudo-terminal.
+    tcp
+        Port to listen at, on this machine alone; 0 for any, None for none.
+    linger
+        Seconds after a byte in which the line's time goes on without rest: a board may have more to say.
+
+    Raises
+    ------
+    ConfigurationError
+        If the port is taken.
+    """
+
+    def __init__(
+        self, line: Line, *, terminal: bool = True, tcp: int | None = None, linger: float = 0.0
+    ) -> None:
+        self._line, self._linger = line, linger
+        self._busy, self._awake_until = False, 0.0
+        self._client: socket.socket | None = None
+        self._listener = None if tcp is None else _listen(tcp)
+        self._terminal = self._slave = -1
+        if terminal:
+            self._terminal, self._slave = os.openpty()
+            tty.setraw(self._slave)
+            os.set_blocking(self._terminal, False)
+        self._orders, self._order = os.pipe()
+        self._trouble: BaseException | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="line server", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int | None:
+        """The TCP port."""
+        return None if self._listener is None else int(self._listener.getsockname()[1])
+
+    @property
+    def path(self) -> Path | None:
+        """What to open as a serial port."""
+        return None if self._slave < 0 else Path(os.ttyname(self._slave))
+
+    def disconnect(self) -> None:
+        """Close the TCP connection, if there is one; the next one is welcome."""
+        os.write(self._order, _HANG_UP)
+
+    def stop(self) -> None:
+        """Serve no longer; a signal's handler may call it."""
+        os.write(self._order, _STOP)
+
+    def wait(self) -> None:
+        """Wait until it serves no longer, and raise what has ended it, if that was an error."""
+        self._thread.join()
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+
+    def close(self) -> None:
+        """Stop, as if the board were unplugged, and close the line. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        self.stop()
+        try:
+            self.wait()
+        finally:
+            self._drop()
+            if self._listener is not None:
+                self._listener.close()
+            for file in (self._terminal, self._slave, self._orders, self._order):
+                if file >= 0:
+                    os.close(file)
+            self._line.close()
+
+    def _serve(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:
+            self._trouble = error
+
+    def _turn(self) -> bool:
+        """Carry what is there, both ways; return whether to go on."""
+        ends: list[socket.socket | int] = [end for end in (self._listener, self._client) if end is not None]
+        ends += [file for file in (self._orders, self._terminal) if file >= 0]
+        rests = not self._busy and time.monotonic() > self._awake_until
+        ready = select.select(ends, [], [], _REST if rests else 0)[0]
+        if self._orders in ready:
+            if os.read(self._orders, 1) == _STOP:
+                return False
+            self._drop()
+        if self._listener in ready:
+            self._accept()
+        heard = b""
+        if self._client in ready:
+            heard += self._hear_client()
+        if self._terminal in ready:
+            heard += os.read(self._terminal, _CHUNK)
+        try:
+            if heard:
+                self._line.write(heard)
+            said = self._line.read(_SLICE)
+            self._say(said)
+        except LineBroken:
+            said = b""
+            self._broken()
+        self._busy = bool(said)
+        if heard or said:
+            self._awake_until = time.monotonic() + self._linger
+        return True
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        client, _ = self._listener.accept()
+        if self._client is not None:
+            # The line belongs to the first.
+            client.close()
+            return
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.settimeout(_WRITE_SECONDS)
+        self._client = client
+
+    def _hear_client(self) -> bytes:
+        if self._client is None:
+            return b""
+        try:
+            data = self._client.recv(_CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            self._drop()
+        return data
+
+    def _say(self, data: bytes) -> None:
+        if data and self._client is not None:
+            try:
+                self._client.sendall(data)
+            except OSError:
+                self._drop()
+        if self._terminal >= 0:
+            try:
+                while data:
+                    data = data[os.write(self._terminal, data) :]
+            except BlockingIOError:
+                # Nobody reads it, and a serial port does not wait.
+                termios.tcflush(self._slave, termios.TCIFLUSH)
+
+    def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _broken(self) -> None:
+        """Hang up, as a cable that is pulled, and plug it in again."""
+        self._drop()
+        if self._slave >= 0:
+            termios.tcflush(self._slave, termios.TCIOFLUSH)
+        while True:
+            try:
+                self._line.reopen()
+                return
+            except LineBroken:
+                continue
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise ConfigurationError(
+            f"TCP port {port} must be free, but is not ({why}); choose another, or 0 for any"
+        ) from None

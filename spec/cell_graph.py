@@ -1,0 +1,118 @@
+"""Cells in integers: the operations that the golden model and the hardware both follow, on every bit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.record import Record
+
+__all__ = ["CellGraph", "CellTiming", "Node", "NodeKind"]
+
+NodeKind = Literal[
+    "gate",
+    "state",
+    "parameter",
+    "constant",
+    "multiply",
+    "add",
+    "subtract",
+    "narrow",
+    "clamp",
+    "table",
+    "pieces",
+]
+
+
+class Node(Record):
+    """One operation on integers; the result is of ``format``.
+
+    ``multiply``, ``add`` and ``subtract`` are exact. ``narrow`` rounds half up and saturates.
+    ``clamp`` limits to ``+-value``. ``table`` and ``pieces`` are functions by number ``index``.
+    """
+
+    kind: NodeKind
+    args: tuple[int, ...] = ()
+    format: Format
+    index: int = 0
+    value: int = 0
+
+
+class CellGraph(Record):
+    """A cell in integers: what the golden model computes and the hardware is made from."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    result: int
+    state: int | None = None
+
+    @property
+    def output(self) -> Format:
+        """Format of the result."""
+        return self.nodes[self.result].format
+
+    @property
+    def reads_state(self) -> bool:
+        """Whether it uses the old state."""
+        return any(node.kind == "state" for node in self.nodes)
+
+    def stages(self, parameters: Parameters) -> list[int]:
+        """Cycles after the pre-activations in which a register holds each node's value.
+
+        The state and parameters come in time for the first that needs them, but the state not later
+        than an activation function of a gate.
+        """
+        deep = parameters.pipeline.cell > 3
+        cost = {"multiply": 2 if deep else 1, "add": 1, "subtract": 1, "clamp": 1, "pieces": 3}
+        cost["narrow"] = 2 if deep else 1
+        cost["table"] = parameters.activation
+        stages: list[int] = []
+        for node in self.nodes:
+            begins = max((stages[arg] for arg in node.args), default=0)
+            from_sum = node.kind == "table" and self.nodes[node.args[0]].kind != "gate"
+            stages.append(begins + cost.get(node.kind, 0) + from_sum)
+        for place, node in enumerate(self.nodes):
+            if node.kind == "state":
+                needed = [self._begins(user, stages) for user in self.nodes if place in user.args]
+                stages[place] = min([parameters.activation, *needed])
+        return stages
+
+    def _begins(self, node: Node, stages: list[int]) -> int:
+        """When the other values that a node needs are there."""
+        return max((stages[arg] for arg in node.args if self.nodes[arg].kind != "state"), default=0)
+
+    def latency(self, parameters: Parameters) -> int:
+        """Cycles from the pre-activations to the result."""
+        return self.stages(parameters)[self.result]
+
+
+@dataclass(frozen=True)
+class CellTiming:
+    """Stages that the cells of a network have in common, in cycles after the pre-activations."""
+
+    state: int
+    """The old state is there; cells that need it later delay it."""
+    keep: int
+    """Every cell writes its new state then."""
+    latency: int
+    """Every cell gives its result then, so that results come in the order of their items."""
+
+    @classmethod
+    def of(cls, cells: Sequence[CellGraph], parameters: Parameters) -> "CellTiming | None":
+        """Return what cells have in common; None if there are none."""
+        if not cells:
+            return None
+        needed = [
+            stage
+            for cell in cells
+            for node, stage in zip(cell.nodes, cell.stages(parameters), strict=True)
+            if node.kind == "state"
+        ]
+        stages = [(cell, cell.stages(parameters)) for cell in cells]
+        keeps = [found[cell.state] for cell, found in stages if cell.state is not None]
+        return cls(
+            state=min(needed, default=parameters.activation),
+            keep=max(keeps, default=0),
+            latency=max(2, *(max(found) for _, found in stages)),
+        )

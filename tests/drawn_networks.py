@@ -1,0 +1,277 @@
+"""What property tests draw: networks over every attribute of every layer, formats, arrays."""
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.random import Generator
+
+from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.spec.cell import Cell, CellBuilder
+from rtlstm.spec.functions import FUNCTION_NAMES, SIGMOID, TANH, ActivationFunction
+from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
+from rtlstm.spec.parameters import FAMILIES, Parameters, Pipeline, family_pipeline
+
+__all__ = ["DrawnBuild", "drawn_builds", "drawn_networks"]
+
+Draw = Any
+"""Hypothesis's function that draws from a strategy."""
+
+_CLIPS = (None, None, 0.4, 1.5, 50.0)
+_PARAMETERS = {
+    "hard_sigmoid": ([0.2, 1 / 6, 0.5], [0.5, 0.25]),
+    "hard_tanh": ([-1.0, -0.5, 0.0], [1.0, 0.75, 6.0]),
+    "elu": ([1.0, 0.3], [None]),
+    "leaky_relu": ([0.01, 0.3, -0.5], [None]),
+    "thresholded_relu": ([1.0, 0.3, 0.0], [None]),
+    "affine": ([1.0, 0.6, -0.5], [0.0, 0.25]),
+    "scaled_tanh": ([1.0, 1.7, 0.5], [1.0, 2 / 3]),
+}
+"""Values of alpha and beta to draw from."""
+
+
+@dataclass(frozen=True)
+class DrawnBuild:
+    """A network, how it is quantised, and the hardware that computes it."""
+
+    network: Network
+    settings: QuantizationSettings
+    calibrated: bool
+    parameters: Parameters
+    seed: int
+    """Of all numbers that are not drawn one by one."""
+
+
+@st.composite
+def functions(draw: Draw, usual: ActivationFunction) -> ActivationFunction:
+    """Draw an activation; as often as not the usual one."""
+    if draw(st.booleans()):
+        return usual
+    name = draw(st.sampled_from(FUNCTION_NAMES))
+    alphas, betas = _PARAMETERS.get(name, ([None], [None]))
+    return ActivationFunction.of(name, draw(st.sampled_from(alphas)), draw(st.sampled_from(betas)))
+
+
+class _Weights:
+    """Arrays of normal numbers, or of zeros, from one generator."""
+
+    def __init__(self, rng: Generator, scale: float) -> None:
+        self._rng = rng
+        self._scale = scale
+
+    def matrix(self, rows: int, columns: int) -> np.ndarray:
+        return self._rng.normal(size=(rows, columns)) * self._scale / np.sqrt(columns)
+
+    def vector(self, size: int, zero: bool = False) -> np.ndarray:
+        return np.zeros(size) if zero else self._rng.normal(size=size) * self._scale
+
+
+@st.composite
+def cells(draw: Draw) -> Cell:
+    """Draw a step function: a few operations on gates, own numbers and state; then what is kept and given."""
+    cell = CellBuilder()
+    terms = [cell.gate(index) for index in range(draw(st.integers(1, 4)))]
+    terms += [cell.parameter(index) for index in range(draw(st.integers(0, 2)))]
+    keeps = draw(st.sampled_from(["h", "c", "nothing"]))
+    if keeps != "nothing":
+        terms.append(cell.state())
+    for _ in range(draw(st.integers(1, 4))):
+        a, b = (draw(st.sampled_from(terms)) for _ in range(2))
+        operation = draw(st.sampled_from(["apply", "multiply", "add", "subtract", "clip", "rest"]))
+        terms.append(
+            {
+                "apply": lambda a=a: cell.apply(draw(functions(TANH)), a),
+                "multiply": lambda a=a, b=b: a * b,
+                "add": lambda a=a, b=b: a + b,
+                "subtract": lambda a=a, b=b: a - b,
+                "clip": lambda a=a: cell.clip(a, draw(st.sampled_from([0.3, 1.0, 2.5]))),
+                "rest": lambda a=a: 1.0 - a,
+            }[operation]()
+        )
+    new = cell.apply(draw(st.sampled_from([SIGMOID, TANH])), terms[-1])
+    if keeps == "nothing":
+        return cell.build("drawn", new * terms[0])
+    kept = cell.keep(new - cell.apply(SIGMOID, terms[0]) * cell.state())
+    return cell.build("drawn", kept if keeps == "h" else new * cell.apply(TANH, kept))
+
+
+def _lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Lstm:
+    flag = st.booleans()
+    projected, optioned = draw(flag), draw(flag)
+    units = draw(st.integers(1, 5)) if projected else outputs
+    options: dict[str, Any] = {}
+    if optioned:
+        options = {
+            "peephole": weights.vector(3 * units) if draw(flag) else None,
+            "coupled": draw(flag),
+            "cell_clip": draw(st.sampled_from(_CLIPS)),
+            "clip": draw(st.sampled_from(_CLIPS)),
+            "gate": draw(functions(SIGMOID)),
+            "candidate": draw(functions(TANH)),
+            "squash": draw(functions(TANH)),
+        }
+    return Lstm(
+        w_ih=weights.matrix(4 * units, inputs),
+        w_hh=weights.matrix(4 * units, outputs),
+        bias=weights.vector(4 * units, zero=draw(flag)),
+        projection=weights.matrix(outputs, units) if projected else None,
+        **options,
+        **common,
+    )
+
+
+def _gru(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Gru:
+    zero = draw(st.booleans())
+    return Gru(
+        w_ih=weights.matrix(3 * outputs, inputs),
+        w_hh=weights.matrix(3 * outputs, outputs),
+        bias_ih=weights.vector(3 * outputs, zero),
+        bias_hh=weights.vector(3 * outputs, zero),
+        reset_after=draw(st.booleans()),
+        clip=draw(st.sampled_from(_CLIPS)),
+        gate=draw(functions(SIGMOID)),
+        candidate=draw(functions(TANH)),
+        **common,
+    )
+
+
+def _rnn(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Rnn:
+    return Rnn(
+        w_ih=weights.matrix(outputs, inputs),
+        w_hh=weights.matrix(outputs, outputs) * 0.5,
+        bias=weights.vector(outputs, zero=draw(st.booleans())),
+        clip=draw(st.sampled_from(_CLIPS)),
+        activation=draw(functions(TANH)),
+        **common,
+    )
+
+
+def _custom(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict[str, Any]) -> Custom:
+    cell = draw(cells())
+    rows = cell.gates * outputs
+    return Custom(
+        cell=cell,
+        w_ih=weights.matrix(rows, inputs),
+        w_hh=weights.matrix(rows, outputs),
+        bias=weights.vector(rows),
+        parameters=weights.matrix(outputs, cell.parameters) if cell.parameters else None,
+        **common,
+    )
+
+
+def _recurrent(
+    draw: Draw, weights: _Weights, inputs: int, outputs: int, relu: bool, reverse: bool
+) -> PseudoLayer:
+    make = draw(st.sampled_from([_lstm, _lstm, _gru, _rnn, _custom]))
+    layer: PseudoLayer = make(draw, weights, inputs, outputs, {"input_relu": relu, "reverse": reverse})
+    return layer
+
+
+def _dense(draw: Draw, weights: _Weights, inputs: int, outputs: int) -> Dense:
+    usual = ActivationFunction.of(draw(st.sampled_from(["identity", "relu", "sigmoid", "tanh"])))
+    function = draw(functions(usual))
+    return Dense(
+        weight=weights.matrix(outputs, inputs),
+        bias=weights.vector(outputs, zero=draw(st.booleans())),
+        activation=function.name,
+        alpha=function.alpha,
+        beta=function.beta,
+        input_relu=draw(st.booleans()),
+    )
+
+
+@st.composite
+def drawn_networks(draw: Draw, whole: bool | None = None, sizes: int = 5) -> Network:
+    """Draw 1 to 3 recurrent layers of any kind, with dense ones in front, between and behind.
+
+    ``whole``: whether one goes backward, so that the network takes whole sequences; either if None.
+    """
+    size = st.integers(1, sizes)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    weights = _Weights(rng, draw(st.sampled_from([0.4, 1.0, 2.0])))
+    count = draw(st.integers(1, 3))
+    backward = draw(st.integers(0, count - 1)) if (draw(st.booleans()) if whole is None else whole) else None
+    layers: list[Layer] = []
+    width = draw(size)
+    for index in range(count):
+        if draw(st.integers(0, 3)) == 0:
+            layers.append(_dense(draw, weights, width, draw(size)))
+            width = layers[-1].outputs
+        outputs, relu = draw(size), draw(st.booleans())
+        ways = ["forward"] if backward is None else ["forward", "reverse", "both", "both"]
+        way = draw(st.sampled_from(ways[1:] if index == backward else ways))
+        if way == "both":
+            merge = draw(st.sampled_from(["concat", "concat", "sum", "average"]))
+            other = draw(size) if merge == "concat" else outputs
+            forward = _recurrent(draw, weights, width, outputs, relu, reverse=False)
+            back = _recurrent(draw, weights, width, other, relu, reverse=True)
+            layers.append(Bidirectional(forward=forward, backward=back, merge=merge))
+        else:
+            layers.append(_recurrent(draw, weights, width, outputs, relu, reverse=way == "reverse"))
+        width = layers[-1].outputs
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        layers.append(_dense(draw, weights, width, draw(size)))
+        width = layers[-1].outputs
+    return Network(layers=tuple(layers))
+
+
+@st.composite
+def _settings(draw: Draw, bits: int) -> QuantizationSettings:
+    data = draw(st.integers(4, bits))
+    tables = (
+        draw(st.sampled_from(["interpolated", "interpolated", "direct"])) if data <= 12 else "interpolated"
+    )
+    return QuantizationSettings(
+        tables=tables,
+        weight_bits=draw(st.integers(2, 18)),
+        data_bits=data,
+        gate_bits=draw(st.integers(max(6, data), max(8, bits))),
+        cell_bits=draw(st.integers(8, bits + 6)),
+        input_range=draw(st.sampled_from([None, 0.5, 1.0, 4.0, 10.0])),
+        cell_range=draw(st.sampled_from([None, 1.0, 2.0, 8.0])),
+    )
+
+
+@st.composite
+def _parameters(draw: Draw, settings: QuantizationSettings) -> Parameters:
+    macs = draw(st.integers(1, 6))
+    lanes = 4 * draw(st.integers(1, 4))
+    common = gcd(lanes // 4, macs)
+    units = draw(st.sampled_from([unit for unit in range(1, common + 1) if common % unit == 0]))
+    family = draw(st.sampled_from(sorted(FAMILIES)))
+    lut_macs = draw(st.integers(0, macs))
+    pipeline = family_pipeline(family, lut_macs, settings.tables)
+    if draw(st.booleans()):
+        family = "generic"
+        least = {"operand": 2, "multiplier": 1, "tree_levels": 1, "collect": 0, "narrow": 2, "table": 1}
+        most = {"operand": 4, "multiplier": 3, "tree_levels": 3, "collect": 2, "narrow": 4, "table": 2}
+        least |= {"window": 0, "cell": 3, "accept": 0, "result": 0}
+        most |= {"window": 2, "cell": 4, "accept": 1, "result": 2}
+        pipeline = Pipeline(**{name: draw(st.integers(least[name], most[name])) for name in least})
+    return Parameters(
+        lanes=lanes,
+        macs=macs,
+        gate_units=units,
+        beat_in=draw(st.sampled_from([beat for beat in range(1, macs + 1) if macs % beat == 0])),
+        beat_out=units * draw(st.integers(1, 4)),
+        streams=draw(st.integers(1, 3)),
+        lut_macs=lut_macs,
+        tables=settings.tables,
+        family=family,
+        pipeline=pipeline,
+    )
+
+
+@st.composite
+def drawn_builds(draw: Draw, whole: bool, bits: int = 8, sizes: int = 5) -> DrawnBuild:
+    """Draw a network with all that its hardware depends on; data of at most ``bits`` bits."""
+    settings = draw(_settings(bits))
+    return DrawnBuild(
+        network=draw(drawn_networks(whole, sizes)),
+        settings=settings,
+        calibrated=draw(st.booleans()),
+        parameters=draw(_parameters(settings)),
+        seed=draw(st.integers(0, 2**32 - 1)),
+    )

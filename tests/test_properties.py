@@ -1,0 +1,147 @@
+"""Networks drawn over the whole space of attributes: golden model and RTL agree on every bit and cycle."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from drawn_networks import DrawnBuild, drawn_builds, drawn_networks
+from hypothesis import HealthCheck, Phase, assume, given, reject, settings
+from hypothesis import strategies as st
+from random_builds import make_case
+from random_sequences import make_sequence_case
+from test_bit_exact import check_device
+from test_sequences import check_device as check_sequences
+
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.network import Custom, Dense, Network
+from rtlstm.spec.numerics import QuantizedNetwork
+
+STEPS = 4
+REACH = 16.0
+"""Largest values of networks that are compared with the float model."""
+NEAR = 0.01
+"""Largest error with 16-bit data, of outputs or of 1."""
+
+# The same examples everywhere; none is made smaller, which would take a simulation for each attempt.
+common = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    print_blob=True,
+)
+
+
+def quantised(drawn: DrawnBuild) -> QuantizedNetwork:
+    """The drawn network in integers; formats that cannot be built together are drawn again."""
+    x = np.random.default_rng(drawn.seed).normal(size=(8, 2, drawn.network.inputs))
+    try:
+        return quantise(drawn.network, drawn.settings, x if drawn.calibrated else None)
+    except ConfigurationError:
+        reject()
+
+
+def check(drawn: DrawnBuild, backend: str) -> None:
+    """Build, and compare outputs, states and cycles: with stalls and without, quiet and not, from states."""
+    network = quantised(drawn)
+    seed = drawn.seed % 1000
+    with TemporaryDirectory() as folder:
+        if drawn.network.whole_sequences:
+            parameters = drawn.parameters.replace(max_steps=STEPS)
+            check_sequences(make_sequence_case(seed, network, parameters, STEPS), Path(folder), backend)
+        else:
+            case = make_case(seed, network, drawn.parameters, STEPS)
+            check_device(case, Path(folder), backend, verify=False)
+
+
+def check_near_float(network: Network, seed: int) -> None:
+    """The golden model with wide formats is near the float model, with lengths."""
+    rng = np.random.default_rng(seed)
+    x, lengths = rng.uniform(-1, 1, (STEPS, 3, network.inputs)), np.array([STEPS, 1, 3])
+    wide = QuantizationSettings(weight_bits=18, data_bits=16, gate_bits=18, cell_bits=20)
+    try:
+        result = quantise(network, wide, x, lengths)
+    except ConfigurationError:
+        reject()
+    reference = run_float(network, x, lengths=lengths)
+    # Functions without bounds make large values, and what rounds those is multiplied by large ones again.
+    assume(max(reference.preactivation, reference.cell, *reference.layers) <= REACH)
+    expected = reference.y
+    found = Golden(result).run(result.numerics.input.to_integers(x), lengths=lengths).y
+    error = np.abs(result.shapes[-1].output.to_floats(found) - expected).max()
+    assert error <= NEAR * max(1.0, float(np.abs(expected).max()))
+
+
+def continuous(network: Network) -> bool:
+    """Whether no function jumps: where one does, rounding may decide on which side."""
+    recurrent = (
+        getattr(layer, name, None)
+        for layer in network.pseudo_layers
+        for name in ("gate", "candidate", "squash", "activation")
+    )
+    dense = (layer.function for layer in network.layers if isinstance(layer, Dense))
+    cells = (
+        step.function
+        for layer in network.pseudo_layers
+        if isinstance(layer, Custom)
+        for step in layer.cell.steps
+    )
+    return not any(
+        function is not None and function.name == "thresholded_relu" and function.alpha
+        for function in (*recurrent, *dense, *cells)
+    )
+
+
+@settings(common, max_examples=15)
+@given(drawn_networks().filter(continuous), st.integers(0, 2**32 - 1))
+def test_drawn_networks_are_near_the_float_model(network: Network, seed: int) -> None:
+    check_near_float(network, seed)
+
+
+@pytest.mark.slow
+@settings(common, max_examples=300)
+@given(drawn_networks().filter(continuous), st.integers(0, 2**32 - 1))
+def test_many_drawn_networks_are_near_the_float_model(network: Network, seed: int) -> None:
+    check_near_float(network, seed)
+
+
+@settings(common, max_examples=3)
+@given(drawn_builds(whole=False, bits=6))
+def test_drawn_networks(drawn: DrawnBuild) -> None:
+    check(drawn, "icarus")
+
+
+@settings(common, max_examples=3)
+@given(drawn_builds(whole=True, bits=6))
+def test_drawn_networks_of_whole_sequences(drawn: DrawnBuild) -> None:
+    check(drawn, "icarus")
+
+
+@pytest.mark.slow
+@settings(common, max_examples=100)
+@given(drawn_builds(whole=False))
+def test_many_drawn_networks(drawn: DrawnBuild) -> None:
+    check(drawn, "icarus")
+
+
+@pytest.mark.slow
+@settings(common, max_examples=100)
+@given(drawn_builds(whole=True))
+def test_many_drawn_networks_of_whole_sequences(drawn: DrawnBuild) -> None:
+    check(drawn, "icarus")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [False, True])
+def test_larger_drawn_networks(whole: bool) -> None:
+    @settings(common, max_examples=10)
+    @given(drawn_builds(whole=whole, bits=14, sizes=24))
+    def compiled(drawn: DrawnBuild) -> None:
+        check(drawn, "verilator")
+
+    compiled()
