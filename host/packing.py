@@ -382,8 +382,9 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     numerics, parameters = manifest.numerics, manifest.parameters
     for region, table in (_tables(numerics) | _program(manifest)).items():
         if not np.array_equal(image.regions[region], table):
+            what = "program" if region == Region.PROGRAM else f"{region.name} table"
             raise ImageError(
-                f"the image's region {region.name} must be that of build {manifest.name!r}, but "
+                f"the image's {what} must be the one of build {manifest.name!r}, but "
                 "it differs; load the build's weights.bin"
             )
     weights = unpack_fields(image.regions[Region.WEIGHTS], numerics.weight_bits, parameters.macs)

@@ -70,7 +70,7 @@ def test_generate_loadable(cli, model, tmp_path):
     assert made.code == 0, made.err
     capacity = Manifest.load(tmp_path / "b").parameters.capacity
     assert capacity is not None
-    assert (capacity.weight_rows, capacity.inputs, capacity.outputs, capacity.headroom) == (64, 6, 4, 4)
+    assert (capacity.weight_rows, capacity.inputs, capacity.outputs, capacity.headroom) == (64, 6, 2, 4)
 
 
 def test_refusals_are_one_sentence(cli, model, device, tmp_path, pristine):

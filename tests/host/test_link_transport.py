@@ -169,7 +169,7 @@ def test_dead_link_is_one_error_and_the_state_is_that_of_a_step(small, arrives):
 
 
 def test_flipped_bit_in_a_weight_frame_is_mended(small):
-    bench = LinkBench(small, rate=0.2, faults=(Fault.FLIP,), seed=4)
+    bench = LinkBench(small, rate=0.1, faults=(Fault.FLIP,), seed=4)
     with bench.open() as accelerator:
         x = small.inputs(5)
         np.testing.assert_array_equal(accelerator.run(x)[0], small.golden.run(x[:, None]).y[:, 0])
