@@ -83,7 +83,16 @@ class Session(wiring.Component):
             self.ack.eq(head.ack),
             self.answers.eq(waiting & ~self.ending),
         ]
-        m.d.sync += self.dropped.eq(self.dropped + drops)
+        # Of the frame: its session is the device's; its number is the next, or behind it.
+        mine, due, behind = self._seen = tuple(Signal(name=name) for name in ("mine", "due", "behind"))
+        ahead = Signal(16)
+        m.d.comb += ahead.eq(head.number - self.expected)
+        m.d.sync += [
+            self.dropped.eq(self.dropped + drops),
+            mine.eq(head.session == self.session),
+            due.eq(ahead == 0),
+            behind.eq(ahead[-1]),
+        ]
         with m.If(self.answered):
             m.d.sync += waiting.eq(0)
         with m.If(self.ended):
@@ -121,10 +130,8 @@ class Session(wiring.Component):
         return m
 
     def _judge(self, m: Module, head: View, knows: Signal, waiting: Signal, drops: Signal) -> None:
-        mine, due, behind = Signal(), Signal(), Signal()
-        noticed, ahead = Signal(), Signal(16)
-        m.d.comb += ahead.eq(head.number - self.expected)
-        m.d.sync += [mine.eq(head.session == self.session), due.eq(ahead == 0), behind.eq(ahead[-1])]
+        mine, due, behind = self._seen
+        noticed = Signal()
         with m.If(head.kind == FrameType.RESUME):
             self._answer(m, waiting, head.session, head.number, ~mine)
             m.d.comb += [drops.eq(0), self.acked.eq(mine), self.again.eq(mine)]
