@@ -34,7 +34,7 @@ _ORANGECRAB_LINE = (
     Resource("uart", 0, Subsignal("tx", Pins("N17", dir="o")), Subsignal("rx", Pins("M18", dir="i")), _33),
 )
 
-_USUAL_MHZ = {"lfe5u": 48.0, "up5k": 18.0, "gw2ar": 40.0}
+_USUAL_MHZ = {"lfe5u": 45.0, "up5k": 18.0, "gw2ar": 40.0}
 """Clock of a board's design by the beginning of its device's name; docs/boards.md has what was measured."""
 
 
