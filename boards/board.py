@@ -49,7 +49,7 @@ class Board(Record):
     button: Pin | None = None
     """Resets the design."""
     usual_mhz: float
-    """Clock of the design if the user asks for none: one that a full device reaches, link and all."""
+    """Clock of the design if the user asks for none: low enough for a full device, link and all."""
     most_baud: int = BAUD_RATES[0]
     """What the chip between USB and the serial line can do."""
     loader: tuple[str, ...]
