@@ -141,14 +141,17 @@ class GateUnit(Unit):
         linear = delay(m, self.magnitudes[:bits], self._stages)
         negative = delay(m, self.negative[0], self._stages)
         drop = numerics.gate.fraction - numerics.hidden.fraction
+        value, sign = Mux(item.sigmoid, gates[0], gates[2]), negative & ~item.sigmoid
+        # What comes straight from a block RAM is chosen in one cycle and rounded in the next.
+        chosen = self._compared if self._manifest.parameters.tables == "direct" else 0
         squashed = _signed(
             m,
-            Mux(item.sigmoid, gates[0], gates[2]),
-            negative & ~item.sigmoid,
+            delay(m, value, chosen),
+            delay(m, sign, chosen),
             drop,
             form,
             "squashed",
-            self._compared,
+            self._compared - chosen,
         )
         plain = Mux(item.relu & negative, 0, linear)
         plain = _signed(m, plain, negative, 0, form, "linear", self._compared)
