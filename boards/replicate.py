@@ -1,7 +1,7 @@
-"""Registers that several lanes read, one for each of them.
+"""Registers that several lanes or units read, one for each of them.
 
-Synthesis makes one register of equal ones, so that the lanes of a block, which stand apart, share what they
-were given copies of: the placer can then put it beside one lane only.
+Synthesis makes one register of equal ones, so that the lanes of a block and units beside each other, which
+stand apart, share what they were given copies of: the placer can then put it beside one of them only.
 """
 
 import json
@@ -12,22 +12,25 @@ from typing import Any
 
 __all__ = ["REPLICATED", "replicate"]
 
-REPLICATED = "registers read by the logic of several lanes"
+REPLICATED = "registers read by the logic of several lanes or units"
 """What is replicated, for the hash of a synthesis."""
 
 _REGISTER = "TRELLIS_FF"
 _HARD = ("MULT18X18D", "DP16KD", "PDPW16KD")
 """Cells with registers at their inputs, to which a long way does no harm."""
-_LANE = re.compile(r"\barray\.lane(\d+)\.")
+_PART = re.compile(r"\barray\.(?P<lane>lane)(\d+)\.|\b(?:preactivation|gate_unit)(\d+)\.")
+
+Part = tuple[str, int]
+"""A lane, or a unit with its pre-activations."""
 
 Pin = tuple[dict[str, Any], str, int]
 """A cell, and one bit of one of its ports."""
 
 
 def replicate(path: Path) -> int:
-    """Give each lane its own copies in a netlist in Yosys's JSON; return how many were added.
+    """Give each lane and unit its own copies in a netlist in Yosys's JSON; return how many were added.
 
-    The lane with the lowest number and all that is in no lane keep the register that was there.
+    The first lane, the first unit and all that is in none keep the register that was there.
     """
     netlist = json.loads(path.read_text())
     added = 0
@@ -39,8 +42,8 @@ def replicate(path: Path) -> int:
         for name, cell in cells.items():
             if cell["type"] != _REGISTER:
                 continue
-            for lane, pins in list(_apart(readers.get(cell["connections"]["Q"][0], {})))[1:]:
-                copies[f"{name}$lane{lane}"] = _copy(cell, free)
+            for (kind, number), pins in _others(readers.get(cell["connections"]["Q"][0], {})):
+                copies[f"{name}${kind}{number}"] = _copy(cell, free)
                 for reader, port, place in pins:
                     reader["connections"][port][place] = free
                 free += 1
@@ -50,25 +53,29 @@ def replicate(path: Path) -> int:
     return added
 
 
-def _readers(cells: Mapping[str, dict[str, Any]]) -> dict[Any, dict[int, list[Pin]]]:
-    """Return which pins of which lanes' cells read each net."""
-    readers: dict[Any, dict[int, list[Pin]]] = {}
+def _readers(cells: Mapping[str, dict[str, Any]]) -> dict[Any, dict[Part, list[Pin]]]:
+    """Return which pins of which parts' cells read each net."""
+    readers: dict[Any, dict[Part, list[Pin]]] = {}
     for name, cell in cells.items():
-        if not (found := _LANE.search(name)):
+        if not (found := _PART.search(name)):
             continue
+        part = ("lane", int(found[2])) if found["lane"] else ("unit", int(found[3]))
         for port, bits in cell["connections"].items():
             if cell["port_directions"][port] != "input":
                 continue
             for place, bit in enumerate(bits):
-                readers.setdefault(bit, {}).setdefault(int(found[1]), []).append((cell, port, place))
+                readers.setdefault(bit, {}).setdefault(part, []).append((cell, port, place))
     return readers
 
 
-def _apart(lanes: Mapping[int, list[Pin]]) -> Iterator[tuple[int, list[Pin]]]:
-    """Lanes whose logic reads a net, in order."""
-    for lane, pins in sorted(lanes.items()):
+def _others(parts: Mapping[Part, list[Pin]]) -> Iterator[tuple[Part, list[Pin]]]:
+    """Parts whose logic reads a net, but for the first lane and the first unit."""
+    met = set()
+    for (kind, number), pins in sorted(parts.items(), key=lambda item: item[0]):
         if any(cell["type"] not in _HARD for cell, _, _ in pins):
-            yield lane, pins
+            if kind in met:
+                yield (kind, number), pins
+            met.add(kind)
 
 
 def _copy(register: dict[str, Any], net: int) -> dict[str, Any]:
