@@ -303,8 +303,9 @@ class Accelerator(Closing):
                 ("h_0", "c_0"), saturated, (layout.hidden, layout.cell), strict=True
             ):
                 warn_saturated(name, limited, units, format, stacklevel=3)
-        x = self._quantise_input(array, int(valid.sum()) * inputs, stacklevel=3)
-        return _Batch(x, valid, h, c)
+        # In the caller's shape, so that a message names a place in the caller's array.
+        x = self._quantise_input(array if batched else array[:, 0], int(valid.sum()) * inputs, stacklevel=3)
+        return _Batch(x.reshape(array.shape), valid, h, c)
 
     @staticmethod
     def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:

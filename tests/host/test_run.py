@@ -193,6 +193,7 @@ def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
         ({"x": np.zeros((4, 6))}, r"or \(T, 5\), not \(4, 6\)"),
         ({"x": np.zeros(5)}, r"not \(5,\)"),
         ({"x": np.zeros((0, 2, 5))}, "at least one step"),
+        ({"x": np.full((4, 5), np.nan)}, r"x must be finite, but x\[0, 0\] is nan and 19 more"),
         ({"x": np.full((4, 2, 5), np.nan)}, r"x must be finite, but x\[0, 0, 0\] is nan and 39 more"),
         ({"x": np.full((4, 2, 5), 128)}, r"within -128 to 127 \(s8.5\), but x\[0, 0, 0\] is 128"),
         ({"x": np.zeros((4, 2, 5), bool)}, "not bool"),
