@@ -132,7 +132,8 @@ async def bodies_are_framed(dut) -> None:
     items = []
     for frame in frames:
         body = bytes([frame.type]) + b"".join(v.to_bytes(2, "little") for v in frame[1:4]) + frame.payload
-        items += [*body[:-1], body[-1] | 256]
+        # The end is an item of its own, without a byte.
+        items += [*body, 256]
     taken: list[int] = []
     cocotb.start_soon(take(dut, "o", rng, 0.3, (), taken))
     await give(dut, "i", rng, 0.1, items)

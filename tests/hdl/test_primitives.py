@@ -138,7 +138,7 @@ def test_model_refuses_what_it_does_not_know(tmp_path: Path) -> None:
         ("{B_BITS{a0[A_BITS-1]}}, a0", "{B_BITS{1'b0}}, a0"),
         ("PIPELINE ?", "INPUTS ?"),
         (".INIT1({~FUNCTION", ".INIT1({FUNCTION"),
-        ("read_bank_q <= read_bank", "read_bank_q <= reads[WORD_BITS+ABITS-1:WORD_BITS]"),
+        ("words[chosen]", "words[read_bank]"),
     ],
     ids=["borrow", "register", "table", "bank"],
 )
