@@ -21,9 +21,9 @@ from rtlstm.spec.schedule import offer_cycles
 ALL = range(1, 65)
 # Without the cases of large arrays or tables, which take Icarus minutes: the slow sweep has them.
 ICARUS = (2, 3, 9, 11, 14, 16)
-_SLOW_TINY = (201, 203, 205, 206, 208, 211)
-TINY = [
-    pytest.param(seed, marks=pytest.mark.slow) if seed in _SLOW_TINY else seed for seed in range(201, 213)
+_LONG = (201, 203, 205, 206, 208, 211)
+TINY_SEEDS = [
+    pytest.param(seed, marks=pytest.mark.slow) if seed in _LONG else seed for seed in range(201, 213)
 ]
 VERILATOR = range(1, 5)
 COCOTB = (101, pytest.param(102, marks=pytest.mark.slow))
@@ -87,7 +87,7 @@ def test_icarus_equals_golden(seed: int, tmp_path: Path) -> None:
     check_device(random_case(seed, sizes=SMALL), tmp_path, "icarus")
 
 
-@pytest.mark.parametrize("seed", TINY)
+@pytest.mark.parametrize("seed", TINY_SEEDS)
 def test_tiny_layers_equal_golden(seed: int, tmp_path: Path) -> None:
     """Single row groups, where drains, parked sums and fences are closest to each other."""
     check_device(random_case(seed, sizes=TINY, steps=8), tmp_path, "icarus")
