@@ -5,9 +5,7 @@ constant, and one behind every chain whose last carry output is, if only to a ne
 four tables a chain. Yosys connects both always.
 """
 
-import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 __all__ = ["CUT", "cut_carries"]
@@ -16,14 +14,13 @@ CUT = "unread carry outputs, and carry inputs that have no effect"
 """What is cut, for the hash of a synthesis."""
 
 
-def cut_carries(path: Path) -> tuple[int, int]:
+def cut_carries(netlist: dict[str, Any]) -> tuple[int, int]:
     """Cut the loose ends in a netlist in Yosys's JSON; return how many inputs and outputs those were.
 
     An output goes if nothing reads it. An input goes if its half of the cell is a table of zeros, so
     that the carry behind it comes from the table's own inputs, and nothing reads the half's sum: so
     the chains of ``rtlstm_sum`` begin, and nextpnr's own cell in front of a chain.
     """
-    netlist = json.loads(path.read_text())
     inputs = outputs = 0
     for module in netlist["modules"].values():
         cells = module.get("cells", {})
@@ -39,7 +36,6 @@ def cut_carries(path: Path) -> tuple[int, int]:
             if pins["CIN"] in (["0"], ["1"]) and unread and _zero(cell):
                 pins["CIN"] = ["x"]
                 inputs += 1
-    path.write_text(json.dumps(netlist))
     return inputs, outputs
 
 

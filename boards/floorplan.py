@@ -7,11 +7,10 @@ the middle. The placer then finds the logic's places by itself. (36 lanes of 4 o
 the wire, 147 MHz instead of 99, a quarter of the time.)
 """
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 __all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
 
@@ -96,7 +95,7 @@ DIES: dict[str, Die] = {
 """Dies by device."""
 
 
-def floorplan(path: Path, device: str) -> int:
+def floorplan(netlist: dict[str, Any], device: str) -> int:
     """Give the hard blocks of a netlist in Yosys's JSON their sites; return how many got one.
 
     None get one if the device's sites are unknown or too few, or the lanes have few multipliers.
@@ -104,13 +103,10 @@ def floorplan(path: Path, device: str) -> int:
     die = DIES.get(device)
     if die is None:
         return 0
-    netlist = json.loads(path.read_text())
     module = next(m for m in netlist["modules"].values() if m.get("attributes", {}).get("top"))
     sites = plan({name: cell["type"] for name, cell in module["cells"].items()}, die)
     for name, site in sites.items():
         module["cells"][name].setdefault("attributes", {})["BEL"] = site.bel
-    if sites:
-        path.write_text(json.dumps(netlist))
     return len(sites)
 
 

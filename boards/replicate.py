@@ -4,10 +4,8 @@ Synthesis makes one register of equal ones, so that the lanes of a block and uni
 stand apart, share what they were given copies of: the placer can then put it beside one of them only.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 __all__ = ["REPLICATED", "replicate"]
@@ -27,12 +25,11 @@ Pin = tuple[dict[str, Any], str, int]
 """A cell, and one bit of one of its ports."""
 
 
-def replicate(path: Path) -> int:
+def replicate(netlist: dict[str, Any]) -> int:
     """Give each lane and unit its own copies in a netlist in Yosys's JSON; return how many were added.
 
     The first lane, the first unit and all that is in none keep the register that was there.
     """
-    netlist = json.loads(path.read_text())
     added = 0
     for module in netlist["modules"].values():
         cells: dict[str, dict[str, Any]] = module.get("cells", {})
@@ -49,7 +46,6 @@ def replicate(path: Path) -> int:
                 free += 1
         cells.update(copies)
         added += len(copies)
-    path.write_text(json.dumps(netlist))
     return added
 
 
@@ -71,10 +67,11 @@ def _readers(cells: Mapping[str, dict[str, Any]]) -> dict[Any, dict[Part, list[P
 def _others(parts: Mapping[Part, list[Pin]]) -> Iterator[tuple[Part, list[Pin]]]:
     """Parts whose logic reads a net, but for the first lane and the first unit."""
     met = set()
-    for (kind, number), pins in sorted(parts.items(), key=lambda item: item[0]):
-        if any(cell["type"] not in _HARD for cell, _, _ in pins):
+    for part in sorted(parts):
+        kind, _ = part
+        if any(cell["type"] not in _HARD for cell, _, _ in parts[part]):
             if kind in met:
-                yield (kind, number), pins
+                yield part, parts[part]
             met.add(kind)
 
 

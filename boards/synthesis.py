@@ -187,9 +187,11 @@ def synthesise(
             stop=stop,
         )
         if device.architecture == "ecp5" and device.routable:
-            cut_carries(work / NETLIST)
-            replicate(work / NETLIST)
-            floorplan(work / NETLIST, device.name)
+            netlist = _json(work / NETLIST)
+            cut_carries(netlist)
+            replicate(netlist)
+            floorplan(netlist, device.name)
+            (work / NETLIST).write_text(json.dumps(netlist))
         (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
 
     if report:

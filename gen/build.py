@@ -149,7 +149,7 @@ def generate_for(
             f"the build must not replace the device {folder} that it is for; choose another folder"
         )
     settings = device_settings(device, input_range)
-    data = None if calibration is None else Calibration.of(network, calibration, calibration_lengths)
+    data = Calibration.given(network, calibration, calibration_lengths)
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)

@@ -140,7 +140,7 @@ class _Cell:
         self._later: dict[tuple[int, int], Value] = {}
         self._limited: tuple[Value, int] = (Const(0, 1), 0)
         for place, node in enumerate(graph.nodes):
-            stage = self._manifest.timing.state if node.kind == "state" else self._stages[place]  # type: ignore[union-attr]
+            stage = unit._timing.state if node.kind == "state" else self._stages[place]
             value = old if node.kind == "state" else self._node(place, node)
             self._later[place, stage] = value
 

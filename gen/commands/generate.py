@@ -46,7 +46,9 @@ from rtlstm.gen.commands.options import (
 from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
+    from rtlstm.gen.data import Array
     from rtlstm.gen.fit import FitRequest
+    from rtlstm.gen.frontends import ReadOptions, ReadResult
     from rtlstm.spec.parameters import Parameters
 
 __all__ = ["generate"]
@@ -106,17 +108,13 @@ def generate(
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with Session(as_json, debug) as session:
         from rtlstm.gen.build import generate_build, generate_for
-        from rtlstm.gen.data import load_array, load_lengths
-        from rtlstm.gen.folder import check_target
-        from rtlstm.gen.frontends import read_model
+        from rtlstm.gen.data import load_lengths
         from rtlstm.gen.quantise import QuantizationSettings
 
         options = read_options(lstm, output_tensor, dense, branch)
         if device is not None:
             _check_for(context)
-            check_target(output)
-            read = read_model(model, options)
-            calibration = None if calibrate is None else load_array(calibrate, "the calibration data")
+            read, calibration = _read(model, options, output, calibrate)
             with session.progress() as progress:
                 generate_for(
                     read.network,
@@ -161,9 +159,7 @@ def generate(
             cell_range=cell_range,
             tables=tables,
         )
-        check_target(output)
-        read = read_model(model, options)
-        calibration = None if calibrate is None else load_array(calibrate, "the calibration data")
+        read, calibration = _read(model, options, output, calibrate)
         with session.progress() as progress:
             generate_build(
                 read.network,
@@ -179,6 +175,19 @@ def generate(
                 progress=progress,
             )
         _show(session, output)
+
+
+def _read(
+    model: Path, options: "ReadOptions", output: Path, calibrate: Path | None
+) -> tuple["ReadResult", "Array | None"]:
+    """Read the model and the calibration data, once it is known that the result has a place."""
+    from rtlstm.gen.data import load_array
+    from rtlstm.gen.folder import check_target
+    from rtlstm.gen.frontends import read_model
+
+    check_target(output)
+    read = read_model(model, options)
+    return read, None if calibrate is None else load_array(calibrate, "the calibration data")
 
 
 def _check_for(context: typer.Context) -> None:

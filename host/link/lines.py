@@ -48,7 +48,19 @@ def _lost(error: OSError) -> LineBroken:
     return LineBroken(_CLOSED if isinstance(error, ConnectionResetError | BrokenPipeError) else error)
 
 
-class TcpLine:
+class _RealTime:
+    """The clock of lines that lead out of this program."""
+
+    def now(self) -> float:
+        """Return seconds since some moment."""
+        return time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        time.sleep(seconds)
+
+
+class TcpLine(_RealTime):
     """A TCP connection to a board server.
 
     Raises
@@ -68,14 +80,6 @@ class TcpLine:
                 f"a board server must listen at {host}:{port}, but it cannot be reached ({error}); "
                 "start it, or check host and port"
             ) from None
-
-    def now(self) -> float:
-        """Return seconds since some moment."""
-        return time.monotonic()
-
-    def pause(self, seconds: float) -> None:
-        """Let time pass."""
-        time.sleep(seconds)
 
     def reopen(self) -> None:
         """Connect, anew."""
@@ -119,7 +123,7 @@ class TcpLine:
         return self._socket
 
 
-class SerialLine:
+class SerialLine(_RealTime):
     """A serial port or pseudo-terminal, 8N1, held for this program alone.
 
     Raises
@@ -140,14 +144,6 @@ class SerialLine:
                 f"the serial port {port} must exist and be free, but it cannot be opened ({error}); "
                 "plug the board in, or close the other program that uses it"
             ) from None
-
-    def now(self) -> float:
-        """Return seconds since some moment."""
-        return time.monotonic()
-
-    def pause(self, seconds: float) -> None:
-        """Let time pass."""
-        time.sleep(seconds)
 
     def reopen(self) -> None:
         """Open the port, anew."""
