@@ -44,15 +44,21 @@ Mask = NDArray[np.bool_]
 _DROP_GUARD = 0.5**GUARD_BITS
 _FLOAT32_EXACT = 1 << 24
 """All integers up to this magnitude are float32 numbers."""
+_FLOAT64_EXACT = 1 << 53
 _BLOCK_VALUES = 1 << 17
 """Partial sums that are computed ahead of the steps that need them: they stay in the processor's cache."""
 
 
-def _spell_out(table: ActivationTable, scale: int) -> Floats:
-    """A table's values for all inputs, from the most negative on, times ``2**scale``."""
+def _spell_out(table: ActivationTable, scale: int) -> AnyFloats:
+    """A table's values for all inputs, from the most negative on, times ``2**scale``.
+
+    Looked up at random, a table is as fast as its share of the processor's cache: float32 where it
+    holds the values.
+    """
     centre = table.input.maximum
     values = table.compute(np.arange(-centre, centre + 1))
-    return np.ldexp(values.astype(np.float64), scale)
+    small = int(np.abs(values).max()) <= _FLOAT32_EXACT
+    return np.ldexp(values.astype(np.float64), scale).astype(np.float32 if small else np.float64)
 
 
 class _Sums:
@@ -100,6 +106,12 @@ class _LstmLayer(_Sums):
         self.hidden_limit = float(numerics.hidden.maximum)
         self.hidden_fits = most <= self.hidden_limit
         """Whether h cannot reach its limit: gates with as many bits as h round to less."""
+        bounds = bound_sums([layer], numerics.input, numerics.accumulator.align)
+        fraction = max(0, int(np.max(layer.shift_hh)) - numerics.accumulator.align)
+        exact = _FLOAT32_EXACT if self.type is np.float32 else _FLOAT64_EXACT
+        self.sums_are_exact = (bounds.partial_bound + centre) << fraction <= exact
+        """Whether a recurrent share that is not rounded yet can be added to a partial sum: rounding
+        the sum down gives the same, since the partial sum is an integer."""
 
     def _gates(self, columns: AnyFloats) -> AnyFloats:
         """Turn ``(rows, 4 * units)``, gates i, f, g, o, into ``(4, rows, units)``."""
@@ -124,9 +136,10 @@ class _LstmState:
         """Cell states that were limited."""
         self._sums = np.empty((4, *h.shape), dtype=layer.type)
         self._index = np.empty((4, *h.shape), dtype=np.intp)
-        self._gates = np.empty((3, *h.shape))
+        self._gates = np.empty((3, *h.shape), dtype=layer.sigmoid.dtype)
+        self._tanh = np.empty(h.shape, dtype=layer.tanh.dtype)
+        self._cell_tanh = np.empty(h.shape, dtype=layer.cell_tanh.dtype)
         self._total, self._work = np.empty((2, *h.shape))
-        self._differs = np.empty(h.shape, dtype=np.bool_)
 
     def step(self, part: AnyFloats, alive: Mask | None = None) -> None:
         """Advance by one step, whose input part is given; sequences not ``alive`` keep their state."""
@@ -135,20 +148,23 @@ class _LstmState:
         where: Any = True if alive is None else alive
         # The recurrent share is rounded down by itself: the hardware parks it.
         np.matmul(self.h, layer.w_hh, out=self._sums)
-        np.floor(self._sums, out=self._sums)
+        if not layer.sums_are_exact:
+            np.floor(self._sums, out=self._sums)
         np.add(self._sums, part, out=self._sums)
-        np.multiply(self._sums, _DROP_GUARD, out=index, casting="unsafe")
+        np.multiply(self._sums, _DROP_GUARD, out=self._sums)
+        np.copyto(index, self._sums, casting="unsafe")
         layer.sigmoid.take(index[:3], out=self._gates, mode="clip")
-        layer.tanh.take(index[3], out=work, mode="clip")
+        layer.tanh.take(index[3], out=self._tanh, mode="clip")
         # c' = f c + i g, exact, in units of c
-        np.multiply(i, work, out=work)
+        np.multiply(i, self._tanh, out=work, dtype=np.float64)
         np.multiply(f, self.c, out=total)
         np.add(total, work, out=total)
         # h' = o tanh(c'), where tanh reads c' before it is rounded
         np.multiply(total, layer.argument_scale, out=work)
-        np.add(work, layer.argument_centre, out=index[0], casting="unsafe")
-        layer.cell_tanh.take(index[0], out=work, mode="clip")
-        np.multiply(o, work, out=work)
+        np.add(work, layer.argument_centre, out=work)
+        np.copyto(index[0], work, casting="unsafe")
+        layer.cell_tanh.take(index[0], out=self._cell_tanh, mode="clip")
+        np.multiply(o, self._cell_tanh, out=work, dtype=np.float64)
         np.add(work, 0.5, out=work)
         if layer.hidden_fits:
             np.floor(work, out=self.h, where=where)
@@ -158,12 +174,15 @@ class _LstmState:
             np.maximum(work, -layer.hidden_limit, out=self.h, where=where)
         np.add(total, 0.5, out=total)
         np.floor(total, out=total)
-        np.minimum(total, layer.cell_limit, out=work)
-        np.maximum(work, -layer.cell_limit, out=self.c, where=where)
-        np.not_equal(total, self.c, out=self._differs)
-        if alive is not None:
-            np.logical_and(self._differs, alive, out=self._differs)
-        self.limited += int(np.count_nonzero(self._differs))
+        if total.max() > layer.cell_limit or total.min() < -layer.cell_limit:
+            self._limit(total, alive)
+        np.copyto(self.c, total, where=where)
+
+    def _limit(self, c: Floats, alive: Mask | None) -> None:
+        """Limit cell states, and count those of sequences that are ``alive``."""
+        beyond = np.abs(c) > self._layer.cell_limit
+        self.limited += int(np.count_nonzero(beyond if alive is None else beyond & alive))
+        np.clip(c, -self._layer.cell_limit, self._layer.cell_limit, out=c)
 
 
 class _DenseLayer(_Sums):
@@ -273,20 +292,19 @@ class LstmNetwork:
                 values = _run_layer(layer, next(states), values, alive)
             else:
                 values = layer(values)
-        return values.astype(np.int64), stream
+        return values.astype(np.int64, copy=False), stream
 
 
-def _run_layer(layer: _LstmLayer, state: _LstmState, x: NDArray[Any], alive: Mask | None) -> AnyFloats:
+def _run_layer(layer: _LstmLayer, state: _LstmState, x: NDArray[Any], alive: Mask | None) -> IntArray:
     """Run all steps of an LSTM layer: input parts a block ahead, as large matrix products."""
-    values = layer.read(x)
-    steps, batch, inputs = values.shape
-    outputs = np.empty((steps, batch, layer.units), dtype=layer.type)
+    steps, batch, inputs = x.shape
+    outputs = np.empty((steps, batch, layer.units), dtype=np.int64)
     block = max(1, _BLOCK_VALUES // max(1, 4 * layer.units * batch))
     parts = np.empty((4, min(block, steps) * batch, layer.units), dtype=layer.type)
     for begin in range(0, steps, block):
         ahead = min(block, steps - begin)
         part = parts[:, : ahead * batch]
-        layer.input_part(values[begin : begin + ahead].reshape(-1, inputs), part)
+        layer.input_part(layer.read(x[begin : begin + ahead].reshape(-1, inputs)), part)
         for step in range(ahead):
             now = begin + step
             state.step(part[:, step * batch : (step + 1) * batch], None if alive is None else alive[now])
