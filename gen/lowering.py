@@ -1,11 +1,12 @@
 """From layers as model files know them to layers as the array computes them, still in floats.
 
 A projection becomes a dense layer whose results its LSTM reads back; a GRU that resets before the
-recurrent product becomes two layers; every layer gets the cell that computes its results.
+recurrent product becomes two layers, and so does a dense layer with a skip; every layer gets the cell that
+computes its results.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -35,7 +36,7 @@ class ArrayLayer:
     kind: ShapeKind
     name: str
     origin: int
-    """Index of the unfolded network's layer that it is made from."""
+    """Index of the unfolded network's layer that it is made from; -1 for a copy of the network's input."""
     w_in: Floats
     w_rec: Floats | None
     bias: Floats
@@ -52,15 +53,21 @@ class ArrayLayer:
     """What its cell keeps: an LSTM's c, or h itself."""
     squash_saturates: bool = True
     feedback: int = 0
+    skips: int = 0
     input_relu: bool = False
     activation: Activation = "identity"
     parameters: Floats | None = None
     """Numbers of the units' own, ``(units, K)``."""
 
     @property
+    def before(self) -> int:
+        """How many layers back the one stands whose results it reads."""
+        return self.skips or (2 if self.kind == "sum" else 1)
+
+    @property
     def outputs(self) -> int:
         """Number of results."""
-        return len(self.w_in) // (1 if self.kind in ("rnn", "dense") else 4)
+        return len(self.w_in) // (1 if self.kind in ("rnn", "dense", "skip", "sum") else 4)
 
 
 def is_plain(unfolded: Unfolded) -> bool:
@@ -69,7 +76,7 @@ def is_plain(unfolded: Unfolded) -> bool:
     return (bool(unfolded.passes) or kinds == sorted(kinds, key="dense".__eq__)) and all(
         layer.replace(reverse=False).plain
         if isinstance(layer, Lstm)
-        else isinstance(layer, Dense) and layer.activation in _PLAIN_DENSE
+        else isinstance(layer, Dense) and layer.activation in _PLAIN_DENSE and layer.skip is None
         for layer in unfolded.layers
     )
 
@@ -77,6 +84,8 @@ def is_plain(unfolded: Unfolded) -> bool:
 def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
     """Return the array's layers, and the passes that they belong to."""
     layers: list[ArrayLayer] = []
+    if any(origin < layer.skips for origin, layer in _skipping(unfolded)):
+        layers.append(_copy(unfolded.layers[0].inputs))
     for origin, layer in enumerate(unfolded.layers):
         match layer:
             case Lstm():
@@ -88,7 +97,8 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
             case Custom():
                 layers.append(_custom(layer, origin))
             case Dense():
-                layers.append(_dense(layer, origin))
+                dense = _dense(layer, origin)
+                layers += [dense] if layer.skip is None else _sum(dense, layer, layers)
     counts = Counter(layer.origin for layer in layers)
     passes = tuple(
         tuple(
@@ -236,3 +246,29 @@ def _dense(layer: Dense, origin: int) -> ArrayLayer:
         input_relu=layer.input_relu,
         activation=layer.activation,
     )
+
+
+def _skipping(unfolded: Unfolded) -> list[tuple[int, Dense]]:
+    """Dense layers with a skip, and where they stand."""
+    layers = enumerate(unfolded.layers)
+    return [(at, layer) for at, layer in layers if isinstance(layer, Dense) and layer.skip is not None]
+
+
+def _copy(width: int) -> ArrayLayer:
+    """The network's input as a layer's results: the input buffer does not keep it until a skip reads it."""
+    return replace(_dense(Dense(name="input", weight=np.eye(width), bias=np.zeros(width)), -1), wide=False)
+
+
+def _sum(dense: ArrayLayer, layer: Dense, before: list[ArrayLayer]) -> list[ArrayLayer]:
+    """A dense layer with a skip: the skip's product with the bias, and what goes on from there."""
+    assert layer.skip is not None
+    source = max(at for at, other in enumerate(before) if other.origin == dense.origin - layer.skips)
+    skip = replace(
+        dense,
+        kind="skip",
+        name=f"{layer.name}_skip",
+        w_in=layer.skip,
+        skips=len(before) - source,
+        input_relu=layer.skip_relu,
+    )
+    return [skip, replace(dense, kind="sum", bias=np.zeros_like(layer.bias))]

@@ -156,6 +156,8 @@ class _Quantiser:
             self.hidden if layer.within_one else Format.covering(bits, reach)
             for layer, reach in zip(self.layers, ranges, strict=True)
         ]
+        if self.layers[0].origin < 0:
+            found[0] = self.input
         # What stands side by side is read as one vector, in one format.
         for parts in part_layers(self.passes):
             ends = [layers[-1] for layers in parts]
@@ -193,7 +195,7 @@ class _Quantiser:
         """Return the layers in integers and the common left shift before their right shifts."""
         plans = []
         for index, layer in enumerate(self.layers):
-            before = feeds(self.passes, index)
+            before = feeds(self.passes, index, layer.before)
             source = outputs[before[0]] if before else self.input
             target = (outputs[index] if layer.linear else preactivation).fraction + GUARD_BITS
             parts = [(layer.w_in, source.fraction)]
@@ -210,7 +212,7 @@ class _Quantiser:
                 _round(weights, (scale - fraction)[:, None])
                 for (weights, fraction), scale in zip(parts, scales, strict=True)
             ]
-            continues = layer.kind == "gru_candidate"
+            continues = layer.kind in ("gru_candidate", "sum")
             bias = _round(layer.bias, target) + (0 if continues else 1 << (GUARD_BITS - 1))
             shifts = [scale + align - target for scale in scales]
             if layer.w_rec is None:
@@ -273,6 +275,7 @@ class _Quantiser:
                 input_relu=layer.input_relu,
                 output=output,
                 feedback=layer.feedback,
+                skips=layer.skips,
             )
             if not self.plain:
                 # A GRU of two layers keeps one state, in the format of the h that it reads back.
@@ -348,6 +351,9 @@ def _measured(network: Network, reference: FloatResult) -> _Reaches:
     results, preactivation = [], 0.0
     unfolded = unfold(network)
     for layer in lower(unfolded)[0]:
+        if layer.origin < 0:
+            results.append(0.0)
+            continue
         found = unfolded.reach(reference, layer.origin)
         results.append(1.25 * getattr(found, layer.reach))
         if not layer.linear:

@@ -68,7 +68,7 @@ class Accelerator(Closing):
         self.saturated_outputs = 0
         """Outputs of a last layer without bounds that stand at their format's ends, since then."""
         last = manifest.layers[-1]
-        self._bounded = last.kind != "dense" or ActivationFunction.of(last.activation).within_one
+        self._bounded = not last.dense or ActivationFunction.of(last.activation).within_one
         self._progress = progress
         self._image: WeightImage | None = None
         """What was loaded last."""

@@ -126,7 +126,7 @@ def _separate(rows: IntArray) -> IntArray:
 
 
 def _ops(manifest: Manifest, layer: int) -> tuple[Op | None, Op]:
-    """The layer's recurrent operation, if it has one, and the one that yields."""
+    """The layer's recurrent operation, if it has one, and the other one."""
     return manifest.program.recurrent_op(layer), manifest.program.body_op(layer)
 
 

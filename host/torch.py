@@ -37,7 +37,8 @@ class _Recurrent(torch.nn.Module):
 
     def __init__(self, accelerator: Accelerator, batch_first: bool = False) -> None:
         super().__init__()
-        kinds = {layer.kind.partition("_")[0] for layer in accelerator.manifest.layers} - {"dense"}
+        layers = accelerator.manifest.layers
+        kinds = {layer.kind.partition("_")[0] for layer in layers if not layer.dense}
         if kinds != {self.KIND}:
             raise ConfigurationError(
                 f"{type(self).__name__} needs a build whose recurrent layers are all of kind {self.KIND}, "

@@ -155,7 +155,8 @@ class CellStream:
 
     def step(self, x: IntArray, alive: Mask | None = None) -> IntArray:
         """Compute a step, ``(N, inputs)`` to ``(N, outputs)``; sequences not ``alive`` keep their state."""
-        values, parked = x, None
+        given: list[IntArray] = []
+        parked = None
         h_number, c_number = 0, -1
         feeds: dict[int, int] = {}
         for index, layer in enumerate(self._network.layers):
@@ -167,8 +168,10 @@ class CellStream:
             c_number += shape.has_state
             stateful = layer.graph.reads_state or layer.graph.state is not None
             state = self._c[c_number] if stateful else None
+            values = given[index - shape.before] if index else x
             sums = layer.sums(values, h, parked if shape.continues else None)
             values, kept, limited = layer.results(sums, state)
+            given.append(values)
             parked = sums
             if kept is not None:
                 self.cell_saturations += int(_where(alive, limited, np.zeros_like(limited)).sum())
@@ -176,7 +179,7 @@ class CellStream:
             if index in feeds:
                 # Nobody else reads the old h of this step any more.
                 self._h[feeds[index]] = _where(alive, values, self._h[feeds[index]])
-        return values
+        return given[-1]
 
 
 def _zeros(batch: int, sizes: list[int]) -> list[IntArray]:

@@ -194,15 +194,20 @@ def run_float(
     alive = np.arange(steps)[:, None] < valid
     states = _States(batch, state)
     reaches: list[tuple[LayerReach, ...]] = []
+    given = [values]
     for layer in network.layers:
         values = np.maximum(values, 0.0) if layer.input_relu else values
         if isinstance(layer, Dense):
             reach = LayerReach()
             pre = values @ layer.weight.T + layer.bias
+            if layer.skip is not None:
+                other = given[-layer.skips]
+                pre = pre + (np.maximum(other, 0.0) if layer.skip_relu else other) @ layer.skip.T
             reach.see("preactivation", pre)
             values = np.where(alive[..., None], layer.function(pre), 0.0)
             reach.see("output", values)
             reaches.append((reach,))
+            given.append(values)
             continue
         both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
         found, mine = [], []
@@ -216,6 +221,7 @@ def run_float(
             values = sum(found[1:], found[0]) / (2.0 if layer.merge == "average" else 1.0)
         else:
             values = np.concatenate(found, axis=-1)
+        given.append(values)
     return FloatResult(
         y=values,
         h=tuple(states.h),

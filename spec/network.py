@@ -294,7 +294,9 @@ class Dense(Record):
     """A fully connected layer, ``activation(weight @ relu?(x) + bias)``.
 
     ``weight`` is ``(outputs, inputs)`` and ``bias`` ``(outputs,)``. ``input_relu`` applies ReLU
-    to what the layer reads (silero's head does so).
+    to what the layer reads (silero's head does so). With a ``skip`` ``(outputs, values)`` it adds its product
+    with what the layer gives that stands ``skips`` layers back: 2 leads around the layer before, and from the
+    first layer on, as many as lead in front of the network, to its input. Identities make a residual.
     """
 
     kind: Literal["dense"] = "dense"
@@ -306,9 +308,15 @@ class Dense(Record):
     beta: float | None = None
     """Of the activation; its defaults if None."""
     input_relu: bool = False
+    skip: FloatArray | None = None
+    skips: Annotated[int, Field(ge=2)] = 2
+    skip_relu: bool = False
+    """Apply ReLU to what the skip reads."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.skip is not None and (self.skip.ndim != 2 or len(self.skip) != len(self.weight)):
+            raise ValueError(f"skip must be ({len(self.weight)}, values), not {self.skip.shape}")
         if self.weight.ndim != 2 or 0 in self.weight.shape:
             raise ValueError(f"weight must be (outputs, inputs), not {self.weight.shape}")
         _expect_shape("bias", self.bias, (self.weight.shape[0],))
@@ -350,7 +358,25 @@ class Network(Record):
                     f"layer {after.name!r} reads {after.inputs} values, "
                     f"but layer {before.name!r} gives {before.outputs}"
                 )
+        widths = [self.layers[0].inputs, *(layer.outputs for layer in self.layers)]
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer, Dense) and layer.skip is not None:
+                self._check_skip(layer, layer.skip.shape[1], widths[: max(0, index + 2 - layer.skips)])
         return self
+
+    def _check_skip(self, layer: Dense, width: int, given: list[int]) -> None:
+        """Refuse a skip that leads nowhere, or to another width; ``given`` ends with that of its source."""
+        if not given:
+            raise ValueError(f"layer {layer.name!r} skips {layer.skips} layers, more than stand before it")
+        if width != given[-1]:
+            raise ValueError(
+                f"the skip of layer {layer.name!r} reads {width} values, but {given[-1]} are given there"
+            )
+        if self.whole_sequences:
+            raise ValueError(
+                f"layer {layer.name!r} has a skip, which a network with a reverse direction cannot have; "
+                "build the layers before and after it, and add on the host"
+            )
 
     @property
     def inputs(self) -> int:

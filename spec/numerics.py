@@ -29,9 +29,10 @@ __all__ = [
 ]
 
 
-ShapeKind = Literal["lstm", "gru", "gru_reset", "gru_candidate", "unit", "rnn", "dense"]
+ShapeKind = Literal["lstm", "gru", "gru_reset", "gru_candidate", "unit", "rnn", "dense", "skip", "sum"]
 """What the array computes for a layer, and what it keeps: ``lstm`` a c, ``gru`` its h, ``unit`` nothing.
-A GRU that resets before the product takes two: ``gru_reset`` gives ``r h``, ``gru_candidate`` goes on."""
+A GRU that resets before the product takes two: ``gru_reset`` gives ``r h``, ``gru_candidate`` goes on.
+A dense layer that reads an earlier layer's results, too: ``skip`` parks their product, ``sum`` goes on."""
 
 
 class LayerShape(Record):
@@ -52,11 +53,18 @@ class LayerShape(Record):
     """Of what that cell keeps from step to step."""
     feedback: Annotated[int, Field(ge=0, le=1)] = 0
     """How many layers on the one stands whose results its recurrent part reads (a projection's: 1)."""
+    skips: Annotated[int, Field(ge=0)] = 0
+    """Of a ``skip``: how many layers back the one stands whose results it reads."""
 
     @property
     def quads(self) -> bool:
         """Whether it has four rows to a unit, which finish together; else one to an output."""
-        return self.kind not in ("rnn", "dense")
+        return not (self.dense or self.kind == "rnn")
+
+    @property
+    def dense(self) -> bool:
+        """Whether it is a dense layer, or one of its two products."""
+        return self.kind in ("dense", "skip", "sum")
 
     @property
     def rows(self) -> int:
@@ -71,7 +79,12 @@ class LayerShape(Record):
     @property
     def continues(self) -> bool:
         """Whether it adds to the sums that the layer before parked."""
-        return self.kind == "gru_candidate"
+        return self.kind in ("gru_candidate", "sum")
+
+    @property
+    def before(self) -> int:
+        """How many layers back the one stands whose results it reads."""
+        return self.skips or (2 if self.kind == "sum" else 1)
 
     @property
     def has_state(self) -> bool:

@@ -41,15 +41,18 @@ def part_layers(passes: Passes) -> list[list[range]]:
     return found
 
 
-def feeds(passes: Passes, layer: int) -> list[int]:
-    """The layers whose outputs a layer reads; none if it reads the network's input."""
+def feeds(passes: Passes, layer: int, back: int = 1) -> list[int]:
+    """The layers whose outputs a layer reads; none if it reads the network's input.
+
+    Within a part, that is the one that stands so many layers ``back``.
+    """
     before: list[range] = []
     for parts in part_layers(passes):
         for layers in parts:
             if layer in layers:
-                return [other[-1] for other in before] if layer == layers[0] else [layer - 1]
+                return [other[-1] for other in before] if layer == layers[0] else [layer - back]
         before = parts
-    return [layer - 1] if layer else []
+    return [layer - back] if layer else []
 
 
 def output_places(widths: Sequence[int], gate_units: int) -> list[int]:

@@ -150,7 +150,7 @@ class Program(Record):
         return next((op for op in self.ops if op.layer == layer and op.kind == "recurrent"), None)
 
     def body_op(self, layer: int) -> Op:
-        """The layer's operation that yields results."""
+        """The layer's operation that is not the recurrent one."""
         return next(op for op in self.ops if op.layer == layer and op.kind != "recurrent")
 
 
@@ -170,7 +170,7 @@ class _Layout:
         read_back = {index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent}
         self.outputs_at: list[int | None] = []
         for index, layer in enumerate(shapes):
-            kept = index in read_back or index < len(shapes) - 1
+            kept = index in read_back or (index < len(shapes) - 1 and layer.kind != "skip")
             # The first layer's two copies stand side by side.
             self.outputs_at.append((0 if index == 0 else self.vectors) if kept else None)
             self.vectors += parameters.words(layer.outputs) if kept else 0
@@ -248,6 +248,8 @@ def compile_program(
     if body:
         first = next(index for index, layer in enumerate(shapes) if layer.recurrent)
         layout.rest(0, body - 1, body + first)
+    for skip in (body + index for index, layer in enumerate(shapes) if layer.kind == "skip"):
+        layout.rest(skip, skip, skip + 1)
     last = max((index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent), default=-1)
     program = Program(
         ops=tuple(layout.ops),
@@ -311,24 +313,29 @@ def _compute(layout: _Layout, parked_at: dict[int, int], goes_ahead: bool) -> li
     """Append the operations that need the input; return the places of cell states."""
     cells: list[tuple[int, int]] = []
     for index, layer in enumerate(layout.shapes):
+        skips = layer.kind == "skip"
+        if skips:
+            parked_at[index] = layout.take("parked", index)
         parked = parked_at.get(index - layer.continues)
+        read = index - layer.before
         if layer.has_state:
             cells.append((layout.take("cells", index), layer.outputs))
         stateful = layer.quads and bool(cells)
         layout.append(
-            "dense" if layer.kind == "dense" else "input",
+            "dense" if layer.dense else "input",
             index,
-            source=(layout.outputs_at[index - 1] or 0) if index else 0,
+            source=(layout.outputs_at[read] or 0) if index else 0,
             from_input=index == 0,
             relu=layer.input_relu,
-            fence=index > 0,
-            reads_copy=index == 1 and goes_ahead,
+            # What a skip reads, a layer before it has waited for.
+            fence=index > 0 and not skips,
+            reads_copy=read == 0 and goes_ahead,
             writes_copy="current" if index == 0 and goes_ahead else None,
             adds_parked=layer.recurrent or layer.continues,
-            addends=layout.take("biases", index) if layer.kind == "dense" else parked,
-            parks=layer.kind == "gru_reset",
-            park=parked if layer.kind == "gru_reset" else 0,
-            yields=True,
+            addends=layout.take("biases", index) if layer.dense and not layer.continues else parked,
+            parks=layer.kind in ("gru_reset", "skip"),
+            park=parked if layer.kind in ("gru_reset", "skip") else 0,
+            yields=not skips,
             cell=cells[-1][0] if stateful else 0,
             destination=layout.outputs_at[index],
             emit=index == len(layout.shapes) - 1,

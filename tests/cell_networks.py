@@ -98,9 +98,20 @@ def _customs(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     )
 
 
+def _skips(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
+    same, none = np.eye(UNITS), np.zeros(UNITS)
+    residual = Dense(weight=same, skip=same, bias=none)
+    yield "residuals", [draw.lstm(), draw.lstm(UNITS), residual, draw.lstm(UNITS), residual]
+    yield "residual_of_the_input", [draw.lstm(), draw.dense(UNITS, 4, skip=draw.array(4, INPUTS))]
+    around = draw.dense(UNITS, 7, activation="tanh", skip=draw.array(7, UNITS), skips=3)
+    yield "skip_around_two", [draw.gru(), draw.rnn(UNITS), draw.lstm(UNITS), around, draw.dense(7, 2)]
+    relu = draw.dense(2, 3, activation="relu", input_relu=True, skip=draw.array(3, UNITS), skips=2)
+    yield "skip_around_a_projection", [draw.lstm(), draw.lstm(UNITS, projection=2), relu]
+
+
 CELL_NETWORKS = {
     name: Network(name=name, layers=tuple(layers))
-    for seed, kind in enumerate((_lstms, _others, _customs))
+    for seed, kind in enumerate((_lstms, _others, _customs, _skips))
     for name, layers in kind(_Draw(seed))
 }
 """Networks that the LSTM's own gate unit does not compute."""

@@ -169,16 +169,26 @@ def _recurrent(
     return layer
 
 
-def _dense(draw: Draw, weights: _Weights, inputs: int, outputs: int) -> Dense:
+def _dense(draw: Draw, weights: _Weights, widths: list[int], outputs: int, skips: bool) -> Dense:
+    """A dense layer behind values of these widths, perhaps with a skip."""
     usual = ActivationFunction.of(draw(st.sampled_from(["identity", "relu", "sigmoid", "tanh"])))
     function = draw(functions(usual))
+    skip: dict[str, Any] = {}
+    if skips and len(widths) > 1 and draw(st.booleans()):
+        back = draw(st.integers(2, len(widths)))
+        skip = {
+            "skip": weights.matrix(outputs, widths[-back]),
+            "skips": back,
+            "skip_relu": draw(st.booleans()),
+        }
     return Dense(
-        weight=weights.matrix(outputs, inputs),
+        weight=weights.matrix(outputs, widths[-1]),
         bias=weights.vector(outputs, zero=draw(st.booleans())),
         activation=function.name,
         alpha=function.alpha,
         beta=function.beta,
         input_relu=draw(st.booleans()),
+        **skip,
     )
 
 
@@ -194,26 +204,26 @@ def drawn_networks(draw: Draw, whole: bool | None = None, sizes: int = 5) -> Net
     count = draw(st.integers(1, 3))
     backward = draw(st.integers(0, count - 1)) if (draw(st.booleans()) if whole is None else whole) else None
     layers: list[Layer] = []
-    width = draw(size)
+    widths = [draw(size)]
     for index in range(count):
         if draw(st.integers(0, 3)) == 0:
-            layers.append(_dense(draw, weights, width, draw(size)))
-            width = layers[-1].outputs
+            layers.append(_dense(draw, weights, widths, draw(size), backward is None))
+            widths.append(layers[-1].outputs)
         outputs, relu = draw(size), draw(st.booleans())
         ways = ["forward"] if backward is None else ["forward", "reverse", "both", "both"]
         way = draw(st.sampled_from(ways[1:] if index == backward else ways))
         if way == "both":
             merge = draw(st.sampled_from(["concat", "concat", "sum", "average"]))
             other = draw(size) if merge == "concat" else outputs
-            forward = _recurrent(draw, weights, width, outputs, relu, reverse=False)
-            back = _recurrent(draw, weights, width, other, relu, reverse=True)
+            forward = _recurrent(draw, weights, widths[-1], outputs, relu, reverse=False)
+            back = _recurrent(draw, weights, widths[-1], other, relu, reverse=True)
             layers.append(Bidirectional(forward=forward, backward=back, merge=merge))
         else:
-            layers.append(_recurrent(draw, weights, width, outputs, relu, reverse=way == "reverse"))
-        width = layers[-1].outputs
+            layers.append(_recurrent(draw, weights, widths[-1], outputs, relu, reverse=way == "reverse"))
+        widths.append(layers[-1].outputs)
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
-        layers.append(_dense(draw, weights, width, draw(size)))
-        width = layers[-1].outputs
+        layers.append(_dense(draw, weights, widths, draw(size), backward is None))
+        widths.append(layers[-1].outputs)
     return Network(layers=tuple(layers))
 
 

@@ -199,7 +199,7 @@ def _show_network(session: Session, manifest: "Manifest") -> None:
                 layer.kind,
                 layer.inputs,
                 layer.outputs,
-                layer.activation if layer.kind == "dense" else layer.kind,
+                layer.activation if layer.kind in ("dense", "sum") else layer.kind,
                 layer.array_cycles,
                 layer.overhead_cycles,
                 layer.recurrent_cycles,

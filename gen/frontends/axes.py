@@ -92,6 +92,15 @@ class Axes:
                 "(side by side, as sum or as mean)"
             )
 
+    def together(self, other: "Axes") -> "Axes | None":
+        """The axes of a tensor made of two, where one may not be known yet; None if they differ."""
+        pairs = list(zip(self.tags, other.tags, strict=False))
+        if len(self.tags) != len(other.tags) or any(a != b and "?" not in (a, b) for a, b in pairs):
+            return None
+        if (self.last_step, self.first_step) != (other.last_step, other.first_step):
+            return None
+        return self if "?" not in self.tags else other
+
     def with_features(self, features: int) -> "Axes":
         """The same axes with another number of features."""
         return replace(self, features=features)

@@ -3,7 +3,8 @@
 Scales, constants, picked features, sums and concatenations are arithmetic on that affine function. The
 next layer that multiplies by weights takes it in; only where none follows does it become a dense layer
 of its own. So batch norm folds into a neighbour, and the sum of a bidirectional layer's two halves
-becomes its merge mode.
+becomes its merge mode. It may have a second term, of an earlier layer's output (a residual), which makes it
+a dense layer with a skip wherever it ends.
 """
 
 from collections.abc import Sequence
@@ -24,13 +25,26 @@ _ONE, _ZERO = np.array(1.0), np.array(0.0)
 
 
 @dataclass(frozen=True, eq=False)
+class Skip:
+    """``matrix @ relu?(output of layer number place - 1)``; of the model's input if ``place`` is 0."""
+
+    place: int
+    relu: bool
+    matrix: Floats
+
+    def times(self, factor: Floats) -> "Skip":
+        """The same, multiplied from the left by a matrix, or by one factor."""
+        return replace(self, matrix=factor @ self.matrix if factor.ndim else factor * self.matrix)
+
+
+@dataclass(frozen=True, eq=False)
 class Flow:
     """``matrix @ relu?(output of the last layer) + bias``; of the model's input if there is no layer.
 
     ``matrix`` is ``(outputs, width)``, or a single factor; ``bias`` ``(outputs,)``, or a single addend.
     ``width`` is None until a layer shows how wide the input is. ``dense`` names the fully connected layer
-    that the matrix is; it is empty for lighter arithmetic. In methods ``where`` is how messages name the
-    operator at hand.
+    that the matrix is; it is empty for lighter arithmetic. ``skip`` is what is added of an earlier layer's
+    output. In methods ``where`` is how messages name the operator at hand.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -39,6 +53,7 @@ class Flow:
     matrix: Floats = field(default_factory=lambda: _ONE)
     bias: Floats = field(default_factory=lambda: _ZERO)
     dense: str = ""
+    skip: Skip | None = None
 
     @property
     def outputs(self) -> int | None:
@@ -48,14 +63,16 @@ class Flow:
     @property
     def plain(self) -> bool:
         """Whether it is the output of its last layer, as that gives it, but for a ReLU."""
-        return not self.dense and self.matrix.ndim == 0 and self.matrix == 1.0 and not np.any(self.bias)
+        bare = not self.dense and self.skip is None
+        return bare and self.matrix.ndim == 0 and self.matrix == 1.0 and not np.any(self.bias)
 
     def same_base(self, other: "Flow") -> bool:
         """Whether both are functions of the same values."""
-        same = len(self.layers) == len(other.layers) and all(
-            mine is theirs for mine, theirs in zip(self.layers, other.layers, strict=True)
-        )
-        return same and self.relu == other.relu
+        return len(self.layers) == len(other.layers) and self._begins(other) and self.relu == other.relu
+
+    def _begins(self, other: "Flow") -> bool:
+        """Whether the other's layers begin with this one's."""
+        return all(mine is theirs for mine, theirs in zip(self.layers, other.layers, strict=False))
 
     def _features(self, where: str) -> int:
         if self.outputs is None:
@@ -73,9 +90,15 @@ class Flow:
     def scale(self, factor: Floats, where: str) -> "Flow":
         """Multiply by one factor, or by one for each feature."""
         if factor.ndim == 0:
-            return replace(self, matrix=self.matrix * factor, bias=self.bias * factor)
+            skip = self.skip and self.skip.times(factor)
+            return replace(self, matrix=self.matrix * factor, bias=self.bias * factor, skip=skip)
         matrix, bias = self._known(len(factor), where)._full(where)
-        return replace(self._known(len(factor), where), matrix=factor[:, None] * matrix, bias=factor * bias)
+        return replace(
+            self._known(len(factor), where),
+            matrix=factor[:, None] * matrix,
+            bias=factor * bias,
+            skip=self.skip and self.skip.times(np.diag(factor)),
+        )
 
     def shift(self, addend: Floats, where: str) -> "Flow":
         """Add one constant, or one for each feature."""
@@ -85,35 +108,65 @@ class Flow:
     def pick(self, features: Sequence[int], where: str) -> "Flow":
         """Keep some of the features, in the given order."""
         matrix, bias = self._full(where)
-        return replace(self, matrix=matrix[list(features)], bias=bias[list(features)])
+        chosen = list(features)
+        skip = self.skip and replace(self.skip, matrix=self.skip.matrix[chosen])
+        return replace(self, matrix=matrix[chosen], bias=bias[chosen], skip=skip)
 
     def plus(self, other: "Flow", where: str) -> "Flow":
-        """Add another function of the same values."""
-        mine, theirs = self._aligned(other, where)
+        """Add another function of the same values, or of an earlier layer's."""
+        mine, theirs = _align([self, other], where)
         (a, b), (c, d) = mine._full(where), theirs._full(where)
         if a.shape != c.shape:
             raise ModelError(f"{where} adds {len(a)} and {len(c)} features, which must be as many")
-        return replace(mine, matrix=a + c, bias=b + d, dense=mine.dense or theirs.dense)
+        skip = mine.skip
+        if skip is not None and theirs.skip is not None:
+            skip = replace(skip, matrix=skip.matrix + theirs.skip.matrix)
+        return replace(mine, matrix=a + c, bias=b + d, dense=mine.dense or theirs.dense, skip=skip)
 
     def join(self, others: Sequence["Flow"], where: str) -> "Flow":
-        """Put other functions of the same values behind this one's features."""
-        parts = [self._aligned(other, where)[1] for other in others]
-        full = [part._full(where) for part in (self, *parts)]
-        names = [part.dense for part in (self, *parts) if part.dense]
+        """Put other functions of the same values, or of an earlier layer's, behind this one's features."""
+        parts = _align([self, *others], where)
+        full = [part._full(where) for part in parts]
+        names = [part.dense for part in parts if part.dense]
+        skips = [part.skip.matrix for part in parts if part.skip is not None]
         return replace(
-            self,
+            parts[0],
             matrix=np.concatenate([matrix for matrix, _ in full]),
             bias=np.concatenate([bias for _, bias in full]),
             dense=names[0] if names else "",
+            skip=parts[0].skip and replace(parts[0].skip, matrix=np.concatenate(skips)),
         )
 
-    def _aligned(self, other: "Flow", where: str) -> tuple["Flow", "Flow"]:
-        if not self.same_base(other):
+    def _over(self, base: "Flow", where: str) -> "Flow":
+        """The same values as a function of what ``base`` reads: as a skip, if they are an earlier layer's."""
+        if self.same_base(base):
+            return self
+        source = self._source(base)
+        if source is not None and source.same_base(base):
+            return source
+        if source is None or len(source.layers) == len(base.layers) or _looks_back(base.layers):
             raise ModelError(
                 f"{where} needs two results of different layers at once, but the core computes one chain, in "
-                "which every layer reads the one before it"
+                "which every layer reads the one before it and, where all go forward, dense ones one more"
             )
-        return self, other
+        if source.outputs is None:
+            source = replace(source, width=base.layers[0].inputs)
+        matrix, bias = source._full(where)
+        skip = Skip(len(source.layers), source.relu, matrix)
+        none = np.zeros((len(matrix), base.width or 0))
+        return replace(base, matrix=none, bias=bias, dense=source.dense, skip=skip)
+
+    def _source(self, base: "Flow") -> "Flow | None":
+        """The same values as a function of one of ``base``'s layers, if they are."""
+        count = len(self.layers)
+        if count >= len(base.layers) or not self._begins(base):
+            return None
+        if not self.plain and self.outputs is not None:
+            # A later layer may have made a layer of it.
+            settled = self._settled()
+            if settled.layers[-1].model_dump_json() == base.layers[count].model_dump_json():
+                return settled
+        return self if self.skip is None else None
 
     def _known(self, outputs: int, where: str) -> "Flow":
         """The same, with that many features, which decides the width of the input if it was not known."""
@@ -131,7 +184,8 @@ class Flow:
         flow = self._settled() if self.dense else self._merged()
         flow = flow._known(weight.shape[1], where)
         matrix, added = _compose(weight, flow.matrix, flow.bias)
-        return replace(flow, matrix=matrix, bias=bias + added, dense=name)
+        skip = flow.skip and flow.skip.times(weight)
+        return replace(flow, matrix=matrix, bias=bias + added, dense=name, skip=skip)
 
     def activate(self, function: ActivationFunction, name: str, where: str) -> "Flow":
         """Apply a function to every feature."""
@@ -143,7 +197,7 @@ class Flow:
 
     def recurrent(self, layer: Lstm | Gru | Rnn | Bidirectional, where: str) -> "Flow":
         """A recurrent layer, which takes the affine function into its input weights."""
-        flow = self._settled() if self.dense else self._merged()
+        flow = self._settled() if self.dense or self.skip else self._merged()
         flow = flow._known(layer.inputs, where)
         if isinstance(layer, Bidirectional):
             layer = layer.model_copy(
@@ -194,13 +248,21 @@ class Flow:
             alpha=function.alpha,
             beta=function.beta,
             input_relu=self.relu,
+            **self._skip_fields(),
         )
         return Flow(layers=(*self.layers, layer), width=layer.outputs)
+
+    def _skip_fields(self) -> dict[str, Any]:
+        """What a dense layer is told of the skip."""
+        if self.skip is None:
+            return {}
+        skips = len(self.layers) + 1 - self.skip.place
+        return {"skip": self.skip.matrix, "skips": skips, "skip_relu": self.skip.relu}
 
     def _merged(self) -> "Flow":
         """The same, with a sum or mean of a bidirectional layer's halves as that layer's merge mode."""
         last = self.layers[-1] if self.layers else None
-        if self.dense or self.relu or np.any(self.bias) or self.matrix.ndim == 0:
+        if self.dense or self.relu or self.skip or np.any(self.bias) or self.matrix.ndim == 0:
             return self
         if not isinstance(last, Bidirectional) or last.merge != "concat":
             return self
@@ -217,6 +279,29 @@ class Flow:
         while unique in taken:
             unique, count = f"{name}_{count}", count + 1
         return unique
+
+
+def _align(flows: Sequence[Flow], where: str) -> list[Flow]:
+    """Functions of the same values, with a skip from the same place if any of them has one."""
+    base = max(flows, key=lambda flow: len(flow.layers))
+    found = [flow._over(base, where) for flow in flows]
+    skips = [flow.skip for flow in found if flow.skip is not None]
+    if len({(skip.place, skip.relu) for skip in skips}) > 1:
+        raise ModelError(f"{where} needs results of more than two layers at once; a dense layer can read two")
+    if not skips:
+        return found
+    width = skips[0].matrix.shape[1]
+    return [
+        flow
+        if flow.skip is not None
+        else replace(flow, skip=replace(skips[0], matrix=np.zeros((flow._features(where), width))))
+        for flow in found
+    ]
+
+
+def _looks_back(layers: Sequence[Layer]) -> bool:
+    """Whether a layer goes from a sequence's end to its beginning."""
+    return any(isinstance(layer, Bidirectional) or getattr(layer, "reverse", False) for layer in layers)
 
 
 def _compose(weight: Floats, matrix: Floats, bias: Floats) -> tuple[Floats, Floats]:

@@ -6,7 +6,9 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.directions import pair_directions, without_identity
+from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx_values import Step, Value
 from rtlstm.spec.errors import ModelError
 
@@ -75,9 +77,9 @@ def _div(step: Step) -> Value:
 
 
 def _plus(step: Step, first: Value, second: Value) -> Value:
-    _expect_alike(step, [first, second])
-    mine, theirs = pair_directions(first.flow, second.flow)
-    return Value(mine.plus(theirs, step.where), first.axes)
+    axes = _expect_alike(step, [first, second])
+    flow = Flow.plus(*pair_directions(first.flow, second.flow), step.where)
+    return Value(flow, axes.with_features(flow.outputs or 0) if "B" not in axes.tags else axes)
 
 
 def _sum(step: Step) -> Value:
@@ -90,35 +92,32 @@ def _mean(step: Step) -> Value:
     return _affine(_sum(step), step, 1.0 / len(step.values), 0.0)
 
 
-def _expect_alike(step: Step, values: list[Value]) -> None:
-    """Refuse values whose steps and sequences do not lie on the same axes."""
+def _expect_alike(step: Step, values: list[Value]) -> Axes:
+    """Return the axes of values whose steps and sequences must lie on the same ones."""
     first = values[0].axes
     for value in values:
         value.axes.expect(step.where)
-        alike = len(first.tags) == len(value.axes.tags) and all(
-            mine == theirs or "?" in (mine, theirs)
-            for mine, theirs in zip(first.tags, value.axes.tags, strict=True)
-        )
-        steps = [(axes.last_step, axes.first_step) for axes in (first, value.axes)]
-        if not alike or steps[0] != steps[1]:
+        axes = first.together(value.axes)
+        if axes is None:
             raise ModelError(
                 f"{step.where} joins tensors of different axes, ({', '.join(first.tags)}) and "
                 f"({', '.join(value.axes.tags)}), or of different steps"
             )
+        first = axes
+    return first
 
 
 def _concat(step: Step) -> Value:
     values = step.values
     if len(values) < len(step.node.input):
         raise ModelError(f"{step.where} must join tensors that all depend on the input")
-    _expect_alike(step, values)
-    axes = values[0].axes
+    axes = _expect_alike(step, values)
     axes.expect_features_at(int(step.attributes()["axis"]), step.where)
     flows = [value.flow for value in values]
     if len(flows) == 2:
         flows = list(pair_directions(*flows))
     flow = without_identity(flows[0].join(flows[1:], step.where))
-    return Value(flow, axes.with_features(sum(value.axes.features for value in values)))
+    return Value(flow, axes.with_features(flow.outputs or 0))
 
 
 def _reduce(step: Step) -> Value:

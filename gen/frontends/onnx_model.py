@@ -64,7 +64,7 @@ class _Reader:
         upstream = self.graph.ancestors([tensor])
         if not self._begin_before(tensor, upstream):
             self._begin_at(tensor, upstream)
-        for index in sorted(self.needed - upstream):
+        for index in sorted(self.needed - upstream - self._beside()):
             self._try(index)
         for index, applied in sorted(self.applied.items()):
             self._report(index, applied)
@@ -106,22 +106,33 @@ class _Reader:
         for node in nodes:
             self.report.node(self.graph.label(node), node.op_type, "outside", "before the core")
         kinds = listed(node.op_type for node in nodes)
+        self.known[tensor] = Value(Flow(), Axes.unknown(3))
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
             self.report.note(f"the model's input is turned by {kinds} before the core")
+            # The same values, of which what follows may read both.
+            self.known |= {node.input[0]: Value(Flow(), Axes.unknown(3)) for node in nodes}
         elif nodes:
             self.report.note(
                 f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
                 f"{tensor!r}"
             )
         for index in self.first:
-            self._try(index, begin=True)
+            self._try(index)
+
+    def _beside(self) -> set[int]:
+        """Recurrent nodes that read what the chosen one does."""
+        if self.options.lstm is None:
+            return set()
+        nodes, tensor = self.graph.nodes, self.graph.nodes[self.first[0]].input[0]
+        beside = {at for at, node in enumerate(nodes) if is_recurrent(node) and node.input[0] == tensor}
+        return beside - set(self.first)
 
     # Node by node
 
-    def _try(self, index: int, *, begin: bool = False) -> None:
+    def _try(self, index: int) -> None:
         """Visit a node, and report all so far if it is refused."""
         try:
-            self._visit(index, begin=begin)
+            self._visit(index)
         except ModelError as error:
             for before, applied in sorted(self.applied.items()):
                 self._report(before, applied)
@@ -129,13 +140,11 @@ class _Reader:
             self.report.node(self.graph.label(node), node.op_type, "refused", str(error))
             raise
 
-    def _visit(self, index: int, *, begin: bool = False) -> None:
+    def _visit(self, index: int) -> None:
         node = self.graph.nodes[index]
         if index in self.applied or node.op_type in _SIZES:
             return
         inputs: list[Known | None] = [self.known.get(name) for name in node.input]
-        if begin:
-            inputs[0] = Value(Flow(), Axes.unknown(3))
         inner = next((name for name in captured(node) if name in self.known), None)
         if inner is None and not any(inputs):
             return

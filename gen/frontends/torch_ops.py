@@ -196,12 +196,13 @@ def _sum(step: Step, sign: float) -> Data:
     if isinstance(first, Data) and isinstance(second, Data):
         data, other = step.as_data(first), step.as_data(second)
         _check_source(data, other, where)
-        if data.axes.tags != other.axes.tags or data.margin != other.margin:
+        axes = data.axes.together(other.axes)
+        if axes is None or data.margin != other.margin:
             raise ModelError(
                 f"{where} adds tensors of axes ({', '.join(data.axes.tags)}) and "
                 f"({', '.join(other.axes.tags)}), which must be the same"
             )
-        return data.with_flow(data.flow.plus(other.flow.scale(factor, where), where))
+        return data.with_axes(axes).with_flow(data.flow.plus(other.flow.scale(factor, where), where))
     if isinstance(first, Data):
         data = step.as_data(first)
         return data.with_flow(data.flow.shift(sign * _constant(second, data.axes, where), where))
@@ -259,9 +260,12 @@ def _cat(step: Step) -> Data:
     axis = step.whole(step.argument(1, "dim", 0))
     for other in others:
         _check_source(first, other, step.where)
+    for other in others:
+        axes = first.axes.together(other.axes)
+        if axes is None or other.margin != first.margin:
+            raise ModelError(f"{step.where} must join tensors whose axes mean the same")
+        first = first.with_axes(axes)
     first.axes.expect_features_at(axis, step.where)
-    if any(other.axes.tags != first.axes.tags or other.margin != first.margin for other in others):
-        raise ModelError(f"{step.where} must join tensors whose axes mean the same")
     return first.with_flow(first.flow.join([other.flow for other in others], step.where))
 
 

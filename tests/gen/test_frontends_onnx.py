@@ -387,7 +387,7 @@ def dense_cases():
         ([node("LayerNormalization", "s b", "out")], [const("b", rand(H))], "LayerNormalization node"),
         ([node("Clip", "s", "out")], [], "Clip node 'clip': min and max must be two constants in order"),
         ([node("Clip", "s b", "out")], [const("b", np.float32(-1))], "Clip node 'clip': min and max must be"),
-        ([node("Add", "s x", "out")], [], r"Add node 'add'.*the constant \('x'\) must be constant"),
+        ([node("Add", "s x", "out")], [], "Add node 'add' adds 6 and 5 features"),
         ([node("Mul", "s s", "out")], [], "Mul node 'mul' multiplies two tensors"),
         ([node("Div", "b s", "out")], [const("b", rand(H))], "Div node 'div' must read 's' as its first"),
         ([node("Div", "s b", "out")], [const("b", np.float32(0))], "the divisor must not be zero"),
@@ -401,7 +401,7 @@ def dense_cases():
             [node("BatchNormalization", "s b b b b", "out", training_mode=1)], [const("b", rand(H))],
             "BatchNormalization node 'batchnormalization': attribute training_mode must be 0",
         ),
-        ([node("MatMul", "s x", "out")], [], "MatMul node 'matmul': the weight .'x'. must be constant"),
+        ([node("MatMul", "s x", "out")], [], "MatMul node 'matmul' multiplies two tensors"),
         (
             [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", strides=[2])],
             [const("k", rand(O, H, 1))], "Conv node 'conv': attribute strides",

@@ -161,10 +161,59 @@ def test_constant_along_another_axis_of_features(path):
     check(path, transpose=(1, 2, 0))
 
 
-def test_residual_over_an_lstm_is_refused(path):
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Concat"])
+def test_residual_around_an_lstm(path, kind):
     nodes, weights = squeezed(inputs=H, x="u")
-    nodes = [node("MatMul", "x w", "u"), *nodes, node("Add", "s u", "out")]
-    save(path, nodes, [*weights, const("w", rand(I, H))])
+    last = node(kind, "u s", "out", **({"axis": 2} if kind == "Concat" else {}))
+    save(path, [node("MatMul", "x w", "u"), *nodes, last], [*weights, const("w", rand(I, H))])
+    dense = check(path).layers[-1]
+    # What the LSTM reads is a layer's result, and is not computed again.
+    assert dense.skips == (3 if kind == "Sub" else 2) or dense.skip.shape == (H, H)
+
+
+def test_residual_around_each_of_two_lstms(path):
+    nodes, constants, before = [], [], "x"
+    for place in ("first", "second"):
+        found, weights = lstm(x=before, y=f"{place}.y", name=place, inputs=I, hidden_size=I)
+        weights = [const(f"{place}.W", rand(1, 4 * I, I)), const(f"{place}.R", rand(1, 4 * I, I))]
+        weights.append(const(f"{place}.B", rand(1, 8 * I)))
+        nodes += [*found, node("Squeeze", f"{place}.y one", f"{place}.s", f"{place}.one")]
+        nodes.append(node("Add", f"{place}.s {before}", f"{place}.out", f"{place}.add"))
+        constants += weights
+        before = f"{place}.out"
+    save(path, nodes, [*constants, ints("one", 1)], ["second.out"])
+    network = check(path, "second.out")
+    assert kinds(network) == ["lstm", "dense", "lstm", "dense"]
+    assert [layer.skips for layer in network.layers if layer.kind == "dense"] == [2, 2]
+
+
+def test_residual_of_a_turned_input(path):
+    """As an exporter of a batch-first module writes it."""
+    nodes, _ = squeezed(x="u", hidden_size=I)
+    weights = [
+        const("rec.W", rand(1, 4 * I, I)),
+        const("rec.R", rand(1, 4 * I, I)),
+        const("rec.B", rand(1, 8 * I)),
+    ]
+    turns = [
+        node(*names, perm=[1, 0, 2])
+        for names in (("Transpose", "x", "u", "p1"), ("Transpose", "s", "v", "p2"))
+    ]
+    save(path, [turns[0], *nodes, turns[1], node("Add", "v x", "out")], [*weights, ints("one", 1)])
+    network, x = read_model(path).network, rand(2, 5, I)
+    close(run_float(network, x.transpose(1, 0, 2)).y.transpose(1, 0, 2), run(path, x, "out"))
+
+
+def test_residual_in_both_directions_is_refused(path):
+    nodes, _ = lstm(direction="bidirectional")
+    nodes += [node("Transpose", "y", "t", perm=[0, 2, 1, 3]), node("Reshape", "t flat", "a")]
+    nodes += [node("MatMul", "x w", "b"), node("Add", "a b", "out")]
+    arrays = [
+        const("rec.W", rand(2, 4 * H, I)),
+        const("rec.R", rand(2, 4 * H, H)),
+        const("rec.B", rand(2, 8 * H)),
+    ]
+    save(path, nodes, [*arrays, const("w", rand(I, 2 * H)), ints("flat", 0, 0, 2 * H)])
     with pytest.raises(ModelError, match="Add node 'add' needs two results of different layers at once"):
         read_model(path)
 

@@ -80,6 +80,41 @@ def test_arithmetic_on_features(name):
     equal(module, steps())
 
 
+def stack(m, x):
+    """Residuals around all layers but the first."""
+    y = m.lstm(x)[0]
+    for layer in (m.second, m.third):
+        y = layer(y)[0] + y
+    return m.pair(y)
+
+
+SKIPS = {
+    "around an LSTM": (lambda m, x: (lambda y: m.second(y)[0] + y)(m.lstm(x)[0]), [2]),
+    "around two": (lambda m, x: (lambda y: m.third(m.second(y)[0])[0] - y)(m.lstm(x)[0]), [3]),
+    "stacked": (stack, [2, 2]),
+    "of the input": (lambda m, x: x + m.narrow(x)[0], [2]),
+    "of a dense layer": (lambda m, x: (lambda u: m.second(u)[0] + u)(m.up(x)), [2]),
+    "of an activation": (lambda m, x: (lambda u: m.second(u)[0] + 2 * u + 1)(m.up(x).tanh()), [2]),
+    "side by side": (lambda m, x: (lambda y: m.wide(torch.cat([m.second(y)[0], y], -1)))(m.lstm(x)[0]), [2]),
+    "of a ReLU": (
+        lambda m, x: (lambda y: torch.tanh(m.pair(m.second(y)[0] + y)))(torch.relu(m.lstm(x)[0])),
+        [2],
+    ),
+    "into a GRU": (lambda m, x: (lambda y: m.gru(m.second(y)[0] + y)[0])(m.lstm(x)[0]), [2]),
+}
+
+
+@pytest.mark.parametrize("name", SKIPS)
+def test_residuals(name):
+    forward, skips = SKIPS[name]
+    module = Net(
+        forward, lstm=nn.LSTM(I, H), second=nn.LSTM(H, H), third=nn.LSTM(H, H), narrow=nn.LSTM(I, I),
+        gru=nn.GRU(H, 2), up=nn.Linear(I, H), pair=nn.Linear(H, 2), wide=nn.Linear(2 * H, 3),
+    )  # fmt: skip
+    network = equal(module, steps())
+    assert [layer.skips for layer in network.layers if getattr(layer, "skip", None) is not None] == skips
+
+
 @pytest.mark.parametrize(("factor", "merge"), [(1.0, "sum"), (0.5, "average")])
 def test_sum_of_directions_is_a_merge_mode(factor, merge):
     def forward(m, x):
