@@ -20,7 +20,7 @@ from rtlstm.host.transport import Progress, refuse_sequences
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register
+from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register, registers_of
 
 __all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "open_mmio"]
 
@@ -107,7 +107,7 @@ class MmioTransport:
     registers
         The device's; the transport closes them.
     manifest
-        The build. Steps need one with data FIFOs (``--bus wishbone``).
+        The build. Steps need one with data FIFOs (``--bus axilite`` or ``wishbone``).
 
     Raises
     ------
@@ -166,10 +166,10 @@ class MmioTransport:
         """
         refuse_sequences(ends)
         registers = self._open()
-        if self._manifest.parameters.bus != "wishbone":
+        if Register.X_DATA not in registers_of(self._manifest.parameters.bus):
             raise DeviceError(
                 f"steps through registers need a build with data FIFOs, but this one's bus is "
-                f"{self._manifest.parameters.bus}; generate it with --bus wishbone"
+                f"{self._manifest.parameters.bus}; generate it with --bus axilite or --bus wishbone"
             )
         loud = np.ones(len(streams), dtype=bool) if quiet is None else ~np.asarray(quiet, dtype=bool)
         try:
@@ -257,7 +257,8 @@ def open_mmio(
         )
     if manifest.parameters.bus == "none":
         raise ConfigurationError(
-            "mmio needs a build with a bus wrapper, but this one has none; generate it with --bus wishbone"
+            "mmio needs a build with a bus wrapper, but this one has none; generate it with --bus axilite "
+            "or --bus wishbone"
         )
     registers = MappedRegisters(Path(path), begin)
     try:

@@ -32,7 +32,7 @@ IDENTITY = 0x4C53544D
 MAP_VERSION = (1, 1)
 """Major and minor version of this map: a new major number breaks drivers."""
 
-BusKind = Literal["none", "axi", "wishbone"]
+BusKind = Literal["none", "axi", "axilite", "wishbone"]
 """What stands between a core and its system."""
 
 Owner = Literal["core", "bus", "fifos"]
@@ -220,6 +220,7 @@ REGISTERS: dict[Register, Description] = {
 _OWNERS: dict[BusKind, tuple[Owner, ...]] = {
     "none": ("core",),
     "axi": ("core", "bus"),
+    "axilite": ("core", "bus", "fifos"),
     "wishbone": ("core", "bus", "fifos"),
 }
 

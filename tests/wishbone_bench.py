@@ -4,11 +4,11 @@ import random
 from typing import Any
 
 import cocotb
-import numpy as np
 from bus_sequences import PERIOD, Device, open_port, play_all
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from cocotbext.wishbone.driver import WBOp, WishboneMaster
+from fifo_port import FifoPort, fill_fifos, interrupt_and_reset
 
 from rtlstm.spec.registers import IDENTITY, Interrupt, Register
 
@@ -27,11 +27,11 @@ class ClassicMaster(WishboneMaster):
     _optional_signals = ("sel", "err")
 
 
-class WishbonePort:
-    """The device behind a bus master, with a task that feeds it and takes what comes."""
+class WishbonePort(FifoPort):
+    """The device behind a bus master."""
 
     def __init__(self, dut: Any, device: Device) -> None:
-        self.dut, self.clock, self.device = dut, dut.clk, device
+        super().__init__(dut, dut.clk, device)
         self.random, self.idle = random.Random(1), 0
         self.use(ClassicMaster)
 
@@ -40,10 +40,7 @@ class WishbonePort:
         names |= {"datwr": "dat_w", "datrd": "dat_r"}
         self.kind = kind
         self.master = kind(self.dut, "wb", self.clock, signals_dict=names, timeout=2000)
-        self.queue: list[tuple[int, bool, list[int]]] = []
-        self.found: list[tuple[int, list[int]]] = []
-        self.due = 0
-        self.pump: Any = None
+        self.forget()
 
     async def start(self) -> None:
         self.dut.rst.value = 1
@@ -68,38 +65,8 @@ class WishbonePort:
         assert answer == ACK, (register, answer)
         return word
 
-    def begin(self, stream: int, quiet: bool, x: list[int]) -> None:
-        self.queue.append((stream, quiet, x))
-        self.due += not quiet
-        if self.pump is None or self.pump.done():
-            self.pump = cocotb.start_soon(self.exchange())
-
-    async def exchange(self) -> None:
-        """Feed and take until all is done."""
-        patience = 1000
-        while self.queue or self.due:
-            patience -= 1
-            assert patience, (len(self.queue), self.due)
-            if self.queue and await self.read(Register.X_ROOM):
-                stream, quiet, x = self.queue.pop(0)
-                await self.write(Register.X_STREAM, stream | quiet << 31)
-                for value in x:
-                    await self.write(Register.X_DATA, value)
-            for _ in range(await self.read(Register.Y_STEPS)):
-                self.found.append(await self.take())
-                self.due -= 1
-
-    async def take(self) -> tuple[int, list[int]]:
-        stream = await self.read(Register.Y_STREAM)
-        y = [await self.read(Register.Y_DATA) for _ in range(self.device.manifest.program.outputs)]
-        return stream, [word - (word >> 31 << 32) for word in y]
-
-    async def outputs(self, steps: int) -> list[tuple[int, list[int]]]:
-        if self.pump is not None:
-            await self.pump
-        found, self.found = self.found, []
-        assert len(found) == steps
-        return found
+    async def refuses(self, register: int, word: int | None) -> bool:
+        return (await self.access(register, word))[0] == ERR
 
     async def reset(self, cycles: int) -> list[tuple[int, list[int]]]:
         if self.pump is not None:
@@ -161,51 +128,12 @@ async def refused_accesses_are_errors(dut: Any) -> None:
 
 @cocotb.test()
 async def full_fifos_lose_nothing(dut: Any) -> None:
-    """Steps go in until no more are taken; then their outputs come out, all of them."""
-    port = await opened(dut)
-    device, x = port.device, [100, -100, 30, 40, -50]
-    wanted = []
-    for step in range(40):
-        if not await port.read(Register.X_ROOM):
-            # Room may come while the core still takes steps.
-            await ClockCycles(port.clock, 4 * device.manifest.cycles.step_interval_cycles)
-            if not await port.read(Register.X_ROOM):
-                break
-        await port.write(Register.X_STREAM, step % 3)
-        for value in x:
-            await port.write(Register.X_DATA, value)
-        wanted.append((step % 3, device.step(step % 3, np.array(x))))
-    assert 8 < len(wanted) < 40
-    assert (await port.access(Register.X_DATA, 1))[0] == ERR
-    found = []
-    while len(found) < len(wanted):
-        found += [await port.take() for _ in range(await port.read(Register.Y_STEPS))]
-    assert found == wanted
-    assert await port.read(Register.Y_STEPS) == 0
-    assert await port.read(Register.X_ROOM) == 4
-    assert await port.read(Register.LINK_ERRORS) == 1
+    await fill_fifos(await opened(dut))
 
 
 @cocotb.test()
 async def interrupt_on_done_and_reset(dut: Any) -> None:
-    port = await opened(dut)
-    await port.write(Register.IRQ_ENABLE, Interrupt.DONE)
-    port.begin(1, False, [5] * 5)
-    await RisingEdge(dut.irq)
-    wanted = [(1, port.device.step(1, np.array([5] * 5)))]
-    assert await port.outputs(1) == wanted
-    await port.write(Register.IRQ_PENDING, Interrupt.DONE)
-    assert dut.irq.value == 0
-    # Half a step is written, and forgotten.
-    await port.write(Register.X_DATA, 1)
-    await port.write(Register.X_DATA, 2)
-    await port.write(Register.CONTROL, 1)
-    await ClockCycles(port.clock, 3)
-    assert await port.read(Register.STEPS) == 0
-    assert await port.read(Register.X_ROOM) == 4
-    port.device.reset(range(3))
-    port.begin(2, False, [5] * 5)
-    assert await port.outputs(1) == [(2, port.device.step(2, np.array([5] * 5)))]
+    await interrupt_and_reset(await opened(dut))
 
 
 @cocotb.test()

@@ -64,7 +64,8 @@ BeatOutOption = Annotated[
 BusOption = Annotated[
     str,
     typer.Option(
-        help="A wrapper for a system's bus: none; axi (AXI4-Stream data, AXI4-Lite registers); or wishbone.",
+        help="A wrapper for a system's bus: none; axi (AXI4-Stream data, AXI4-Lite registers); "
+        "axilite (registers alone, steps go through them); or wishbone (likewise).",
         rich_help_panel=_HARDWARE,
     ),
 ]

@@ -1,6 +1,6 @@
-"""A core as a system sees it: behind AXI or Wishbone."""
+"""A core as a system sees it: behind AXI, AXI4-Lite alone, or Wishbone."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Instance, Module, ResetSignal, Signal
@@ -15,7 +15,7 @@ from rtlstm.hdl.buses.wishbone import Wishbone, wishbone_ports
 from rtlstm.hdl.core import core_ports
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["AxiCore", "Pins", "WishboneCore", "wrapper", "wrapper_name"]
+__all__ = ["AxiCore", "AxiLiteCore", "Pins", "WishboneCore", "wrapper", "wrapper_name"]
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,17 @@ class AxiCore(_Wrapper):
         return m
 
 
-class WishboneCore(_Wrapper):
-    """The core with Wishbone B4 registers and data FIFOs; see ``docs/buses.md``."""
+class _FifoCore(_Wrapper):
+    """The core with registers on a bus, data FIFOs among them."""
+
+    prefix: str
+    """Of the bus' ports."""
+    slave: type[AxiLite | Wishbone]
+    bus_ports: Callable[[str], dict[str, wiring.Member]]
+    """Makes them, with a prefix."""
 
     def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest, wishbone_ports("wb_"))
+        super().__init__(manifest, self.bus_ports(self.prefix))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -137,7 +143,7 @@ class WishboneCore(_Wrapper):
         source, sink = InputFifo(self._manifest), OutputFifo(self._manifest)
         m.submodules.source = DomainRenamer("data")(source)
         m.submodules.sink = DomainRenamer("data")(sink)
-        m.submodules.registers = registers = Wishbone()
+        m.submodules.registers = registers = self.slave()
         self._connect(m, source, sink)
         wiring.connect(m, registers.bus, self._control.bus)
         port = self._control.port
@@ -148,11 +154,27 @@ class WishboneCore(_Wrapper):
             port.read_data.eq(source.port.read_data | sink.port.read_data),
             port.refused.eq(source.port.refused | sink.port.refused),
         ]
-        self._lead_out(m, registers, "wb_", wishbone_ports())
+        self._lead_out(m, registers, self.prefix, self.bus_ports(""))
         return m
 
 
-_WRAPPERS: dict[str, type[AxiCore | WishboneCore]] = {"axi": AxiCore, "wishbone": WishboneCore}
+class AxiLiteCore(_FifoCore):
+    """The core with AXI4-Lite registers and data FIFOs; see ``docs/buses.md``."""
+
+    pins = AxiCore.pins
+    prefix, slave = "s_axi_", AxiLite
+    bus_ports = staticmethod(axi_lite_ports)
+
+
+class WishboneCore(_FifoCore):
+    """The core with Wishbone B4 registers and data FIFOs; see ``docs/buses.md``."""
+
+    prefix, slave = "wb_", Wishbone
+    bus_ports = staticmethod(wishbone_ports)
+
+
+_Core = AxiCore | AxiLiteCore | WishboneCore
+_WRAPPERS: dict[str, type[_Core]] = {"axi": AxiCore, "axilite": AxiLiteCore, "wishbone": WishboneCore}
 
 
 def wrapper_name(manifest: Manifest) -> str:
@@ -161,7 +183,7 @@ def wrapper_name(manifest: Manifest) -> str:
     return manifest.name if bus == "none" else f"{manifest.name}_{bus}"
 
 
-def wrapper(manifest: Manifest) -> AxiCore | WishboneCore | None:
+def wrapper(manifest: Manifest) -> _Core | None:
     """Return the wrapper that a build has, if any."""
     kind = _WRAPPERS.get(manifest.parameters.bus)
     return None if kind is None else kind(manifest)

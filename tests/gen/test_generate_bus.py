@@ -54,7 +54,7 @@ def test_header_compiles_and_says_what_the_map_says(pristine, tmp_path):
     assert said == [str(int(number)) for number in wanted]
 
 
-@pytest.mark.parametrize("bus", ["none", "axi", "wishbone"])
+@pytest.mark.parametrize("bus", ["none", "axi", "axilite", "wishbone"])
 def test_header_has_the_registers_that_the_build_has(bus, pristine):
     made = Manifest.load(pristine)
     parameters = made.parameters.replace(bus=bus)

@@ -30,7 +30,7 @@ def check(folder: Path, name: str, bus: BusKind) -> None:
     assert lint(verilog, name if bus == "none" else f"{name}_{bus}") == []
 
 
-@pytest.mark.parametrize("bus", ["axi", "wishbone"])
+@pytest.mark.parametrize("bus", ["axi", "axilite", "wishbone"])
 def test_wrapped_build_passes(bus: BusKind, tmp_path: Path) -> None:
     write_build(tmp_path, bus)
     check(tmp_path, "dut", bus)
@@ -50,7 +50,7 @@ def with_bus(case: Case, bus: BusKind) -> Case:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 41))
 def test_random_builds_pass(seed: int, tmp_path: Path) -> None:
-    bus: BusKind = ("none", "axi", "wishbone")[seed % 3]
+    bus: BusKind = ("none", "axi", "axilite", "wishbone")[seed % 4]
     case = with_bus(random_case(seed), bus)
     case.write(tmp_path)
     check(tmp_path, case.manifest.name, bus)

@@ -186,8 +186,8 @@ def test_builds_without_fifos_are_refused(bus: str, tmp_path: Path) -> None:
     path = tmp_path / "registers"
     path.write_bytes(bytes(4096))
     if bus == "none":
-        with pytest.raises(ConfigurationError, match="generate it with --bus wishbone"):
+        with pytest.raises(ConfigurationError, match="generate it with --bus axilite or --bus wishbone"):
             Accelerator.open(tmp_path / "build", backend=f"mmio:{path}")
         return
-    with pytest.raises(DeviceError, match="bus is axi; generate it with --bus wishbone"):
+    with pytest.raises(DeviceError, match="bus is axi; generate it with --bus axilite or"):
         MmioTransport(DeafRegisters(), manifest).exchange(np.zeros(1), np.zeros((1, 5)))

@@ -53,5 +53,6 @@ def test_fields_do_not_overlap(register: Register) -> None:
 
 def test_core_has_its_sixteen() -> None:
     assert list(registers_of("none")) == list(Register)[:16]
+    assert set(registers_of("axilite")) == set(registers_of("wishbone"))
     assert set(registers_of("axi")) < set(registers_of("wishbone")) == set(Register)
     assert Register.X_DATA not in registers_of("wishbone", "r")
