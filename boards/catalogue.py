@@ -12,9 +12,10 @@ from typing import Any
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
 from rtlstm.boards.board import Board, Pin
+from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["BOARDS", "find_board"]
+__all__ = ["BOARDS", "find_any_board", "find_board"]
 
 _33 = Attrs(IO_TYPE="LVCMOS33")
 _COLORLIGHT = (
@@ -121,12 +122,29 @@ _MAKERS: dict[str, tuple[Callable[[str], Board], str]] = {
 }
 
 BOARDS = tuple(_MAKERS)
-"""Their names."""
+"""Names of those with a serial line."""
 
 
 @cache
 def find_board(name: str) -> Board:
-    """Return the board of this name.
+    """Return the board of this name, one with a serial line.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none.
+    """
+    board = find_any_board(name)
+    if isinstance(board, ZynqBoard):
+        raise ConfigurationError(
+            f"the core on {board.name} has no serial line and is not simulated: its own processor drives it; "
+            "'rtlstm bitstream' writes what Vivado makes its bitstream of"
+        )
+    return board
+
+
+def find_any_board(name: str) -> Board | ZynqBoard:
+    """Return the board of this name, of any kind.
 
     Raises
     ------
@@ -134,9 +152,12 @@ def find_board(name: str) -> Board:
         If there is none.
     """
     key = name.strip().lower()
+    if key in ZYNQ_BOARDS:
+        return ZYNQ_BOARDS[key]
     if key not in _MAKERS:
-        near = difflib.get_close_matches(key, BOARDS, n=3, cutoff=0.5)
-        known = f"near names: {', '.join(near)}" if near else f"known ones: {', '.join(BOARDS)}"
+        names = (*BOARDS, *ZYNQ_BOARDS)
+        near = difflib.get_close_matches(key, names, n=3, cutoff=0.5)
+        known = f"near names: {', '.join(near)}" if near else f"known ones: {', '.join(names)}"
         raise ConfigurationError(f"there is no board {name!r}; {known}")
     make, variant = _MAKERS[key]
     return make(variant)

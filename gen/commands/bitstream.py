@@ -1,5 +1,6 @@
 """``rtlstm bitstream`` and ``rtlstm program``: a build on a real board."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
     from rtlstm.boards.bitstream import Bitstream
+    from rtlstm.boards.zynq import ZynqBoard
     from rtlstm.gen.on_board import OnBoard
 
 __all__ = ["bitstream", "program"]
@@ -35,11 +37,23 @@ def bitstream(
 ) -> None:
     """Make a bitstream for a board: the core behind its serial line, with clock, reset and LEDs.
 
-    Exits with 1 if the clock is not met.
+    For a Zynq board it writes what Vivado makes the bitstream of. Exits with 1 if the clock is not met.
     """
     with Session(as_json, debug) as session:
+        from rtlstm.boards.catalogue import find_any_board
+        from rtlstm.boards.zynq import ZynqBoard
         from rtlstm.gen.on_board import OnBoard
+        from rtlstm.spec.errors import ConfigurationError
 
+        place = find_any_board(board)
+        if isinstance(place, ZynqBoard):
+            if baud is not None or seed != 1:
+                raise ConfigurationError(
+                    f"the core on {place.name} has no serial line, and Vivado takes no seed; leave out "
+                    "--baud and --seed"
+                )
+            _write_for_vivado(session, folder, place, clock)
+            return
         build = OnBoard.create(folder, board, clock, baud)
         if not session.as_json:
             _say_line(session, build)
@@ -52,6 +66,29 @@ def bitstream(
         }
         session.passed = found.met
         _show(session, build, found)
+
+
+def _write_for_vivado(session: Session, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
+    """Write a Zynq board's folder and say what to do with it."""
+    from rtlstm.gen.on_zynq import OnZynq
+
+    build = OnZynq.create(folder, board, clock)
+    project = build.write()
+    run = f"rtlstm run {folder} --backend mmio:/dev/uio0 --input x.npy --output y.npy"
+    session.fields = {
+        "folder": str(folder),
+        "place": str(build.place),
+        "vivado": project.model_dump(mode="json"),
+        "make": build.command,
+        "run": run,
+    }
+    asked = "" if project.clock_mhz == project.requested_mhz else f", the nearest below {clock:g}"
+    session.say(f"{board.title} ({board.part}): {project.clock_mhz:g} MHz from the processor{asked}")
+    session.say(f"registers: 0x{project.base_address:08X}, interrupt IRQ_F2P[0]")
+    session.say(f"written: {build.place}/ with {', '.join(project.files)}")
+    session.say(f"Vivado makes the bitstream: {build.command}")
+    session.say(f"then, on the board: {run}")
+    session.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
 
 
 def _say_line(session: Session, build: "OnBoard") -> None:

@@ -34,7 +34,7 @@ BuildArgument = Annotated[
 ]
 
 BoardOption = Annotated[
-    str, typer.Option(metavar="BOARD", help="Such as ulx3s-85f, icebreaker, colorlight-i9, tang-nano-20k.")
+    str, typer.Option(metavar="BOARD", help="Such as ulx3s-85f, icebreaker, colorlight-i9, zybo-z7-20.")
 ]
 
 ClockOption = Annotated[

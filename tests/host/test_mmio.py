@@ -1,4 +1,4 @@
-"""The memory-mapped transport: on the RTL of a Wishbone build, and on files."""
+"""The memory-mapped transport: on the RTL of a Wishbone build and of a Zynq board's top, and on files."""
 
 import mmap
 import subprocess
@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from bus_builds import quantised_network, write_build
 
+from rtlstm.boards.zynq import ZYNQ_BOARDS
+from rtlstm.gen.on_zynq import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MappedRegisters, MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice
@@ -19,12 +21,17 @@ from rtlstm.spec.registers import IDENTITY, Register
 
 
 class SimulatedRegisters:
-    """The registers of a Wishbone build in Icarus."""
+    """The registers of a build in Icarus: a Wishbone build's, or those of a Zynq board's top."""
 
     def __init__(self, folder: Path) -> None:
         tool, program = icarus(), folder / "port.vvp"
-        sources = [Path(__file__).parent / "wishbone_port.v", folder / "rtl" / "dut.v"]
-        command = [tool.iverilog, "-g2005", "-s", "wishbone_port", "-o", program, *sources]
+        bus = Manifest.load(folder).parameters.bus
+        sources = [Path(__file__).parent / f"{bus}_port.v", folder / "rtl" / "dut.v"]
+        if bus == "axilite":
+            place = OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"])
+            place.write()
+            sources.append(place.place / "top.v")
+        command = [tool.iverilog, "-g2005", "-s", f"{bus}_port", "-o", program, *sources]
         subprocess.run(list(map(str, command)), check=True)
         self.process = subprocess.Popen(
             [str(tool.vvp), "-n", str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -51,10 +58,10 @@ class SimulatedRegisters:
         self.process.wait(10)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wishbone")
-    write_build(folder, "wishbone")
+@pytest.fixture(scope="module", params=["wishbone", "axilite"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    write_build(folder, request.param)
     return folder
 
 

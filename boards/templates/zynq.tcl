@@ -1,0 +1,99 @@
+# Makes the bitstream of @{name} for the @{board}:
+#
+#     vivado -mode batch -source build.tcl
+#
+# The result stands beside this script: @{name}.bit (JTAG, PYNQ), @{name}.bin (Linux' FPGA manager),
+# @{name}.xsa (boot loader, device tree), timing.rpt, utilization.rpt. Needs Vivado 2020.1 or newer.
+
+set name @{name}
+set part @{part}
+set board_part @{board_part}
+set top @{top}
+set clock_mhz @{mhz}
+set base_address @{address}
+
+set here [file dirname [file normalize [info script]]]
+create_project -force $name [file join $here vivado] -part $part
+
+# The board's files know its memory and pins of the processor. Without them the logic is the same, but the
+# platform is not one to boot from.
+set board [lindex [lsort -dictionary [get_board_parts -quiet $board_part:*]] end]
+if {$board ne ""} {
+    set_property board_part $board [current_project]
+} else {
+    puts "WARNING: Vivado has no board files for $board_part: load $name.bit into a system that has booted,\
+        do not boot with $name.xsa"
+}
+
+add_files -norecurse [list [file join $here $name.v] [file join $here top.v]]
+add_files -fileset constrs_1 -norecurse [file join $here top.xdc]
+update_compile_order -fileset sources_1
+
+create_bd_design system
+
+create_bd_cell -type ip -vlnv xilinx.com:ip:processing_system7:5.5 ps7
+apply_bd_automation -rule xilinx.com:bd_rule:processing_system7 -config [list \
+    make_external "FIXED_IO, DDR" \
+    apply_board_preset [expr {$board ne ""}] \
+    Master Disable \
+    Slave Disable \
+] [get_bd_cells ps7]
+set_property -dict [list \
+    CONFIG.PCW_FPGA0_PERIPHERAL_FREQMHZ $clock_mhz \
+    CONFIG.PCW_EN_CLK0_PORT 1 \
+    CONFIG.PCW_EN_RST0_PORT 1 \
+    CONFIG.PCW_USE_M_AXI_GP0 1 \
+    CONFIG.PCW_USE_FABRIC_INTERRUPT 1 \
+    CONFIG.PCW_IRQ_F2P_INTR 1 \
+] [get_bd_cells ps7]
+
+create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset:5.0 reset
+create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect:1.0 bus
+set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI 1] [get_bd_cells bus]
+create_bd_cell -type module -reference $top core
+
+connect_bd_intf_net [get_bd_intf_pins ps7/M_AXI_GP0] [get_bd_intf_pins bus/S00_AXI]
+connect_bd_intf_net [get_bd_intf_pins bus/M00_AXI] [get_bd_intf_pins core/s_axi]
+foreach pin {ps7/M_AXI_GP0_ACLK reset/slowest_sync_clk bus/aclk core/aclk} {
+    connect_bd_net [get_bd_pins ps7/FCLK_CLK0] [get_bd_pins $pin]
+}
+connect_bd_net [get_bd_pins ps7/FCLK_RESET0_N] [get_bd_pins reset/ext_reset_in]
+foreach pin {bus/aresetn core/aresetn} {
+    connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins $pin]
+}
+connect_bd_net [get_bd_pins core/irq] [get_bd_pins ps7/IRQ_F2P]
+create_bd_port -dir O -from 1 -to 0 led
+connect_bd_net [get_bd_pins core/led] [get_bd_ports led]
+
+assign_bd_address -offset $base_address -range 4K \
+    -target_address_space [get_bd_addr_spaces ps7/Data] [get_bd_addr_segs core/s_axi/*]
+validate_bd_design
+save_bd_design
+
+add_files -norecurse [make_wrapper -files [get_files system.bd] -top]
+set_property top system_wrapper [current_fileset]
+update_compile_order -fileset sources_1
+
+launch_runs impl_1 -to_step write_bitstream -jobs 4
+wait_on_run impl_1
+set run [get_runs impl_1]
+if {[get_property PROGRESS $run] ne "100%"} {
+    puts "ERROR: $name: [get_property STATUS $run]; its log is in [get_property DIRECTORY $run]"
+    exit 1
+}
+
+set bitstream [file join $here $name.bit]
+file copy -force [file join [get_property DIRECTORY $run] system_wrapper.bit] $bitstream
+write_cfgmem -force -format BIN -interface SMAPx32 -disablebitswap -loadbit "up 0x0 $bitstream" \
+    [file join $here $name.bin]
+write_hw_platform -fixed -force -include_bit -file [file join $here $name.xsa]
+open_run impl_1
+report_timing_summary -file [file join $here timing.rpt]
+report_utilization -file [file join $here utilization.rpt]
+
+set slack [get_property STATS.WNS $run]
+if {$slack < 0} {
+    puts "ERROR: $name misses $clock_mhz MHz by [expr {-$slack}] ns: make this folder again with a lower --clock"
+    exit 1
+}
+puts "$name meets $clock_mhz MHz with $slack ns to spare: $bitstream"
