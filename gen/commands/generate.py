@@ -59,6 +59,7 @@ _WITH_FOR = {
     "output",
     "device",
     "calibrate",
+    "calibrate_lengths",
     "input_range",
     "lstm",
     "output_tensor",
@@ -122,6 +123,7 @@ def generate(
                     device,
                     input_range=input_range,
                     calibration=calibration,
+                    calibration_lengths=load_lengths(calibrate_lengths),
                     source=read.report,
                     progress=progress,
                 )

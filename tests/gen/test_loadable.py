@@ -65,6 +65,23 @@ def test_generate_for_a_device(cli, model, device, tmp_path):
         np.testing.assert_array_equal(accelerator.run(x)[0], own.run(x)[0])
 
 
+def test_calibration_of_a_build_for_a_device(cli, device, tmp_path):
+    """With --calibrate-lengths, what stands past a sequence's end decides nothing."""
+    other = save(tmp_path / "other.safetensors", 6, 3, 1)
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 2, 6))
+    x[3:, 1] = 100.0
+    np.save(tmp_path / "x.npy", x)
+    generate = ("generate", other, "--for", device, "--dense", "fc", "--calibrate", tmp_path / "x.npy")
+    limits = []
+    for folder, lengths in ((tmp_path / "whole", "5,5"), (tmp_path / "short", "5,3")):
+        made = cli(*generate, "-o", folder, "--calibrate-lengths", lengths)
+        assert made.code == 0, made.err
+        form = Manifest.load(folder).numerics.input
+        limits.append(form.maximum / 2**form.fraction)
+    assert limits[0] > 64 and limits[1] < 4
+    cli(*generate, "-o", tmp_path / "none", "--calibrate-lengths", "5").refused("must be 2 integers")
+
+
 def test_generate_loadable(cli, model, tmp_path):
     made = cli("generate", model, "-o", tmp_path / "b", *SIZES, "--loadable", *CAPACITIES)
     assert made.code == 0, made.err
