@@ -87,7 +87,7 @@ def generate_build(
     with new_folder(target) as work:
         begin(0)
         hardware = None if capacities is None else Hardware(headroom=headroom(capacities))
-        quantised = quantise(network, settings, calibration, calibration_lengths, hardware)
+        quantised = quantise(network, settings, data, hardware=hardware)
         fitted = None
         if fit is not None and (quantised.passes or capacities is not None):
             what = "loadable cores" if capacities is not None else "networks with a reverse direction"
@@ -153,9 +153,7 @@ def generate_for(
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
-        quantised = quantise(
-            network, settings, calibration, calibration_lengths, Hardware(device=device.numerics)
-        )
+        quantised = quantise(network, settings, data, hardware=Hardware(device=device.numerics))
         manifest = Manifest.create(
             device.name, quantised.shapes, device.parameters, quantised.numerics, quantised.passes
         )

@@ -371,7 +371,7 @@ def _guessed(network: Network, input_range: float) -> _Reaches:
 def quantise(
     network: Network,
     settings: QuantizationSettings | None = None,
-    calibration: NDArray[np.generic] | None = None,
+    calibration: NDArray[np.generic] | Calibration | None = None,
     lengths: ArrayLike | None = None,
     hardware: Hardware | None = None,
 ) -> QuantizedNetwork:
@@ -380,10 +380,10 @@ def quantise(
     Parameters
     ----------
     calibration
-        Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``. They set the input range, the
-        ranges of results that no function bounds (with a quarter more as margin), and the cell state's
-        range: the power of two at which the quantised outputs come closest to the float ones. Without
-        them, and where the weights give no bound, a run on random inputs sets ranges.
+        Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or what is checked already, with its lengths.
+        They set the input range, the ranges of results that no function bounds (with a quarter more as
+        margin), and the cell state's range: the power of two at which the quantised outputs come closest to
+        the float ones. Without them, and where the weights give no bound, a run on random inputs sets ranges.
     lengths
         Valid steps of each sequence of the calibration data, ``(N,)``; all if None.
     hardware
@@ -399,7 +399,10 @@ def quantise(
     settings = settings or QuantizationSettings()
     # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
-    data = Calibration.given(network, calibration, lengths)
+    if isinstance(calibration, Calibration):
+        data: Calibration | None = calibration
+    else:
+        data = Calibration.given(network, calibration, lengths)
     if data is None:
         input_range = (settings.input_range or DEFAULT_INPUT_RANGE) * last_code
         reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
