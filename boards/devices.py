@@ -329,10 +329,23 @@ def _choose(device: Device, what: str, offered: tuple[str, ...], wanted: str | N
     raise ConfigurationError(f"the {what} of {device.name} {have}, not {wanted!r}")
 
 
+def _with_grades(devices: list[Device], text: str) -> str:
+    """Name devices with the speed grade that ``text`` ends in; if it is none, say the first one's grades."""
+    typed = [grade for grade in devices[0].grades if text.endswith(f"-{grade.lower()}")]
+    names = [
+        f"{device.name}-{grade}" if grade in device.grades else device.name
+        for device in devices
+        for grade in typed or [""]
+    ]
+    offered = [f"{devices[0].name}-{grade}" for grade in devices[0].grades]
+    hint = f"; with a speed grade: {', '.join(offered)}" if len(offered) > 1 and not typed else ""
+    return ", ".join(names) + hint
+
+
 def _unknown(name: str) -> str:
     names = {alias: device.name for device in DEVICES.values() for alias in (device.name, *device.aliases)}
     near = difflib.get_close_matches(name.strip().lower(), names, n=6, cutoff=0.5)
-    found = list(dict.fromkeys(names[alias] for alias in near))[:3]
+    found = [DEVICES[each] for each in dict.fromkeys(names[alias] for alias in near)][:3]
     if found:
-        return f"there is no device {name!r}; near names: {', '.join(found)}"
+        return f"there is no device {name!r}; near names: {_with_grades(found, name.strip().lower())}"
     return f"there is no device {name!r}; known ones: {', '.join(DEVICES)}"
