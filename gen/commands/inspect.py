@@ -107,6 +107,7 @@ def _inspect_build(session: Session, folder: Path) -> None:
 
 
 def _describe_build(session: Session, manifest: "Manifest") -> None:
+    from rtlstm.gen.program_words import describe_program
     from rtlstm.gen.report import format_reports, layer_reports, memory_reports, time_reports
 
     layers, formats = layer_reports(manifest), format_reports(manifest)
@@ -122,6 +123,7 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
         "layers": [layer.model_dump() for layer in layers],
         "formats": [form.model_dump() for form in formats],
         "ops": [op.model_dump() for op in ops],
+        "program": [words.model_dump() for words in describe_program(manifest)],
         "memories": [memory.model_dump() for memory in memories],
         "cycles": cycles.model_dump(),
         "times": [time.model_dump() for time in times],
@@ -211,22 +213,25 @@ def _show_network(session: Session, manifest: "Manifest") -> None:
 
 
 def _show_program(session: Session, manifest: "Manifest") -> None:
+    from rtlstm.gen.program_words import describe_program, program_notes
+
     session.table(
-        "Program of one step",
-        ("", "operation", "layer", "groups", "columns", "cycles", "items", "fence", "output"),
+        "Program of a step: what the array does, in this order",
+        ("", "when", "layer", "multiplies weights by", "then", "cycles", ""),
         [
             (
                 index,
-                op.kind,
-                manifest.layers[op.layer].name,
-                op.groups,
-                op.columns,
-                op.groups * op.columns,
-                op.items,
-                "waits" if op.fence else "",
-                "sends" if op.emit else "",
+                op.when,
+                op.layer,
+                op.multiplies,
+                op.then,
+                f"{code.groups} x {code.columns} = {op.cycles}",
+                "waits" if op.waits else "",
             )
-            for index, op in enumerate(manifest.program.ops)
+            for index, (op, code) in enumerate(
+                zip(describe_program(manifest), manifest.program.ops, strict=True)
+            )
         ],
-        right="r  rrrr",
+        right="r    r",
     )
+    session.say("\n".join(program_notes(manifest)) + "\n")

@@ -205,7 +205,19 @@ def test_inspect_build(cli, pristine):
     # The last two are those of a step that goes ahead.
     assert kinds == ["recurrent", "input", "dense", "input", "recurrent"]
     people = cli("inspect", pristine)
-    assert "CRC-32" in people.out and "recurrent" in people.out
+    assert "CRC-32" in people.out and "goes on with 3 to 4, which take the place of 0 to 1" in people.out
+    program = [(op["when"], op["multiplies"], op["then"]) for op in result.json["program"]]
+    assert program == [
+        ("before the input", "own h", "adds biases, keeps the sums"),
+        ("with the input", "the input", "adds the kept sums: new h and c"),
+        ("with the input", "layer before", "adds biases: outputs, sent"),
+        ("next input is there", "the input", "adds biases, keeps the sums"),
+        ("next input is there", "own h", "adds the kept sums: new h and c"),
+    ]
+    array = result.json["cycles"]["array_cycles"]
+    assert sum(op["cycles"] for op in result.json["program"] if op["when"] == "with the input") == array
+    for op in result.json["program"]:
+        assert f"{op['multiplies']}  " in people.out and f"{op['then']}  " in people.out
 
 
 def test_inspect_another_folder(cli, tmp_path):
