@@ -183,7 +183,7 @@ def design_table(
         table = _fit(named, input, output, segment_bits, exact, correct)
         if table is not None:
             return table
-    raise AssertionError("a table with one entry per input is always exact")  # pragma: no cover
+    raise AssertionError("a table with one entry per input is always exact")
 
 
 def _fit(

@@ -413,4 +413,4 @@ def idle_between(path: Sequence[Op], adder: Op, park_to_add: int) -> int:
         added, _ = group_ends(adder, last + 1 + rest, drain_free)
         if all(at >= end + park_to_add for end, at in zip(parked, added, strict=True)):
             return rest
-    raise AssertionError("the first group ends after its start")  # pragma: no cover
+    raise AssertionError("the first group ends after its start")

@@ -228,4 +228,4 @@ def _results_since(ops: Sequence[Op], index: int) -> int | None:
         if other.fence and other.kind != "recurrent":
             return None
         count += other.destination is not None
-    raise AssertionError("what a recurrent operation reads is stored in its pass")  # pragma: no cover
+    raise AssertionError("what a recurrent operation reads is stored in its pass")

@@ -1,9 +1,11 @@
 """Networks with reverse directions: golden model, Icarus and Verilator agree on every bit and every cycle."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from random_sequences import (
     SequenceCase,
     make_sequence_case,
@@ -18,6 +20,7 @@ from rtlstm.host import Accelerator
 from rtlstm.host.state import State, StateLayout
 from rtlstm.sim.devices import SimulatedDevice
 from rtlstm.sim.golden import Golden, GoldenResult
+from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import FAMILIES, Parameters
 from rtlstm.spec.sequence_schedule import sequence_cycles, sequence_lengths
@@ -37,9 +40,22 @@ class _Ends:
     def __getattr__(self, name: str) -> object:
         return getattr(self.device, name)
 
-    def exchange(self, streams, x, quiet=None, ends=None):  # type: ignore[no-untyped-def]
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
         self.ends, self.quiet = ends, quiet
         return self.device.exchange(streams, x, quiet, ends)
+
+
+def record(accelerator: Accelerator, device: SimulatedDevice) -> _Ends:
+    """Put a recorder in the place of an accelerator's device."""
+    recorder: Any = _Ends(device)
+    accelerator.device._transport = recorder
+    return recorder
 
 
 def check_device(case: SequenceCase, folder: Path, backend: str) -> None:
@@ -51,7 +67,7 @@ def check_device(case: SequenceCase, folder: Path, backend: str) -> None:
     with Accelerator.open(folder, backend=backend, verify=False) as accelerator:
         device = accelerator.device.transport
         assert isinstance(device, SimulatedDevice)
-        accelerator.device._transport = recorder = _Ends(device)  # type: ignore[assignment]
+        recorder = record(accelerator, device)
         for stalls in (case.stalls, (0.0, 0.0)):
             device.stalls(1, *stalls)
             y, found = accelerator.run(case.x, case.lengths, case.state)
@@ -139,7 +155,7 @@ def test_cells_of_other_kinds(kind: str, tmp_path: Path) -> None:
     with Accelerator.open(tmp_path, backend="icarus", verify=False) as accelerator:
         device = accelerator.device.transport
         assert isinstance(device, SimulatedDevice)
-        accelerator.device._transport = recorder = _Ends(device)  # type: ignore[assignment]
+        recorder = record(accelerator, device)
         y, (h, c) = accelerator.run(x, lengths)
     np.testing.assert_array_equal(y, expected)
     for got, want in zip((*h, *c), (*expected_h, *expected_c), strict=True):
