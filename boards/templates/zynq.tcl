@@ -91,9 +91,11 @@ open_run impl_1
 report_timing_summary -file [file join $here timing.rpt]
 report_utilization -file [file join $here utilization.rpt]
 
-set slack [get_property STATS.WNS $run]
-if {$slack < 0} {
-    puts "ERROR: $name misses $clock_mhz MHz by [expr {-$slack}] ns: make this folder again with a lower --clock"
+set setup [get_property STATS.WNS $run]
+set hold [get_property STATS.WHS $run]
+if {$setup < 0 || $hold < 0} {
+    puts "ERROR: $name misses $clock_mhz MHz (slack: setup $setup ns, hold $hold ns); if it is the setup, make this\
+        folder again with a lower --clock"
     exit 1
 }
-puts "$name meets $clock_mhz MHz with $slack ns to spare: $bitstream"
+puts "$name meets $clock_mhz MHz with $setup ns to spare: $bitstream"

@@ -77,7 +77,12 @@ class Vivado:
     """A Tcl interpreter with the commands; ``exit`` is written down like any other."""
 
     def __init__(
-        self, run: Path, boards: tuple[str, ...] = (), slack: str = "0.123", progress: str = "100%"
+        self,
+        run: Path,
+        boards: tuple[str, ...] = (),
+        slack: str = "0.123",
+        hold: str = "0.05",
+        progress: str = "100%",
     ) -> None:
         self.run_folder, self.boards = run, boards
         self.run_properties = {
@@ -85,6 +90,7 @@ class Vivado:
             "STATUS": "route_design ERROR",
             "DIRECTORY": str(run),
             "STATS.WNS": slack,
+            "STATS.WHS": hold,
         }
         self.cells: dict[str, Cell] = {}
         self.ports: list[str] = []

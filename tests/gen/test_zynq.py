@@ -94,7 +94,8 @@ def test_script_builds_the_system(place: Path, tmp_path: Path, boards: tuple[str
 @pytest.mark.parametrize(
     ("outcome", "message"),
     [
-        ({"slack": "-0.5"}, "misses 58.823529 MHz by 0.5 ns"),
+        ({"slack": "-0.5"}, "misses 58.823529 MHz (slack: setup -0.5 ns, hold 0.05 ns)"),
+        ({"hold": "-0.1"}, "hold -0.1 ns"),
         ({"progress": "60%"}, "model: route_design ERROR"),
     ],
 )
