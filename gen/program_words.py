@@ -36,7 +36,7 @@ def describe_program(manifest: Manifest) -> tuple[OpWords, ...]:
         OpWords(
             when=_when(manifest, index),
             layer=f"{op.layer + 1} {manifest.layers[op.layer].name}",
-            multiplies=_vector(op),
+            multiplies=_vector(manifest, op),
             then=_then(manifest, op),
             cycles=op.groups * op.columns,
             waits=op.fence,
@@ -70,10 +70,12 @@ def _when(manifest: Manifest, index: int) -> When:
     return "with the input" if program.ahead is None or index < program.ahead else "next input is there"
 
 
-def _vector(op: Op) -> str:
+def _vector(manifest: Manifest, op: Op) -> str:
     if op.kind == "recurrent":
         return "own h"
-    text = "the input" if op.from_input else "layer before"
+    read = op.layer + 1 - manifest.layers[op.layer].before
+    given = "the input" if manifest.sequence is None else "its pass's input"
+    text = given if op.from_input else f"results of layer {read}"
     return f"ReLU of {text}" if op.relu else text
 
 
@@ -81,6 +83,8 @@ def _then(manifest: Manifest, op: Op) -> str:
     added = "adds the kept sums" if op.adds_parked else "adds biases"
     if op.parks:
         return f"{added}, keeps the sums"
-    kind = manifest.layers[op.layer].kind
-    gives = {"dense": "outputs", "lstm": "new h and c"}.get(kind, "new h")
-    return f"{added}: {gives}, sent" if op.emit else f"{added}: {gives}"
+    layer = manifest.layers[op.layer]
+    gives = "outputs" if layer.dense else "new h and c" if layer.kind == "lstm" else "new h"
+    # In whole sequences, results leave the array for the sequence memory.
+    leaves = "sent" if manifest.sequence is None else "stored"
+    return f"{added}: {gives}, {leaves}" if op.emit else f"{added}: {gives}"

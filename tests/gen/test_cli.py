@@ -210,7 +210,7 @@ def test_inspect_build(cli, pristine):
     assert program == [
         ("before the input", "own h", "adds biases, keeps the sums"),
         ("with the input", "the input", "adds the kept sums: new h and c"),
-        ("with the input", "layer before", "adds biases: outputs, sent"),
+        ("with the input", "results of layer 1", "adds biases: outputs, sent"),
         ("next input is there", "the input", "adds biases, keeps the sums"),
         ("next input is there", "own h", "adds the kept sums: new h and c"),
     ]
