@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
 SMALL = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
-sys.path.append(str(Path(__file__).parents[1] / "boards"))
 
 
 def zynq_build(folder: Path, **parameters: str) -> Path:
