@@ -3,7 +3,7 @@
 A dense layer or a second LSTM reads the right numbers only if its features and steps are where
 it expects them. Each axis has a letter: T steps, N sequences, F features, D a direction or layer
 axis of size 1, B both directions (forward first), L several layers (of a final state), 1 any other axis
-of size 1, M merged rows, and ? an axis of the model's input, before a layer has shown what it is.
+of size 1, M merged rows, and ?0, ?1, ... an axis of the model's input, before a layer has shown what it is.
 When an operator mixes features with anything else the axes are lost: what follows may be
 elementwise, but not a layer.
 """
@@ -31,6 +31,8 @@ class Axes:
     lost: str = ""
     last_step: bool = False
     first_step: bool = False
+    shown: tuple[tuple[str, str], ...] = ()
+    """What layers have shown axes of the input to be: their first tags and those that they have now."""
 
     def _lose(self, where: str) -> "Axes":
         return replace(self, tags=(), lost=where)
@@ -44,28 +46,37 @@ class Axes:
     @classmethod
     def unknown(cls, rank: int) -> "Axes":
         """Axes of a model's input."""
-        return cls(("?",) * rank, 0)
+        return cls(tuple(f"?{axis}" for axis in range(rank)), 0)
 
     def settle(self, tags: tuple[str, ...], features: int, where: str) -> "Axes":
         """The same with these tags, which those not known yet take over."""
         self.expect(where)
         fits = len(tags) == len(self.tags) and all(
-            mine in ("?", wanted) for mine, wanted in zip(self.tags, tags, strict=True)
+            mine == wanted or _hidden(mine) for mine, wanted in zip(self.tags, tags, strict=True)
         )
         if not fits:
             raise ModelError(
                 f"{where} must read axes ({', '.join(tags)}) for steps, sequences and features, but "
-                f"its input has ({', '.join(self.tags)})"
+                f"its input has {self}"
             )
-        return replace(self, tags=tags, features=features)
+        return replace(self, tags=tags, features=features, shown=self._shows(tags))
+
+    def _shows(self, tags: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+        """What is known of the input's axes with these tags in place of those that are hidden."""
+        pairs = zip(self.tags, tags, strict=True)
+        return (*self.shown, *((old, new) for old, new in pairs if _hidden(old) and old != new))
+
+    def __str__(self) -> str:
+        return f"({', '.join(tag[0] for tag in self.tags)})"
 
     def settle_features(self, axis: int, where: str) -> "Axes":
         """The same with the features on ``axis``, if that was not known; refused if they lie elsewhere."""
         self.expect(where)
         rank = len(self.tags)
-        if "F" not in self.tags and -rank <= axis < rank and self.tags[axis] == "?":
+        if "F" not in self.tags and -rank <= axis < rank and _hidden(self.tags[axis]):
             at = axis % rank
-            return replace(self, tags=(*self.tags[:at], "F", *self.tags[at + 1 :]))
+            tags = (*self.tags[:at], "F", *self.tags[at + 1 :])
+            return replace(self, tags=tags, shown=self._shows(tags))
         self.expect_features_at(axis, where)
         return self
 
@@ -83,7 +94,7 @@ class Axes:
         rank = len(self.tags)
         if not -rank <= axis < rank or self.tags[axis] != "F":
             raise ModelError(
-                f"{where} works along axis {axis}, but its input has axes ({', '.join(self.tags)}) "
+                f"{where} works along axis {axis}, but its input has axes {self} "
                 "with the features on F; only layers along the features are supported"
             )
         if "B" in self.tags:
@@ -93,13 +104,14 @@ class Axes:
             )
 
     def together(self, other: "Axes") -> "Axes | None":
-        """The axes of a tensor made of two, where one may not be known yet; None if they differ."""
-        pairs = list(zip(self.tags, other.tags, strict=False))
-        if len(self.tags) != len(other.tags) or any(a != b and "?" not in (a, b) for a, b in pairs):
+        """The axes of a tensor made of two, of which one may be the input as it came; None if they differ."""
+        shown = dict((*self.shown, *other.shown))
+        mine, theirs = (tuple(shown.get(tag, tag) for tag in axes.tags) for axes in (self, other))
+        if mine != theirs or any(shown[old] != new for old, new in (*self.shown, *other.shown)):
             return None
         if (self.last_step, self.first_step) != (other.last_step, other.first_step):
             return None
-        return self if "?" not in self.tags else other
+        return replace(self, tags=mine, shown=tuple(shown.items()))
 
     def with_features(self, features: int) -> "Axes":
         """The same axes with another number of features."""
@@ -200,10 +212,15 @@ class Axes:
         last = tag == "T" and index == -1
         if not last and not (tag in _SINGLE and index in (0, -1)) and not (tag == "L" and index == -1):
             raise ModelError(
-                f"{where} takes element {index} of axis {at}, which is {_MEANING[tag]}; of the steps "
+                f"{where} takes element {index} of axis {at}, which is {_MEANING[tag[0]]}; of the steps "
                 "(and of the layers of a final state) only the last, -1, can be taken"
             )
         return replace(self.without(at, keep=keep), last_step=self.last_step or last)
+
+
+def _hidden(tag: str) -> bool:
+    """Whether it is an axis of the input of which no layer has shown what it is."""
+    return tag.startswith("?")
 
 
 _MEANING = {

@@ -18,7 +18,7 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, Rnn
 
-__all__ = ["Flow"]
+__all__ = ["Flow", "Skip"]
 
 Floats = NDArray[np.float64]
 _ONE, _ZERO = np.array(1.0), np.array(0.0)
@@ -65,6 +65,11 @@ class Flow:
         """Whether it is the output of its last layer, as that gives it, but for a ReLU."""
         bare = not self.dense and self.skip is None
         return bare and self.matrix.ndim == 0 and self.matrix == 1.0 and not np.any(self.bias)
+
+    @property
+    def before(self) -> bool:
+        """Whether it stands before all recurrent layers."""
+        return all(isinstance(layer, Dense) for layer in self.layers)
 
     def same_base(self, other: "Flow") -> bool:
         """Whether both are functions of the same values."""
@@ -161,12 +166,28 @@ class Flow:
         count = len(self.layers)
         if count >= len(base.layers) or not self._begins(base):
             return None
-        if not self.plain and self.outputs is not None:
-            # A later layer may have made a layer of it.
-            settled = self._settled()
-            if settled.layers[-1].model_dump_json() == base.layers[count].model_dump_json():
-                return settled
+        layer = base.layers[count]
+        if isinstance(layer, Dense) and layer.activation == "identity" and self.matrix.ndim:
+            through = self._through(layer, base.layers[: count + 1])
+            if through is not None:
+                return through
         return self if self.skip is None else None
+
+    def _through(self, layer: Dense, layers: tuple[Layer, ...]) -> "Flow | None":
+        """The same values as a multiple of what a dense layer gives, the last of ``layers``, if they are."""
+        pairs = [(self.matrix, layer.weight)]
+        if self.skip is not None and layer.skip is not None:
+            pairs.append((self.skip.matrix, layer.skip))
+        mine, fields = self._skip_fields(), ("skips", "skip_relu")
+        alike = all(mine[name] == getattr(layer, name) for name in fields) if mine else layer.skip is None
+        shapes = all(matrix.shape == weight.shape for matrix, weight in pairs)
+        if not alike or not shapes or layer.input_relu != self.relu:
+            return None
+        largest = np.unravel_index(np.abs(layer.weight).argmax(), layer.weight.shape)
+        factor = self.matrix[largest] / (layer.weight[largest] or 1.0)
+        if not all(np.allclose(factor * weight, matrix, rtol=1e-12, atol=0.0) for matrix, weight in pairs):
+            return None
+        return Flow(layers=layers, width=layer.outputs, matrix=factor, bias=self.bias - factor * layer.bias)
 
     def _known(self, outputs: int, where: str) -> "Flow":
         """The same, with that many features, which decides the width of the input if it was not known."""
@@ -199,6 +220,11 @@ class Flow:
         """A recurrent layer, which takes the affine function into its input weights."""
         flow = self._settled() if self.dense or self.skip else self._merged()
         flow = flow._known(layer.inputs, where)
+        if _looks_back([layer]) and any(getattr(before, "skip", None) is not None for before in flow.layers):
+            raise ModelError(
+                f"{where} goes through sequences from their end, behind a layer that reads two layers' "
+                "results (a residual), which has to go step by step; make two builds of them"
+            )
         if isinstance(layer, Bidirectional):
             layer = layer.model_copy(
                 update={"forward": flow._absorb(layer.forward), "backward": flow._absorb(layer.backward)}

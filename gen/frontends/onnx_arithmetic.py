@@ -100,8 +100,8 @@ def _expect_alike(step: Step, values: list[Value]) -> Axes:
         axes = first.together(value.axes)
         if axes is None:
             raise ModelError(
-                f"{step.where} joins tensors of different axes, ({', '.join(first.tags)}) and "
-                f"({', '.join(value.axes.tags)}), or of different steps"
+                f"{step.where} joins tensors of different axes, {first} and {value.axes}, or of different "
+                "steps"
             )
         first = axes
     return first

@@ -1,5 +1,6 @@
 """Reads the recurrent layers of an ONNX model and the dense layers around them."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,9 @@ class _Reader:
         upstream = self.graph.ancestors([tensor])
         if not self._begin_before(tensor, upstream):
             self._begin_at(tensor, upstream)
-        for index in sorted(self.needed - upstream - self._beside()):
-            self._try(index)
+        for index in sorted(self.needed - upstream):
+            if index in self.first or self._follows(index):
+                self._try(index)
         for index, applied in sorted(self.applied.items()):
             self._report(index, applied)
         target, flow = self._end()
@@ -109,8 +111,7 @@ class _Reader:
         self.known[tensor] = Value(Flow(), Axes.unknown(3))
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
             self.report.note(f"the model's input is turned by {kinds} before the core")
-            # The same values, of which what follows may read both.
-            self.known |= {node.input[0]: Value(Flow(), Axes.unknown(3)) for node in nodes}
+            self._know_turned(nodes)
         elif nodes:
             self.report.note(
                 f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
@@ -119,15 +120,34 @@ class _Reader:
         for index in self.first:
             self._try(index)
 
-    def _beside(self) -> set[int]:
-        """Recurrent nodes that read what the chosen one does."""
-        if self.options.lstm is None:
-            return set()
-        nodes, tensor = self.graph.nodes, self.graph.nodes[self.first[0]].input[0]
-        beside = {at for at, node in enumerate(nodes) if is_recurrent(node) and node.input[0] == tensor}
-        return beside - set(self.first)
+    def _know_turned(self, nodes: list[Any]) -> None:
+        """What follows may read the input as it is before and after these nodes turn it."""
+        axes = Axes.unknown(3)
+        self.known[nodes[0].input[0]] = Value(Flow(), axes)
+        for node in nodes:
+            if node.op_type == "Transpose":
+                turns = self.graph.attributes(node).get("perm", (2, 1, 0))
+                axes = axes.transpose(turns, self.graph.where(node))
+            self.known[node.output[0]] = Value(Flow(), axes)
 
     # Node by node
+
+    def _follows(self, index: int) -> bool:
+        """Whether a node reads what recurrent layers give: what reads the input alone is not the core's."""
+        node = self.graph.nodes[index]
+        read = [self.known.get(name) for name in (*node.input, *captured(node))]
+        return any(found is not None and not found.flow.before for found in read)
+
+    def _fetch(self, tensor: str) -> None:
+        """Compute a tensor from the input alone, for a node that reads it beside a layer's results."""
+        node = self.graph.producer(tensor)
+        if node is None or tensor in self.known or self.graph.constant(tensor) is not None:
+            return
+        index = self.graph.place(tensor)
+        with contextlib.suppress(ModelError):  # then the node that reads it says that it cannot
+            for name in node.input:
+                self._fetch(name)
+            self._visit(index)
 
     def _try(self, index: int) -> None:
         """Visit a node, and report all so far if it is refused."""
@@ -144,6 +164,9 @@ class _Reader:
         node = self.graph.nodes[index]
         if index in self.applied or node.op_type in _SIZES:
             return
+        if index in self.first or self._follows(index):
+            for name in node.input:
+                self._fetch(name)
         inputs: list[Known | None] = [self.known.get(name) for name in node.input]
         inner = next((name for name in captured(node) if name in self.known), None)
         if inner is None and not any(inputs):

@@ -72,17 +72,19 @@ def _recurrent(step: Step) -> Applied:
         )
     read = read_recurrent_node(step.graph, step.node)
     layer = read.layer
-    value.axes.settle(("N", "T", "F") if read.layout else ("T", "N", "F"), layer.inputs, where)
+    layout = ("N", "T", "F") if read.layout else ("T", "N", "F")
+    shown = value.axes.settle(layout, layer.inputs, where).shown
     flow = value.flow.recurrent(layer, where)
     both = isinstance(layer, Bidirectional)
     width = layer.forward.outputs if isinstance(layer, Bidirectional) else layer.outputs
     across = "B" if both else "D"
-    y = Axes(("N", "T", across, "F") if read.layout else ("T", across, "N", "F"), width)
+    y = Axes(("N", "T", across, "F") if read.layout else ("T", across, "N", "F"), width, shown=shown)
     final = Axes(
         ("N", "D", "F") if read.layout else ("D", "N", "F"),
         width,
         last_step=not layer.reverse if not isinstance(layer, Bidirectional) else False,
         first_step=layer.reverse if not isinstance(layer, Bidirectional) else False,
+        shown=shown,
     )
     names = [*step.node.output, "", ""]
     y_h = f"{where}: output Y_h ({names[1]!r})"

@@ -321,7 +321,7 @@ class _Reader:
         )
         self.report.input = f"the output of {step.label}"
         tags = (*self.input.axes.tags[:-1], "F")
-        return Data(Flow(width=table.shape[1]), Axes(tags, table.shape[1]))
+        return Data(Flow(width=table.shape[1]), Axes(tags, table.shape[1]), source=step.label)
 
     # The end
 

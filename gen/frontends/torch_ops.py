@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, to_float64
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.torch_moves import MOVES, get_item
-from rtlstm.gen.frontends.torch_values import Constant, Data, Step
+from rtlstm.gen.frontends.torch_values import Constant, Data, Outside, Step
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import ActivationFunction, FunctionName
 
@@ -199,10 +199,10 @@ def _sum(step: Step, sign: float) -> Data:
         axes = data.axes.together(other.axes)
         if axes is None or data.margin != other.margin:
             raise ModelError(
-                f"{where} adds tensors of axes ({', '.join(data.axes.tags)}) and "
-                f"({', '.join(other.axes.tags)}), which must be the same"
+                f"{where} adds tensors of axes {data.axes} and {other.axes}, which must be the same"
             )
-        return data.with_axes(axes).with_flow(data.flow.plus(other.flow.scale(factor, where), where))
+        flow = data.flow.plus(other.flow.scale(factor, where), where)
+        return replace(data, axes=axes, padded=data.padded or other.padded).with_flow(flow)
     if isinstance(first, Data):
         data = step.as_data(first)
         return data.with_flow(data.flow.shift(sign * _constant(second, data.axes, where), where))
@@ -240,6 +240,8 @@ def _constant(value: Any, axes: Axes, where: str) -> NDArray[np.float64]:
     """A number, or one number for each feature."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return np.array(float(value))
+    if isinstance(value, Outside):
+        raise ModelError(f"{where} needs the result of {value.where}, which the core does not compute")
     if not isinstance(value, Constant):
         raise ModelError(f"{where} is not supported: its other operand must be a constant")
     axes.expect(where)
@@ -247,7 +249,7 @@ def _constant(value: Any, axes: Axes, where: str) -> NDArray[np.float64]:
     if array.size == 1:
         return array.reshape(())
     places = [at - array.ndim for at, size in enumerate(array.shape) if size != 1]
-    if len(places) != 1 or len(axes.tags) < -places[0] or axes.tags[places[0]] not in ("F", "?"):
+    if len(places) != 1 or len(axes.tags) < -places[0] or axes.tags[places[0]][0] not in "F?":
         raise ModelError(
             f"{where}: a constant of shape {array.shape} must be one number, or one for each feature"
         )
@@ -264,7 +266,7 @@ def _cat(step: Step) -> Data:
         axes = first.axes.together(other.axes)
         if axes is None or other.margin != first.margin:
             raise ModelError(f"{step.where} must join tensors whose axes mean the same")
-        first = first.with_axes(axes)
+        first = replace(first, axes=axes, padded=first.padded or other.padded)
     first.axes.expect_features_at(axis, step.where)
     return first.with_flow(first.flow.join([other.flow for other in others], step.where))
 

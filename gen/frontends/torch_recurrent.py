@@ -31,13 +31,14 @@ def recurrent(step: Step, report: ReportBuilder) -> Any:
         flow = flow.recurrent(layer, where)
         report.node(layer.name, kind, "core", f"{layer.inputs} -> {layer.outputs}")
     _note(step, module, kind, batch_first, report)
-    axes = Axes(data.axes.tags, flow.outputs or 0)
+    axes = Axes(data.axes.tags, flow.outputs or 0, shown=data.axes.shown)
     y = replace(data, axes=axes, flow=flow, packed=where if data.packed else "")
     if isinstance(layers[-1], Bidirectional):
         hidden: Any = State(where, "final state of both directions")
     else:
         tags = ("N", "F") if cell else ("D" if len(layers) == 1 else "L", "N", "F")
-        hidden = Data(flow, Axes(tags, flow.outputs or 0, last_step=not cell), data.source)
+        final = Axes(tags, flow.outputs or 0, last_step=not cell, shown=data.axes.shown)
+        hidden = Data(flow, final, data.source)
     long = kind.startswith("LSTM")
     memory = State(where, "cell state")
     if cell:
