@@ -285,14 +285,16 @@ class Core(wiring.Component):
         """Wire sequencer, ports, window and counters."""
         sequencer, window = self._sequencer, self._window
         access = self._access
-        # From the bus to every address register is far: the window opens one cycle later. While
-        # the bus asks, no step begins: what was idle then is idle now.
-        granted, wanted, idle = Signal(), Signal(), Signal()
+        # From the bus to the sequencer is far, and to every address register: the window opens two
+        # cycles later. While the bus asks, no step begins: what was idle then is idle now. A step
+        # that comes when it does not ask any more begins at once.
+        granted, asked, wanted, idle = (Signal(name=name) for name in ("granted", "asked", "wanted", "idle"))
         m.d.sync += [
-            wanted.eq(self._window_wanted()),
+            asked.eq(self._window_wanted()),
+            wanted.eq(asked & self._window_wanted()),
             idle.eq(wanted & sequencer.idle),
-            granted.eq(window.active & wanted & idle),
-            self._opened.eq(window.opens & wanted & idle),
+            granted.eq(window.active & asked & wanted & idle),
+            self._opened.eq(window.opens & asked & wanted & idle),
         ]
         since = self._since(m)
         self._steps(m)

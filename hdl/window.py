@@ -100,27 +100,28 @@ class Window(wiring.Component):
         # A request is looked at in the cycle after it came: the bus comes from far.
         address, write = Signal.like(self.bus_address, reset_less=True), Signal(reset_less=True, name="write")
         data, asked = Signal.like(self.bus_data, reset_less=True), Signal()
+        to_data, commanding = Signal(reset_less=True), Signal(reset_less=True)
+        to_window = to_data | commanding
         m.d.sync += [
             address.eq(self.bus_address),
             write.eq(self.bus_write),
             data.eq(self.bus_data),
             asked.eq(self.bus_valid & ~self.bus_ready),
+            to_data.eq(self.bus_address == Register.DATA),
+            commanding.eq((self.bus_address == Register.COMMAND) & self.bus_write),
         ]
-        to_window = (address == Register.DATA) | (address == Register.COMMAND) & write
         longest = READ_WAIT + array_round_trip(self._manifest)
         writes, reading, wait = Signal(), Signal(), Signal(range(longest + 1))
         written, takes, loads, gives = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             self.active.eq(reading | (asked & to_window)),
-            self.opens.eq(reading | (asked & (address == Register.DATA))),
+            self.opens.eq(reading | (asked & to_data)),
             # After a row was written, requests wait for the cycle in which that shows.
             self.bus_ready.eq(asked & ~reading & ~written & ~writes & ~gives & (~to_window | self.granted)),
         ]
         accepted = self.bus_ready
         if self._loadable:
-            m.d.comb += self.touches.eq(
-                accepted & write & (address == Register.DATA) & (region == Region.PROGRAM)
-            )
+            m.d.comb += self.touches.eq(accepted & write & to_data & (region == Region.PROGRAM))
         # DATA's word, and what is done with the staged row, in the cycle after it is decided.
         given = Signal.like(data, reset_less=True)
         # Words are further apart than the cycle by which this is late.
@@ -131,19 +132,19 @@ class Window(wiring.Component):
         reads = accepted & ~write
         m.d.sync += [
             given.eq(data),
-            takes.eq(accepted & write & (address == Register.DATA)),
+            takes.eq(accepted & write & to_data),
             loads.eq(reading & (wait == 1)),
             gives.eq(reading & (wait == 0)),
             self.write.eq(0),
             writes.eq(0),
-            answers.eq(reads & (address != Register.DATA)),
+            answers.eq(reads & ~to_data),
             value.eq(self._read_register(m, address, region, bank, row, counters)),
             answered.eq(answers | gives),
             self.bus_read_data.eq(Mux(gives, staging[:32], value)),
         ]
         place = Signal.like(address, reset_less=True)
         commands = Cat(data == Command.RESET, data == Command.STATE_WRITTEN)
-        commands &= (accepted & write & (address == Register.COMMAND)).replicate(2)
+        commands &= (accepted & commanding).replicate(2)
         m.d.sync += [
             written.eq(accepted & write),
             place.eq(address),
@@ -165,7 +166,7 @@ class Window(wiring.Component):
         # A write reaches its memory in the cycle after it was staged; only then the row moves.
         with m.If(writes | (gives & last_word)):
             m.d.sync += row.eq(row + 1)
-        with m.If(reads & (address == Register.DATA)):
+        with m.If(reads & to_data):
             m.d.sync += [reading.eq(1), wait.eq(Mux(word == 0, longest, 0))]
         with m.If(reading):
             m.d.sync += wait.eq(wait - 1)
@@ -179,10 +180,15 @@ class Window(wiring.Component):
 
     def _align(self, m: Module, staging: Signal, region: Signal) -> None:
         """A written row stands at the staging register's top: bring it down."""
-        with m.Switch(region):
-            for number, layout in self._manifest.regions.items():
-                with m.Case(int(number)):
-                    m.d.comb += self.write_data.eq(staging[self._width - 32 * layout.words :])
+        regions = self._manifest.regions.items()
+        for words in sorted({layout.words for _, layout in regions}):
+            # The region stands long before its first row does.
+            wide = Signal(name=f"words_{words}", reset_less=True)
+            m.d.sync += wide.eq(
+                Cat(region == number for number, layout in regions if layout.words == words).any()
+            )
+            with m.If(wide):
+                m.d.comb += self.write_data.eq(staging[self._width - 32 * words :])
 
     def _write_register(
         self,
