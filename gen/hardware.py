@@ -81,8 +81,9 @@ class Hardware:
         ]
         if names:
             raise ConfigurationError(
-                "the network must be of the kinds of cells and functions that the device was built with, but "
-                f"its {', '.join(names)} differ; generate a loadable device from a network that has them"
+                "the network must be of the kinds of cells and functions that the device was built with, in "
+                f"the same formats, but its {', '.join(names)} differ; generate a loadable device from a "
+                "network that has them, and give it the same ranges"
             )
 
 

@@ -18,7 +18,7 @@ from rtlstm.spec.cell import Cell
 from rtlstm.spec.cells import dense_cell, gru_candidate_cell, gru_cell, gru_reset_cell, lstm_cell, rnn_cell
 from rtlstm.spec.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.network import Activation, Custom, Dense, Gru, Lstm, Rnn
-from rtlstm.spec.numerics import ShapeKind
+from rtlstm.spec.numerics import ShapeKind, has_quads, steps_back
 from rtlstm.spec.passes import Passes, part_layers
 
 __all__ = ["ArrayLayer", "is_plain", "lower"]
@@ -62,12 +62,12 @@ class ArrayLayer:
     @property
     def before(self) -> int:
         """How many layers back the one stands whose results it reads."""
-        return self.skips or (2 if self.kind == "sum" else 1)
+        return steps_back(self.kind, self.skips)
 
     @property
     def outputs(self) -> int:
         """Number of results."""
-        return len(self.w_in) // (1 if self.kind in ("rnn", "dense", "skip", "sum") else 4)
+        return len(self.w_in) // (4 if has_quads(self.kind) else 1)
 
 
 def is_plain(unfolded: Unfolded) -> bool:
@@ -256,7 +256,9 @@ def _skipping(unfolded: Unfolded) -> list[tuple[int, Dense]]:
 
 def _copy(width: int) -> ArrayLayer:
     """The network's input as a layer's results: the input buffer does not keep it until a skip reads it."""
-    return replace(_dense(Dense(name="input", weight=np.eye(width), bias=np.zeros(width)), -1), wide=False)
+    return replace(
+        _dense(Dense(name="input copy", weight=np.eye(width), bias=np.zeros(width)), -1), wide=False
+    )
 
 
 def _sum(dense: ArrayLayer, layer: Dense, before: list[ArrayLayer]) -> list[ArrayLayer]:

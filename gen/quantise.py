@@ -34,6 +34,7 @@ from rtlstm.spec.numerics import (
     QuantizedNetwork,
     QuantizedRecurrent,
     bound_sums,
+    continues_sums,
 )
 from rtlstm.spec.parameters import TableKind
 from rtlstm.spec.passes import feeds, part_layers
@@ -111,7 +112,8 @@ class _Quantiser:
     ) -> None:
         self.hardware = hardware or Hardware()
         unfolded = unfold(network)
-        self.plain = is_plain(unfolded)
+        cells = self.hardware.device is not None and bool(self.hardware.device.cells)
+        self.plain = is_plain(unfolded) and not cells
         self.layers, self.passes = lower(unfolded)
         self.settings = settings
         bits = settings.data_bits
@@ -212,7 +214,7 @@ class _Quantiser:
                 _round(weights, (scale - fraction)[:, None])
                 for (weights, fraction), scale in zip(parts, scales, strict=True)
             ]
-            continues = layer.kind in ("gru_candidate", "sum")
+            continues = continues_sums(layer.kind)
             bias = _round(layer.bias, target) + (0 if continues else 1 << (GUARD_BITS - 1))
             shifts = [scale + align - target for scale in scales]
             if layer.w_rec is None:
@@ -336,7 +338,7 @@ def _bounds(network: Network, input_range: float) -> _Reaches:
     results: list[float] = []
     layers, passes = lower(unfold(network))
     for index, layer in enumerate(layers):
-        reach = max((results[before] for before in feeds(passes, index)), default=input_range)
+        reach = max((results[before] for before in feeds(passes, index, layer.before)), default=input_range)
         total = np.abs(layer.w_in).sum(axis=1) * reach + np.abs(layer.bias)
         if layer.w_rec is not None:
             total = total + np.abs(layer.w_rec).sum(axis=1)

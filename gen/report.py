@@ -211,7 +211,8 @@ def layer_reports(manifest: Manifest) -> tuple[LayerReport, ...]:
             outputs=shape.outputs,
             activation=shape.activation,
             input_relu=shape.input_relu,
-            parameters=shape.rows * (shape.inputs + 1 + (shape.outputs if shape.recurrent else 0)),
+            parameters=shape.rows
+            * (shape.inputs + (not shape.continues) + (shape.outputs if shape.recurrent else 0)),
             output_format=str(shape.output),
             array_cycles=cycles.array_cycles,
             overhead_cycles=cycles.overhead_cycles,

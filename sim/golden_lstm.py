@@ -49,16 +49,15 @@ _BLOCK_VALUES = 1 << 17
 """Partial sums that are computed ahead of the steps that need them: they stay in the processor's cache."""
 
 
-def _spell_out(table: ActivationTable, scale: int) -> AnyFloats:
+def _spell_out(table: ActivationTable, scale: int) -> NDArray[np.float32]:
     """A table's values for all inputs, from the most negative on, times ``2**scale``.
 
-    Looked up at random, a table is as fast as its share of the processor's cache: float32 where it
-    holds the values.
+    Values have at most 18 bits, which float32 holds. Looked up at random, a table is as fast as its
+    share of the processor's cache.
     """
     centre = table.input.maximum
     values = table.compute(np.arange(-centre, centre + 1))
-    small = int(np.abs(values).max()) <= _FLOAT32_EXACT
-    return np.ldexp(values.astype(np.float64), scale).astype(np.float32 if small else np.float64)
+    return np.ldexp(values.astype(np.float32), scale)
 
 
 class _Sums:
@@ -102,7 +101,7 @@ class _LstmLayer(_Sums):
         self.argument_scale = 2.0 ** (argument.fraction - cell.fraction)
         self.argument_centre = argument.maximum + 0.5
         self.cell_limit = float(cell.maximum)
-        most = math.floor(self.sigmoid.max() * self.cell_tanh.max() + 0.5)
+        most = math.floor(float(self.sigmoid.max()) * float(self.cell_tanh.max()) + 0.5)
         self.hidden_limit = float(numerics.hidden.maximum)
         self.hidden_fits = most <= self.hidden_limit
         """Whether h cannot reach its limit: gates with as many bits as h round to less."""
@@ -136,9 +135,8 @@ class _LstmState:
         """Cell states that were limited."""
         self._sums = np.empty((4, *h.shape), dtype=layer.type)
         self._index = np.empty((4, *h.shape), dtype=np.intp)
-        self._gates = np.empty((3, *h.shape), dtype=layer.sigmoid.dtype)
-        self._tanh = np.empty(h.shape, dtype=layer.tanh.dtype)
-        self._cell_tanh = np.empty(h.shape, dtype=layer.cell_tanh.dtype)
+        self._gates = np.empty((3, *h.shape), dtype=np.float32)
+        self._tanh, self._cell_tanh = np.empty((2, *h.shape), dtype=np.float32)
         self._total, self._work = np.empty((2, *h.shape))
 
     def step(self, part: AnyFloats, alive: Mask | None = None) -> None:
@@ -174,7 +172,7 @@ class _LstmState:
             np.maximum(work, -layer.hidden_limit, out=self.h, where=where)
         np.add(total, 0.5, out=total)
         np.floor(total, out=total)
-        if total.max() > layer.cell_limit or total.min() < -layer.cell_limit:
+        if total.max(initial=0.0) > layer.cell_limit or total.min(initial=0.0) < -layer.cell_limit:
             self._limit(total, alive)
         np.copyto(self.c, total, where=where)
 
@@ -191,7 +189,7 @@ class _DenseLayer(_Sums):
         self.weight = self.scaled(layer.weight, layer.shift)
         bias, limit = layer.bias, shape.output.maximum
         table = {"sigmoid": numerics.sigmoid, "tanh": numerics.tanh}.get(shape.activation)
-        self._table: Floats | None = None
+        self._table: NDArray[np.float32] | None = None
         if table is not None:
             values = _spell_out(table, shape.output.fraction - numerics.gate.fraction)
             self._table = np.clip(np.floor(values + 0.5), -limit, limit)

@@ -315,10 +315,12 @@ class Dense(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.skip is not None and (self.skip.ndim != 2 or len(self.skip) != len(self.weight)):
-            raise ValueError(f"skip must be ({len(self.weight)}, values), not {self.skip.shape}")
         if self.weight.ndim != 2 or 0 in self.weight.shape:
             raise ValueError(f"weight must be (outputs, inputs), not {self.weight.shape}")
+        if self.skip is None and (self.skips != 2 or self.skip_relu):
+            raise ValueError("skips and skip_relu are of a skip: give its weights, too")
+        if self.skip is not None and (self.skip.ndim != 2 or len(self.skip) != len(self.weight)):
+            raise ValueError(f"skip must be ({len(self.weight)}, values), not {self.skip.shape}")
         _expect_shape("bias", self.bias, (self.weight.shape[0],))
         return self
 

@@ -26,6 +26,9 @@ __all__ = [
     "QuantizedRecurrent",
     "ShapeKind",
     "bound_sums",
+    "continues_sums",
+    "has_quads",
+    "steps_back",
 ]
 
 
@@ -33,6 +36,21 @@ ShapeKind = Literal["lstm", "gru", "gru_reset", "gru_candidate", "unit", "rnn", 
 """What the array computes for a layer, and what it keeps: ``lstm`` a c, ``gru`` its h, ``unit`` nothing.
 A GRU that resets before the product takes two: ``gru_reset`` gives ``r h``, ``gru_candidate`` goes on.
 A dense layer that reads an earlier layer's results, too: ``skip`` parks their product, ``sum`` goes on."""
+
+
+def has_quads(kind: ShapeKind) -> bool:
+    """Whether a layer of this kind has four rows to a unit, which finish together; else one to an output."""
+    return kind not in ("rnn", "dense", "skip", "sum")
+
+
+def continues_sums(kind: ShapeKind) -> bool:
+    """Whether a layer of this kind adds to the sums that the layer before parked, biases among them."""
+    return kind in ("gru_candidate", "sum")
+
+
+def steps_back(kind: ShapeKind, skips: int) -> int:
+    """How many layers back the one stands whose results a layer reads; ``skips`` are a skip's."""
+    return skips or (2 if kind == "sum" else 1)
 
 
 class LayerShape(Record):
@@ -59,7 +77,7 @@ class LayerShape(Record):
     @property
     def quads(self) -> bool:
         """Whether it has four rows to a unit, which finish together; else one to an output."""
-        return not (self.dense or self.kind == "rnn")
+        return has_quads(self.kind)
 
     @property
     def dense(self) -> bool:
@@ -79,12 +97,12 @@ class LayerShape(Record):
     @property
     def continues(self) -> bool:
         """Whether it adds to the sums that the layer before parked."""
-        return self.kind in ("gru_candidate", "sum")
+        return continues_sums(self.kind)
 
     @property
     def before(self) -> int:
         """How many layers back the one stands whose results it reads."""
-        return self.skips or (2 if self.kind == "sum" else 1)
+        return steps_back(self.kind, self.skips)
 
     @property
     def has_state(self) -> bool:
@@ -252,7 +270,8 @@ class QuantizedDense:
     bias: IntArray
     shift: IntArray
     continues: bool = False
-    """Rows go on from what the layer before parked, and have no bias (a GRU's candidate: four per unit)."""
+    """Rows go on from what the layer before parked, and have no bias (a sum's; a GRU's candidate's, four per
+    unit)."""
 
 
 QuantizedLayer = QuantizedRecurrent | QuantizedDense

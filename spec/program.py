@@ -24,7 +24,8 @@ class Op(Record):
     Every group drains its items one per cycle: ``gate_units`` units or outputs each. A recurrent
     layer's ``recurrent`` and ``input`` products meet in the partial sums: the one that comes first
     adds the biases and ``parks``; the other adds what is parked and ``yields``: its items go on to the gate
-    unit. ``dense`` adds the biases and goes on to its activation. Addresses marked *context* are relative
+    unit. ``dense`` adds the biases and goes on to its activation; of the two of a layer with a skip, the
+    first adds the biases and ``parks``, the second goes on. Addresses marked *context* are relative
     to the stream's own part of that memory.
     """
 

@@ -161,14 +161,70 @@ def test_constant_along_another_axis_of_features(path):
     check(path, transpose=(1, 2, 0))
 
 
-@pytest.mark.parametrize("kind", ["Add", "Sub", "Concat"])
-def test_residual_around_an_lstm(path, kind):
+@pytest.mark.parametrize(
+    ("kind", "inputs"), [("Add", "u s"), ("Sub", "u s"), ("Sub", "s u"), ("Concat", "u s")]
+)
+def test_residual_around_an_lstm(path, kind, inputs):
     nodes, weights = squeezed(inputs=H, x="u")
-    last = node(kind, "u s", "out", **({"axis": 2} if kind == "Concat" else {}))
+    last = node(kind, inputs, "out", **({"axis": 2} if kind == "Concat" else {}))
     save(path, [node("MatMul", "x w", "u"), *nodes, last], [*weights, const("w", rand(I, H))])
     dense = check(path).layers[-1]
     # What the LSTM reads is a layer's result, and is not computed again.
-    assert dense.skips == (3 if kind == "Sub" else 2) or dense.skip.shape == (H, H)
+    assert dense.skips == 2 and dense.skip.shape[1] == H
+
+
+def test_residual_around_a_dense_layer(path):
+    nodes, weights = squeezed()
+    nodes += [
+        node("MatMul", "s v", "a", "first"),
+        node("MatMul", "a w", "b", "second"),
+        node("Add", "b a", "out"),
+    ]
+    save(path, nodes, [*weights, const("v", rand(H, O)), const("w", rand(O, O))])
+    assert kinds(check(path)) == ["lstm", "dense", "dense"]
+
+
+def test_residual_around_a_chosen_lstm(path):
+    nodes, weights = squeezed(inputs=H, x="u", name="b")
+    before, more = lstm(y="a.y", name="a")
+    nodes = [*before, node("Squeeze", "a.y one", "u", "squeeze.a"), *nodes, node("Add", "s u", "out")]
+    save(path, nodes, [*weights, *more])
+    network = read_model(path, ReadOptions(lstm="b")).network
+    assert kinds(network) == ["lstm", "dense"] and network.layers[1].skips == 2
+
+
+@pytest.mark.parametrize("turn", [[1, 0, 2], [0, 2, 1]])
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_residual_of_an_input_turned_otherwise_is_refused(path, turn, place):
+    """The shapes fit if there are as many of both, but the sum is another one."""
+    weights = [
+        const("rec.W", rand(1, 4 * I, I)),
+        const("rec.R", rand(1, 4 * I, I)),
+        const("rec.B", rand(1, 8 * I)),
+    ]
+    nodes, _ = squeezed(x="u" if place == "before" else "x", hidden_size=I)
+    turned = node("Transpose", "x", "u", perm=turn)
+    nodes = [turned, *nodes] if place == "before" else [*nodes, turned]
+    save(
+        path, [*nodes, node("Add", "s x" if place == "before" else "s u", "out")], [*weights, ints("one", 1)]
+    )
+    words = "tensors of different axes|must read axes" if place == "behind" else "tensors of different axes"
+    with pytest.raises(ModelError, match=words):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        [node("Softmax", "x", "other")], [node("Mul", "x x", "other")], [node("Identity", "x", "other")],
+        [node("MatMul", "x w", "t"), node("Tanh", "t", "other")],
+    ],
+)  # fmt: skip
+def test_what_reads_the_input_alone_stays_outside(path, beside):
+    nodes, weights = squeezed()
+    save(path, [*nodes, *beside], [*weights, const("w", rand(I, O))], ["s", "other"])
+    result = read_model(path)
+    assert kinds(result.network) == ["lstm"] and result.report.output == "s"
 
 
 def test_residual_around_each_of_two_lstms(path):

@@ -96,6 +96,8 @@ SKIPS = {
     "of a dense layer": (lambda m, x: (lambda u: m.second(u)[0] + u)(m.up(x)), [2]),
     "of an activation": (lambda m, x: (lambda u: m.second(u)[0] + 2 * u + 1)(m.up(x).tanh()), [2]),
     "side by side": (lambda m, x: (lambda y: m.wide(torch.cat([m.second(y)[0], y], -1)))(m.lstm(x)[0]), [2]),
+    "around a dense layer": (lambda m, x: (lambda u: m.same(u) + u)(m.up(m.lstm(x)[0][..., :I])), []),
+    "of a negated dense layer": (lambda m, x: (lambda u: m.second(u)[0] - u)(m.up(x)), [2]),
     "of a ReLU": (
         lambda m, x: (lambda y: torch.tanh(m.pair(m.second(y)[0] + y)))(torch.relu(m.lstm(x)[0])),
         [2],
@@ -109,10 +111,57 @@ def test_residuals(name):
     forward, skips = SKIPS[name]
     module = Net(
         forward, lstm=nn.LSTM(I, H), second=nn.LSTM(H, H), third=nn.LSTM(H, H), narrow=nn.LSTM(I, I),
-        gru=nn.GRU(H, 2), up=nn.Linear(I, H), pair=nn.Linear(H, 2), wide=nn.Linear(2 * H, 3),
+        gru=nn.GRU(H, 2), up=nn.Linear(I, H), same=nn.Linear(H, H), pair=nn.Linear(H, 2),
+        wide=nn.Linear(2 * H, 3),
     )  # fmt: skip
     network = equal(module, steps())
     assert [layer.skips for layer in network.layers if getattr(layer, "skip", None) is not None] == skips
+
+
+MISTAKEN = {
+    "turned": (lambda m, x: m.narrow(x.transpose(0, 1))[0] + x, "axes"),
+    "turned features": (lambda m, x: m.narrow(x)[0] + x.transpose(1, 2), "axes"),
+    "joined": (lambda m, x: torch.cat([x.transpose(0, 1), m.narrow(x)[0]], 2), "axes mean the same"),
+    "three layers": (
+        lambda m, x: (lambda y: (lambda z: m.third(z)[0] + z + y)(m.second(y)[0]))(m.lstm(x)[0]),
+        "more than two layers",
+    ),
+    "both ways behind": (
+        lambda m, x: m.both((lambda y: m.second(y)[0] + y)(m.lstm(x)[0]))[0],
+        "LSTM 'both' goes through sequences from their end, behind",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_residuals_that_are_refused(name):
+    forward, words = MISTAKEN[name]
+    module = Net(
+        forward, lstm=nn.LSTM(I, H), second=nn.LSTM(H, H), third=nn.LSTM(H, H), narrow=nn.LSTM(I, I),
+        both=nn.LSTM(H, 2, bidirectional=True),
+    )  # fmt: skip
+    with pytest.raises(ModelError, match=words):
+        read_model(module)
+
+
+@pytest.mark.parametrize("first", ["padded", "other"])
+def test_sums_with_padded_sequences_stay_padded(first):
+    def forward(m, x, lengths):
+        z = m.lstm(x)[0]
+        packed = nn.utils.rnn.pack_padded_sequence(z, lengths, enforce_sorted=False)
+        y, _ = nn.utils.rnn.pad_packed_sequence(m.second(packed)[0])
+        return m.third(y + z if first == "padded" else z + y)[0]
+
+    module = LengthsNet(forward, lstm=nn.LSTM(I, H), second=nn.LSTM(H, H), third=nn.LSTM(H, H))
+    with pytest.raises(ModelError, match="padded"):
+        read_model(module)
+
+
+def test_two_embeddings_are_two_inputs():
+    module = Net(lambda m, x: m.lstm(m.one(x))[0] + m.two(x), one=nn.Embedding(5, H), two=nn.Embedding(5, H),
+                 lstm=nn.LSTM(H, H))  # fmt: skip
+    with pytest.raises(ModelError, match="two inputs of the model at once, 'one' and 'two'"):
+        read_model(module)
 
 
 @pytest.mark.parametrize(("factor", "merge"), [(1.0, "sum"), (0.5, "average")])
