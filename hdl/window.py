@@ -1,6 +1,6 @@
 """Registers, and the window through which the host reaches the core's memories."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -126,7 +126,7 @@ class Window(wiring.Component):
         given = Signal.like(data, reset_less=True)
         # Words are further apart than the cycle by which this is late.
         last_word = delay(m, word == words, 1)
-        value, answers, answered = Signal(32, reset_less=True), Signal(), Signal()
+        value, chosen, answers, answered = Signal(32, reset_less=True), Signal(), Signal(), Signal()
         # The reset comes a cycle late: what stands here until then is not meant.
         m.d.comb += self.bus_read_valid.eq(answered & ~ResetSignal())
         reads = accepted & ~write
@@ -137,7 +137,8 @@ class Window(wiring.Component):
             gives.eq(reading & (wait == 0)),
             self.write.eq(0),
             writes.eq(0),
-            answers.eq(reads & ~to_data),
+            chosen.eq(reads & ~to_data),
+            answers.eq(chosen),
             value.eq(self._read_register(m, address, region, bank, row, counters)),
             answered.eq(answers | gives),
             self.bus_read_data.eq(Mux(gives, staging[:32], value)),
@@ -234,20 +235,21 @@ class Window(wiring.Component):
         bank: Signal,
         row: Signal,
         counters: dict[Register, Signal],
-    ) -> Signal:
-        value = Signal(32)
+    ) -> Value:
+        """What the register holds whose address stood here in the cycle before."""
         contents = {
             **{register: Const(word, 32) for register, word in self._manifest.constants.items()},
             Register.STATUS: self.busy,
             Register.STREAM: self.stream,
-            Register.FLAGS: self.flags,
+            Register.FLAGS: delay(m, self.flags, 1),
             Register.SELECT: Cat(bank, Const(0, 28 - len(bank)), region),
             Register.ROW: row,
             **counters,
             **({Register.SHAPE: self.shape} if self._loadable else {}),
         }
-        with m.Switch(address):
-            for register, content in contents.items():
-                with m.Case(register):
-                    m.d.comb += value.eq(content)
+        value: Value = Const(0, 32)
+        for register, content in contents.items():
+            read = Signal(name=f"reads_{register.name.lower()}", reset_less=True)
+            m.d.sync += read.eq(address == register)
+            value |= Mux(read, content, 0)
         return value

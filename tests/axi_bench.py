@@ -303,7 +303,7 @@ async def timing_is_as_documented(dut: Any) -> None:
     for register, valid, answer, wanted in (
         (Register.IRQ_ENABLE, "arvalid", "rvalid", 4),
         (Register.STREAM, "awvalid", "bvalid", 5),
-        (Register.STREAM, "arvalid", "rvalid", 7),
+        (Register.STREAM, "arvalid", "rvalid", 8),
     ):
         access = port.write(register, 0) if valid == "awvalid" else port.read(register)
         task = cocotb.start_soon(access)

@@ -160,7 +160,7 @@ async def timing_is_as_documented(dut: Any) -> None:
         (Register.IRQ_ENABLE, 0, 3),
         (Register.IRQ_ENABLE, 1, 3),
         (Register.STREAM, 1, 4),
-        (Register.STREAM, 0, 6),
+        (Register.STREAM, 0, 7),
     ):
         dut.wb_we.value, dut.wb_adr.value, dut.wb_sel.value = write, int(register), 0xF
         dut.wb_dat_w.value = 0
