@@ -11,6 +11,7 @@ from rtlstm.bench.shapes import Shape
 from rtlstm.gen.build import generate_build
 from rtlstm.gen.compare import compare
 from rtlstm.gen.quantise import quantise
+from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.host.transport import Progress
 from rtlstm.sim.cycles import SETTLE_STEPS, last_intervals, measure_latencies
@@ -47,6 +48,8 @@ def predict_cycles(shape: Shape) -> Manifest:
 def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) -> Manifest:
     """Generate a shape's build, unless it is there already: it may have been placed and routed.
 
+    A build of the same network with other Verilog is an older version's, and is made anew.
+
     Raises
     ------
     BuildError
@@ -56,9 +59,11 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
     quantised = quantise(network, shape.settings)
     wanted = Manifest.create(shape.name, quantised.shapes, shape.parameters, quantised.numerics)
     try:
-        if Manifest.load(folder).build_hash == wanted.build_hash:
+        there = Manifest.load(folder)
+        verilog = (folder / "rtl" / f"{there.name}.v").read_text()
+        if there.build_hash == wanted.build_hash and verilog == core_to_verilog(wanted):
             return wanted
-    except BuildError:
+    except (BuildError, OSError):
         pass
     return generate_build(
         network,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rtlstm.bench.hardware import describe, measure_cycles, post_route, predict_cycles
+from rtlstm.bench.hardware import build_shape, describe, measure_cycles, post_route, predict_cycles
 from rtlstm.bench.records import BenchResult
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.gen.cli import app
@@ -153,3 +153,15 @@ def test_wrong_arguments_end_with_2(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["bench", *arguments])
     assert done.exit_code == 2
     assert done.stderr.count("error: ") == 1
+
+
+def test_builds_are_used_again_unless_their_verilog_is_another(found: BenchResult, builds: Path) -> None:
+    folder = builds / "traffic20"
+    rtl, report = folder / "rtl" / "traffic20.v", folder / "report.json"
+    before = report.stat().st_mtime_ns
+    build_shape(SHAPES["traffic20"], folder)
+    assert report.stat().st_mtime_ns == before
+    text = rtl.read_text()
+    rtl.write_text(text + "// an older version's\n")
+    build_shape(SHAPES["traffic20"], folder)
+    assert rtl.read_text() == text and report.stat().st_mtime_ns > before
