@@ -59,7 +59,12 @@ class Calibration:
         alive = np.arange(len(values))[:, None, None] < valid[:, None]
         values = np.where(alive, values.astype(np.float64), 0.0)
         if not np.isfinite(values).all():
-            raise InputError("calibration data must be finite, but hold NaN or infinity")
+            place = tuple(int(axis) for axis in np.argwhere(~np.isfinite(values))[0])
+            raise InputError(
+                f"calibration data must be finite, but those of step {place[0]}, sequence {place[1]}, value "
+                f"{place[2]} are {values[place]}; leave them out, or replace them, for example with "
+                "numpy.nan_to_num"
+            )
         return cls(values, valid)
 
     def first(self, steps: int) -> Self:

@@ -39,6 +39,7 @@ _MOST = 1024
 _LOOKED_AT = 100
 """Refused designs among which the limit is looked for, the nearest first."""
 _NOTHING = "the network: a larger array would not make a step shorter"
+_GIVEN = "what was given ({}): without it, more may fit"
 
 
 class FitRequest(Record):
@@ -219,7 +220,8 @@ class _Search:
             design = each.design or self._design(each.candidate)
             if design.key < best.key:
                 return each.excess.resource
-        return _NOTHING
+        given = [name for name in ("lanes", "macs", "gate_units") if getattr(self._request, name) is not None]
+        return _GIVEN.format(", ".join(given).replace("_", " ")) if given else _NOTHING
 
     def _design(self, candidate: _Candidate) -> _Design:
         parameters = self._parameters(candidate)

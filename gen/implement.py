@@ -16,6 +16,7 @@ from rtlstm.boards.synthesis import synthesise
 from rtlstm.gen.implementation import Implementation
 from rtlstm.gen.report import BuildReport
 from rtlstm.gen.report_html import render_report
+from rtlstm.hdl.verilog import PRIMITIVES
 from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -78,6 +79,12 @@ def implement(
     report = BuildReport.load(folder)
     verilog = read_verilog(folder, manifest.name)
     device = chosen.device
+    family = manifest.parameters.family
+    if family in PRIMITIVES and family != device.family:
+        raise ConfigurationError(
+            f"{device.name} must have a build of portable Verilog, or one for its family, but "
+            f"{manifest.name} was generated for {family}; generate it with --family {device.family}"
+        )
     if clock_mhz is not None and not device.routable:
         raise ConfigurationError(
             f"{device.name} is synthesised only, there is no place and route for it here: leave out --clock"

@@ -21,7 +21,7 @@ from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
 
-__all__ = ["convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
+__all__ = ["PRIMITIVES", "convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
 
 PRIMITIVES: dict[Family, tuple[str, ...]] = {
     "ecp5": ("ecp5.v", "rows.v"),

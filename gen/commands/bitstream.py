@@ -87,7 +87,8 @@ def _write_for_vivado(session: Session, folder: Path, board: "ZynqBoard", clock:
     session.say(f"registers: 0x{project.base_address:08X}, interrupt IRQ_F2P[0]")
     session.say(f"written: {build.place}/ with {', '.join(project.files)}")
     session.say(f"Vivado makes the bitstream: {build.command}")
-    session.say(f"then, on the board: {run}")
+    session.say(f"then on the board, with its bitstream and uio.dtsi loaded (docs/boards.md): {run}")
+    session.note(f"whether it fits: rtlstm implement {folder} --device {board.device} (synthesis only)")
     session.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
 
 

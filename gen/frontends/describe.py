@@ -17,7 +17,9 @@ def layer_options(layer: Layer) -> str:
         usual = f"{forward}, reverse".lstrip(", ")
         return ", ".join(filter(None, [kinds, layer.merge, forward, "" if backward == usual else backward]))
     if isinstance(layer, Dense):
-        return str(layer.function) if layer.activation != "identity" else ""
+        function = [str(layer.function)] if layer.activation != "identity" else []
+        skip = [] if layer.skip is None else [f"adds what stands {layer.skips} layers back"]
+        return ", ".join(function + skip)
     limits = [f"clip {layer.clip:g}"] if layer.clip is not None else []
     return ", ".join([*_own(layer), *limits, *(["reverse"] if layer.reverse else [])])
 

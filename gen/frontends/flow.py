@@ -149,10 +149,17 @@ class Flow:
         source = self._source(base)
         if source is not None and source.same_base(base):
             return source
-        if source is None or len(source.layers) == len(base.layers) or _looks_back(base.layers):
+        if source is not None and _looks_back(base.layers):
             raise ModelError(
-                f"{where} needs two results of different layers at once, but the core computes one chain, in "
-                "which every layer reads the one before it and, where all go forward, dense ones one more"
+                f"{where} needs two results of different layers at once, which a network with a "
+                "bidirectional or reverse layer cannot have: end the network before it, and add or join on the "
+                "host"
+            )
+        if source is None or len(source.layers) == len(base.layers):
+            raise ModelError(
+                f"{where} needs two results of different layers at once, but every layer reads the one "
+                "before it, and a dense layer one earlier, too: results of layers that stand side by side "
+                "need builds of their own, joined on the host"
             )
         if source.outputs is None:
             source = replace(source, width=base.layers[0].inputs)

@@ -78,7 +78,7 @@ class TcpLine(_RealTime):
         except LineBroken as error:
             raise DeviceError(
                 f"a board server must listen at {host}:{port}, but it cannot be reached ({error}); "
-                "start it, or check host and port"
+                "start it and wait until it says where it listens, or check host and port"
             ) from None
 
     def reopen(self) -> None:

@@ -270,7 +270,9 @@ def test_residual_in_both_directions_is_refused(path):
         const("rec.B", rand(2, 8 * H)),
     ]
     save(path, nodes, [*arrays, const("w", rand(I, 2 * H)), ints("flat", 0, 0, 2 * H)])
-    with pytest.raises(ModelError, match="Add node 'add' needs two results of different layers at once"):
+    with pytest.raises(
+        ModelError, match="Add node .add. needs two results .* with a bidirectional or reverse layer"
+    ):
         read_model(path)
 
 

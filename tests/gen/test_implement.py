@@ -172,11 +172,14 @@ def test_missed_clock_ends_with_1(cli, build, monkeypatch):
     assert cli("implement", build, "--device", "lfe5u-25f").code == 0
 
 
-def test_wrong_input_is_refused(cli, build, tmp_path):
+def test_wrong_input_is_refused(cli, model, build, tmp_path):
     run = ("implement", build, "--device")
     cli(*run, "lfe5u-85").refused("no device", "lfe5u-85f")
     cli(*run, "lfe5u-85f", "--package", "qfn").refused("package", "CABGA381")
     cli(*run, "xc7a35t", "--clock", "100").refused("synthesised only", "--clock")
+    cli("generate", model, "-o", tmp_path / "ecp5", "--family", "ecp5")
+    other = cli("implement", tmp_path / "ecp5", "--device", "up5k")
+    other.refused("was generated for ecp5", "generate it with --family ice40")
     cli("implement", tmp_path / "none", "--device", "up5k").refused("not a build folder")
     (build / "report.json").write_text('{"schema_version": 1}')
     cli(*run, "up5k").refused("report.json", "generate the build again")
