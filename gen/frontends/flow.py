@@ -152,8 +152,8 @@ class Flow:
         if source is not None and _looks_back(base.layers):
             raise ModelError(
                 f"{where} needs two results of different layers at once, which a network with a "
-                "bidirectional or reverse layer cannot have: end the network before it, and add or join on the "
-                "host"
+                "bidirectional or reverse layer cannot have: end the network before it, and add or join "
+                "on the host"
             )
         if source is None or len(source.layers) == len(base.layers):
             raise ModelError(
