@@ -25,7 +25,7 @@ TORCH := torch==2.13.0
 
 TOOLS := iverilog g++ make perl
 
-.PHONY: help setup system demo test test-all lint types layers clean FORCE
+.PHONY: help setup system tcl demo test test-all lint types layers clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
@@ -57,27 +57,35 @@ $(VENV)/pyvenv.cfg: | system
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install -q --upgrade pip
 
+# Installs what the shell's array `missing` names, or says what to install.
+define INSTALL
+  apt=(); \
+  if command -v apt-get >/dev/null; then \
+    if (( EUID == 0 )); then apt=(apt-get); \
+    elif sudo -n true 2>/dev/null; then apt=(sudo -n apt-get); fi; \
+  fi; \
+  if (( ! $${#apt[@]} )); then \
+    echo "Install $${missing[*]} with your system's package manager, then run make again." >&2; exit 1; \
+  fi; \
+  echo "installing $${missing[*]}"; \
+  "$${apt[@]}" update -qq >/dev/null && \
+  DEBIAN_FRONTEND=noninteractive "$${apt[@]}" install -qq -y --no-install-recommends "$${missing[@]}" >/dev/null || \
+  { echo "Install $${missing[*]} by hand: apt-get could not." >&2; exit 1; };
+endef
+
 system:
 	@missing=(); \
 	for tool in $(TOOLS); do command -v "$$tool" >/dev/null || missing+=("$$tool"); done; \
 	if ! command -v $(PYTHON) >/dev/null; then missing+=(python3 python3-venv); \
 	elif $(PYTHON) -c '' 2>/dev/null && ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then missing+=(python3-venv); fi; \
-	if (( $${#missing[@]} )); then \
-	  apt=(); \
-	  if command -v apt-get >/dev/null; then \
-	    if (( EUID == 0 )); then apt=(apt-get); \
-	    elif sudo -n true 2>/dev/null; then apt=(sudo -n apt-get); fi; \
-	  fi; \
-	  if (( ! $${#apt[@]} )); then \
-	    echo "Install $${missing[*]} with your system's package manager, then run make again." >&2; exit 1; \
-	  fi; \
-	  echo "installing $${missing[*]}"; \
-	  "$${apt[@]}" update -qq >/dev/null && \
-	  DEBIAN_FRONTEND=noninteractive "$${apt[@]}" install -qq -y --no-install-recommends "$${missing[@]}" >/dev/null || \
-	  { echo "Install $${missing[*]} by hand: apt-get could not." >&2; exit 1; }; \
-	fi
+	if (( $${#missing[@]} )); then $(INSTALL) fi
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'Install Python 3.11 or newer and name it, for example make test PYTHON=python3.12.' >&2; exit 1; }
+
+# The script for Vivado runs in Python's Tcl, which Debian packs by itself.
+tcl: system
+	@if [[ $$($(PYTHON) -c 'import sys; print(sys.base_prefix)') == /usr ]] && \
+	  ! $(PYTHON) -c 'import tkinter' 2>/dev/null; then missing=(python3-tk); $(INSTALL) fi
 
 demo: system build/setup-demo
 	@$(BIN)/python examples/silero_vad/demo.py
@@ -96,10 +104,10 @@ layers: build/setup-dev
 	@echo 'layers: ok'
 
 # pytest goes last, and so does its summary. Most simulators run for a moment only.
-test: system lint types layers
+test: system tcl lint types layers
 	@RTLSTM_OPTIMISATION=-O1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
 
-test-all: system lint types layers
+test-all: system tcl lint types layers
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' $(PYTEST)
 
 clean:
