@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event
 from typing import Literal
 
-from rtlstm.boards.devices import Chosen
+from rtlstm.boards.devices import Chosen, Device
 from rtlstm.boards.estimate import check_estimate, estimate
 from rtlstm.boards.fpga_tools import find_nextpnr, find_yosys
 from rtlstm.boards.place_route import Routed, nextpnr_options, place_and_route
@@ -21,7 +21,7 @@ from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["DEFAULT_SEEDS", "Placer", "Router", "default_jobs", "implement", "read_verilog"]
+__all__ = ["DEFAULT_SEEDS", "Placer", "Router", "check_family", "default_jobs", "implement", "read_verilog"]
 
 DEFAULT_SEEDS = 3
 
@@ -153,6 +153,22 @@ def read_verilog(folder: Path, name: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise BuildError(f"{path} cannot be read ({reason}); generate the build again") from None
+
+
+def check_family(manifest: Manifest, device: Device, board: str) -> None:
+    """Refuse a build of another family than a board's device.
+
+    Raises
+    ------
+    ConfigurationError
+        If the build is neither portable Verilog nor for the device's family.
+    """
+    family = manifest.parameters.family
+    if family not in (device.family, "generic"):
+        raise ConfigurationError(
+            f"{board} has an {device.name}, but {manifest.name} was generated for {family}; generate it "
+            f"with --family {device.family}"
+        )
 
 
 def _all_seeds(route: Callable[[int, Event], Routed], seeds: int, jobs: int) -> list[Routed]:

@@ -256,9 +256,7 @@ def _skipping(unfolded: Unfolded) -> list[tuple[int, Dense]]:
 
 def _copy(width: int) -> ArrayLayer:
     """The network's input as a layer's results: the input buffer does not keep it until a skip reads it."""
-    return replace(
-        _dense(Dense(name="input copy", weight=np.eye(width), bias=np.zeros(width)), -1), wide=False
-    )
+    return _dense(Dense(name="input copy", weight=np.eye(width), bias=np.zeros(width)), -1)
 
 
 def _sum(dense: ArrayLayer, layer: Dense, before: list[ArrayLayer]) -> list[ArrayLayer]:

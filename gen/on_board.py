@@ -11,7 +11,7 @@ from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.estimate import check_estimate, estimate
 from rtlstm.boards.pll import find_pll, megahertz
 from rtlstm.boards.top import TOP, board_verilog
-from rtlstm.gen.implement import read_verilog
+from rtlstm.gen.implement import check_family, read_verilog
 from rtlstm.host.transport import Progress
 from rtlstm.sim.board import BoardShape, NativeBoard, build_board
 from rtlstm.sim.devices import rtl_path
@@ -59,12 +59,7 @@ class OnBoard:
         """
         manifest, place = Manifest.load(folder), find_board(board)
         device = place.chosen.device
-        family = manifest.parameters.family
-        if family not in (device.family, "generic"):
-            raise ConfigurationError(
-                f"{place.name} has an {device.name}, but {manifest.name} was generated for {family}; "
-                f"generate it with --family {device.family}"
-            )
+        check_family(manifest, device, place.name)
         wanted = clock_mhz or _default_clock(manifest, place)
         line = find_line(place, wanted, baud)
         return cls(Path(folder), manifest, place, line, wanted, read_verilog(folder, manifest.name))

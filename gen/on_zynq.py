@@ -6,7 +6,7 @@ from typing import Self
 
 from rtlstm.boards.vivado import RESERVED, SCRIPT, VivadoProject, write_project
 from rtlstm.boards.zynq import FabricClock, ZynqBoard, find_fabric_clock
-from rtlstm.gen.implement import read_verilog
+from rtlstm.gen.implement import check_family, read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
@@ -49,11 +49,7 @@ class OnZynq:
                 f"needs a build with --bus axilite, but the bus of {manifest.name} is {parameters.bus}; "
                 f"generate it with 'rtlstm generate MODEL -o {folder} --bus axilite --family {family}'"
             )
-        if parameters.family not in (family, "generic"):
-            raise ConfigurationError(
-                f"{board.name} has an {board.logic.name}, but {manifest.name} was generated for "
-                f"{parameters.family}; generate it with --family {family}"
-            )
+        check_family(manifest, board.logic, board.name)
         if manifest.name in RESERVED:
             raise ConfigurationError(
                 f"the build must not be called {manifest.name}, which is a name of the board's own; "

@@ -65,9 +65,10 @@ class _Sums:
 
     def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
         bounds = bound_sums([layer], numerics.input, numerics.accumulator.align)
-        # The centre of a table is added to the partial sums of its indices.
-        centre = numerics.preactivation.maximum << GUARD_BITS
-        small = max(bounds.bound, bounds.partial_bound + centre) <= _FLOAT32_EXACT
+        self.centre = numerics.preactivation.maximum << GUARD_BITS
+        """Of a table: it is added to the partial sums of its indices."""
+        self.partial_bound = bounds.partial_bound + self.centre
+        small = max(bounds.bound, self.partial_bound) <= _FLOAT32_EXACT
         self.type: type[np.floating[Any]] = np.float32 if small else np.float64
         self._align = numerics.accumulator.align
         self._relu = shape.input_relu
@@ -90,8 +91,7 @@ class _LstmLayer(_Sums):
         self.units = shape.outputs
         self.w_ih = self._gates(self.scaled(layer.w_ih, layer.shift_ih))
         self.w_hh = self._gates(self.scaled(layer.w_hh, layer.shift_hh))
-        centre = numerics.preactivation.maximum << GUARD_BITS
-        self.bias = self._gates((layer.bias[None] + centre).astype(self.type))
+        self.bias = self._gates((layer.bias[None] + self.centre).astype(self.type))
         """Of the partial sums; with it they are table indices with guard bits."""
         gate, cell, argument = numerics.gate, numerics.cell, numerics.cell_argument
         # f c + i g comes out in units of c, and o tanh(c) in units of h.
@@ -105,10 +105,9 @@ class _LstmLayer(_Sums):
         self.hidden_limit = float(numerics.hidden.maximum)
         self.hidden_fits = most <= self.hidden_limit
         """Whether h cannot reach its limit: gates with as many bits as h round to less."""
-        bounds = bound_sums([layer], numerics.input, numerics.accumulator.align)
         fraction = max(0, int(np.max(layer.shift_hh)) - numerics.accumulator.align)
         exact = _FLOAT32_EXACT if self.type is np.float32 else _FLOAT64_EXACT
-        self.sums_are_exact = (bounds.partial_bound + centre) << fraction <= exact
+        self.sums_are_exact = self.partial_bound << fraction <= exact
         """Whether a recurrent share that is not rounded yet can be added to a partial sum: rounding
         the sum down gives the same, since the partial sum is an integer."""
 
@@ -193,7 +192,7 @@ class _DenseLayer(_Sums):
         if table is not None:
             values = _spell_out(table, shape.output.fraction - numerics.gate.fraction)
             self._table = np.clip(np.floor(values + 0.5), -limit, limit)
-            bias = bias + (numerics.preactivation.maximum << GUARD_BITS)
+            bias = bias + self.centre
         self._bias = bias.astype(self.type)
         self._limits = (0 if shape.activation == "relu" else -limit), limit
 

@@ -150,7 +150,9 @@ class _Reader:
             self._visit(index)
 
     def _try(self, index: int) -> None:
-        """Visit a node, and report all so far if it is refused."""
+        """Visit a node and what it needs beside, and report all so far if it is refused."""
+        for name in self.graph.nodes[index].input:
+            self._fetch(name)
         try:
             self._visit(index)
         except ModelError as error:
@@ -164,9 +166,6 @@ class _Reader:
         node = self.graph.nodes[index]
         if index in self.applied or node.op_type in _SIZES:
             return
-        if index in self.first or self._follows(index):
-            for name in node.input:
-                self._fetch(name)
         inputs: list[Known | None] = [self.known.get(name) for name in node.input]
         inner = next((name for name in captured(node) if name in self.known), None)
         if inner is None and not any(inputs):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, to_float64
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.torch_moves import MOVES, get_item
-from rtlstm.gen.frontends.torch_values import Constant, Data, Outside, Step
+from rtlstm.gen.frontends.torch_values import Constant, Data, Outside, Step, outside_refusal
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import ActivationFunction, FunctionName
 
@@ -241,7 +241,7 @@ def _constant(value: Any, axes: Axes, where: str) -> NDArray[np.float64]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return np.array(float(value))
     if isinstance(value, Outside):
-        raise ModelError(f"{where} needs the result of {value.where}, which the core does not compute")
+        raise ModelError(outside_refusal(where, value))
     if not isinstance(value, Constant):
         raise ModelError(f"{where} is not supported: its other operand must be a constant")
     axes.expect(where)

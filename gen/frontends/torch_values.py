@@ -11,7 +11,7 @@ from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["Constant", "Data", "Outside", "State", "Step", "flatten", "packed_refusal"]
+__all__ = ["Constant", "Data", "Outside", "State", "Step", "flatten", "outside_refusal", "packed_refusal"]
 
 _BEFORE_CONVOLUTION = ("conv1d", "contiguous", "dropout", "pad", "permute", "transpose")
 
@@ -106,9 +106,7 @@ class Step:
                 "as state"
             )
         if isinstance(value, Outside):
-            raise ModelError(
-                f"{self.where} needs the result of {value.where}, which the core does not compute"
-            )
+            raise ModelError(outside_refusal(self.where, value))
         if not isinstance(value, Data):
             raise ModelError(f"{self.where} must read a tensor that the core computes, not {value!r}")
         if value.packed:
@@ -123,6 +121,11 @@ class Step:
                 f"{self.where} reads steps with zeros padded in front, which only a Conv1d can have"
             )
         return value
+
+
+def outside_refusal(where: str, value: Outside) -> str:
+    """Why an operator cannot have a value that is known only outside of the core."""
+    return f"{where} needs the result of {value.where}, which the core does not compute"
 
 
 def packed_refusal(where: str, packed: str) -> str:
