@@ -1,16 +1,33 @@
 """From a network to the passes that compute it: directions, and what merges them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from rtlstm.sim.reference import FloatResult, LayerReach
-from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, Rnn
+from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.passes import Part, Passes
 
-__all__ = ["FlatLayer", "Unfolded", "unfold"]
+__all__ = ["FlatLayer", "Product", "Unfolded", "unfold"]
 
-FlatLayer = Lstm | Gru | Rnn | Custom | Dense
+
+@dataclass(frozen=True)
+class Product:
+    """What multiplies two directions that stand side by side, ``outputs`` values each."""
+
+    name: str
+    outputs: int
+    kind: ClassVar[str] = "product"
+
+    @property
+    def inputs(self) -> int:
+        """Width of both."""
+        return 2 * self.outputs
+
+
+FlatLayer = Lstm | Gru | Rnn | Custom | Dense | Product
 """A layer that goes one way."""
 
 
@@ -30,7 +47,8 @@ class Unfolded:
         """Largest magnitudes met in a layer in a float run of the network."""
         index, direction = self.origins[layer]
         if direction is None:
-            return LayerReach(output=reference.layers[index])
+            read = max(one.output for one in reference.reaches[index])
+            return LayerReach(preactivation=read, output=reference.layers[index])
         return reference.reaches[index][direction]
 
 
@@ -38,7 +56,7 @@ def unfold(network: Network) -> Unfolded:
     """Return a network's layers in the order in which the hardware computes them.
 
     A network that goes forward only has no passes. Else a bidirectional layer becomes two parts; what merges
-    their outputs is folded into the next layer's weights, or becomes a dense layer.
+    their outputs is folded into the next layer's weights, or becomes a layer: dense, or a product.
     """
     if not network.whole_sequences:
         origins = tuple((index, 0) for index in range(len(network.layers)))
@@ -54,7 +72,9 @@ def unfold(network: Network) -> Unfolded:
         else:
             builder.extend(index, _repeat(layer, merged))
         merged = None
-        if isinstance(layer, Bidirectional) and layer.merge != "concat":
+        if isinstance(layer, Bidirectional) and layer.merge == "product":
+            builder.extend(index, Product(f"{layer.name}_product", layer.outputs), direction=None)
+        elif isinstance(layer, Bidirectional) and layer.merge != "concat":
             share = 0.5 if layer.merge == "average" else 1.0
             if following and not following[0].input_relu:
                 merged = (layer.outputs, share)
@@ -70,7 +90,7 @@ class _Builder:
         self._passes: list[list[list[FlatLayer]]] = []
         self._origins: list[tuple[int, int | None]] = []
 
-    def add_pass(self, index: int, directions: list[FlatLayer]) -> None:
+    def add_pass(self, index: int, directions: Sequence[FlatLayer]) -> None:
         """Add the directions of a layer, as a pass of their own."""
         self._passes.append([[one] for one in directions])
         self._origins += [(index, direction) for direction in range(len(directions))]
@@ -80,28 +100,37 @@ class _Builder:
         self._origins.append((index, direction))
         last = self._passes[-1] if self._passes else []
         if len(last) == 1:
-            ways = {other.reverse for other in [*last[0], layer] if not isinstance(other, Dense)}
+            before, own = _recurrent(last[0]), _recurrent([layer])
+            ways = {other.reverse for other in before + own}
+            # What was turned round is read the other way.
+            turned = bool(own) and any(other.turned for other in before)
             # A dense layer's results are quicker than a recurrent one's: the next step's would overtake them.
-            overtaken = isinstance(last[0][0], Dense) and not isinstance(layer, Dense)
-            if len(ways) <= 1 and not overtaken:
+            overtaken = bool(own) and not _recurrent(last[0][:1])
+            if len(ways) <= 1 and not (overtaken or turned):
                 last[0].append(layer)
                 return
         self._passes.append([[layer]])
 
     def build(self) -> Unfolded:
-        passes = tuple(
-            tuple(Part(layers=len(part), reverse=any(_goes_back(layer) for layer in part)) for part in parts)
-            for parts in self._passes
-        )
+        passes = tuple(tuple(_part(layers) for layers in parts) for parts in self._passes)
         layers = tuple(layer for parts in self._passes for part in parts for layer in part)
         return Unfolded(layers, passes, tuple(self._origins))
 
 
-def _goes_back(layer: FlatLayer) -> bool:
-    return not isinstance(layer, Dense) and layer.reverse
+def _recurrent(layers: Sequence[FlatLayer]) -> list[PseudoLayer]:
+    return [layer for layer in layers if not isinstance(layer, Dense | Product)]
 
 
-def _repeat(layer: FlatLayer, merged: tuple[int, float] | None) -> FlatLayer:
+def _part(layers: list[FlatLayer]) -> Part:
+    ways = _recurrent(layers)
+    return Part(
+        layers=len(layers),
+        reverse=any(layer.reverse for layer in ways),
+        turned=any(layer.turned for layer in ways),
+    )
+
+
+def _repeat(layer: PseudoLayer | Dense, merged: tuple[int, float] | None) -> PseudoLayer | Dense:
     """Let a layer read two directions side by side where it read their sum, times a share."""
     if merged is None:
         return layer

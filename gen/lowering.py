@@ -13,9 +13,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.directions import Unfolded
+from rtlstm.gen.directions import Product, Unfolded
 from rtlstm.spec.cell import Cell
-from rtlstm.spec.cells import dense_cell, gru_candidate_cell, gru_cell, gru_reset_cell, lstm_cell, rnn_cell
+from rtlstm.spec.cells import (
+    dense_cell,
+    gru_candidate_cell,
+    gru_cell,
+    gru_reset_cell,
+    lstm_cell,
+    product_cell,
+    rnn_cell,
+)
 from rtlstm.spec.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.network import Activation, Custom, Dense, Gru, Lstm, Rnn
 from rtlstm.spec.numerics import ShapeKind, has_quads, steps_back
@@ -74,7 +82,7 @@ def is_plain(unfolded: Unfolded) -> bool:
     """Whether the LSTM's own gate unit computes it: plain LSTM layers, and dense ones at their ends."""
     kinds = [layer.kind for layer in unfolded.layers]
     return (bool(unfolded.passes) or kinds == sorted(kinds, key="dense".__eq__)) and all(
-        layer.replace(reverse=False).plain
+        layer.replace(reverse=False, turned=False).plain
         if isinstance(layer, Lstm)
         else isinstance(layer, Dense) and layer.activation in _PLAIN_DENSE and layer.skip is None
         for layer in unfolded.layers
@@ -96,6 +104,8 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
                 layers.append(_rnn(layer, origin))
             case Custom():
                 layers.append(_custom(layer, origin))
+            case Product():
+                layers.append(_product(layer, origin, layers))
             case Dense():
                 dense = _dense(layer, origin)
                 layers += [dense] if layer.skip is None else _sum(dense, layer, layers)
@@ -245,6 +255,25 @@ def _dense(layer: Dense, origin: int) -> ArrayLayer:
         wide=not _saturates(layer.function),
         input_relu=layer.input_relu,
         activation=layer.activation,
+    )
+
+
+def _product(layer: Product, origin: int, before: list[ArrayLayer]) -> ArrayLayer:
+    """Each unit's two values in rows of their own, which its cell multiplies; the other rows are not used."""
+    both = np.eye(layer.inputs)
+    # The two layers before it are the directions, of which a projection is the last.
+    ends = {one.origin: one for one in before}
+    bounded = ends[origin - 2].within_one and ends[origin - 1].within_one
+    return ArrayLayer(
+        kind="product",
+        name=layer.name,
+        origin=origin,
+        w_in=np.concatenate([both, np.zeros_like(both)]),
+        w_rec=None,
+        bias=np.zeros(4 * layer.outputs),
+        cell=product_cell(),
+        within_one=bounded,
+        wide=not bounded,
     )
 
 

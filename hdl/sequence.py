@@ -189,7 +189,8 @@ class SequenceMemory(wiring.Component):
         halves = [size * ((one.number + half) % 2) for one in parts]
         count = range(len(parts))
         closes = self._of_part(m, part, f"{name}_closes", [int(one.closes) for one in parts])
-        reverse = self._of_part(m, part, f"{name}_reverse", [int(one.reverse) for one in parts])
+        back_to_front = [int(one.reverse and not (half and one.turned)) for one in parts]
+        reverse = self._of_part(m, part, f"{name}_reverse", back_to_front)
         follows = self._of_part(m, part, f"{name}_follows", [plan.follows(index) for index in count])
         following = self._of_part(m, part, f"{name}_next", [(index + 1) % len(parts) for index in count])
         next_half = self._of_part(

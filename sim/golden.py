@@ -12,7 +12,7 @@ from rtlstm.sim.golden_lstm import LstmNetwork
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.passes import part_layers
+from rtlstm.spec.passes import part_layers, turn
 
 __all__ = ["Golden", "GoldenResult", "GoldenStream"]
 
@@ -134,7 +134,11 @@ class Golden:
                     h = [next(given[0]) for shape in shapes if shape.recurrent]
                     mine = h, [next(given[1]) for shape in shapes if shape.has_state]
                 result = golden._run(values[way], mine, None if alive is None else alive[way])
-                found.append(result.y[way])
+                y = result.y[way]
+                if part.turned:
+                    whole = np.full(x.shape[1], len(x))
+                    y = turn(y, whole if alive is None else alive[:, :, 0].sum(axis=0))
+                found.append(y)
                 results.append(result)
             values = np.concatenate(found, axis=-1)
         return GoldenResult(

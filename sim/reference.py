@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.functions import ActivationFunction
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer
+from rtlstm.spec.passes import turn
 
 __all__ = ["FloatResult", "LayerReach", "run_float"]
 
@@ -213,11 +214,14 @@ def run_float(
         found, mine = [], []
         for direction in both:
             cell = states.cell(direction)
-            found.append(_run_direction(cell, values, alive))
+            outputs = _run_direction(cell, values, alive)
+            found.append(turn(outputs, valid) if direction.turned else outputs)
             states.keep(cell)
             mine.append(cell.reach)
         reaches.append(tuple(mine))
-        if isinstance(layer, Bidirectional) and layer.merge != "concat":
+        if isinstance(layer, Bidirectional) and layer.merge == "product":
+            values = found[0] * found[1]
+        elif isinstance(layer, Bidirectional) and layer.merge != "concat":
             values = sum(found[1:], found[0]) / (2.0 if layer.merge == "average" else 1.0)
         else:
             values = np.concatenate(found, axis=-1)
@@ -228,7 +232,7 @@ def run_float(
         c=tuple(states.c),
         preactivation=_most_read(network, reaches),
         cell=max((one.cell for mine in reaches for one in mine), default=0.0),
-        layers=tuple(max(one.output for one in mine) for mine in reaches),
+        layers=tuple(float(np.abs(values).max(initial=0.0)) for values in given[1:]),
         reaches=tuple(reaches),
     )
 

@@ -8,7 +8,15 @@ from rtlstm.spec.cell import Cell, CellBuilder, Term
 from rtlstm.spec.functions import IDENTITY, ActivationFunction
 from rtlstm.spec.network import Gru, Lstm, Rnn
 
-__all__ = ["dense_cell", "gru_candidate_cell", "gru_cell", "gru_reset_cell", "lstm_cell", "rnn_cell"]
+__all__ = [
+    "dense_cell",
+    "gru_candidate_cell",
+    "gru_cell",
+    "gru_reset_cell",
+    "lstm_cell",
+    "product_cell",
+    "rnn_cell",
+]
 
 
 def lstm_cell(layer: Lstm) -> Cell:
@@ -57,6 +65,12 @@ def _gru_update(cell: CellBuilder, name: str, layer: Gru, n: Term) -> Cell:
     z = cell.apply(layer.gate, cell.clip(cell.gate(1), layer.clip))
     # The state keeps h with more bits than the array reads, or it would stop where z is close to 1.
     return cell.build(name, cell.keep(n + z * (cell.state() - n)))
+
+
+def product_cell() -> Cell:
+    """The product of two rows."""
+    cell = CellBuilder()
+    return cell.build("product", cell.gate(0) * cell.gate(1))
 
 
 def rnn_cell(layer: Rnn) -> Cell:

@@ -76,11 +76,16 @@ class Recurrent(Record):
     """Apply ReLU to what the layer reads."""
     reverse: bool = False
     """Go from a sequence's last valid step to its first; outputs stand where their inputs do."""
+    turned: bool = False
+    """Of a layer in reverse: outputs stand in the order in which they are computed (Keras ``go_backwards``),
+    that of a sequence's first step at its last valid one."""
     clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Limit of the magnitude of what each gate's activation reads (ONNX ``clip``)."""
 
     @model_validator(mode="after")
     def _check_matrices(self) -> Self:
+        if self.turned and not self.reverse:
+            raise ValueError("only a layer in reverse can have its outputs turned round")
         gates = f"{self.gates} * units" if self.gates > 1 else "units"
         if self.w_ih.ndim != 2 or self.w_ih.shape[0] % self.gates or 0 in self.w_ih.shape:
             raise ValueError(f"w_ih must be ({gates}, inputs), not {self.w_ih.shape}")
@@ -247,14 +252,15 @@ PseudoLayer = Lstm | Gru | Rnn | Custom
 class Bidirectional(Record):
     """Two recurrent layers that read the same sequence, one from its first step, one from its last.
 
-    ``merge``: outputs side by side, forward first; their sum; or their mean.
+    ``merge``: outputs side by side, forward first; their sum; their mean; or their product. If ``backward``
+    is turned, a sequence's last valid step has the final h of both.
     """
 
     kind: Literal["bidirectional"] = "bidirectional"
     name: str = "bidirectional"
     forward: RecurrentLayer
     backward: RecurrentLayer
-    merge: Literal["concat", "sum", "average"] = "concat"
+    merge: Literal["concat", "sum", "average", "product"] = "concat"
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -32,10 +32,13 @@ __all__ = [
 ]
 
 
-ShapeKind = Literal["lstm", "gru", "gru_reset", "gru_candidate", "unit", "rnn", "dense", "skip", "sum"]
+ShapeKind = Literal[
+    "lstm", "gru", "gru_reset", "gru_candidate", "unit", "product", "rnn", "dense", "skip", "sum"
+]
 """What the array computes for a layer, and what it keeps: ``lstm`` a c, ``gru`` its h, ``unit`` nothing.
 A GRU that resets before the product takes two: ``gru_reset`` gives ``r h``, ``gru_candidate`` goes on.
-A dense layer that reads an earlier layer's results, too: ``skip`` parks their product, ``sum`` goes on."""
+A dense layer that reads an earlier layer's results, too: ``skip`` parks their product, ``sum`` goes on.
+``product`` multiplies two directions, of which it reads a unit's values with a row each."""
 
 
 def has_quads(kind: ShapeKind) -> bool:
@@ -81,8 +84,8 @@ class LayerShape(Record):
 
     @property
     def dense(self) -> bool:
-        """Whether it is a dense layer, or one of its two products."""
-        return self.kind in ("dense", "skip", "sum")
+        """Whether it is a dense layer, one of its two products, or the product of two directions."""
+        return self.kind in ("dense", "skip", "sum", "product")
 
     @property
     def rows(self) -> int:

@@ -7,13 +7,15 @@ pass of two parts.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from rtlstm.spec.record import Record
 
-__all__ = ["Part", "Passes", "feeds", "input_places", "output_places", "part_layers"]
+__all__ = ["Part", "Passes", "feeds", "input_places", "output_places", "part_layers", "turn"]
 
 
 class Part(Record):
@@ -23,6 +25,8 @@ class Part(Record):
     """How many, of the network's layers in their order."""
     reverse: bool = False
     """From the sequence's last step to its first."""
+    turned: bool = False
+    """In reverse, with its outputs in the order in which they are computed."""
 
 
 Passes = tuple[tuple[Part, ...], ...]
@@ -53,6 +57,13 @@ def feeds(passes: Passes, layer: int, back: int = 1) -> list[int]:
                 return [other[-1] for other in before] if layer == layers[0] else [layer - back]
         before = parts
     return [layer - back] if layer else []
+
+
+def turn(values: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+    """Turn the valid steps of each sequence round: ``values`` are ``(T, N, ...)``, ``lengths`` ``(N,)``."""
+    steps = np.arange(len(values))[:, None]
+    places = np.where(steps < lengths, lengths - 1 - steps, steps)
+    return np.take_along_axis(values, places.reshape(*places.shape, *(1,) * (values.ndim - 2)), axis=0)
 
 
 def output_places(widths: Sequence[int], gate_units: int) -> list[int]:

@@ -27,6 +27,8 @@ class PartPlan(Record):
     number: int
     """The pass it belongs to."""
     reverse: bool
+    turned: bool
+    """Its results are stored from the first step on, whichever it begins with."""
     closes: bool
     """It is the last part of its pass."""
     item: int
@@ -116,6 +118,7 @@ class _Merger:
                 last=len(self._ops) - 1,
                 number=number,
                 reverse=part.reverse,
+                turned=part.turned,
                 closes=layers == parts[-1],
                 item=item,
             )

@@ -165,7 +165,9 @@ def _recurrent(
     draw: Draw, weights: _Weights, inputs: int, outputs: int, relu: bool, reverse: bool
 ) -> PseudoLayer:
     make = draw(st.sampled_from([_lstm, _lstm, _gru, _rnn, _custom]))
-    layer: PseudoLayer = make(draw, weights, inputs, outputs, {"input_relu": relu, "reverse": reverse})
+    turned = reverse and draw(st.booleans())
+    common = {"input_relu": relu, "reverse": reverse, "turned": turned}
+    layer: PseudoLayer = make(draw, weights, inputs, outputs, common)
     return layer
 
 
@@ -213,7 +215,7 @@ def drawn_networks(draw: Draw, whole: bool | None = None, sizes: int = 5) -> Net
         ways = ["forward"] if backward is None else ["forward", "reverse", "both", "both"]
         way = draw(st.sampled_from(ways[1:] if index == backward else ways))
         if way == "both":
-            merge = draw(st.sampled_from(["concat", "concat", "sum", "average"]))
+            merge = draw(st.sampled_from(["concat", "concat", "sum", "average", "product"]))
             other = draw(size) if merge == "concat" else outputs
             forward = _recurrent(draw, weights, widths[-1], outputs, relu, reverse=False)
             back = _recurrent(draw, weights, widths[-1], other, relu, reverse=True)

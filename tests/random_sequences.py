@@ -43,6 +43,7 @@ def random_lstm(rng: Generator, inputs: int, units: int, reverse: bool = False, 
         bias=rng.normal(size=4 * units) * scale,
         input_relu=relu,
         reverse=reverse,
+        turned=reverse and bool(rng.random() < 0.3),
     )
 
 
@@ -96,7 +97,7 @@ def random_sequence_network(rng: Generator, sizes: tuple[int, ...]) -> Network:
         )
         kind = str(rng.choice(kinds, p=[0.7, 0.3] if index == backward else None))
         if kind == "bidirectional":
-            merge = str(rng.choice(["concat", "concat", "sum", "average"]))
+            merge = str(rng.choice(["concat", "concat", "sum", "average", "product"]))
             other = int(rng.choice(sizes)) if merge == "concat" else units
             forward, back = (
                 random_lstm(rng, width, units, relu=relu),

@@ -137,6 +137,27 @@ def test_outputs_of_both_directions_with_gate_units(tmp_path: Path) -> None:
     check_device(case, tmp_path, "icarus")
 
 
+@pytest.mark.parametrize("merge", ["concat", "product"])
+def test_turned_outputs_and_products(merge: str, tmp_path: Path) -> None:
+    """A turned direction beside one that is not, then a turned layer that layers of both ways read."""
+    rng = np.random.default_rng(4)
+    both = Bidirectional(
+        forward=random_lstm(rng, 2, 3),
+        backward=random_lstm(rng, 2, 3, reverse=True).replace(turned=True),
+        merge=merge,
+    )
+    turned = random_lstm(rng, both.outputs, 2, reverse=True).replace(turned=True)
+    back, onward = random_lstm(rng, 2, 2, reverse=True), random_lstm(rng, 2, 2)
+    settings = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=8)
+    network = quantise(Network(layers=(both, turned, back, onward)), settings)
+    assert [[part.turned for part in parts] for parts in network.passes if parts[-1].turned] == [
+        [False, True],
+        [True],
+    ]
+    parameters = Parameters(lanes=4, macs=2, max_steps=4, streams=2, pipeline=FAMILIES["ecp5"])
+    check_device(make_sequence_case(4, network, parameters, 4), tmp_path, "icarus")
+
+
 @pytest.mark.parametrize("kind", ["gru", "projection"])
 def test_cells_of_other_kinds(kind: str, tmp_path: Path) -> None:
     """Both forms of a GRU, one in each direction; projections in both."""

@@ -201,7 +201,9 @@ def _show_network(session: Session, manifest: "Manifest") -> None:
                 layer.kind,
                 layer.inputs,
                 layer.outputs,
-                {"dense": layer.activation, "sum": layer.activation, "skip": ""}.get(layer.kind, layer.kind),
+                {"dense": layer.activation, "sum": layer.activation, "skip": "", "product": ""}.get(
+                    layer.kind, layer.kind
+                ),
                 layer.array_cycles,
                 layer.overhead_cycles,
                 layer.recurrent_cycles,

@@ -2,10 +2,10 @@
 
 A dense layer or a second LSTM reads the right numbers only if its features and steps are where
 it expects them. Each axis has a letter: T steps, N sequences, F features, D a direction or layer
-axis of size 1, B both directions (forward first), L several layers (of a final state), 1 any other axis
-of size 1, M merged rows, and ?0, ?1, ... an axis of the model's input, before a layer has shown what it is.
-When an operator mixes features with anything else the axes are lost: what follows may be
-elementwise, but not a layer.
+axis of size 1, B both directions (forward first), L several layers (of a final state), S both directions of
+several layers, 1 any other axis of size 1, M merged rows, and ?0, ?1, ... an axis of the model's input,
+before a layer has shown what it is. When an operator mixes features with anything else the axes are lost:
+what follows may be elementwise, but not a layer.
 """
 
 from collections.abc import Sequence
@@ -148,7 +148,7 @@ class Axes:
             tag = self.tags[at]
             if tag == "F" and self.features == 1:
                 return self._lose(where)
-            if tag in ("F", "L", "B"):
+            if tag in ("F", "L", "B", "S"):
                 if strict:
                     raise ModelError(f"{where} removes axis {at} ({tag}), which is not of size 1")
                 continue
@@ -189,6 +189,9 @@ class Axes:
             return self
         if target == (-1,):
             return self._merge(kept, rest, (), where)
+        if rest[1:] == ("N", "F") and len(target) == 4 and (target[1], target[3]) == (2, self.features):
+            layers = {"S": "L", "B": "D"}.get(rest[0])  # PyTorch's documentation takes h_n apart like this
+            return replace(self, tags=(*kept, layers, "B", "N", "F")) if layers else self._lose(where)
         if rest[-2:] == ("B", "F"):
             rest, features = (*rest[:-2], "F"), 2 * self.features
         else:
@@ -202,20 +205,28 @@ class Axes:
         return replace(self, tags=(*self.tags[:axis], *(("1",) if keep else ()), *self.tags[axis + 1 :]))
 
     def select(self, axis: int, index: int, where: str, *, keep: bool = False) -> "Axes":
-        """Take one element of an axis: the last step, or the only element of a single axis.
+        """Take one element of an axis: the last step or the first, or the only element of a single axis.
 
         ``keep`` leaves an axis of size 1 in place, as a slice does.
         """
         self.expect(where)
         at = self._index(axis, where)
         tag = self.tags[at]
-        last = tag == "T" and index == -1
-        if not last and not (tag in _SINGLE and index in (0, -1)) and not (tag == "L" and index == -1):
+        last, first = tag == "T" and index == -1, tag == "T" and index == 0
+        if (
+            not (last or first)
+            and not (tag in _SINGLE and index in (0, -1))
+            and not (tag == "L" and index == -1)
+        ):
             raise ModelError(
                 f"{where} takes element {index} of axis {at}, which is {_MEANING[tag[0]]}; of the steps "
-                "(and of the layers of a final state) only the last, -1, can be taken"
+                "only the first, 0, or the last, -1, can be taken, and of a final state's layers the last"
             )
-        return replace(self.without(at, keep=keep), last_step=self.last_step or last)
+        return replace(
+            self.without(at, keep=keep),
+            last_step=self.last_step or last,
+            first_step=self.first_step or first,
+        )
 
 
 def _hidden(tag: str) -> bool:
@@ -230,6 +241,7 @@ _MEANING = {
     "D": "a direction",
     "B": "both directions",
     "L": "the layers",
+    "S": "the layers and directions",
     "1": "an axis of size 1",
     "M": "merged rows",
     "?": "an axis of the input",

@@ -20,8 +20,9 @@ def layer_options(layer: Layer) -> str:
         function = [str(layer.function)] if layer.activation != "identity" else []
         skip = [] if layer.skip is None else [f"adds what stands {layer.skips} layers back"]
         return ", ".join(function + skip)
+    turned = ["turned round"] if layer.turned else []
     limits = [f"clip {layer.clip:g}"] if layer.clip is not None else []
-    return ", ".join([*_own(layer), *limits, *(["reverse"] if layer.reverse else [])])
+    return ", ".join([*_own(layer), *limits, *(["reverse"] if layer.reverse else []), *turned])
 
 
 def _own(layer: Lstm | Gru | Rnn | Custom) -> list[str]:

@@ -1,13 +1,15 @@
-"""Two layers of opposite directions that read the same values are one bidirectional layer."""
+"""Two layers of opposite directions that read the same values are one bidirectional layer; final states."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
-__all__ = ["pair_directions", "without_identity"]
+__all__ = ["at_last_step", "pair_directions", "without_identity"]
 
 
 def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
@@ -27,6 +29,26 @@ def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
     forward, backward = (theirs, mine) if mine.reverse else (mine, theirs)
     both = Bidirectional(name=forward.name, forward=forward, backward=backward)
     return _widened(first, both), _widened(second, both)
+
+
+def at_last_step(values: Sequence[tuple[Flow, Axes]]) -> list[tuple[Flow, Axes]]:
+    """Let values that the backward direction has at the first step, and the forward one at the last, meet.
+
+    They are final states, which one layer gives at the last step if its backward direction is turned round.
+    Returns values that all are of the same step, or that are not such states, as they are.
+    """
+    steps = [(axes.first_step, axes.last_step) for _, axes in values]
+    if len(set(steps)) == 1 or not all(first != last for first, last in steps):
+        return list(values)
+    flows = [flow for flow, _ in values]
+    if len(flows) == 2:
+        flows = list(pair_directions(*flows))
+    apart = zip(flows, steps, strict=True)
+    if not all(flow.reads_alone(backward=first) for flow, (first, _) in apart):
+        return list(values)
+    moved = [replace(axes, first_step=False, last_step=True) for _, axes in values]
+    final = [flow.final_states() if first else flow for flow, (first, _) in zip(flows, steps, strict=True)]
+    return list(zip(final, moved, strict=True))
 
 
 def _direction(flow: Flow) -> Lstm | Gru | Rnn | None:

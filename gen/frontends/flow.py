@@ -75,6 +75,25 @@ class Flow:
         """Whether both are functions of the same values."""
         return len(self.layers) == len(other.layers) and self._begins(other) and self.relu == other.relu
 
+    def final_states(self) -> "Flow":
+        """The output of the last layer with its backward direction turned round, if it has two.
+
+        The last step then has the final states of both.
+        """
+        both = self.layers[-1]
+        if not isinstance(both, Bidirectional) or both.backward.turned:
+            return self
+        turned = both.model_copy(update={"backward": both.backward.replace(turned=True)})
+        return replace(self, layers=(*self.layers[:-1], turned))
+
+    def reads_alone(self, *, backward: bool) -> bool:
+        """Whether it reads one direction of a last layer that has two."""
+        both = self.layers[-1] if self.layers else None
+        if not isinstance(both, Bidirectional) or both.merge != "concat" or self.matrix.ndim == 0:
+            return False
+        half = both.forward.outputs
+        return self.skip is None and not np.any(self.matrix[:, :half] if backward else self.matrix[:, half:])
+
     def _begins(self, other: "Flow") -> bool:
         """Whether the other's layers begin with this one's."""
         return all(mine is theirs for mine, theirs in zip(self.layers, other.layers, strict=False))
@@ -146,6 +165,8 @@ class Flow:
         """The same values as a function of what ``base`` reads: as a skip, if they are an earlier layer's."""
         if self.same_base(base):
             return self
+        if self._ends_like(base):
+            return replace(self, layers=base.layers)
         source = self._source(base)
         if source is not None and source.same_base(base):
             return source
@@ -167,6 +188,18 @@ class Flow:
         skip = Skip(len(source.layers), source.relu, matrix)
         none = np.zeros((len(matrix), base.width or 0))
         return replace(base, matrix=none, bias=bias, dense=source.dense, skip=skip)
+
+    def _ends_like(self, base: "Flow") -> bool:
+        """Whether ``base`` reads final states, and this function the same, or forward results alone."""
+        if not self.layers or len(self.layers) != len(base.layers) or self.relu != base.relu:
+            return False
+        mine, theirs = self.layers[-1], base.layers[-1]
+        if not isinstance(mine, Bidirectional) or not isinstance(theirs, Bidirectional):
+            return False
+        below = zip(self.layers[:-1], base.layers[:-1], strict=True)
+        alike = mine.forward is theirs.forward and all(one is other for one, other in below)
+        final = mine.backward.turned or self.reads_alone(backward=False)
+        return alike and theirs.backward.turned and final
 
     def _source(self, base: "Flow") -> "Flow | None":
         """The same values as a function of one of ``base``'s layers, if they are."""
@@ -316,7 +349,7 @@ class Flow:
 
 def _align(flows: Sequence[Flow], where: str) -> list[Flow]:
     """Functions of the same values, with a skip from the same place if any of them has one."""
-    base = max(flows, key=lambda flow: len(flow.layers))
+    base = max(flows, key=lambda flow: (len(flow.layers), _reads_final_states(flow)))
     found = [flow._over(base, where) for flow in flows]
     skips = [flow.skip for flow in found if flow.skip is not None]
     if len({(skip.place, skip.relu) for skip in skips}) > 1:
@@ -330,6 +363,11 @@ def _align(flows: Sequence[Flow], where: str) -> list[Flow]:
         else replace(flow, skip=replace(skips[0], matrix=np.zeros((flow._features(where), width))))
         for flow in found
     ]
+
+
+def _reads_final_states(flow: Flow) -> bool:
+    last = flow.layers[-1] if flow.layers else None
+    return isinstance(last, Bidirectional) and last.backward.turned
 
 
 def _looks_back(layers: Sequence[Layer]) -> bool:

@@ -6,7 +6,7 @@ Every argument of a recurrent layer is honoured or refused by name. Gate orders 
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,6 +29,13 @@ _NOTHING = (
     "ActivityRegularization",
 )
 _RECURRENT: dict[str, CellKind] = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
+_MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
+    "concat": "concat",
+    "sum": "sum",
+    "ave": "average",
+    "mul": "product",
+    None: "concat",
+}
 _ACTIVATIONS: dict[str, FunctionName] = {
     "linear": "identity",
     "relu": "relu",
@@ -77,10 +84,6 @@ class _Chain:
         self.flow = Flow()
         self._report = report
         self._old = old
-        self._ended = ""
-        """The recurrent layer that keeps the last step alone."""
-        self._backwards = ""
-        """The recurrent layer whose outputs are in reversed time."""
         self._padding, self._padded = 0, ""
         """Zeros in front of the sequence that the next layer reads, and the layer that adds them."""
 
@@ -101,7 +104,7 @@ class _Chain:
         kind, where = layer.kind, layer.where
         self._check_padding(where, kind)
         if kind in _RECURRENT:
-            self._recurrent(layer, lambda: self._direction(layer, layer.arrays, False))
+            self._recurrent(layer, lambda: self._direction(layer, layer.arrays))
         elif kind == "Bidirectional":
             self._recurrent(layer, lambda: self._both(layer))
         elif kind == "TimeDistributed":
@@ -122,12 +125,6 @@ class _Chain:
         self._report.output = layer.name
 
     def _recurrent(self, layer: KerasLayer, read: Callable[[], Any]) -> None:
-        if self._ended or self._backwards:
-            raise ModelError(
-                f"{layer.where} reads a whole sequence, but {self._ended or self._backwards} gives "
-                + ("its last step alone" if self._ended else "its outputs backwards in time")
-                + "; set return_sequences, or use Bidirectional"
-            )
         made = read()
         self.flow = self.flow.recurrent(made, layer.where)
         self._report.node(layer.name, layer.kind, "core", f"{made.inputs} -> {made.outputs}")
@@ -135,22 +132,10 @@ class _Chain:
         self._notes(layer, inner)
 
     def _notes(self, layer: KerasLayer, config: dict[str, Any]) -> None:
-        whole = bool(config.get("return_sequences", False))
-        backwards = bool(config.get("go_backwards", False)) or layer.kind == "Bidirectional"
-        if not whole:
-            self._ended = layer.where
-            taken = "the final h, side by side," if layer.kind == "Bidirectional" else "the final h"
-            if backwards:
-                self._report.note(f"{layer.where} gives {taken} of a sequence: take h_n, not y's last step")
-            else:
-                self._report.note(
-                    f"{layer.where} gives the last step alone: take y's last step, outputs='last'"
-                )
-        if layer.kind != "Bidirectional" and config.get("go_backwards") and whole:
-            self._backwards = layer.where
-            self._report.note(
-                f"{layer.where} gives its outputs backwards in time; the core gives them forwards"
-            )
+        if not config.get("return_sequences", False):
+            self._report.note(f"{layer.where} gives the last step alone: take y's last step, outputs='last'")
+        elif layer.kind != "Bidirectional" and config.get("go_backwards"):
+            self._report.note(f"{layer.where} gives its outputs backwards in time, and so does the core")
         if config.get("stateful"):
             self._report.note(
                 f"{layer.where} keeps its state from call to call: use a stream, which does so too"
@@ -163,16 +148,17 @@ class _Chain:
     def _both(self, layer: KerasLayer) -> Bidirectional:
         config = layer.config
         merge = config.get("merge_mode", "concat")
-        if merge not in ("concat", "sum", "ave"):
+        if merge not in _MERGES:
             raise ModelError(
-                f"{layer.where} has merge_mode {merge!r}, but the core joins directions by concat, sum or "
-                "ave; take both directions with concat, and merge them outside of the core"
+                f"{layer.where} has merge_mode {merge!r}, but must have concat, sum, ave, mul or None"
+            )
+        if merge is None:
+            self._report.note(
+                f"{layer.where} gives two tensors: the core puts them side by side, forward first"
             )
         forward = config["layer"]
-        if not forward["config"].get("return_sequences", False) and merge != "concat":
-            raise ModelError(
-                f"{layer.where} merges final states by {merge!r}; set return_sequences, or use concat"
-            )
+        # Without the whole sequence, the last step has the final h of both.
+        last = not forward["config"].get("return_sequences", False)
         backward = config.get("backward_layer") or forward
         names = (forward["config"]["name"], backward["config"]["name"])
         if names[0] == names[1]:
@@ -187,12 +173,11 @@ class _Chain:
             )
             if inner.kind not in _RECURRENT:
                 raise ModelError(f"{layer.where} wraps {inner.kind}, but must wrap LSTM, GRU or SimpleRNN")
-            made.append(self._direction(inner, layer.arrays.part(number, name), reverse, layer))
-        modes = {"concat": "concat", "sum": "sum", "ave": "average"}
-        return Bidirectional(name=layer.name, forward=made[0], backward=made[1], merge=modes[merge])
+            made.append(self._direction(inner, layer.arrays.part(number, name), last, layer))
+        return Bidirectional(name=layer.name, forward=made[0], backward=made[1], merge=_MERGES[merge])
 
     def _direction(
-        self, layer: KerasLayer, arrays: Arrays, reverse: bool, owner: KerasLayer | None = None
+        self, layer: KerasLayer, arrays: Arrays, turned: bool = True, owner: KerasLayer | None = None
     ) -> Lstm | Gru | Rnn:
         """One direction's layer from its arrays."""
         config, where, kind = layer.config, (owner or layer).where, _RECURRENT[layer.kind]
@@ -209,8 +194,9 @@ class _Chain:
                 f"{where} must have {expected} arrays of weights, not {len(found)}; save the model again"
             )
         kernel, recurrent = (reorder(array.T, "keras", kind) for array in found[:2])
-        fields: dict[str, Any] = {"name": layer.name, "w_ih": kernel, "w_hh": recurrent, "reverse": reverse}
-        fields["reverse"] = reverse or bool(config.get("go_backwards", False))
+        reverse = bool(config.get("go_backwards", False))
+        fields: dict[str, Any] = {"name": layer.name, "w_ih": kernel, "w_hh": recurrent}
+        fields |= {"reverse": reverse, "turned": reverse and turned}
         bias = found[2] if expected == 3 else np.zeros(len(kernel))
         activation = self._activation(config.get("activation", "tanh"), where, "activation")
         if kind == "rnn":
@@ -339,11 +325,6 @@ class _Chain:
             raise ModelError(
                 f"{where} must be causal, to run step by step: padding='causal', or {steps - 1} zeros in "
                 "front by ZeroPadding1D; compute it outside of the core, and end or begin the model there"
-            )
-        if self._backwards:
-            raise ModelError(
-                f"{where} reads a whole sequence, but {self._backwards} gives its outputs backwards in time; "
-                "use Bidirectional"
             )
         self._padding = 0
 

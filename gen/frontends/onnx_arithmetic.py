@@ -1,13 +1,14 @@
 """ONNX operators of arithmetic: constants, sums, batch norm, and what joins features or directions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.directions import pair_directions, without_identity
+from rtlstm.gen.frontends.directions import at_last_step, pair_directions, without_identity
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx_values import Step, Value
 from rtlstm.spec.errors import ModelError
@@ -77,6 +78,7 @@ def _div(step: Step) -> Value:
 
 
 def _plus(step: Step, first: Value, second: Value) -> Value:
+    first, second = _meet([first, second])
     axes = _expect_alike(step, [first, second])
     flow = Flow.plus(*pair_directions(first.flow, second.flow), step.where)
     return Value(flow, axes.with_features(flow.outputs or 0) if "B" not in axes.tags else axes)
@@ -90,6 +92,12 @@ def _sum(step: Step) -> Value:
 
 def _mean(step: Step) -> Value:
     return _affine(_sum(step), step, 1.0 / len(step.values), 0.0)
+
+
+def _meet(values: list[Value]) -> list[Value]:
+    """Final states of two directions, which stand at either end of a sequence, at its last step."""
+    met = at_last_step([(value.flow, value.axes) for value in values])
+    return [replace(value, flow=flow, axes=axes) for value, (flow, axes) in zip(values, met, strict=True)]
 
 
 def _expect_alike(step: Step, values: list[Value]) -> Axes:
@@ -111,13 +119,15 @@ def _concat(step: Step) -> Value:
     values = step.values
     if len(values) < len(step.node.input):
         raise ModelError(f"{step.where} must join tensors that all depend on the input")
+    values = _meet(values)
     axes = _expect_alike(step, values)
     axes.expect_features_at(int(step.attributes()["axis"]), step.where)
     flows = [value.flow for value in values]
     if len(flows) == 2:
         flows = list(pair_directions(*flows))
     flow = without_identity(flows[0].join(flows[1:], step.where))
-    return Value(flow, axes.with_features(flow.outputs or 0))
+    state = values[0].state if all(value.state for value in values) else ""
+    return Value(flow, axes.with_features(flow.outputs or 0), state)
 
 
 def _reduce(step: Step) -> Value:

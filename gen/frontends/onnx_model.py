@@ -1,6 +1,7 @@
 """Reads the recurrent layers of an ONNX model and the dense layers around them."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx_branches import take_branches
 from rtlstm.gen.frontends.onnx_cells import join_cells
 from rtlstm.gen.frontends.onnx_graph import OnnxGraph, captured, load_onnx
+from rtlstm.gen.frontends.onnx_movers import take_states
 from rtlstm.gen.frontends.onnx_ops import CUT, STATE_ONLY, Applied, apply_node
 from rtlstm.gen.frontends.onnx_recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx_start import find_start, name_condition
@@ -181,15 +183,33 @@ class _Reader:
             tensor = inner or node.input[0]
             raise ModelError(f"after the LSTM {tensor!r} goes into {name_condition(self.graph, node)}")
         stuck = [found for found in inputs if isinstance(found, State)]
-        values = tuple(found if isinstance(found, Value) else None for found in inputs)
+        step = Step(self.graph, node, tuple(found if isinstance(found, Value) else None for found in inputs))
+        if stuck and node.op_type in ("Gather", "Slice"):
+            taken = take_states(step, stuck[0].parts)
+            if taken is not None:
+                return Applied((taken,), "shape")
         if node.op_type in STATE_ONLY and not stuck and _several_states(inputs):
-            text = f"{{reader}} reads several final states, which only the driver gives; {CUT}"
-            stuck = [State(text, value.flow) for value in values if value is not None]
+            joined = self._join_states(step)
+            if isinstance(joined, Applied):
+                return joined
+            stuck = [joined]
+        elif node.op_type in STATE_ONLY and stuck:
+            stuck = [replace(stuck[0], parts=())]
         if node.op_type in STATE_ONLY and stuck:
             return Applied((stuck[0],) * len(node.output), "state", "shapes and states")
         if stuck and not is_recurrent(node):
             raise ModelError(stuck[0].text.replace("{reader}", self.graph.where(node)))
-        return apply_node(Step(self.graph, node, values))
+        return apply_node(step)
+
+    def _join_states(self, step: Step) -> Applied | State:
+        """Final states that a Concat joins: features side by side, or layers of which one may be taken."""
+        axis, tags = int(step.attributes().get("axis", 0)), step.values[0].axes.tags
+        if -len(tags) <= axis < len(tags) and tags[axis] == "F":
+            with contextlib.suppress(ModelError):  # then only the driver gives them
+                return apply_node(step)
+        text = f"{{reader}} reads several final states, which only the driver gives; {CUT}"
+        layers = axis == 0 and all(value.axes.tags[:1] in (("D",), ("B",)) for value in step.values)
+        return State(text, step.values[0].flow, tuple(step.values) if layers else ())
 
     # Where to end
 
@@ -229,8 +249,8 @@ class _Reader:
             self.report.note("the model keeps only the last step; the core gives every step, use its last")
         if isinstance(end, Value) and end.axes.first_step:
             self.report.note(
-                "the model keeps only the final state of a reverse layer, which stands at the first step; "
-                "the core gives every step, use its first"
+                "the model keeps only the first step, where a reverse layer has its final state; the core "
+                "gives every step, use its first"
             )
 
     # What is left

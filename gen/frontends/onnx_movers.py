@@ -1,6 +1,6 @@
 """ONNX operators that move, cut and join axes, but compute nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from rtlstm.gen.frontends.onnx_values import Step, Value
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["MOVERS"]
+__all__ = ["MOVERS", "take_states"]
 
 _LAST = 2**31 - 1
 _FLOATS = (1, 10, 11, 16)
@@ -142,6 +142,32 @@ def _slice_axis(step: Step, value: Value, axis: int, cut: slice) -> Value:
             "last, [-1:], can be taken"
         )
     return _take(step, value, axis, -1, keep=True) if cut.start == -1 else value
+
+
+def take_states(step: Step, parts: Sequence[Value]) -> Value | None:
+    """Of layers' states that stand one after the other on the first axis, what a Gather or Slice takes.
+
+    None if that is not one layer's states, or one direction's.
+    """
+    places = [(part, index) for part in parts for index in range(1 + (part.axes.tags[0] == "B"))]
+    keep = True
+    if step.node.op_type == "Gather":
+        chosen = step.graph.constant(step.node.input[1])
+        if chosen is None or chosen.size != 1 or step.attributes().get("axis", 0) != 0:
+            return None
+        index = int(chosen.reshape(-1)[0])
+        keep = chosen.ndim == 1
+        taken = [places[index]] if -len(places) <= index < len(places) else []
+    else:
+        starts, ends, strides = (step.numbers(*given) for given in (("starts", 1), ("ends", 2), ("steps", 4)))
+        if starts is None or ends is None or len(starts) != 1 or (step.numbers("axes", 3) or [0]) != [0]:
+            return None
+        taken = places[starts[0] : ends[0] : (strides or [1])[0]]
+    if len(taken) == 1:
+        part, index = taken[0]
+        return _take(step, part, 0, index, keep)
+    whole = bool(taken) and all(part is taken[0][0] for part, _ in taken)
+    return taken[0][0] if whole and [index for _, index in taken] == [0, 1] else None
 
 
 def _split(step: Step) -> list[Value]:

@@ -75,27 +75,22 @@ def _recurrent(step: Step) -> Applied:
     layout = ("N", "T", "F") if read.layout else ("T", "N", "F")
     shown = value.axes.settle(layout, layer.inputs, where).shown
     flow = value.flow.recurrent(layer, where)
-    both = isinstance(layer, Bidirectional)
-    width = layer.forward.outputs if isinstance(layer, Bidirectional) else layer.outputs
-    across = "B" if both else "D"
+    width, across, reverse = layer.outputs, "D", False
+    if isinstance(layer, Bidirectional):
+        width, across = layer.forward.outputs, "B"
+    else:
+        reverse = layer.reverse
     y = Axes(("N", "T", across, "F") if read.layout else ("T", across, "N", "F"), width, shown=shown)
     final = Axes(
-        ("N", "D", "F") if read.layout else ("D", "N", "F"),
+        ("N", across, "F") if read.layout else (across, "N", "F"),
         width,
-        last_step=not layer.reverse if not isinstance(layer, Bidirectional) else False,
-        first_step=layer.reverse if not isinstance(layer, Bidirectional) else False,
+        last_step=not reverse,
+        first_step=reverse,
         shown=shown,
     )
     names = [*step.node.output, "", ""]
     y_h = f"{where}: output Y_h ({names[1]!r})"
-    if both:
-        why = (
-            "but the forward direction's final state stands at the last step and the reverse one's at the "
-            f"first, and a layer reads one step at a time; {CUT}"
-        )
-        hidden: Known = State(f"{y_h} is read by {{reader}}, {why}", flow)
-    else:
-        hidden = Value(flow, final, state=y_h)
+    hidden = Value(flow.final_states(), final, state=y_h)
     why = "but the core gives the cell state only as state"
     cell = State(f"{where}: output Y_c ({names[2]!r}) is read by {{reader}}, {why}; {CUT}", flow)
     outputs = (Value(flow, y), hidden, cell)[: len(step.node.output)]

@@ -36,11 +36,13 @@ class Value:
 class State:
     """A tensor of final states of ``flow``'s last layer, which the driver gives.
 
-    Nothing can compute with it; ``text`` says why, with the place of a ``{reader}``.
+    Nothing can compute with it; ``text`` says why, with the place of a ``{reader}``. ``parts`` are the layers
+    whose states it has one after the other on its first axis, if one of them may be taken.
     """
 
     text: str
     flow: Flow
+    parts: "tuple[Value, ...]" = ()
 
 
 Known = Value | State
@@ -155,4 +157,4 @@ class Step:
 
     def picked(self, value: Value, axes: Axes, features: Sequence[int]) -> Value:
         """Some of a value's features."""
-        return Value(value.flow.pick(features, self.where), axes)
+        return Value(value.flow.pick(features, self.where), axes, value.state)

@@ -49,27 +49,39 @@ def _unsqueeze(step: Step) -> Data:
 
 def _reshape(step: Step) -> Data:
     shape = [item if isinstance(item, int) else None for item in step.rest(1, "shape")]
-    return step.data.with_axes(step.data.axes.reshape(shape, step.where, zero_copies=False))
+    value = step.args[0]
+    data = value if isinstance(value, Data) and value.of_layers else step.data
+    return data.with_axes(data.axes.reshape(shape, step.where, zero_copies=False))
 
 
 def _select(step: Step) -> Any:
     axis, index = step.whole(step.argument(1, "dim")), step.whole(step.argument(2, "index"))
     value = step.args[0]
-    if isinstance(value, Data) and "L" in value.axes.tags:
+    if isinstance(value, Data) and value.of_layers:
         return _take(value, axis, index, step.where)
     return _take(step.data, axis, index, step.where)
 
 
 def _take(data: Data, axis: int, index: int, where: str, *, keep: bool = False) -> Data:
-    """One element of an axis: the last step, or the only element."""
+    """One element of an axis: the last step or the first, one direction, or the only element."""
     data.axes.expect(where)
     rank = len(data.axes.tags)
-    if -rank <= axis < rank and data.axes.tags[axis] == "T" and data.padded:
+    tag = data.axes.tags[axis] if -rank <= axis < rank else ""
+    if (tag == "B" and -2 <= index < 2) or (tag == "S" and index in (-2, -1)):
+        return _direction(data, axis % rank, index % 2, where, keep=keep)
+    if tag == "T" and index == -1 and data.padded:
         raise ModelError(
             f"{where} takes a step of sequences that {data.padded} padded: of a shorter one that is padding; "
             "take the final state h_n instead"
         )
     return data.with_axes(data.axes.select(axis, index, where, keep=keep))
+
+
+def _direction(data: Data, axis: int, index: int, where: str, *, keep: bool) -> Data:
+    """One of two directions."""
+    half = data.axes.features
+    flow = data.flow.pick(range(index * half, (index + 1) * half), where)
+    return replace(data, flow=flow, axes=data.axes.without(axis, keep=keep))
 
 
 def get_item(step: Step) -> Any:
@@ -83,7 +95,7 @@ def get_item(step: Step) -> Any:
         return value
     if isinstance(value, Data) and value.packed:
         return value if key == 0 else Outside(step.where)
-    data = value if isinstance(value, Data) and "L" in value.axes.tags else step.data
+    data = value if isinstance(value, Data) and value.of_layers else step.data
     return _index(data, key if isinstance(key, tuple) else (key,), step.where)
 
 
@@ -116,6 +128,14 @@ def _slice(data: Data, axis: int, item: Any, where: str) -> Data:
         if not kept:
             raise ModelError(f"{where} keeps none of {data.axes.features} features")
         return data.with_flow(data.flow.pick(kept, where))
+    if tag == "S" and item in (slice(-2, None), slice(-2, None, 1)):
+        tags = tuple("B" if one == "S" else one for one in data.axes.tags)
+        return data.with_axes(replace(data.axes, tags=tags))
+    directions = list(range(2)[item]) if constant and tag == "B" else []
+    if len(directions) == 1:
+        return _direction(data, axis, directions[0], where, keep=True)
+    if directions == [0, 1]:
+        return data
     front, extra = data.margin
     if tag == "T" and extra and item in (slice(None, -extra), slice(0, -extra), slice(None, -extra, 1)):
         return replace(data, margin=(front, 0))

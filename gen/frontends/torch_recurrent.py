@@ -34,7 +34,9 @@ def recurrent(step: Step, report: ReportBuilder) -> Any:
     axes = Axes(data.axes.tags, flow.outputs or 0, shown=data.axes.shown)
     y = replace(data, axes=axes, flow=flow, packed=where if data.packed else "")
     if isinstance(layers[-1], Bidirectional):
-        hidden: Any = State(where, "final state of both directions")
+        both = ("B" if len(layers) == 1 else "S", "N", "F")
+        final = Axes(both, layers[-1].forward.outputs, last_step=True, shown=data.axes.shown)
+        hidden = Data(flow.final_states(), final, data.source, state=True)
     else:
         tags = ("N", "F") if cell else ("D" if len(layers) == 1 else "L", "N", "F")
         final = Axes(tags, flow.outputs or 0, last_step=not cell, shown=data.axes.shown)
@@ -66,7 +68,7 @@ def _input(step: Step, layout: tuple[str, ...]) -> Data:
         )
     if any(data.margin):
         raise ModelError(f"{step.where} reads steps that a convolution padded; drop the last ones first")
-    if "L" in data.axes.tags or (data.axes.last_step and "T" in layout):
+    if data.of_layers or ((data.axes.last_step or data.axes.first_step) and "T" in layout):
         raise ModelError(f"{step.where} must read every step of a sequence, not final states")
     return data.with_axes(data.axes.settle(layout, data.flow.outputs or 0, step.where))
 
@@ -141,8 +143,8 @@ def pack(step: Step, report: ReportBuilder) -> Data:
     batch_first = step.argument(2, "batch_first", False)
     layout = ("N", "T", "F") if batch_first else ("T", "N", "F")
     axes = data.axes.settle(layout, data.flow.outputs or 0, step.where)
-    if axes.last_step:
-        raise ModelError(f"{step.where} must read every step of a sequence, not the last one")
+    if axes.last_step or axes.first_step:
+        raise ModelError(f"{step.where} must read every step of a sequence, not one of them")
     report.note(f"{step.where}: give the lengths to the driver, run(x, lengths); they may be in any order")
     return replace(data, axes=replace(axes, tags=_PACKED_AXES), packed=step.where, padded="")
 

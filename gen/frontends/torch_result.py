@@ -15,7 +15,8 @@ def choose_output(outputs: list[tuple[str, Any]], report: ReportBuilder, cut: st
 
     ``outputs`` names each output and gives its value. Others must be on the way to it, or states.
     """
-    data = [(where, value) for where, value in outputs if isinstance(value, Data) and _is_computed(value)]
+    found = [(where, value) for where, value in outputs if isinstance(value, Data) and _is_computed(value)]
+    data = [(where, value) for where, value in found if not value.state] or found
     if not data:
         raise ModelError(
             f"the model must give what its recurrent layers compute, but gives only states; {cut}"
@@ -49,3 +50,5 @@ def _note(where: str, main: Data, report: ReportBuilder) -> None:
         report.note("past the end of a sequence the core gives zeros, not what its last layers make of zeros")
     if main.axes.last_step:
         report.note("the model keeps only the last step; the core gives every step, use its last")
+    if main.axes.first_step:
+        report.note("the model keeps only the first step; the core gives every step, use its first")

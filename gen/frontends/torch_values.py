@@ -30,10 +30,17 @@ class Data:
     """What padded it, if it has sequences of several lengths."""
     margin: tuple[int, int] = (0, 0)
     """Zero steps padded in front, and steps too many at the end, as a causal convolution has them."""
+    state: bool = False
+    """It is the final states of both directions of a layer, as that gives them."""
+
+    @property
+    def of_layers(self) -> bool:
+        """Whether it has states of several layers, of which the core gives the last one's."""
+        return any(tag in ("L", "S") for tag in self.axes.tags)
 
     def with_flow(self, flow: Flow) -> "Data":
         """The same tensor with other features."""
-        return replace(self, flow=flow, axes=self.axes.with_features(flow.outputs or 0))
+        return replace(self, flow=flow, axes=self.axes.with_features(flow.outputs or 0), state=False)
 
     def with_axes(self, axes: Axes) -> "Data":
         """The same values with other axes."""
@@ -111,10 +118,11 @@ class Step:
             raise ModelError(f"{self.where} must read a tensor that the core computes, not {value!r}")
         if value.packed:
             raise ModelError(packed_refusal(self.where, value.packed))
-        if "L" in value.axes.tags:
+        if value.of_layers:
+            which = "-1" if "L" in value.axes.tags else "-2, its forward direction, or -1"
             raise ModelError(
                 f"{self.where} reads the final states of all layers, but the core gives the last layer's "
-                "output; take element -1"
+                f"output; take element {which}"
             )
         if value.margin[0] and self.name not in _BEFORE_CONVOLUTION:
             raise ModelError(

@@ -8,7 +8,7 @@ from rtlstm.gen.directions import unfold
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.errors import InputError
+from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 
 
@@ -60,6 +60,30 @@ def test_runs_of_one_way_are_one_part() -> None:
     assert passes(Network(layers=layers)) == expected
 
 
+def test_what_reads_turned_outputs_is_a_pass_of_its_own() -> None:
+    rng = np.random.default_rng(2)
+    turned = lstm(rng, 3, 4, reverse=True).replace(turned=True)
+    layers = (turned, dense(rng, 4, 5), lstm(rng, 5, 3, reverse=True), lstm(rng, 3, 2))
+    found = unfold(Network(layers=layers)).passes
+    assert [[(part.layers, part.reverse, part.turned) for part in parts] for parts in found] == [
+        [(2, True, True)],
+        [(1, True, False)],
+        [(1, False, False)],
+    ]
+
+
+def test_products_are_layers_of_their_own() -> None:
+    rng = np.random.default_rng(2)
+    network = Network(layers=(both(rng, 3, 4, "product"), dense(rng, 4, 5, relu=True), lstm(rng, 5, 3)))
+    assert passes(network) == [[(1, False), (1, True)], [(2, False)], [(1, False)]]
+    assert [layer.kind for layer in unfold(network).layers] == ["lstm", "lstm", "product", "dense", "lstm"]
+
+
+def test_only_a_layer_in_reverse_is_turned() -> None:
+    with pytest.raises(ConfigurationError, match="only a layer in reverse"):
+        lstm(np.random.default_rng(2), 3, 4).replace(turned=True)
+
+
 @pytest.mark.parametrize("share", [("sum", 1.0), ("average", 0.5)])
 def test_merging_folds_into_the_next_layer(share: tuple[str, float]) -> None:
     rng = np.random.default_rng(3)
@@ -78,7 +102,7 @@ def test_merging_needs_a_layer_before_relu_and_at_the_end(head: bool) -> None:
     assert np.array_equal(unfolded.layers[2].weight, np.hstack([np.eye(5), np.eye(5)]))
 
 
-@pytest.mark.parametrize("merge", ["concat", "sum", "average"])
+@pytest.mark.parametrize("merge", ["concat", "sum", "average", "product"])
 @pytest.mark.parametrize("calibrated", [True, False])
 def test_golden_is_close_to_float_with_lengths(merge: str, calibrated: bool) -> None:
     rng = np.random.default_rng(5)

@@ -57,6 +57,19 @@ SEQUENCES = {
     "rnns": lambda: [L.SimpleRNN(5, activation="relu", **ALL), L.SimpleRNN(3, **ALL)],
     "concat": lambda: [L.Bidirectional(L.LSTM(5, **ALL)), L.Dense(3, activation="sigmoid")],
     "sum": lambda: [L.Bidirectional(L.GRU(5, **ALL), merge_mode="sum"), L.LSTM(3, **ALL)],
+    "product": lambda: [L.Bidirectional(L.LSTM(5, **ALL), merge_mode="mul"), L.Dense(3)],
+    "product_relu": lambda: [L.Bidirectional(L.LSTM(5, **ALL), merge_mode="mul"), L.ReLU(), L.GRU(3, **ALL)],
+    "backwards": lambda: [L.LSTM(5, go_backwards=True, **ALL), L.GRU(3, **ALL)],
+    "backwards_twice": lambda: [
+        L.LSTM(5, go_backwards=True, **ALL),
+        L.Dense(4),
+        L.GRU(3, go_backwards=True, **ALL),
+    ],
+    "backwards_convolution": lambda: [
+        L.LSTM(5, go_backwards=True, **ALL),
+        L.Conv1D(3, 2, padding="causal"),
+    ],
+    "backwards_last": lambda: [L.LSTM(5, go_backwards=True), L.Dense(2)],
     "mean": lambda: [L.Bidirectional(L.SimpleRNN(5, **ALL), merge_mode="ave")],
     "norm": lambda: [L.BatchNormalization(), L.LSTM(5, **ALL), L.BatchNormalization(), L.Dense(2)],
     "wrapped": lambda: [
@@ -101,13 +114,27 @@ def test_the_last_step_alone(suffix: str, tmp_path: Path) -> None:
     assert any("last step alone" in note for note in read_model(path).report.notes)
 
 
-def test_final_states_of_both_directions(tmp_path: Path) -> None:
-    model, path = save(tmp_path, ".keras", L.Bidirectional(L.GRU(5)))
-    result = read_model(path)
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("merge", ["concat", "sum", "ave", "mul"])
+def test_final_states_of_both_directions(merge: str, suffix: str, tmp_path: Path) -> None:
+    """They are the last step's values, and may go on into dense layers."""
+    both = L.Bidirectional(L.GRU(5), merge_mode=merge)
+    model, path = save(tmp_path, suffix, L.Bidirectional(L.LSTM(3, **ALL)), both, L.Dense(2))
+    check(model, path)
+    assert any("outputs='last'" in note for note in read_model(path).report.notes)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_both_directions_apart(last: bool, tmp_path: Path) -> None:
+    start = keras.Input((None, INPUTS))
+    model = keras.Model(start, L.Bidirectional(L.LSTM(5, return_sequences=not last), merge_mode=None)(start))
+    model.save(tmp_path / "model.keras")
+    result = read_model(tmp_path / "model.keras")
     x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
-    found = np.concatenate(run_float(result.network, x).h, axis=1)
-    np.testing.assert_allclose(found, model.predict(x.swapaxes(0, 1), verbose=0), atol=2e-5)
-    assert any("take h_n" in note for note in result.report.notes)
+    wanted = np.concatenate(model.predict(x.swapaxes(0, 1), verbose=0), axis=-1)
+    found = run_float(result.network, x).y
+    np.testing.assert_allclose(found[-1] if last else found.swapaxes(0, 1), wanted, atol=2e-5)
+    assert any("side by side, forward first" in note for note in result.report.notes)
 
 
 def test_masks_are_lengths(tmp_path: Path) -> None:
@@ -141,7 +168,7 @@ def test_backwards_states_and_dropout_are_told_of(tmp_path: Path) -> None:
     assert result.network.layers[0].reverse
     x = np.random.default_rng(1).normal(size=(STEPS, 1, INPUTS))
     wanted = np.asarray(model.predict(x.swapaxes(0, 1), verbose=0, batch_size=1)).swapaxes(0, 1)
-    np.testing.assert_allclose(run_float(result.network, x).y[::-1], wanted, atol=2e-5)
+    np.testing.assert_allclose(run_float(result.network, x).y, wanted, atol=2e-5)
 
 
 def test_states_given_are_told_of(tmp_path: Path) -> None:
@@ -167,7 +194,6 @@ def test_a_backward_layer_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layers", "named"),
     [
-        (lambda: [L.Bidirectional(L.LSTM(5, **ALL), merge_mode="mul")], "merge_mode 'mul'"),
         (lambda: [L.LSTM(5, **ALL), L.LayerNormalization()], "LayerNormalization"),
         (lambda: [L.LSTM(5, activation="swish", **ALL)], "activation='silu'"),
         (lambda: [L.Conv1D(6, 3, padding="same"), L.LSTM(5, **ALL)], "must be causal"),
@@ -179,11 +205,6 @@ def test_a_backward_layer_of_its_own(tmp_path: Path) -> None:
         (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((0, 2)), L.Conv1D(6, 3)], "appends 2 zeros"),
         (lambda: [L.ZeroPadding1D((1, 0)), L.Conv1D(6, 3), L.LSTM(5)], "2 zeros in front"),
         (lambda: [L.LSTM(5, **ALL), L.UnitNormalization()], "UnitNormalization"),
-        (lambda: [L.LSTM(5, go_backwards=True, **ALL), L.LSTM(3)], "backwards in time"),
-        (
-            lambda: [L.LSTM(5, go_backwards=True, **ALL), L.Conv1D(3, 2, padding="causal")],
-            "backwards in time",
-        ),
         (lambda: [L.Dense(3)], "must have a recurrent layer"),
     ],
 )

@@ -419,7 +419,7 @@ def dense_cases():
             [const("w", rand(4, O))], r"works along axis -1.*axes \(N, F, T\)",
         ),
         ([node("MatMul", "s w", "out")], [const("w", rand(H + 1, O))], "reads 7 values, but .* 6"),
-        ([node("Gather", "s i", "out", axis=0)], [ints("i", 0)], "element 0 of axis 0, which is the steps"),
+        ([node("Gather", "s i", "out", axis=0)], [ints("i", 1)], "element 1 of axis 0, which is the steps"),
         (
             [node("MatMul", "s w", "a"), node("Relu", "s", "b"), node("Concat", "a b", "out", axis=2)], [w],
             "Concat node 'concat' needs two results of different layers at once",

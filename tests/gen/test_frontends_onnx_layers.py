@@ -450,12 +450,112 @@ def test_dense_layer_on_directions_apart_is_refused(path):
         read_model(path)
 
 
-def test_final_states_of_both_directions_are_refused_as_features(path):
-    nodes, weights = bidirectional(y="", y_h="h")
-    nodes += [node("Gather", "h zero", "a"), node("MatMul", "a w", "out")]
-    save(path, nodes, [*weights, const("zero", np.int64(0)), const("w", rand(H, O))])
-    with pytest.raises(ModelError, match=r"Y_h \('h'\) is read by MatMul node 'matmul', but the forward dir"):
+STATES = {
+    "gathered": [
+        node("Gather", "h zero", "a", "g0", axis=0), node("Gather", "h minus", "b", "g1", axis=0),
+        node("Concat", "a b", "j", axis=1),
+    ],
+    "turned": [node("Transpose", "h", "t", perm=[1, 0, 2]), node("Reshape", "t all", "j")],
+    "split": [
+        node("Split", "h", "a b", axis=0), node("Concat", "b a", "c", axis=-1), node("Squeeze", "c i0", "j"),
+    ],
+    "from the output": [
+        node("Gather", "y minus", "u", "g0", axis=0), node("Gather", "u zero", "a", "g1", axis=0),
+        node("Gather", "y zero", "v", "g2", axis=0), node("Gather", "v minus", "b", "g3", axis=0),
+        node("Concat", "a b", "j", axis=1),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", STATES)
+def test_final_states_of_both_directions_are_the_last_step(path, how):
+    nodes, weights = bidirectional(y="y" if how == "from the output" else "", y_h="h")
+    nodes = [*nodes, *STATES[how], node("MatMul", "j w", "out")]
+    used = {name for each in nodes for name in each.input}
+    constants = [ints("all", 0, -1), *JOIN_CONSTANTS[1:]]
+    constants = [constant for constant in constants if constant.name in used]
+    save(path, nodes, [*weights, *constants, const("w", rand(2 * H, O))])
+    result, x = read_model(path), rand(5, 2, I)
+    close(run_float(result.network, x).y[-1], run(path, x))
+    assert result.network.layers[0].backward.turned
+    assert any("use its last" in note for note in result.report.notes)
+
+
+def test_final_states_of_two_nodes_of_opposite_directions(path):
+    a, w1 = lstm(y="", y_h="ha", name="a")
+    b, w2 = lstm(y="", y_h="hb", name="b", direction="reverse")
+    nodes = [
+        *a,
+        *b,
+        node("Concat", "ha hb", "j", axis=2),
+        node("Squeeze", "j i0", "s"),
+        node("MatMul", "s w", "out"),
+    ]
+    save(path, nodes, [*w1, *w2, ints("i0", 0), const("w", rand(2 * H, O))])
+    network, x = read_model(path).network, rand(5, 2, I)
+    close(run_float(network, x).y[-1], run(path, x))
+    assert kinds(network) == ["bidirectional", "dense"] and network.layers[0].backward.turned
+
+
+@pytest.mark.parametrize("how", ["gather", "slice"])
+def test_final_states_of_stacked_layers(path, how):
+    """What stands on the layers' axis is taken from the layer that it belongs to."""
+    first, w1 = bidirectional("one", y="y1", y_h="h1")
+    second, w2 = bidirectional("two", x="j1", y="", y_h="h2", inputs=2 * H)
+    taken = {
+        "gather": [
+            node("Gather", "h two", "a", "g0", axis=0), node("Gather", "h minus", "b", "g1", axis=0),
+            node("Concat", "a b", "j", "c1", axis=1),
+        ],
+        "slice": [
+            node("Slice", "h i2 end i0", "s"), node("Transpose", "s", "t", "t2", perm=[1, 0, 2]),
+            node("Reshape", "t flat", "j", "r2"),
+        ],
+    }[how]  # fmt: skip
+    nodes = [
+        *first, node("Transpose", "y1", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
+        *second, node("Concat", "h1 h2", "h", "c0", axis=0), *taken, node("MatMul", "j w", "out"),
+    ]  # fmt: skip
+    constants = [
+        *JOIN_CONSTANTS, const("two", np.int64(2)), ints("end", 4), ints("flat", 0, -1),
+    ]  # fmt: skip
+    used = {name for each in nodes for name in each.input}
+    constants = [constant for constant in constants if constant.name in used]
+    save(path, nodes, [*w1, *w2, *constants, const("w", rand(2 * H, O))])
+    network, x = read_model(path).network, rand(5, 2, I)
+    close(run_float(network, x).y[-1], run(path, x))
+    assert kinds(network) == ["bidirectional", "bidirectional", "dense"]
+
+
+def test_all_final_states_at_once_are_the_drivers(path):
+    first, w1 = bidirectional("one", y="y1", y_h="h1")
+    nodes = [*first, node("MatMul", "h1 w", "out")]
+    save(path, nodes, [*w1, const("w", rand(H, O))])
+    with pytest.raises(ModelError, match="reads the directions of a bidirectional layer apart"):
         read_model(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("both", [True, False])
+def test_final_states_exported_by_pytorch(path, layers, both):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rec = torch.nn.LSTM(I, H, layers, bidirectional=both)
+            self.linear = torch.nn.Linear(2 * H if both else H, O)
+
+        def forward(self, x):
+            _, (h, _) = self.rec(x)
+            return self.linear(torch.cat([h[-2], h[-1]], dim=1) if both else h[-1])
+
+    module, x = Net().eval(), torch.from_numpy(rand(4, 3, I))
+    torch.onnx.export(module, (x,), str(path), dynamo=False, input_names=["x"], output_names=["out"])
+    network = read_model(path).network
+    with torch.no_grad():
+        close(run_float(network, x.numpy()).y[-1], module(x).numpy())
 
 
 def test_final_state_of_a_reverse_node_is_its_first_step(path):

@@ -167,7 +167,7 @@ REFUSED = [
     ),
     (Net(lambda m, r: (m.linear(r[0]).tanh(), m.linear(r[0]).relu())), "both .* are outputs, but the core"),
     (Net(lambda m, r: m.linear(r[0][:, -1])), "element -1 of axis 1, which is the sequences"),
-    (Net(lambda m, r: m.linear(r[0][0])), "element 0 of axis 0, which is the steps"),
+    (Net(lambda m, r: m.linear(r[0][1])), "element 1 of axis 0, which is the steps"),
     (
         Net(lambda m, r: m.linear(r[0].reshape(1, -1))),
         "must read whole feature vectors, but reshape 'reshape'",
@@ -175,8 +175,16 @@ REFUSED = [
     (Net(lambda m, r: m.linear(r[1][1])), "its cell state is read by Linear 'linear'"),
     (Net(lambda m, r: m.linear(r[1][0]), num_layers=2), "reads the final states of all layers"),
     (
-        Net(lambda m, r: m.linear(torch.cat([r[1][0][-2], r[1][0][-1]], -1)), bidirectional=True),
-        "its final state of both directions is read by Linear 'linear'",
+        Net(lambda m, r: m.linear(r[1][0]), num_layers=2, bidirectional=True),
+        "reads the final states of all layers, .* take element -2, its forward direction, or -1",
+    ),
+    (
+        Net(lambda m, r: m.linear(r[1][0][0]), num_layers=2, bidirectional=True),
+        "element 0 of axis 0, which is",
+    ),
+    (
+        Net(lambda m, r: m.linear(torch.cat([r[0][0], r[0][-1]], -1)[:, :H])),
+        "must join tensors whose axes mean the same",
     ),
     (
         Net(lambda m, r: m.linear(r[0]) + m.linear(r[1][0])),

@@ -174,6 +174,80 @@ def test_sum_of_directions_is_a_merge_mode(factor, merge):
     assert network.layers[0].merge == merge and network.layers[1].inputs == H
 
 
+def _joined_states(h, layers):
+    return {
+        "from the end": lambda: torch.cat([h[-2], h[-1]], dim=1),
+        "by slices": lambda: torch.cat([h[-2:][0], h[-2:][1]], dim=-1),
+        "backward first": lambda: torch.cat((h[-1, :, :], h[-2, :, :]), 1),
+        "viewed": lambda: h.view(layers, 2, h.size(1), H)[-1].transpose(0, 1).flatten(1),
+        "added": lambda: torch.cat([h[-2] + h[-1], h[-1]], 1),
+    }
+
+
+@pytest.mark.parametrize("how", _joined_states(None, 0))
+@pytest.mark.parametrize("layers", [1, 2])
+def test_final_states_of_both_directions(how, layers):
+    """They are what the last step has, if the backward direction's outputs are turned round."""
+
+    def forward(m, x):
+        h = m.lstm(x)[1][0]
+        return m.head(_joined_states(h, layers)[how]()).sigmoid()
+
+    module = Net(forward, lstm=nn.LSTM(I, H, layers, bidirectional=True), head=nn.Linear(2 * H, 2))
+    x = steps()
+    result = read_model(module)
+    with torch.no_grad():
+        np.testing.assert_allclose(run_float(result.network, x.numpy()).y[-1], module(x).numpy(), atol=1e-9)
+    assert result.network.layers[-2].backward.turned
+    assert any("use its last" in note for note in result.report.notes)
+
+
+ENDS = {
+    "first and last step": lambda y, h: torch.cat([y[-1, :, :H], y[0, :, H:]], 1),
+    "last and first step": lambda y, h: torch.cat([y[0, :, H:], y[-1, :, :H]], 1),
+    "added": lambda y, h: torch.cat([y[-1, :, :H] + y[0, :, H:], y[-1, :, :H]], 1),
+    "output and state": lambda y, h: torch.cat([y[-1, :, :H], h[-1]], 1),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_ends_of_both_directions(how):
+    def forward(m, x):
+        y, h = m.gru(x)
+        return m.head(ENDS[how](y, h))
+
+    module, x = Net(forward, gru=nn.GRU(I, H, bidirectional=True), head=nn.Linear(2 * H, 2)), steps()
+    network = read_model(module).network
+    with torch.no_grad():
+        np.testing.assert_allclose(run_float(network, x.numpy()).y[-1], module(x).numpy(), atol=1e-9)
+
+
+def test_ends_that_are_no_final_states_are_refused():
+    module = Net(lambda m, x: (lambda y: m.head(torch.cat([y[-1, :, H:], y[0, :, :H]], 1)))(m.lstm(x)[0]),
+                 lstm=nn.LSTM(I, H, bidirectional=True), head=nn.Linear(2 * H, 2))  # fmt: skip
+    with pytest.raises(ModelError, match="must join tensors whose axes mean the same"):
+        read_model(module)
+
+
+def test_the_first_step_alone():
+    module, x = Net(lambda m, x: m.head(m.lstm(x)[0][0]), lstm=nn.LSTM(I, H), head=nn.Linear(H, 2)), steps()
+    result = read_model(module)
+    with torch.no_grad():
+        np.testing.assert_allclose(run_float(result.network, x.numpy()).y[0], module(x).numpy(), atol=1e-9)
+    assert any("use its first" in note for note in result.report.notes)
+
+
+def test_one_step_read_as_a_sequence_is_refused():
+    module = Net(lambda m, x: m.second(m.lstm(x)[0][0])[0], lstm=nn.LSTM(I, H), second=nn.LSTM(H, H))
+    with pytest.raises(ModelError, match="LSTM 'second' must read every step of a sequence"):
+        read_model(module)
+
+
+def test_final_states_beside_the_output_are_the_drivers():
+    module = Net(lambda m, x: m.lstm(x), lstm=nn.LSTM(I, H, bidirectional=True))
+    assert not read_model(module).network.layers[0].backward.turned
+
+
 def norm(size):
     module = nn.BatchNorm1d(size)
     with torch.no_grad():
