@@ -145,7 +145,7 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
     _show_program(session, manifest)
     session.table(
         "Memory",
-        ("memory", "banks", "rows", "width", "bits"),
+        ("memory", "banks", "rows", "bits a row", "bits in all"),
         [(m.name, m.banks, m.rows, m.width, m.bits) for m in memories],
         right=" rrrr",
     )
@@ -193,8 +193,8 @@ def _show_network(session: Session, manifest: "Manifest") -> None:
         ],
     )
     session.table(
-        "Layers",
-        ("layer", "kind", "inputs", "outputs", "activation", "array", "overhead", "recurrent"),
+        "Layers, and their cycles of a step: array at work, overhead, and product with own h",
+        ("layer", "kind", "inputs", "outputs", "activation", "array", "overhead", "own h"),
         [
             (
                 layer.name,

@@ -81,7 +81,8 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
         network = _dispatch(source, options, report)
         return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
-        raise ModelError(f"{report.source}: {error}") from None
+        place = report.source if _is_module(source) else source
+        raise ModelError(f"{place}: {error}") from None
 
 
 def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
