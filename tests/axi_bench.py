@@ -1,4 +1,4 @@
-"""The cocotb module of tests/hdl/test_axi.py: an AXI build, driven by cocotbext-axi's models."""
+"""The cocotb module of tests/hdl/test_buses.py: an AXI build, driven by cocotbext-axi's models."""
 
 import random
 from collections.abc import Iterator

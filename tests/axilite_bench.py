@@ -1,4 +1,4 @@
-"""The cocotb module of tests/hdl/test_axilite.py: an AXI4-Lite build, driven by cocotbext-axi's master."""
+"""The cocotb module of tests/hdl/test_buses.py: an AXI4-Lite build, driven by cocotbext-axi's master."""
 
 import random
 from typing import Any

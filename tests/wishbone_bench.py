@@ -1,4 +1,4 @@
-"""The cocotb module of tests/hdl/test_wishbone.py: a Wishbone build under cocotbext-wishbone's master."""
+"""The cocotb module of tests/hdl/test_buses.py: a Wishbone build under cocotbext-wishbone's master."""
 
 import random
 from typing import Any

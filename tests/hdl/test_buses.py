@@ -1,0 +1,52 @@
+"""The bus wrappers under other people's bus models: random sequences, and every kind of mistake."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from bus_builds import play_bench, write_build
+
+from rtlstm.sim.bench import Simulator
+from rtlstm.spec.registers import BusKind
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A bus, and what its bench plays."""
+
+    bus: BusKind
+    tests: int
+    few: int
+    """Random sequences: interleaved streams, reloads between steps, resets in mid-step, pauses everywhere."""
+    many: int
+
+
+BENCHES = [
+    Bench("axi", tests=7, few=3, many=200),
+    Bench("axilite", tests=4, few=2, many=60),
+    Bench("wishbone", tests=6, few=3, many=60),
+]
+by_bus = pytest.mark.parametrize("bench", BENCHES, ids=lambda bench: bench.bus)
+
+
+def play(bench: Bench, folder: Path, simulator: Simulator, sequences: int) -> None:
+    """Play a bench with so many sequences; every test of it must pass."""
+    found = play_bench(folder, f"{bench.bus}_bench", f"dut_{bench.bus}", simulator, f"0:{sequences}")
+    assert len(found) == bench.tests, found
+    assert not any(found.values()), found
+
+
+@by_bus
+def test_bus(bench: Bench, tmp_path: Path) -> None:
+    write_build(tmp_path, bench.bus)
+    play(bench, tmp_path, "icarus", bench.few)
+
+
+@pytest.mark.slow
+@by_bus
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+def test_bus_at_length(simulator: Simulator, bench: Bench, tmp_path: Path) -> None:
+    """The register buses with words of several values."""
+    sizes = {} if bench.bus == "axi" else {"gate_units": 2, "beat_in": 4, "beat_out": 4}
+    write_build(tmp_path, bench.bus, **sizes)
+    play(bench, tmp_path, simulator, bench.many)
