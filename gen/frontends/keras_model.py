@@ -5,14 +5,16 @@ Every argument of a recurrent layer is honoured or refused by name. Gate orders 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from rtlstm.gen.frontends.directions import without_identity
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.gates import CellKind, reorder
-from rtlstm.gen.frontends.keras_archive import Arrays, Floats, KerasLayer, read_archive
+from rtlstm.gen.frontends.keras_archive import Arrays, Floats, KerasLayer, KerasModel, Result, read_archive
 from rtlstm.gen.frontends.report import Embedding, ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import ActivationFunction, FunctionName
@@ -58,51 +60,156 @@ def read_keras(path: Path, options: ReadOptions, report: ReportBuilder) -> Netwo
     ToolError
         If h5py is not installed.
     """
-    version, layers = read_archive(path)
-    report.format = f"Keras {version}"
+    model = read_archive(path)
+    report.format = f"Keras {model.version}"
     if options.dense is not None or options.branches or options.lstm:
         raise ModelError(
-            "a Keras model is one chain of layers; only --end (the layer to end at) chooses among them"
+            "of a Keras model only --output-tensor, the layer to end at, chooses what is read; leave out "
+            "--dense, --branch and --lstm"
         )
-    chain = _Chain(report, old=version < 3)
-    for layer in layers:
-        chain.take(layer)
-        if options.output == layer.name:
-            break
-    else:
-        if options.output is not None:
-            raise ModelError(
-                f"there is no layer {options.output!r}; there are {', '.join(one.name for one in layers)}"
-            )
-    return chain.network()
+    reader = _Reader(report, old=model.version < 3)
+    needed = _needed(model, options.output, report)
+    for layer in model.layers:
+        if layer.name in needed:
+            reader.take(layer)
+        elif layer.kind != "InputLayer":
+            report.node(layer.name, layer.kind, "outside", "not on the way to the core's output")
+    return reader.network()
 
 
-class _Chain:
+def _needed(model: KerasModel, output: str | None, report: ReportBuilder) -> set[str]:
+    """The layer to end at, and those that it is computed from."""
+    layers = {layer.name: layer for layer in model.layers}
+    if output is not None and output not in layers:
+        raise ModelError(f"there is no layer {output!r}; there are {', '.join(layers)}")
+    before = {name: _before(layers, name) for name in (model.ends if output is None else [output])}
+    ends = [name for name in before if before.keys() <= before[name]]
+    if not ends:
+        raise ModelError(
+            f"the model gives {' and '.join(map(repr, before))}, but the core computes one result; choose "
+            "the layer to end at (--output-tensor)"
+        )
+    for name in before.keys() - ends:
+        report.note(f"{name!r} is an output of the model too, but the core gives only the end, {ends[0]!r}")
+    return before[ends[0]]
+
+
+def _before(layers: dict[str, KerasLayer], name: str) -> set[str]:
+    """A layer, and those whose values it is computed from."""
+    found, left = {name}, [name]
+    while left:
+        if left[-1] not in layers:
+            raise ModelError(f"names a layer {left[-1]!r} that it does not have; save the model again")
+        more = {result.layer for result in layers[left.pop()].reads.values} - found
+        found |= more
+        left += more
+    return found
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a layer gives."""
+
+    flow: Flow
+    source: str = ""
+    """The model's input, or the embedding, that it is computed from."""
+    last: bool = False
+    """It has no steps any more."""
+    padding: int = 0
+    """Zeros in front of the sequence, and the layer that adds them."""
+    padded: str = ""
+    state: bool = False
+    """Its second result is the h of the last step."""
+    half: int = 0
+    """Values of the first of two results that both are of every step."""
+
+
+class _Reader:
     """Takes layer after layer."""
 
     def __init__(self, report: ReportBuilder, old: bool) -> None:
-        self.flow = Flow()
         self._report = report
         self._old = old
-        self._padding, self._padded = 0, ""
-        """Zeros in front of the sequence that the next layer reads, and the layer that adds them."""
+        self._known: dict[str, _Given] = {}
+        self._now = _Given(Flow())
+        """What the layer at hand reads, and then what it gives."""
+
+    @property
+    def flow(self) -> Flow:
+        """Of the layer at hand."""
+        return self._now.flow
+
+    @flow.setter
+    def flow(self, flow: Flow) -> None:
+        self._now = replace(self._now, flow=flow, state=False, half=0)
 
     def network(self) -> Network:
-        """The network of all layers that were taken."""
-        self._check_padding("the end of the model", "")
+        """The network that gives what the last layer does."""
+        self._check_padding(self._now, "the end of the model", "")
         return self.flow.network(self._report.name)
 
-    def _check_padding(self, where: str, kind: str) -> None:
-        if self._padding and kind not in ("Conv1D", "AveragePooling1D"):
+    def _check_padding(self, given: _Given, where: str, kind: str) -> None:
+        if given.padding and kind not in ("Conv1D", "AveragePooling1D"):
             raise ModelError(
-                f"{self._padded} pads what {where} reads, but only Conv1D and AveragePooling1D may read "
+                f"{given.padded} pads what {where} reads, but only Conv1D and AveragePooling1D may read "
                 "padded steps; pad the model's input instead, or drop the padding"
             )
 
     def take(self, layer: KerasLayer) -> None:
-        """Append a layer."""
-        kind, where = layer.kind, layer.where
-        self._check_padding(where, kind)
+        """Compute a layer from those that it reads."""
+        if layer.reads.calls > 1:
+            raise ModelError(
+                f"{layer.where} is called {layer.reads.calls} times, but the core computes a layer once a "
+                "step; give each call a layer of its own"
+            )
+        read = [self._read(result, layer) for result in layer.reads.values]
+        for given in read:
+            self._check_padding(given, layer.where, layer.kind)
+        if layer.kind in _RECURRENT or layer.kind == "Bidirectional":
+            self._check_states(layer, [*layer.reads.values[1:], *layer.reads.states])
+            read = read[:1]
+        if layer.kind in _MERGERS:
+            self._merge(layer, read)
+        elif len(read) > 1:
+            raise ModelError(f"{layer.where} reads {len(read)} tensors, which is not supported")
+        else:
+            self._now = read[0] if read else _Given(Flow())
+            self._compute(layer)
+        self._known[layer.name] = self._now
+        self._report.output = layer.name
+
+    def _read(self, result: Result, layer: KerasLayer) -> _Given:
+        """One of the results of a layer."""
+        given, index = self._known[result.layer], result.index
+        if given.half:
+            both = list(range(given.flow.outputs or 0))
+            chosen = both[given.half :] if index else both[: given.half]
+            return replace(given, flow=given.flow.pick(chosen, layer.where), half=0)
+        if index == 0:
+            return given
+        if index == 1 and given.state:
+            return replace(given, last=True, state=False)
+        raise ModelError(
+            f"{layer.where} reads a final state of {result.layer!r} (its result {index}), which the core "
+            "gives only as state; compute it on the host"
+        )
+
+    def _check_states(self, layer: KerasLayer, states: list[Result]) -> None:
+        """Initial states must be the caller's."""
+        for result in states:
+            if self._known.get(result.layer, _Given(Flow())).flow.layers:
+                raise ModelError(
+                    f"{layer.where}: its initial state comes from layer {result.layer!r}; it must be absent, "
+                    "or an input of the model (give one build's state to the other)"
+                )
+            self._report.note(
+                f"{layer.where} begins with the input {result.layer!r}: give the state to the driver at run "
+                "time"
+            )
+
+    def _compute(self, layer: KerasLayer) -> None:
+        """Compute a layer that reads one tensor."""
+        kind = layer.kind
         if kind in _RECURRENT:
             self._recurrent(layer, lambda: self._direction(layer, layer.arrays))
         elif kind == "Bidirectional":
@@ -111,24 +218,63 @@ class _Chain:
             inner = layer.config["layer"]
             config = {**inner["config"], "name": layer.name}
             part = layer.arrays.part("layer", inner["config"]["name"])
-            self.take(KerasLayer(inner["class_name"], config, part))
+            self._compute(KerasLayer(inner["class_name"], config, part, layer.reads))
         elif kind in _OTHERS:
             _OTHERS[kind](self, layer)
         elif kind == "InputLayer":
-            self._report.input = layer.name
+            self._input(layer)
         elif kind in _NOTHING:
             self._report.node(layer.name, kind, "shape", "does nothing when a trained model is used")
         else:
             raise ModelError(
-                f"{where} is not supported; end the model before it, or compute it outside of the core"
+                f"{layer.where} is not supported; end the model before it, or compute it outside of the core"
             )
-        self._report.output = layer.name
+
+    def _input(self, layer: KerasLayer) -> None:
+        shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape")) or []
+        self._now = _Given(Flow(width=shape[2] if len(shape) == 3 else None), layer.name)
+        self._report.input = layer.name
+
+    def _merge(self, layer: KerasLayer, read: list[_Given]) -> None:
+        """Add, subtract, average or join results."""
+        where, first = layer.where, read[0]
+        if len({given.source for given in read}) > 1:
+            sources = " and ".join(sorted({repr(given.source) for given in read}))
+            raise ModelError(
+                f"{where} needs two inputs of the model at once, {sources}, but the core has one; join them "
+                "before the model"
+            )
+        if len({given.last for given in read}) > 1:
+            raise ModelError(f"{where} needs a last step and whole sequences at once; set return_sequences")
+        flows = [given.flow for given in read]
+        if layer.kind == "Concatenate":
+            if layer.config.get("axis", -1) not in (-1, 1 if first.last else 2):
+                raise ModelError(f"{where} must join features, along the last axis")
+            merged = flows[0].join(flows[1:], where)
+        else:
+            if layer.kind == "Subtract":
+                flows[1] = flows[1].scale(np.array(-1.0), where)
+            merged = flows[0]
+            for flow in flows[1:]:
+                merged = merged.plus(flow, where)
+            if layer.kind == "Average":
+                merged = merged.scale(np.array(1.0 / len(flows)), where)
+        self._now = replace(first, flow=without_identity(merged), state=False, half=0)
+        self._report.node(layer.name, layer.kind, "core", "folded into a neighbour, or a skip")
 
     def _recurrent(self, layer: KerasLayer, read: Callable[[], Any]) -> None:
         made = read()
         self.flow = self.flow.recurrent(made, layer.where)
         self._report.node(layer.name, layer.kind, "core", f"{made.inputs} -> {made.outputs}")
-        inner = layer.config["layer"]["config"] if layer.kind == "Bidirectional" else layer.config
+        both = layer.kind == "Bidirectional"
+        inner = layer.config["layer"]["config"] if both else layer.config
+        apart = both and layer.config.get("merge_mode", "concat") is None
+        self._now = replace(
+            self._now,
+            last=not inner.get("return_sequences", False),
+            state=not both,
+            half=made.forward.outputs if apart else 0,
+        )
         self._notes(layer, inner)
 
     def _notes(self, layer: KerasLayer, config: dict[str, Any]) -> None:
@@ -168,9 +314,8 @@ class _Chain:
             (forward, "forward_layer", names[0], False),
             (backward, "backward_layer", names[1], True),
         ):
-            inner = KerasLayer(
-                entry["class_name"], {**entry["config"], "go_backwards": reverse}, layer.arrays
-            )
+            config = {**entry["config"], "go_backwards": reverse}
+            inner = KerasLayer(entry["class_name"], config, layer.arrays, layer.reads)
             if inner.kind not in _RECURRENT:
                 raise ModelError(f"{layer.where} wraps {inner.kind}, but must wrap LSTM, GRU or SimpleRNN")
             made.append(self._direction(inner, layer.arrays.part(number, name), last, layer))
@@ -294,6 +439,7 @@ class _Chain:
         table = layer.arrays.get(("embeddings",))
         if not table or self.flow.layers:
             raise ModelError(f"{layer.where} must be the model's first layer")
+        self._now = _Given(Flow(width=table[0].shape[1]), layer.name)
         self._report.embeddings.append(Embedding(name=layer.name, table=table[0]))
         self._report.node(layer.name, layer.kind, "outside", "a table: the host looks rows up")
         if layer.config.get("mask_zero"):
@@ -307,15 +453,15 @@ class _Chain:
             raise ModelError(
                 f"{layer.where} appends {after} zeros, but steps must be computed as they come: pad in front"
             )
-        self._padding, self._padded = before, layer.where
+        self._now = replace(self._now, padding=before, padded=layer.where)
         self._report.node(layer.name, layer.kind, "core", f"{before} zeros in front")
 
     def _window(self, layer: KerasLayer, steps: int) -> None:
         """Check that a layer reads the present step and those before it, in the order in which they come."""
         config, where = layer.config, layer.where
         single = {name: list(config.get(name) or [1]) for name in ("strides", "dilation_rate")}
-        zeros = steps - 1 if config["padding"] == "causal" else self._padding
-        padding = config["padding"] == "valid" or (config["padding"] == "causal" and not self._padding)
+        zeros = steps - 1 if config["padding"] == "causal" else self._now.padding
+        padding = config["padding"] == "valid" or (config["padding"] == "causal" and not self._now.padding)
         if any(value != [1] for value in single.values()) or config.get("groups", 1) != 1:
             raise ModelError(
                 f"{where} must have strides, dilation and groups of 1, to run step by step; "
@@ -326,7 +472,7 @@ class _Chain:
                 f"{where} must be causal, to run step by step: padding='causal', or {steps - 1} zeros in "
                 "front by ZeroPadding1D; compute it outside of the core, and end or begin the model there"
             )
-        self._padding = 0
+        self._now = replace(self._now, padding=0)
 
     def _convolve(self, layer: KerasLayer) -> None:
         kernel, *bias = layer.arrays.get(("kernel", "bias"))
@@ -354,16 +500,17 @@ class _Chain:
         self._report.node(layer.name, layer.kind, "core", f"mean of {steps} steps")
 
 
-_OTHERS: dict[str, Callable[[_Chain, KerasLayer], None]] = {
-    "Dense": _Chain._dense,
-    "Activation": _Chain._activate,
-    "LeakyReLU": _Chain._slope,
-    "ELU": _Chain._slope,
-    "ReLU": _Chain._slope,
-    "BatchNormalization": _Chain._normalise,
-    "Masking": _Chain._mask,
-    "Embedding": _Chain._embed,
-    "ZeroPadding1D": _Chain._pad,
-    "Conv1D": _Chain._convolve,
-    "AveragePooling1D": _Chain._average,
+_MERGERS = ("Add", "Average", "Concatenate", "Subtract")
+_OTHERS: dict[str, Callable[[_Reader, KerasLayer], None]] = {
+    "Dense": _Reader._dense,
+    "Activation": _Reader._activate,
+    "LeakyReLU": _Reader._slope,
+    "ELU": _Reader._slope,
+    "ReLU": _Reader._slope,
+    "BatchNormalization": _Reader._normalise,
+    "Masking": _Reader._mask,
+    "Embedding": _Reader._embed,
+    "ZeroPadding1D": _Reader._pad,
+    "Conv1D": _Reader._convolve,
+    "AveragePooling1D": _Reader._average,
 }

@@ -11,7 +11,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 keras = pytest.importorskip("keras")
 h5py = pytest.importorskip("h5py")
 
-from rtlstm.gen.frontends import inspect_model, read_model  # noqa: E402
+from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model  # noqa: E402
 from rtlstm.sim.reference import run_float  # noqa: E402
 from rtlstm.spec.errors import ModelError  # noqa: E402
 
@@ -216,11 +216,115 @@ def test_what_is_not_supported_is_refused_by_name(layers: Any, named: str, tmp_p
     assert inspect_model(path).refusal
 
 
-def test_branching_models_are_refused(tmp_path: Path) -> None:
-    start = keras.Input((None, INPUTS))
-    mid = L.LSTM(INPUTS, **ALL)(start)
-    keras.Model(start, L.Add()([start, mid])).save(tmp_path / "model.keras")
-    with pytest.raises(ModelError, match="one chain"):
+def functional(tmp_path: Path, suffix: str, build: Any, inputs: int | None = INPUTS) -> tuple[Any, Path]:
+    """Save a functional model with random weights; ``build`` makes its output from its input."""
+    start = keras.Input((None, inputs) if inputs else (None,))
+    model = keras.Model(start, build(start))
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(size=w.shape) * 0.5 for w in model.get_weights()])
+    path = tmp_path / f"model{suffix}"
+    model.save(path)
+    return model, path
+
+
+def _stacked(x: Any, merge: Any) -> Any:
+    y = L.LSTM(INPUTS, **ALL)(x)
+    return L.Dense(3)(merge([y, L.Dense(INPUTS, activation="relu")(y)]))
+
+
+BRANCHES = {
+    "add": lambda x: L.Add()([x, L.LSTM(INPUTS, **ALL)(x)]),
+    "plus": lambda x: L.LSTM(INPUTS, **ALL)(x) + x,
+    "subtract": lambda x: L.Subtract()([L.GRU(INPUTS, **ALL)(x), x]),
+    "average": lambda x: _stacked(x, L.Average()),
+    "concatenate": lambda x: _stacked(x, L.Concatenate()),
+    "last_step": lambda x: L.Dense(2)(L.LSTM(5)(L.Add()([x, L.LSTM(INPUTS, **ALL)(x)]))),
+    "state": lambda x: L.Dense(3)(L.LSTM(5, return_state=True, **ALL)(x)[1]),
+    "backward_half": lambda x: L.Dense(3)(L.Bidirectional(L.LSTM(5, **ALL), merge_mode=None)(x)[1]),
+    "halves": lambda x: L.Concatenate()(L.Bidirectional(L.LSTM(5, **ALL), merge_mode=None)(x)[::-1]),
+}
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize("name", sorted(BRANCHES))
+def test_branches(name: str, suffix: str, tmp_path: Path) -> None:
+    check(*functional(tmp_path, suffix, BRANCHES[name]))
+
+
+def test_a_mask_of_an_embedding_is_no_branch(tmp_path: Path) -> None:
+    model, path = functional(
+        tmp_path, ".keras", lambda x: L.LSTM(5, **ALL)(L.Embedding(11, 4, mask_zero=True)(x)), None
+    )
+    result = read_model(path)
+    numbers = np.random.default_rng(1).integers(1, 11, size=(STEPS, 3))
+    found = run_float(result.network, result.embeddings[0](numbers)).y
+    np.testing.assert_allclose(found.swapaxes(0, 1), model.predict(numbers.T, verbose=0), atol=2e-5)
+    assert any("give run() the lengths" in note for note in result.report.notes)
+
+
+def test_initial_states_from_inputs_are_the_drivers(tmp_path: Path) -> None:
+    start, h, c = keras.Input((None, INPUTS)), keras.Input((5,), name="h"), keras.Input((5,), name="c")
+    keras.Model([start, h, c], L.LSTM(5, **ALL)(start, initial_state=[h, c])).save(tmp_path / "model.keras")
+    notes = read_model(tmp_path / "model.keras").report.notes
+    assert any("begins with the input 'h'" in note for note in notes)
+
+
+def test_an_output_on_the_way_is_noted(tmp_path: Path) -> None:
+    def both(x: Any) -> Any:
+        y = L.LSTM(5, name="first", **ALL)(x)
+        return [y, L.Dense(3)(y)]
+
+    _, path = functional(tmp_path, ".keras", both)
+    result = read_model(path)
+    assert result.network.outputs == 3
+    assert any("'first' is an output of the model too" in note for note in result.report.notes)
+    assert read_model(path, ReadOptions(output="first")).network.outputs == 5
+
+
+def _two(x: Any) -> Any:
+    return [L.Dense(2, name="a")(L.LSTM(5, **ALL)(x)), L.Dense(3, name="b")(L.GRU(5, **ALL)(x))]
+
+
+def _shared(x: Any) -> Any:
+    dense = L.Dense(INPUTS)
+    return L.LSTM(5)(dense(dense(x)))
+
+
+def _encoder(x: Any) -> Any:
+    y, *states = L.LSTM(5, return_state=True, **ALL)(x)
+    return L.LSTM(5)(y, initial_state=states)
+
+
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (_two, "gives 'a' and 'b', but the core computes one result"),
+        (_shared, "is called 2 times"),
+        (_encoder, "its initial state comes from layer"),
+        (
+            lambda x: L.Dense(2)(L.LSTM(5, return_state=True, **ALL)(x)[2]),
+            r"final state of .*\(its result 2\)",
+        ),
+        (lambda x: L.Dense(2)(L.Bidirectional(L.GRU(5, return_state=True))(x)[1]), r"\(its result 1\)"),
+        (lambda x: L.Add()([L.LSTM(5)(x), L.GRU(5)(x)]), "two results of different layers"),
+        (lambda x: L.Multiply()([x, L.LSTM(INPUTS, **ALL)(x)]), "Multiply"),
+        (lambda x: L.Concatenate(axis=1)([x, L.LSTM(INPUTS, **ALL)(x)]), "must join features"),
+        (lambda x: L.Add()([L.LSTM(INPUTS)(x), L.LSTM(INPUTS, **ALL)(x)]), "last step and whole sequences"),
+        (lambda x: L.Add()([x, L.Bidirectional(L.LSTM(2, **ALL))(x)]), "bidirectional or reverse layer"),
+        (lambda x: L.Add()([L.ZeroPadding1D((1, 0))(x), L.ZeroPadding1D((1, 0))(x)]), "only Conv1D and"),
+    ],
+)
+def test_branches_that_are_not_supported_are_refused(build: Any, named: str, tmp_path: Path) -> None:
+    _, path = functional(tmp_path, ".keras", build)
+    with pytest.raises(ModelError, match=named):
+        read_model(path)
+
+
+def test_two_inputs_at_once_are_refused(tmp_path: Path) -> None:
+    one, two = keras.Input((None, INPUTS), name="one"), keras.Input((None, INPUTS), name="two")
+    model = keras.Model([one, two], L.LSTM(5, **ALL)(L.Add()([one, two])))
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ModelError, match="two inputs of the model at once, 'one' and 'two'"):
         read_model(tmp_path / "model.keras")
 
 
