@@ -69,7 +69,5 @@ def test_impossible_lines(clock: float, baud: int | None, words: str):
 
 
 def test_unknown_board():
-    with pytest.raises(ConfigurationError, match="near names: ulx3s-85f"):
+    with pytest.raises(ConfigurationError, match="there is no board .*; there are .*ulx3s-85f"):
         find_board("ulx3s85f")
-    with pytest.raises(ConfigurationError, match="known ones: ulx3s-12f, "):
-        find_board("qqqq")
