@@ -189,9 +189,14 @@ class Axes:
             return self
         if target == (-1,):
             return self._merge(kept, rest, (), where)
-        if rest[1:] == ("N", "F") and len(target) == 4 and (target[1], target[3]) == (2, self.features):
-            layers = {"S": "L", "B": "D"}.get(rest[0])  # PyTorch's documentation takes h_n apart like this
-            return replace(self, tags=(*kept, layers, "B", "N", "F")) if layers else self._lose(where)
+        if rest[1:] == ("N", "F") and len(target) == 4 and target[3] == self.features:
+            # PyTorch's documentation takes h_n apart like this.
+            apart = {("S", 2): ("L", "B"), ("B", 2): ("D", "B"), ("L", 1): ("L", "D"), ("D", 1): ("D", "D")}
+            found = apart.get((rest[0], target[1] or 0))
+            if found:
+                return replace(self, tags=(*kept, *found, "N", "F"))
+        if "L" in rest or "S" in rest:
+            return self._lose(where)
         if rest[-2:] == ("B", "F"):
             rest, features = (*rest[:-2], "F"), 2 * self.features
         else:

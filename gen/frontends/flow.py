@@ -83,7 +83,9 @@ class Flow:
         both = self.layers[-1]
         if not isinstance(both, Bidirectional) or both.backward.turned:
             return self
-        turned = both.model_copy(update={"backward": both.backward.replace(turned=True)})
+        # Weights are not copied: by them it is known to be the same layer.
+        backward = both.backward.model_copy(update={"turned": True})
+        turned = both.model_copy(update={"backward": backward})
         return replace(self, layers=(*self.layers[:-1], turned))
 
     def reads_alone(self, *, backward: bool) -> bool:
@@ -197,7 +199,8 @@ class Flow:
         if not isinstance(mine, Bidirectional) or not isinstance(theirs, Bidirectional):
             return False
         below = zip(self.layers[:-1], base.layers[:-1], strict=True)
-        alike = mine.forward is theirs.forward and all(one is other for one, other in below)
+        same = mine.forward is theirs.forward and mine.backward.w_hh is theirs.backward.w_hh
+        alike = same and all(one is other for one, other in below)
         final = mine.backward.turned or self.reads_alone(backward=False)
         return alike and theirs.backward.turned and final
 
@@ -298,7 +301,7 @@ class Flow:
         weight, added = _compose(layer.w_ih, self.matrix, self.bias)
         key = "bias_ih" if isinstance(layer, Gru) else "bias"
         update = {"w_ih": weight, key: getattr(layer, key) + added, "input_relu": self.relu}
-        return type(layer).model_validate({**dict(layer), **update})
+        return layer.replace(**update)
 
     def _settled(self) -> "Flow":
         """The same, with its affine function as a dense layer."""

@@ -281,7 +281,10 @@ class _Reader:
         if not config.get("return_sequences", False):
             self._report.note(f"{layer.where} gives the last step alone: take y's last step, outputs='last'")
         elif layer.kind != "Bidirectional" and config.get("go_backwards"):
-            self._report.note(f"{layer.where} gives its outputs backwards in time, and so does the core")
+            self._report.note(
+                f"{layer.where} gives its outputs backwards in time, and so does the core; of sequences with "
+                "lengths from a sequence's own end, where Keras with a mask begins with the padding"
+            )
         if config.get("stateful"):
             self._report.note(
                 f"{layer.where} keeps its state from call to call: use a stream, which does so too"
@@ -306,6 +309,11 @@ class _Reader:
         # Without the whole sequence, the last step has the final h of both.
         last = not forward["config"].get("return_sequences", False)
         backward = config.get("backward_layer") or forward
+        if forward["config"].get("go_backwards"):
+            raise ModelError(
+                f"{layer.where} wraps a forward layer with go_backwards, but it must go forward; give it as "
+                "backward_layer, and the other one as layer"
+            )
         names = (forward["config"]["name"], backward["config"]["name"])
         if names[0] == names[1]:
             names = (f"forward_{names[0]}", f"backward_{names[1]}")

@@ -1,9 +1,10 @@
 """Reads the recurrent layers of an ONNX model and the dense layers around them."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.axes import Axes
@@ -23,6 +24,7 @@ from rtlstm.spec.network import Network
 __all__ = ["read_onnx"]
 
 _SIZES = ("Shape", "Size")
+_Known = TypeVar("_Known", Value, State)
 
 
 def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -194,7 +196,7 @@ class _Reader:
                 return joined
             stuck = [joined]
         elif node.op_type in STATE_ONLY and stuck:
-            stuck = [replace(stuck[0], parts=())]
+            stuck = [replace(_deepest(stuck), parts=())]
         if node.op_type in STATE_ONLY and stuck:
             return Applied((stuck[0],) * len(node.output), "state", "shapes and states")
         if stuck and not is_recurrent(node):
@@ -209,7 +211,7 @@ class _Reader:
                 return apply_node(step)
         text = f"{{reader}} reads several final states, which only the driver gives; {CUT}"
         layers = axis == 0 and all(value.axes.tags[:1] in (("D",), ("B",)) for value in step.values)
-        return State(text, step.values[0].flow, tuple(step.values) if layers else ())
+        return State(text, _deepest(step.values).flow, tuple(step.values) if layers else ())
 
     # Where to end
 
@@ -283,6 +285,11 @@ class _Reader:
         return node.op_type in (*STATE_ONLY, *_SIZES) and bool(
             self.graph.ancestors(node.input) & self.applied.keys()
         )
+
+
+def _deepest(found: Sequence[_Known]) -> _Known:
+    """What is furthest along the chain: the layers before it have their states on the way."""
+    return max(found, key=lambda one: len(one.flow.layers))
 
 
 def _several_states(inputs: list[Known | None]) -> bool:

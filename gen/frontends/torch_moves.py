@@ -127,6 +127,8 @@ def _slice(data: Data, axis: int, item: Any, where: str) -> Data:
         kept = list(range(data.axes.features))[item]
         if not kept:
             raise ModelError(f"{where} keeps none of {data.axes.features} features")
+        if "B" in data.axes.tags:
+            kept += [data.axes.features + feature for feature in kept]
         return data.with_flow(data.flow.pick(kept, where))
     if tag == "S" and item in (slice(-2, None), slice(-2, None, 1)):
         tags = tuple("B" if one == "S" else one for one in data.axes.tags)

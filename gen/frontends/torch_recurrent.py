@@ -68,7 +68,7 @@ def _input(step: Step, layout: tuple[str, ...]) -> Data:
         )
     if any(data.margin):
         raise ModelError(f"{step.where} reads steps that a convolution padded; drop the last ones first")
-    if data.of_layers or ((data.axes.last_step or data.axes.first_step) and "T" in layout):
+    if data.of_layers or data.axes.last_step or data.axes.first_step:
         raise ModelError(f"{step.where} must read every step of a sequence, not final states")
     return data.with_axes(data.axes.settle(layout, data.flow.outputs or 0, step.where))
 

@@ -39,8 +39,9 @@ class Data:
         return any(tag in ("L", "S") for tag in self.axes.tags)
 
     def with_flow(self, flow: Flow) -> "Data":
-        """The same tensor with other features."""
-        return replace(self, flow=flow, axes=self.axes.with_features(flow.outputs or 0), state=False)
+        """The same tensor with other features, of both directions if it has them apart."""
+        features = (flow.outputs or 0) // (2 if "B" in self.axes.tags else 1)
+        return replace(self, flow=flow, axes=self.axes.with_features(features), state=False)
 
     def with_axes(self, axes: Axes) -> "Data":
         """The same values with other axes."""

@@ -206,6 +206,10 @@ def test_a_backward_layer_of_its_own(tmp_path: Path) -> None:
         (lambda: [L.ZeroPadding1D((1, 0)), L.Conv1D(6, 3), L.LSTM(5)], "2 zeros in front"),
         (lambda: [L.LSTM(5, **ALL), L.UnitNormalization()], "UnitNormalization"),
         (lambda: [L.Dense(3)], "must have a recurrent layer"),
+        (
+            lambda: [L.Bidirectional(L.LSTM(5, go_backwards=True), backward_layer=L.LSTM(5))],
+            "a forward layer with go_backwards",
+        ),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(layers: Any, named: str, tmp_path: Path) -> None:

@@ -497,6 +497,38 @@ def test_final_states_of_two_nodes_of_opposite_directions(path):
     assert kinds(network) == ["bidirectional", "dense"] and network.layers[0].backward.turned
 
 
+def test_final_states_of_two_reverse_nodes_beside_one_forward_are_told_apart(path):
+    nodes, weights = [], []
+    for name in "abc":
+        more = lstm(y="", y_h=f"h{name}", name=name, direction="forward" if name == "a" else "reverse")
+        nodes, weights = nodes + more[0], weights + more[1]
+    nodes += [
+        node("Concat", "ha hb", "j", "j1", axis=2),
+        node("Concat", "ha hc", "k", "k1", axis=2),
+        node("Add", "j k", "s"),
+        node("MatMul", "s w", "out"),
+    ]
+    save(path, nodes, [*weights, const("w", rand(2 * H, O))])
+    with pytest.raises(ModelError, match="needs two results of different layers at once"):
+        read_model(path)
+
+
+@pytest.mark.parametrize("state", ["h", "c"])
+def test_a_model_that_gives_only_all_states_has_all_layers(path, state):
+    first, w1 = bidirectional("one", y="y1", y_h="h1")
+    second, w2 = bidirectional("two", x="j1", y="", y_h="h2", inputs=2 * H)
+    for at, each in enumerate((first, second), 1):
+        each[0].output[2] = f"c{at}"
+    nodes = [
+        *first, node("Transpose", "y1", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
+        *second, node("Concat", f"{state}1 {state}2", "out", "c0", axis=0),
+    ]  # fmt: skip
+    save(path, nodes, [*w1, *w2, next(one for one in JOIN_CONSTANTS if one.name == "all")])
+    network, x = read_model(path).network, rand(5, 2, I)
+    assert kinds(network) == ["bidirectional", "bidirectional"]
+    close(np.stack(getattr(run_float(network, x), state)), run(path, x))
+
+
 @pytest.mark.parametrize("how", ["gather", "slice"])
 def test_final_states_of_stacked_layers(path, how):
     """What stands on the layers' axis is taken from the layer that it belongs to."""

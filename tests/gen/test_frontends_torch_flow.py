@@ -222,6 +222,49 @@ def test_ends_of_both_directions(how):
         np.testing.assert_allclose(run_float(network, x.numpy()).y[-1], module(x).numpy(), atol=1e-9)
 
 
+APART = {
+    "scaled": lambda h: (h * 2 + 1)[0],
+    "behind ReLU": lambda h: torch.relu(h)[1],
+    "behind tanh": lambda h: torch.tanh(h).transpose(0, 1).flatten(1),
+    "backward features": lambda h: h[..., 1:3][-1],
+    "features of both": lambda h: h[:, :, 1:3].transpose(0, 1).reshape(2, 4),
+}
+
+
+@pytest.mark.parametrize("how", APART)
+def test_arithmetic_on_final_states_that_stand_apart(how):
+    module, x = Net(lambda m, x: APART[how](m.gru(x)[1]), gru=nn.GRU(I, H, bidirectional=True)), steps()
+    network = read_model(module).network
+    with torch.no_grad():
+        np.testing.assert_allclose(run_float(network, x.numpy()).y[-1], module(x).numpy(), atol=1e-9)
+
+
+def test_final_states_of_forward_layers_taken_apart():
+    module = Net(lambda m, x: m.head(m.gru(x)[1].view(2, 1, 2, H)[-1, 0]), gru=nn.GRU(I, H, 2),
+                 head=nn.Linear(H, 2))  # fmt: skip
+    x = steps()
+    with torch.no_grad():
+        np.testing.assert_allclose(
+            run_float(read_model(module).network, x.numpy()).y[-1], module(x).numpy(), atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("shape", [(-1, H), (2, 2, H), (4, H)])
+def test_final_states_of_layers_that_are_merged_are_refused(shape):
+    module = Net(lambda m, x: m.head(m.gru(x)[1].view(shape)), gru=nn.GRU(I, H, 2), head=nn.Linear(H, 2))
+    with pytest.raises(ModelError, match="Linear 'head' must read whole feature vectors, but view"):
+        read_model(module)
+
+
+@pytest.mark.parametrize("taken", [lambda y, h: h[-1], lambda y, h: y[-1], lambda y, h: y[0]])
+def test_one_step_read_by_a_cell_is_refused(taken):
+    """The core runs a cell at every step, from the state of the step before."""
+    module = Net(lambda m, x: m.cell(taken(*(m.gru(x)[at] for at in range(2)))), gru=nn.GRU(I, H),
+                 cell=nn.GRUCell(H, 2))  # fmt: skip
+    with pytest.raises(ModelError, match="GRUCell 'cell' must read every step of a sequence"):
+        read_model(module)
+
+
 def test_ends_that_are_no_final_states_are_refused():
     module = Net(lambda m, x: (lambda y: m.head(torch.cat([y[-1, :, H:], y[0, :, :H]], 1)))(m.lstm(x)[0]),
                  lstm=nn.LSTM(I, H, bidirectional=True), head=nn.Linear(2 * H, 2))  # fmt: skip
