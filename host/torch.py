@@ -30,7 +30,7 @@ class _Recurrent(torch.nn.Module):
     Raises
     ------
     ConfigurationError
-        If the build's recurrent layers are of another kind.
+        If the build's recurrent layers are of another kind, or its outputs are final states.
     """
 
     KIND: ClassVar[str]
@@ -43,6 +43,13 @@ class _Recurrent(torch.nn.Module):
             raise ConfigurationError(
                 f"{type(self).__name__} needs a build whose recurrent layers are all of kind {self.KIND}, "
                 f"but {accelerator.manifest.name!r} has {', '.join(sorted(kinds))}"
+            )
+        ends = accelerator.manifest.passes[-1:]
+        if any(part.turned for parts in ends for part in parts):
+            raise ConfigurationError(
+                f"{type(self).__name__} needs a build that gives outputs where their inputs stand, but "
+                f"{accelerator.manifest.name!r} gives those of a direction in reverse turned round, for a "
+                "model that ends with final states; generate it with the recurrent layers' outputs at its end"
             )
         self.accelerator = accelerator
         self.batch_first = batch_first

@@ -8,6 +8,7 @@ from rtlstm.gen.frontends import read_model
 from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
 torch = pytest.importorskip("torch")
@@ -187,3 +188,16 @@ def test_another_kind_of_build_is_refused(accelerator, reference):
 def test_state_of_a_gru_is_one_tensor(accelerator, reference):
     with pytest.raises(InputError, match="hx must be a tensor of floats.*tuple"):
         drop_in(reference)(accelerator)(torch.zeros(T, N, I), (torch.zeros(2, N, H),) * 2)
+
+
+def test_builds_that_give_final_states_are_refused(tmp_path):
+    from rtlstm.host.torch import GRU
+
+    (layer,) = read_model(torch.nn.GRU(I, 2, bidirectional=True)).network.layers
+    turned = layer.replace(backward=layer.backward.replace(turned=True))
+    generate_build(Network(layers=(turned,)), tmp_path / "b", parameters=Parameters(max_steps=4))
+    with (
+        Accelerator.open(tmp_path / "b") as accelerator,
+        pytest.raises(ConfigurationError, match="GRU needs a build that gives outputs where their inputs"),
+    ):
+        GRU(accelerator)
