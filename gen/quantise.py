@@ -441,16 +441,26 @@ def _search_cell_range(
         gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
         tables="interpolated",
     )
-    quantiser = _Quantiser(network, fine, input_range)
-    reaches = _measured(network, reference)
-    integers = quantiser.input.to_integers(some.x)
     # Backward, the first steps of a shortened sequence are not what they are in the whole one.
     wanted = run_reference(network, some).y if some.steps < data.steps else reference.y
-    errors: dict[float, float] = {}
+    reaches = _measured(network, reference)
     reach = min(_power_of_two(max(reference.cell, 1.0)), 2.0 ** (settings.cell_bits - 1))
+    try:
+        errors = _cell_errors(_Quantiser(network, fine, input_range), reaches, reach, some, wanted)
+    except ConfigurationError:  # a cell takes no finer formats
+        errors = _cell_errors(_Quantiser(network, settings, input_range), reaches, reach, some, wanted)
+    return min(errors, key=lambda reach: errors[reach])
+
+
+def _cell_errors(
+    quantiser: _Quantiser, reaches: _Reaches, reach: float, data: Calibration, wanted: Floats
+) -> dict[float, float]:
+    """The outputs' largest error for cell ranges from ``reach`` down, until it is far from the least."""
+    integers = quantiser.input.to_integers(data.x)
+    errors: dict[float, float] = {}
     while reach >= 1.0 and (not errors or errors[2 * reach] <= 4 * min(errors.values())):
         trial = quantiser.build(reaches, reach)
-        y = trial.shapes[-1].output.to_floats(Golden(trial).run(integers, lengths=some.lengths).y)
+        y = trial.shapes[-1].output.to_floats(Golden(trial).run(integers, lengths=data.lengths).y)
         errors[reach] = float(np.abs(y - wanted).max())
         reach /= 2
-    return min(errors, key=lambda reach: errors[reach])
+    return errors

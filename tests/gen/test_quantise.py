@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.functions import RELU
+from rtlstm.spec.functions import IDENTITY, RELU
 from rtlstm.spec.network import Dense, Lstm, Network, Rnn
 from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent
 
@@ -154,3 +155,14 @@ def test_values_that_grow_without_bound_are_refused(calibrated: bool) -> None:
     x = np.ones((100, 1, 3)) if calibrated else None
     with pytest.raises(ConfigurationError, match="activations have no bounds"):
         quantise(Network(layers=(grows,)), calibration=x)
+
+
+def test_cells_that_take_no_finer_formats_are_calibrated_in_their_own() -> None:
+    """The search for a cell range uses finer formats, in which an LSTM without squash may be too wide."""
+    rng = np.random.default_rng(4)
+    w_ih, w_hh, bias = (rng.normal(size=shape) for shape in ((12, 2), (12, 3), 12))
+    layer = Lstm(w_ih=w_ih, w_hh=w_hh * 0.3, bias=bias, squash=IDENTITY)
+    network, x = Network(layers=(layer,)), rng.uniform(-1, 1, (20, 1, 2))
+    found = quantise(network, QuantizationSettings(data_bits=12, gate_bits=12), calibration=x)
+    y = found.shapes[-1].output.to_floats(Golden(found).run(found.numerics.input.to_integers(x)).y)
+    np.testing.assert_allclose(y, run_float(network, x).y, atol=0.02)
