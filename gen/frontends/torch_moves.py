@@ -8,6 +8,9 @@ from rtlstm.spec.errors import ModelError
 
 __all__ = ["MOVES", "get_item"]
 
+_NO_END = 2**63 - 1
+"""What TorchScript gives for the end of a slice that has none."""
+
 
 def _flatten(step: Step) -> Data:
     start = step.whole(step.argument(1, "start_dim", 1 if step.module is not None else 0))
@@ -60,6 +63,20 @@ def _select(step: Step) -> Any:
     if isinstance(value, Data) and value.of_layers:
         return _take(value, axis, index, step.where)
     return _take(step.data, axis, index, step.where)
+
+
+def _slice_axis(step: Step) -> Data:
+    """TorchScript's slice of one axis, ``slice(input, dim, start, end, step)``."""
+    value = step.args[0]
+    data = value if isinstance(value, Data) and value.of_layers else step.data
+    data.axes.expect(step.where)
+    rank = len(data.axes.tags)
+    axis = step.whole(step.argument(1, "dim", 0))
+    start, end, stride = (step.argument(at, name) for at, name in ((2, "start"), (3, "end"), (4, "step")))
+    cut = slice(start or None, None if end == _NO_END else end, None if stride == 1 else stride)
+    if not -rank <= axis < rank:
+        raise ModelError(f"{step.where} names axis {axis} of a tensor with {rank} axes")
+    return _index(data, (*(slice(None),) * (axis % rank), cut), step.where)
 
 
 def _take(data: Data, axis: int, index: int, where: str, *, keep: bool = False) -> Data:
@@ -152,6 +169,7 @@ MOVES = {
     "permute": _permute,
     "reshape": _reshape,
     "select": _select,
+    "slice": _slice_axis,
     "squeeze": _squeeze,
     "transpose": _transpose,
     "unsqueeze": _unsqueeze,

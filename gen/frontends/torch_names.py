@@ -35,8 +35,8 @@ _FUNCTIONS = frozenset(
         "add", "cat", "clamp", "clone", "concat", "contiguous", "detach", "div", "double", "dropout", "elu",
         "flatten", "float", "half", "hardsigmoid", "hardtanh", "leaky_relu", "mul", "multiply", "neg",
         "pack_padded_sequence", "pad", "pad_packed_sequence", "permute", "relu", "relu6", "reshape", "select",
-        "sigmoid", "softplus", "softsign", "squeeze", "sub", "subtract", "swapaxes", "tanh", "threshold",
-        "transpose", "true_divide", "unsqueeze", "view",
+        "sigmoid", "slice", "softplus", "softsign", "squeeze", "sub", "subtract", "swapaxes", "tanh",
+        "threshold", "transpose", "true_divide", "unsqueeze", "view",
     }
 )  # fmt: skip
 _SAME = {

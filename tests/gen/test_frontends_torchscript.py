@@ -55,6 +55,36 @@ def test_file_equals_module(tmp_path, how, kind, options):
     assert [layer.kind for layer in result.network.layers][:3] == ["bidirectional", "bidirectional", "dense"]
 
 
+class Ends(nn.Module):
+    """The last step alone, and final states beside a slice of the features."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.LSTM(I, H, batch_first=True), nn.GRU(I, H, 2, bidirectional=True)
+        self.linear = nn.Linear(H, 2)
+
+    def forward(self, x):
+        return self.linear(self.first(x)[0][:, -1, :])
+
+
+class BothEnds(Ends):
+    def forward(self, x):
+        y, h = self.second(x.transpose(0, 1))
+        return self.linear(torch.cat([h[-2:][0][:, 1:3], y[0, :, 4:][:, ::2]], 1))
+
+
+@pytest.mark.parametrize("how", ["script", "trace"])
+@pytest.mark.parametrize("kind", [Ends, BothEnds])
+def test_slices_and_final_states(tmp_path, how, kind):
+    torch.manual_seed(1)
+    module, x = kind().eval(), torch.rand(2, 5, I)
+    scripted = torch.jit.script(module) if how == "script" else torch.jit.trace(module, x)
+    scripted.save(str(tmp_path / "net.pt"))
+    y = run_float(read_model(tmp_path / "net.pt").network, x.numpy().swapaxes(0, 1)).y[-1]
+    with torch.no_grad():
+        np.testing.assert_allclose(y, module(x).numpy(), atol=1e-5)
+
+
 class Inner(nn.Module):
     def __init__(self, kind):
         super().__init__()
