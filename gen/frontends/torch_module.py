@@ -36,8 +36,8 @@ _HOST_METHODS = ("dim", "ndimension", "numel", "size")
 _HOST_MOVES = ("cpu", "cuda", "to", "type", "type_as")
 _RECURRENT = {"recurrent": recurrent, "pack_padded_sequence": pack, "pad_packed_sequence": pad_packed}
 _SHAPE = ("flatten", "flatten_module", "getitem", "permute", "reshape", "select", "slice", "squeeze",
-          "transpose", "unsqueeze", "pad_packed_sequence", "pack_padded_sequence", "pad", "contiguous", "clone",
-          "detach", "double", "float", "half", "dropout", "getattr")  # fmt: skip
+          "transpose", "unsqueeze", "pad_packed_sequence", "pack_padded_sequence", "pad", "contiguous",
+          "clone", "detach", "double", "float", "half", "dropout", "getattr")  # fmt: skip
 
 
 def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Network:
