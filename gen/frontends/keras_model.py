@@ -67,8 +67,8 @@ def read_keras(path: Path, options: ReadOptions, report: ReportBuilder) -> Netwo
             "of a Keras model only --output-tensor, the layer to end at, chooses what is read; leave out "
             "--dense, --branch and --lstm"
         )
-    reader = _Reader(report, old=model.version < 3)
-    needed = _needed(model, options.output, report)
+    end, needed = _choose_end(model, options.output, report)
+    reader = _Reader(report, old=model.version < 3, end=end)
     for layer in model.layers:
         if layer.name in needed:
             reader.take(layer)
@@ -77,8 +77,8 @@ def read_keras(path: Path, options: ReadOptions, report: ReportBuilder) -> Netwo
     return reader.network()
 
 
-def _needed(model: KerasModel, output: str | None, report: ReportBuilder) -> set[str]:
-    """The layer to end at, and those that it is computed from."""
+def _choose_end(model: KerasModel, output: str | None, report: ReportBuilder) -> tuple[str, set[str]]:
+    """The layer to end at, and all that it takes."""
     layers = {layer.name: layer for layer in model.layers}
     if output is not None and output not in layers:
         raise ModelError(f"there is no layer {output!r}; there are {', '.join(layers)}")
@@ -91,7 +91,7 @@ def _needed(model: KerasModel, output: str | None, report: ReportBuilder) -> set
         )
     for name in before.keys() - ends:
         report.note(f"{name!r} is an output of the model too, but the core gives only the end, {ends[0]!r}")
-    return before[ends[0]]
+    return ends[0], before[ends[0]]
 
 
 def _before(layers: dict[str, KerasLayer], name: str) -> set[str]:
@@ -127,9 +127,10 @@ class _Given:
 class _Reader:
     """Takes layer after layer."""
 
-    def __init__(self, report: ReportBuilder, old: bool) -> None:
+    def __init__(self, report: ReportBuilder, old: bool, end: str) -> None:
         self._report = report
         self._old = old
+        self._end = end
         self._known: dict[str, _Given] = {}
         self._now = _Given(Flow())
         """What the layer at hand reads, and then what it gives."""
@@ -216,6 +217,10 @@ class _Reader:
             self._recurrent(layer, lambda: self._both(layer))
         elif kind == "TimeDistributed":
             inner = layer.config["layer"]
+            if inner["class_name"] not in _STEPWISE:
+                raise ModelError(
+                    f"{layer.where} wraps {inner['class_name']}, but must wrap one of {', '.join(_STEPWISE)}"
+                )
             config = {**inner["config"], "name": layer.name}
             part = layer.arrays.part("layer", inner["config"]["name"])
             self._compute(KerasLayer(inner["class_name"], config, part, layer.reads))
@@ -394,9 +399,25 @@ class _Reader:
         self._apply(layer)
 
     def _apply(self, layer: KerasLayer) -> None:
+        if layer.config.get("activation") == "softmax":
+            self._classify(layer)
+            return
         function = self._activation(layer.config.get("activation", "linear"), layer.where, "activation")
         if function.name != "identity":
             self.flow = self.flow.activate(function, layer.name, layer.where)
+
+    def _classify(self, layer: KerasLayer) -> None:
+        """Softmax at the end stays with the host, and the core gives what it reads."""
+        if layer.name != self._end or layer.config.get("axis", -1) != -1:
+            raise ModelError(
+                f"{layer.where} is softmax, which the host computes: it must be the last layer, over the "
+                "features"
+            )
+        self._report.note(f"{layer.where} ends in softmax, which the host computes: rtlstm.host.softmax(y)")
+
+    def _soften(self, layer: KerasLayer) -> None:
+        self._classify(layer)
+        self._report.node(layer.name, layer.kind, "outside", "rtlstm.host.softmax")
 
     def _activate(self, layer: KerasLayer) -> None:
         self._apply(layer)
@@ -433,6 +454,11 @@ class _Reader:
         )
         if "moving_variance" not in found:
             raise ModelError(f"{layer.where} has no weights in the file; save the model again")
+        axis = config.get("axis", -1)
+        if (axis[0] if isinstance(axis, list) else axis) not in (-1, 1 if self._now.last else 2):
+            raise ModelError(
+                f"{layer.where} must work along the features, its last axis, not along axis {axis}"
+            )
         factor = found.get("gamma", 1.0) / np.sqrt(found["moving_variance"] + config.get("epsilon", 1e-3))
         self.flow = self.flow.scale(factor, layer.where).shift(
             found.get("beta", 0.0) - found["moving_mean"] * factor, layer.where
@@ -508,10 +534,13 @@ class _Reader:
         self._report.node(layer.name, layer.kind, "core", f"mean of {steps} steps")
 
 
+_STEPWISE = ("Dense", "Activation", "LeakyReLU", "ELU", "ReLU", "BatchNormalization", "Dropout")
+"""What does the same to each step, and so may be wrapped by TimeDistributed."""
 _MERGERS = ("Add", "Average", "Concatenate", "Subtract")
 _OTHERS: dict[str, Callable[[_Reader, KerasLayer], None]] = {
     "Dense": _Reader._dense,
     "Activation": _Reader._activate,
+    "Softmax": _Reader._soften,
     "LeakyReLU": _Reader._slope,
     "ELU": _Reader._slope,
     "ReLU": _Reader._slope,

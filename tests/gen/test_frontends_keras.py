@@ -12,6 +12,7 @@ keras = pytest.importorskip("keras")
 h5py = pytest.importorskip("h5py")
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model  # noqa: E402
+from rtlstm.host import softmax  # noqa: E402
 from rtlstm.sim.reference import run_float  # noqa: E402
 from rtlstm.spec.errors import ModelError  # noqa: E402
 
@@ -205,6 +206,12 @@ def test_a_backward_layer_of_its_own(tmp_path: Path) -> None:
         (lambda: [L.LSTM(5, **ALL), L.ZeroPadding1D((0, 2)), L.Conv1D(6, 3)], "appends 2 zeros"),
         (lambda: [L.ZeroPadding1D((1, 0)), L.Conv1D(6, 3), L.LSTM(5)], "2 zeros in front"),
         (lambda: [L.LSTM(5, **ALL), L.UnitNormalization()], "UnitNormalization"),
+        (lambda: [L.Dense(3, activation="softmax"), L.LSTM(5)], "it must be the last layer"),
+        (lambda: [L.LSTM(5, **ALL), L.Softmax(axis=1)], "over the features"),
+        (
+            lambda: [L.LSTM(5, **ALL), L.TimeDistributed(L.RepeatVector(2))],
+            "wraps RepeatVector, but must wrap",
+        ),
         (lambda: [L.Dense(3)], "must have a recurrent layer"),
         (
             lambda: [L.Bidirectional(L.LSTM(5, go_backwards=True), backward_layer=L.LSTM(5))],
@@ -218,6 +225,31 @@ def test_what_is_not_supported_is_refused_by_name(layers: Any, named: str, tmp_p
         read_model(path)
     assert named in str(error.value)
     assert inspect_model(path).refusal
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        lambda: [L.Dense(3, activation="softmax")],
+        lambda: [L.Dense(3), L.Softmax()],
+        lambda: [L.Dense(3), L.Activation("softmax")],
+    ],
+)
+def test_softmax_at_the_end_stays_with_the_host(tail: Any, suffix: str, tmp_path: Path) -> None:
+    model, path = save(tmp_path, suffix, L.LSTM(5), *tail())
+    result = read_model(path)
+    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS))
+    found = softmax(run_float(result.network, x).y[-1])
+    np.testing.assert_allclose(found, model.predict(x.swapaxes(0, 1), verbose=0), atol=2e-5)
+    assert any("rtlstm.host.softmax" in note for note in result.report.notes)
+
+
+def test_batch_norm_along_the_steps_is_refused(tmp_path: Path) -> None:
+    start = keras.Input((STEPS, INPUTS))
+    keras.Sequential([start, L.BatchNormalization(axis=1), L.LSTM(5)]).save(tmp_path / "model.keras")
+    with pytest.raises(ModelError, match="must work along the features"):
+        read_model(tmp_path / "model.keras")
 
 
 def functional(tmp_path: Path, suffix: str, build: Any, inputs: int | None = INPUTS) -> tuple[Any, Path]:
