@@ -1,5 +1,6 @@
 """Keras files read without Keras, against Keras' own results."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -362,6 +363,23 @@ def test_two_inputs_at_once_are_refused(tmp_path: Path) -> None:
     model.save(tmp_path / "model.keras")
     with pytest.raises(ModelError, match="two inputs of the model at once, 'one' and 'two'"):
         read_model(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda layers: layers[::-1], "which it reads; save the model again"),
+        (lambda layers: layers[1:], "names a layer .* that it does not have"),
+    ],
+)
+def test_files_whose_layers_do_not_fit_are_refused(damage: Any, named: str, tmp_path: Path) -> None:
+    _, path = functional(tmp_path, ".h5", BRANCHES["add"])
+    with h5py.File(path, "r+") as file:
+        model = json.loads(file.attrs["model_config"])
+        model["config"]["layers"] = damage(model["config"]["layers"])
+        file.attrs["model_config"] = json.dumps(model)
+    with pytest.raises(ModelError, match=named):
+        read_model(path)
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
