@@ -25,6 +25,7 @@ __all__ = ["Comparison", "Simulator", "compare", "random_input"]
 Simulator = Literal["verilator", "icarus"]
 
 _MOST_SEQUENCES = 8
+_STEPS = 64
 
 
 class Comparison(Record):
@@ -102,8 +103,12 @@ class _Recorder:
         self._device.close()
 
 
-def random_input(manifest: Manifest, steps: int, seed: int) -> IntArray:
-    """Return integers over the whole input range, ``(steps, N, inputs)``; a sequence per stream."""
+def random_input(manifest: Manifest, steps: int | None, seed: int) -> IntArray:
+    """Return integers over the whole input range, ``(steps, N, inputs)``; a sequence per stream.
+
+    By default 64 steps, or as many as a sequence may have on the device, if these are fewer.
+    """
+    steps = steps or min(_STEPS, manifest.parameters.max_steps or _STEPS)
     most = manifest.numerics.input.maximum
     count = min(manifest.parameters.streams, _MOST_SEQUENCES)
     shape = (steps, count, manifest.program.inputs)

@@ -15,6 +15,7 @@ from random_sequences import (
     random_sequence_case,
 )
 
+from rtlstm.gen.compare import random_input
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.host.state import State, StateLayout
@@ -103,6 +104,12 @@ def check_cycles(case: SequenceCase, device: SimulatedDevice, recorder: _Ends) -
     np.testing.assert_array_equal(cycles.begun[begins] - start, [one.begun for one in predicted])
     found = np.where(cycles.offered < 0, -1, cycles.offered - start)
     np.testing.assert_array_equal(found, [at for one in predicted for at in one.offered])
+
+
+def test_random_input_is_as_long_as_the_longest_sequence() -> None:
+    manifest = random_sequence_case(FAST[0], TINY, steps=4).manifest
+    assert len(random_input(manifest, None, 0)) == manifest.parameters.max_steps
+    assert len(random_input(manifest, 3, 0)) == 3
 
 
 @pytest.mark.parametrize("seed", FAST)

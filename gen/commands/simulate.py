@@ -23,7 +23,9 @@ def simulate(
     lengths: LengthsOption = None,
     simulator: Annotated[str, typer.Option(help="verilator or icarus.")] = "verilator",
     output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of random input; by default 64.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of random input; by default 64, or the longest sequence.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the random input; by default 0.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -39,7 +41,7 @@ def simulate(
         check_writable(output)
         manifest = Manifest.load(folder)
         if input_file is None:
-            x = random_input(manifest, steps or 64, seed or 0)
+            x = random_input(manifest, steps, seed or 0)
             what = f"random, seed {seed or 0}"
         elif steps is not None or seed is not None:
             raise ConfigurationError("--steps and --seed are for random input: leave them out with --input")
