@@ -12,15 +12,18 @@ def layer_options(layer: Layer) -> str:
     Empty for ``torch.nn.LSTM``'s own layer, and for a dense one without an activation.
     """
     if isinstance(layer, Bidirectional):
-        forward, backward = (layer_options(part) for part in (layer.forward, layer.backward))
+        parts = (layer.forward, layer.backward.replace(turned=False))
+        forward, backward = (layer_options(part) for part in parts)
         kinds = layer.forward.kind if layer.forward.kind == layer.backward.kind else "two kinds"
         usual = f"{forward}, reverse".lstrip(", ")
-        return ", ".join(filter(None, [kinds, layer.merge, forward, "" if backward == usual else backward]))
+        other = "" if backward == usual else backward
+        final = "final states at the last step" if layer.backward.turned else ""
+        return ", ".join(filter(None, [kinds, layer.merge, forward, other, final]))
     if isinstance(layer, Dense):
         function = [str(layer.function)] if layer.activation != "identity" else []
         skip = [] if layer.skip is None else [f"adds what stands {layer.skips} layers back"]
         return ", ".join(function + skip)
-    turned = ["turned round"] if layer.turned else []
+    turned = ["outputs turned round"] if layer.turned else []
     limits = [f"clip {layer.clip:g}"] if layer.clip is not None else []
     return ", ".join([*_own(layer), *limits, *(["reverse"] if layer.reverse else []), *turned])
 

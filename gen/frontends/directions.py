@@ -69,7 +69,9 @@ def _widened(flow: Flow, both: Bidirectional) -> Flow:
 
 
 def without_identity(flow: Flow) -> Flow:
-    """The same without a matrix that changes nothing."""
-    if flow.matrix.ndim and not flow.dense and np.array_equal(flow.matrix, np.eye(flow.width or 0)):
+    """The same without a matrix that changes nothing; with a skip it stays, as that has one, too."""
+    if flow.skip is not None or flow.dense or flow.matrix.ndim == 0:
+        return flow
+    if np.array_equal(flow.matrix, np.eye(flow.width or 0)):
         return replace(flow, matrix=np.asarray(1.0))
     return flow

@@ -50,10 +50,13 @@ def recurrent(step: Step) -> Given:
 
 
 def _note(step: Step, config: dict[str, Any]) -> None:
-    report, where, kind = step.report, step.where, step.layer.kind
-    if not config.get("return_sequences", False):
+    report, where, whole = step.report, step.where, config.get("return_sequences", False)
+    backwards = step.layer.kind != "Bidirectional" and config.get("go_backwards", False)
+    if not whole:
         report.note(f"{where} gives the last step alone: take y's last step, outputs='last'")
-    elif kind != "Bidirectional" and config.get("go_backwards"):
+    if backwards and not whole:
+        report.note(f"{where} reads sequences from their end, and so whole ones")
+    elif backwards:
         report.note(
             f"{where} gives its outputs backwards in time, and so does the core; of sequences with "
             "lengths from a sequence's own end, where Keras with a mask begins with the padding"

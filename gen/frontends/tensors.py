@@ -276,6 +276,13 @@ class _Reader:
     def _add_dense(self) -> str:
         """Add the dense layers and return the last one's name, or nothing."""
         choices = self._guess() if self.options.dense is None else list(map(_parse_dense, self.options.dense))
+        both = self.flow.layers[-1]
+        if choices and isinstance(both, Bidirectional):
+            self.report.note(
+                f"a file of tensors does not say what layers read: dense layer {choices[0].name!r} is taken "
+                f"to read every step of {both.name!r}; of a model that reads the final states of both "
+                "directions give the module, TorchScript or ONNX"
+            )
         for choice in choices:
             weight, bias = self._dense_tensors(choice.name)
             where = f"dense layer {choice.name!r}"

@@ -276,6 +276,12 @@ BRANCHES = {
     "average": lambda x: _stacked(x, L.Average()),
     "concatenate": lambda x: _stacked(x, L.Concatenate()),
     "last_step": lambda x: L.Dense(2)(L.LSTM(5)(L.Add()([x, L.LSTM(INPUTS, **ALL)(x)]))),
+    "add_twice": lambda x: (lambda r: L.Dense(3)(L.Add()([r, L.GRU(INPUTS, **ALL)(r)])))(
+        L.Add()([x, L.LSTM(INPUTS, **ALL)(x)])
+    ),
+    "add_and_concatenate": lambda x: (lambda r: L.Dense(3)(L.Concatenate()([r, L.GRU(5, **ALL)(r)])))(
+        L.Add()([x, L.LSTM(INPUTS, **ALL)(x)])
+    ),
     "state": lambda x: L.Dense(3)(L.LSTM(5, return_state=True, **ALL)(x)[1]),
     "backward_half": lambda x: L.Dense(3)(L.Bidirectional(L.LSTM(5, **ALL), merge_mode=None)(x)[1]),
     "halves": lambda x: L.Concatenate()(L.Bidirectional(L.LSTM(5, **ALL), merge_mode=None)(x)[::-1]),

@@ -131,6 +131,15 @@ def test_names_of_torch_modules(read, kind, options):
     assert any("tanh is taken" in note for note in result.report.notes) == kind.startswith("RNN")
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_what_a_dense_layer_reads_of_both_directions_is_noted(read, both):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.LSTM(I, H, bidirectional=both)
+    tensors = {f"lstm.{name}": tensor.numpy() for name, tensor in module.state_dict().items()}
+    notes = read(tensors | linear(inputs=2 * H if both else H)).report.notes
+    assert any("is taken to read every step of 'lstm'" in note for note in notes) == both
+
+
 def test_embedding_by_its_shape(read):
     table = rand(9, I)
     result = read(lstm() | linear() | {"words.weight": table})
