@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from link_bench import LinkBench, least_limits, separate_runs
 
@@ -87,7 +87,15 @@ def test_64_streams_over_a_bad_line(make_build):
     assert found.repeated and found.surplus and found.damaged and found.resumed and found.reopened
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@example(
+    seed=10, rate=0.265625, faults={Fault.DROP, Fault.DISCONNECT}, frames=25, body=48, latency=0.0
+)  # took over a minute for one response
 @given(
     seed=st.integers(0, 2**32),
     rate=st.floats(0.0, 0.3),
@@ -102,7 +110,8 @@ def test_any_faults_and_any_limits(make_build, seed, rate, faults, frames, body,
     bench = LinkBench(
         build, limits, latency=latency, rate=rate, seed=seed, faults=tuple(sorted(faults, key=str))
     )
-    with bench.transport(Patience(silence=60.0, opening=60.0)) as transport:
+    # With a quarter of all frames cutting the line, a response may take minutes of the line's own time.
+    with bench.transport(Patience(silence=60.0, opening=60.0, stall=600.0)) as transport:
         Accelerator(transport, build.manifest).load_weights(pack(build.network, build.manifest))
         rng = np.random.default_rng(seed)
         streams, x = rng.integers(0, 4, 100), build.inputs(100, seed=seed)
