@@ -2,14 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
+if TYPE_CHECKING:
+    from rtlstm.gen.frontends.onnx_values import Value
+    from rtlstm.gen.frontends.torch_values import Data
+
 __all__ = ["at_last_step", "pair_directions", "without_identity"]
+
+_Tensor = TypeVar("_Tensor", "Value", "Data")
 
 
 def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
@@ -31,24 +37,29 @@ def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
     return _widened(first, both), _widened(second, both)
 
 
-def at_last_step(values: Sequence[tuple[Flow, Axes]]) -> list[tuple[Flow, Axes]]:
+def at_last_step(values: Sequence[_Tensor]) -> list[_Tensor]:
     """Let values that the backward direction has at the first step, and the forward one at the last, meet.
 
     They are final states, which one layer gives at the last step if its backward direction is turned round.
     Returns values that all are of the same step, or that are not such states, as they are.
     """
-    steps = [(axes.first_step, axes.last_step) for _, axes in values]
+    steps = [(value.axes.first_step, value.axes.last_step) for value in values]
     if len(set(steps)) == 1 or not all(first != last for first, last in steps):
         return list(values)
-    flows = [flow for flow, _ in values]
+    flows = [value.flow for value in values]
     if len(flows) == 2:
         flows = list(pair_directions(*flows))
-    apart = zip(flows, steps, strict=True)
-    if not all(flow.reads_alone(backward=first) for flow, (first, _) in apart):
+    parts = list(zip(values, flows, (first for first, _ in steps), strict=True))
+    if not all(flow.reads_alone(backward=first) for _, flow, first in parts):
         return list(values)
-    moved = [replace(axes, first_step=False, last_step=True) for _, axes in values]
-    final = [flow.final_states() if first else flow for flow, (first, _) in zip(flows, steps, strict=True)]
-    return list(zip(final, moved, strict=True))
+    return [
+        replace(
+            value,
+            flow=flow.final_states() if first else flow,
+            axes=replace(value.axes, first_step=False, last_step=True),
+        )
+        for value, flow, first in parts
+    ]
 
 
 def _direction(flow: Flow) -> Lstm | Gru | Rnn | None:

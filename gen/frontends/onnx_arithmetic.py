@@ -1,7 +1,6 @@
 """ONNX operators of arithmetic: constants, sums, batch norm, and what joins features or directions."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -78,7 +77,7 @@ def _div(step: Step) -> Value:
 
 
 def _plus(step: Step, first: Value, second: Value) -> Value:
-    first, second = _meet([first, second])
+    first, second = at_last_step([first, second])
     axes = _expect_alike(step, [first, second])
     flow = Flow.plus(*pair_directions(first.flow, second.flow), step.where)
     return Value(flow, axes.with_features(flow.outputs or 0) if "B" not in axes.tags else axes)
@@ -92,12 +91,6 @@ def _sum(step: Step) -> Value:
 
 def _mean(step: Step) -> Value:
     return _affine(_sum(step), step, 1.0 / len(step.values), 0.0)
-
-
-def _meet(values: list[Value]) -> list[Value]:
-    """Final states of two directions, which stand at either end of a sequence, at its last step."""
-    met = at_last_step([(value.flow, value.axes) for value in values])
-    return [replace(value, flow=flow, axes=axes) for value, (flow, axes) in zip(values, met, strict=True)]
 
 
 def _expect_alike(step: Step, values: list[Value]) -> Axes:
@@ -119,7 +112,7 @@ def _concat(step: Step) -> Value:
     values = step.values
     if len(values) < len(step.node.input):
         raise ModelError(f"{step.where} must join tensors that all depend on the input")
-    values = _meet(values)
+    values = at_last_step(values)
     axes = _expect_alike(step, values)
     axes.expect_features_at(int(step.attributes()["axis"]), step.where)
     flows = [value.flow for value in values]

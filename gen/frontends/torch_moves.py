@@ -12,6 +12,12 @@ _NO_END = 2**63 - 1
 """What TorchScript gives for the end of a slice that has none."""
 
 
+def _with_states(step: Step) -> Data:
+    """What is read, which may be the states of several layers here, to take one of them apart."""
+    value = step.args[0] if step.args else None
+    return value if isinstance(value, Data) and value.of_layers else step.data
+
+
 def _flatten(step: Step) -> Data:
     start = step.whole(step.argument(1, "start_dim", 1 if step.module is not None else 0))
     end = step.whole(step.argument(2, "end_dim", -1))
@@ -52,23 +58,18 @@ def _unsqueeze(step: Step) -> Data:
 
 def _reshape(step: Step) -> Data:
     shape = [item if isinstance(item, int) else None for item in step.rest(1, "shape")]
-    value = step.args[0]
-    data = value if isinstance(value, Data) and value.of_layers else step.data
+    data = _with_states(step)
     return data.with_axes(data.axes.reshape(shape, step.where, zero_copies=False))
 
 
 def _select(step: Step) -> Any:
     axis, index = step.whole(step.argument(1, "dim")), step.whole(step.argument(2, "index"))
-    value = step.args[0]
-    if isinstance(value, Data) and value.of_layers:
-        return _take(value, axis, index, step.where)
-    return _take(step.data, axis, index, step.where)
+    return _take(_with_states(step), axis, index, step.where)
 
 
 def _slice_axis(step: Step) -> Data:
     """TorchScript's slice of one axis, ``slice(input, dim, start, end, step)``."""
-    value = step.args[0]
-    data = value if isinstance(value, Data) and value.of_layers else step.data
+    data = _with_states(step)
     data.axes.expect(step.where)
     rank = len(data.axes.tags)
     axis = step.whole(step.argument(1, "dim", 0))
@@ -112,8 +113,7 @@ def get_item(step: Step) -> Any:
         return value
     if isinstance(value, Data) and value.packed:
         return value if key == 0 else Outside(step.where)
-    data = value if isinstance(value, Data) and value.of_layers else step.data
-    return _index(data, key if isinstance(key, tuple) else (key,), step.where)
+    return _index(_with_states(step), key if isinstance(key, tuple) else (key,), step.where)
 
 
 def _index(data: Data, key: tuple[Any, ...], where: str) -> Data:

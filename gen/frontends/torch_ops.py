@@ -195,7 +195,7 @@ def _sum(step: Step, sign: float) -> Data:
         raise ModelError(f"{where}: alpha must be 1, not {step.kwargs['alpha']}")
     factor = np.array(sign)
     if isinstance(first, Data) and isinstance(second, Data):
-        data, other = _meet([step.as_data(first), step.as_data(second)])
+        data, other = at_last_step([step.as_data(first), step.as_data(second)])
         _check_source(data, other, where)
         axes = data.axes.together(other.axes)
         if axes is None or data.margin != other.margin:
@@ -209,12 +209,6 @@ def _sum(step: Step, sign: float) -> Data:
         return data.with_flow(data.flow.shift(sign * _constant(second, data.axes, where), where))
     data = step.as_data(second)
     return data.with_flow(data.flow.scale(factor, where).shift(_constant(first, data.axes, where), where))
-
-
-def _meet(parts: list[Data]) -> list[Data]:
-    """Final states of two directions, which stand at either end of a sequence, at its last step."""
-    met = at_last_step([(part.flow, part.axes) for part in parts])
-    return [replace(part, flow=flow, axes=axes) for part, (flow, axes) in zip(parts, met, strict=True)]
 
 
 def _check_source(first: Data, second: Data, where: str) -> None:
@@ -265,7 +259,7 @@ def _constant(value: Any, axes: Axes, where: str) -> NDArray[np.float64]:
 
 def _cat(step: Step) -> Data:
     parts = step.args[0] if step.args else step.kwargs.get("tensors", ())
-    first, *others = _meet([step.as_data(part) for part in parts])
+    first, *others = at_last_step([step.as_data(part) for part in parts])
     axis = step.whole(step.argument(1, "dim", 0))
     for other in others:
         _check_source(first, other, step.where)
