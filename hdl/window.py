@@ -211,11 +211,14 @@ class Window(wiring.Component):
 
     def _counters(self, m: Module) -> dict[Register, Signal]:
         steps, latency, saturations = Signal(32), Signal(32), Signal(32)
-        done = delay(m, self.step_done, 1)
+        # With a reset, so that nothing of before is counted after it.
+        done, limited = Signal(name="done"), Signal(name="limited")
         m.d.sync += [
             self.now.eq(self.now + 1),
+            done.eq(self.step_done),
+            limited.eq(self.saturated),
             steps.eq(steps + done),
-            saturations.eq(saturations + delay(m, self.saturated, 1)),
+            saturations.eq(saturations + limited),
         ]
         with m.If(done):
             # The beat is offered one cycle after it enters the queue: now.

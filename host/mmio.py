@@ -171,6 +171,11 @@ class MmioTransport:
                 f"steps through registers need a build with data FIFOs, but this one's bus is "
                 f"{self._manifest.parameters.bus}; generate it with --bus axilite or --bus wishbone"
             )
+        if self._manifest.parameters.capacity is not None and not registers.read(Register.SHAPE):
+            raise DeviceError(
+                "the device stands still, as a loadable one does after a reset: load its weights again: they "
+                "bring the program"
+            )
         loud = np.ones(len(streams), dtype=bool) if quiet is None else ~np.asarray(quiet, dtype=bool)
         try:
             y = self._exchange(registers, np.asarray(streams), np.asarray(x), loud)

@@ -112,11 +112,6 @@ class Manifest(Record):
                 "a loadable core takes steps one by one, but this network goes backwards in sequences; "
                 "generate a build of its own for it, without --loadable and --for"
             )
-        if parameters.bus != "none" and parameters.capacity is not None:
-            raise ConfigurationError(
-                f"bus must be none for a loadable core, not {parameters.bus}: the wrappers count a fixed "
-                "network's values; wrap the core's own streams"
-            )
         if passes:
             program, plan = compile_sequences(layers, passes, parameters, latency)
         else:

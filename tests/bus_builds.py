@@ -4,10 +4,10 @@ import xml.etree.ElementTree as Xml
 from pathlib import Path
 
 import numpy as np
+from loadable_builds import Build, build_for, make_device, stacked
 
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.hdl.verilog import core_to_verilog
-from rtlstm.host.packing import pack
 from rtlstm.sim.bench import Simulator, build_bench, simulator_environment
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
@@ -15,8 +15,16 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import BusKind
 
+# A narrow range of c, so that it saturates now and then.
+SETTINGS = QuantizationSettings(weight_bits=6, data_bits=10, cell_bits=12, cell_range=1.0)
+SIZES = {"lanes": 8, "macs": 4, "beat_in": 2, "beat_out": 2, "streams": 3}
+"""3 streams, so that a stream number can be wrong, and partly filled last beats."""
+CAPACITIES = {"operations": 9, "inputs": 9, "outputs": 7, "weight_rows": 21, "shift_rows": 32}
+CAPACITIES |= {"bias_rows": 22, "parked_rows": 10, "vector_words": 6, "cell_rows": 10}
+"""What the largest of the loadable device's networks takes."""
 
-def quantised_network(seed: int = 1) -> QuantizedNetwork:
+
+def small_network(seed: int = 1) -> Network:
     """Two LSTM layers and a dense one, small; the same seed gives the same network."""
     rng = np.random.default_rng(seed)
 
@@ -25,22 +33,38 @@ def quantised_network(seed: int = 1) -> QuantizedNetwork:
         return Lstm(**dict(zip(("w_ih", "w_hh", "bias"), (rng.normal(size=s) for s in shapes), strict=True)))
 
     dense = Dense(weight=rng.normal(size=(3, 4)), bias=rng.normal(size=3), activation="tanh")
-    network = Network(layers=(lstm(5, 6), lstm(6, 4), dense))
-    # A narrow range of c, so that it saturates now and then.
-    settings = QuantizationSettings(weight_bits=6, data_bits=10, cell_bits=12, cell_range=1.0)
-    return quantise(network, settings)
+    return Network(layers=(lstm(5, 6), lstm(6, 4), dense))
+
+
+def quantised_network(seed: int = 1) -> QuantizedNetwork:
+    """The small network in integers."""
+    return quantise(small_network(seed), SETTINGS)
 
 
 def write_build(folder: Path, bus: BusKind, **parameters: int) -> Manifest:
-    """Write a build: 3 streams, so that a stream number can be wrong, and partly filled last beats."""
+    """Write a build."""
     network = quantised_network()
-    sizes = {"lanes": 8, "macs": 4, "beat_in": 2, "beat_out": 2, "streams": 3} | parameters
-    manifest = Manifest.create("dut", network.shapes, Parameters(bus=bus, **sizes), network.numerics)
-    (folder / "rtl").mkdir(parents=True)
-    (folder / "manifest.json").write_text(manifest.to_json())
-    (folder / "weights.bin").write_bytes(pack(network, manifest).to_bytes())
-    (folder / "rtl" / "dut.v").write_text(core_to_verilog(manifest))
-    return manifest
+    chosen = Parameters(bus=bus, **(SIZES | parameters))
+    build = Build(network, Manifest.create("dut", network.shapes, chosen, network.numerics))
+    build.save(folder, core_to_verilog(build.manifest))
+    return build.manifest
+
+
+def write_loadable(folder: Path, bus: BusKind, **parameters: int) -> Manifest:
+    """Write a loadable build of the same network, and in ``others`` two for it.
+
+    One has more inputs and outputs, one a single input and output.
+    """
+    chosen = Parameters(bus=bus, **(SIZES | parameters))
+    device = make_device(small_network(), chosen, SETTINGS, "dut", **CAPACITIES)
+    device.save(folder, core_to_verilog(device.manifest))
+    networks = (
+        stacked(9, 4, 6, dense=((5, "relu"), (7, "tanh")), seed=1),
+        stacked(1, 3, dense=((1, "tanh"),)),
+    )
+    for number, network in enumerate(networks):
+        build_for(network, device).save(folder / "others" / str(number))
+    return device.manifest
 
 
 def play_bench(folder: Path, module: str, top: str, simulator: Simulator, seeds: str) -> dict[str, str]:

@@ -41,22 +41,29 @@ def other_network(network: QuantizedNetwork) -> QuantizedNetwork:
 
 
 class Device:
-    """The golden model of a device whose weights may be changed bank by bank."""
+    """The golden model of a device whose weights may be changed bank by bank.
+
+    A loadable device may be given the networks of the builds in ``others`` in its folder, too.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.builds = [folder, *sorted(folder.glob("others/*"))]
+        self.adopt(folder)
+
+    def adopt(self, folder: Path) -> None:
+        """Be a device that holds the network of a build."""
         self.manifest = Manifest.load(folder)
         own = WeightImage.load(folder / "weights.bin", self.manifest)
         other = pack(other_network(unpack(own, self.manifest)), self.manifest)
         self.images = (own.regions, other.regions)
         self.memory = {region: banks.copy() for region, banks in own.regions.items()}
         self.streams = self.manifest.parameters.streams
+        self.state: dict[int, Any] = {}
         self.reset(range(self.streams))
         self.loaded()
 
     def reset(self, streams: Any) -> None:
         units = [shape.outputs for shape in self.manifest.layers if shape.kind == "lstm"]
-        if not hasattr(self, "state"):
-            self.state: dict[int, Any] = {}
         for stream in streams:
             self.state[stream] = tuple([np.zeros((1, size), dtype=np.int64) for size in units] for _ in "hc")
 
@@ -116,6 +123,23 @@ async def load_all(port: Port, device: Device) -> None:
     await load(port, device, banks, 0)
 
 
+async def restart(port: Port, device: Device) -> None:
+    """After a reset: a loadable core stands still until its program's last row has been written."""
+    if Region.PROGRAM in device.memory:
+        words = device.memory[Region.PROGRAM][0]
+        await port.write(Register.SELECT, Region.PROGRAM << 28)
+        await port.write(Register.ROW, len(words) - 1)
+        for word in words[-1].tolist():
+            await port.write(Register.DATA, word)
+
+
+async def load_network(port: Port, device: Device, folder: Path) -> None:
+    """Load all of a build: what is begun has been done, and the program goes last."""
+    device.adopt(folder)
+    await load_all(port, device)
+    await reset_streams(port, device, range(device.streams))
+
+
 async def reset_streams(port: Port, device: Device, streams: Any) -> None:
     """Reset streams by command."""
     for stream in streams:
@@ -130,13 +154,14 @@ class Sequence:
     def __init__(self, port: Port, device: Device, seed: int) -> None:
         self.port, self.device = port, device
         self.random = random.Random(seed)
-        self.words = self.resets = self.reloads = 0
+        self.words = self.resets = self.reloads = self.switches = 0
+        self.acts = [self.steps, self.steps, self.interrupted, self.reload, self.renew, self.look]
+        if len(device.builds) > 1:
+            self.acts.append(self.switch)
 
     async def play(self) -> None:
         for _ in range(self.random.randint(2, 5)):
-            await self.random.choice(
-                (self.steps, self.steps, self.interrupted, self.reload, self.renew, self.look)
-            )()
+            await self.random.choice(self.acts)()
         await self.steps()
 
     def begin(self) -> list[tuple[int, IntArray, bool]]:
@@ -170,6 +195,7 @@ class Sequence:
         longest = len(steps) * self.device.manifest.cycles.step_interval_cycles
         await ClockCycles(self.port.clock, self.random.randint(1, 3 * longest))
         found = await self.port.reset(self.random.randint(1, 4))
+        await restart(self.port, self.device)
         wanted = self.expected(steps)
         assert found == wanted[: len(found)]
         self.device.reset(range(self.device.streams))
@@ -182,6 +208,11 @@ class Sequence:
         image = self.random.randrange(2)
         await load(self.port, self.device, [(Region.WEIGHTS, lane) for lane in lanes], image)
         self.reloads += 1
+
+    async def switch(self) -> None:
+        """Another network on the same device."""
+        await load_network(self.port, self.device, self.random.choice(self.device.builds))
+        self.switches += 1
 
     async def renew(self) -> None:
         """Some streams begin anew."""
@@ -197,7 +228,7 @@ class Sequence:
 
 
 LOADED: list[Device] = []
-"""The device, once its weights are loaded: they outlast every reset."""
+"""The device, once it is loaded: its memories outlast every reset."""
 
 
 async def open_port(dut: Any, make: Callable[[Any, Device], OnePort]) -> OnePort:
@@ -208,6 +239,8 @@ async def open_port(dut: Any, make: Callable[[Any, Device], OnePort]) -> OnePort
     if not LOADED:
         await load_all(port, device)
         LOADED.append(device)
+    elif len(device.builds) > 1:
+        await load_network(port, device, FOLDER)
     device.reset(range(device.streams))
     return port
 
@@ -215,7 +248,7 @@ async def open_port(dut: Any, make: Callable[[Any, Device], OnePort]) -> OnePort
 async def play_all(port: Port, prepare: Callable[[int], None]) -> None:
     """Play the random sequences of all seeds, each after ``prepare(seed)``: all bits are golden."""
     first, last = (int(number) for number in SEEDS.split(":"))
-    total = {"words": 0, "resets": 0, "reloads": 0}
+    total = {"words": 0, "resets": 0, "reloads": 0, "switches": 0}
     for seed in range(first, last):
         prepare(seed)
         sequence = Sequence(port, port.device, seed)

@@ -69,13 +69,14 @@ def make_device(
     network: Network,
     parameters: Parameters,
     settings: QuantizationSettings = NARROW,
+    name: str = "device",
     **capacities: int,
 ) -> Build:
     """A loadable device, and the network that it is made from."""
     chosen = ROOMY | capacities
     found = quantise(network, settings, hardware=Hardware(headroom=6))
-    parameters = with_capacity("device", found, parameters, chosen)
-    return Build(found, Manifest.create("device", found.shapes, parameters, found.numerics))
+    parameters = with_capacity(name, found, parameters, chosen)
+    return Build(found, Manifest.create(name, found.shapes, parameters, found.numerics))
 
 
 def build_for(network: Network, device: Build) -> Build:

@@ -5,6 +5,7 @@ from amaranth.lib import enum, fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.step_values import count_values, shape_port
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["InputStream", "Mode", "OutputStream", "padded_bits"]
@@ -45,13 +46,16 @@ class InputStream(wiring.Component):
     frame : Out(1), frame_valid : Out(1), frame_ready : In(1)
         With the last beat of a step that will have an output: whether its packet was malformed. Without
         ``frame_ready`` nothing is taken.
+    shape : In(32)
+        Only of a loadable core: values of a step, as its SHAPE register gives them.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         beat, streams = manifest.parameters.beat_in, stream_bits(manifest)
         super().__init__(
-            {
+            shape_port(manifest)
+            | {
                 "tdata": In(beat * padded_bits(manifest)),
                 "tid": In(streams),
                 "tuser": In(1),
@@ -73,13 +77,13 @@ class InputStream(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         manifest = self._manifest
-        beats = -(-manifest.program.inputs // manifest.parameters.beat_in)
-        mode, left, first = Signal(Mode), Signal(range(beats), init=beats - 1), Signal(init=1)
+        mode, moved = Signal(Mode), self.x_valid & self.x_ready
+        step = count_values(m, manifest, self, "inputs", moved, manifest.parameters.beat_in)
+        first, last = step.first, step.last
         stream, quiet, changed = Signal.like(self.tid), Signal(), Signal()
         streams = manifest.parameters.streams
         unknown = (first & (self.tid >= streams)) if streams < 1 << len(self.tid) else Const(0)
         open_ = self.frame_ready & ~ResetSignal()
-        last, moved = left == 0, self.x_valid & self.x_ready
         with m.Switch(mode):
             with m.Case(Mode.FORWARD):
                 m.d.comb += [
@@ -103,8 +107,6 @@ class InputStream(wiring.Component):
         ]
         with m.If(moved):
             m.d.sync += [
-                left.eq(Mux(last, beats - 1, left - 1)),
-                first.eq(last),
                 stream.eq(self.x_stream),
                 quiet.eq(self.x_quiet),
                 changed.eq((changed | changes) & ~last),

@@ -5,7 +5,8 @@ from amaranth.lib import fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.buses.requests import PortRequests
-from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.layouts import most_values, stream_bits
+from rtlstm.hdl.step_values import count_values, shape_port
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
@@ -18,7 +19,8 @@ STEPS = 4
 class InputFifo(wiring.Component):
     """Collects values written to X_DATA into beats for the core.
 
-    Room is counted in whole steps: a step that has begun never lacks any. Latency: the core is offered a
+    Room is counted in whole steps: a step that has begun never lacks any. A loadable core without a program
+    has none. Latency: the core is offered a
     beat 2 cycles after its last value was written.
 
     Members
@@ -26,13 +28,16 @@ class InputFifo(wiring.Component):
     port : In(PortRequests)
         X_DATA, X_STREAM and X_ROOM; others are not looked at, and read 0.
     x_* : the input port of the core.
+    shape : In(32)
+        Only of a loadable core: values of a step, as its SHAPE register gives them.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         streams = stream_bits(manifest)
         super().__init__(
-            {
+            shape_port(manifest)
+            | {
                 "port": In(PortRequests()),
                 "x_data": Out(manifest.parameters.beat_in * manifest.numerics.data_bits),
                 "x_stream": Out(streams),
@@ -44,18 +49,21 @@ class InputFifo(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        inputs, beat = self._manifest.program.inputs, self._manifest.parameters.beat_in
+        inputs, beat = most_values(self._manifest)[0], self._manifest.parameters.beat_in
         bits, port = self._manifest.numerics.data_bits, self.port
         width = len(self.x_data) + len(self.x_stream) + 2
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=STEPS * -(-inputs // beat))
         room, stream, quiet = Signal(range(STEPS + 1), init=STEPS), Signal.like(self.x_stream), Signal()
-        left, slot = Signal(range(inputs), init=inputs - 1), Signal(range(beat))
+        slot, accepted = Signal(range(beat)), Signal()
+        step = count_values(m, self._manifest, self, "inputs", accepted)
+        first, last = step.first, step.last
         named, hush = Signal.like(stream, name="step_stream"), Signal(name="step_quiet")
-        first, last = Signal(init=1), left == 0
         mine, wants_stream = port.number == Register.X_DATA, port.number == Register.X_STREAM
         unknown = port.data[:16] >= self._manifest.parameters.streams
-        refused = (mine & first & (room == 0)) | (wants_stream & port.write & unknown)
-        accepted = port.decided & port.write & mine & ~refused
+        # Without a program there is no telling where a step ends.
+        rooms = Mux(self.shape == 0, 0, room) if self._manifest.parameters.capacity else room
+        refused = (mine & first & (rooms == 0)) | (wants_stream & port.write & unknown)
+        m.d.comb += accepted.eq(port.decided & port.write & mine & ~refused)
         with m.If(port.decided & port.write & wants_stream & ~unknown):
             m.d.sync += [stream.eq(port.data[: len(stream)]), quiet.eq(port.data[31])]
         beats = Signal.like(self.x_data)
@@ -64,9 +72,7 @@ class InputFifo(wiring.Component):
         final = Signal()
         with m.If(accepted):
             m.d.sync += [
-                left.eq(Mux(last, inputs - 1, left - 1)),
                 slot.eq(Mux(last | (slot == beat - 1), 0, slot + 1)),
-                first.eq(last),
                 final.eq(last),
                 beats.word_select(slot, bits).eq(port.data[:bits]),
             ]
@@ -86,7 +92,7 @@ class InputFifo(wiring.Component):
         with m.If(wants_stream):
             m.d.comb += port.read_data.eq(Cat(stream, Const(0, 31 - len(stream)), quiet))
         with m.Elif(port.number == Register.X_ROOM):
-            m.d.comb += port.read_data.eq(room)
+            m.d.comb += port.read_data.eq(rooms)
         return m
 
 
@@ -100,12 +106,15 @@ class OutputFifo(wiring.Component):
     y_* : the output port of the core.
     done : Out(1)
         A step's last beat arrives.
+    shape : In(32)
+        As of :class:`InputFifo`.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         super().__init__(
-            {
+            shape_port(manifest)
+            | {
                 "port": In(PortRequests()),
                 "y_data": In(manifest.parameters.beat_out * manifest.numerics.data_bits),
                 "y_stream": In(stream_bits(manifest)),
@@ -118,20 +127,23 @@ class OutputFifo(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        outputs, beat = self._manifest.program.outputs, self._manifest.parameters.beat_out
+        outputs, beat = most_values(self._manifest)[1], self._manifest.parameters.beat_out
         bits, port = self._manifest.numerics.data_bits, self.port
         width = len(self.y_data) + len(self.y_stream)
-        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=STEPS * -(-outputs // beat))
+        depth = STEPS * -(-outputs // beat)
+        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=depth)
+        # Of a loadable core's smallest network, a step is one beat.
+        most_steps = depth if self._manifest.parameters.capacity else STEPS
         # The queue shows a beat a cycle or two after it came; so does the count of steps.
-        arrived, ready = Signal(2), Signal(range(STEPS + 2))
-        left, slot = Signal(range(outputs), init=outputs - 1), Signal(range(beat))
-        last, mine = left == 0, port.number == Register.Y_DATA
+        arrived, ready = Signal(2), Signal(range(most_steps + 2))
+        slot, taken, mine = Signal(range(beat)), Signal(), port.number == Register.Y_DATA
+        last = count_values(m, self._manifest, self, "outputs", taken).last
         refused = mine & (ready == 0)
-        taken = port.decided & ~port.write & mine & ~refused
         ends = taken & (last | (slot == beat - 1))
         data, stream = Signal.like(self.y_data), Signal.like(self.y_stream)
         word = data.word_select(slot, bits)
         m.d.comb += [
+            taken.eq(port.decided & ~port.write & mine & ~refused),
             Cat(data, stream).eq(queue.r_data),
             self.y_ready.eq(queue.w_rdy & ~ResetSignal()),
             queue.w_en.eq(self.y_valid & self.y_ready),
@@ -145,10 +157,7 @@ class OutputFifo(wiring.Component):
             ready.eq(ready + arrived[-1] - (taken & last)),
         ]
         with m.If(taken):
-            m.d.sync += [
-                left.eq(Mux(last, outputs - 1, left - 1)),
-                slot.eq(Mux(ends, 0, slot + 1)),
-            ]
+            m.d.sync += slot.eq(Mux(ends, 0, slot + 1))
         with m.If(mine):
             m.d.comb += port.read_data.eq(Cat(word, word[-1].replicate(32 - bits)))
         with m.Elif(port.number == Register.Y_STREAM):

@@ -69,6 +69,9 @@ class _Wrapper(wiring.Component):
             self._core["y_ready"].eq(sink.y_ready),
             self._control.done.eq(sink.done),
         ]
+        for part in (source, sink):
+            if "shape" in part.signature.members:
+                m.d.comb += part.shape.eq(self._core["shape"])
 
     def _lead_out(self, m: Module, part: wiring.Component, prefix: str, names: Mapping[str, object]) -> None:
         """Make a part's ports the wrapper's, with a prefix."""

@@ -4,9 +4,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import stream_bits
+from rtlstm.hdl.step_values import shape_port
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["CORE_PORTS", "TO_CORE", "core_side", "from_core", "shape_port"]
+__all__ = ["CORE_PORTS", "TO_CORE", "core_side", "from_core"]
 
 TO_CORE = (
     "x_data",
@@ -27,11 +28,6 @@ CORE_PORTS = TO_CORE + _FROM_CORE
 def from_core(manifest: Manifest) -> tuple[str, ...]:
     """Return the ports that a build's core drives."""
     return (*_FROM_CORE, *shape_port(manifest))
-
-
-def shape_port(manifest: Manifest) -> dict[str, wiring.Member]:
-    """Return the port that tells the sizes of a loadable core's steps."""
-    return {"shape": In(32)} if manifest.parameters.capacity else {}
 
 
 def core_side(manifest: Manifest) -> dict[str, wiring.Member]:

@@ -1,11 +1,11 @@
 """Steps as bytes: to the core's input, and from its output."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import most_values, stream_bits
-from rtlstm.hdl.link.core_side import shape_port
+from rtlstm.hdl.step_values import after_first, count_values, shape_port
 from rtlstm.spec.link import QUIET, STREAM_MASK, value_bytes
 from rtlstm.spec.manifest import Manifest
 
@@ -56,7 +56,7 @@ class StepFeeder(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         inputs, beat = most_values(self._manifest)[0], self._manifest.parameters.beat_in
-        begins = _after_first(m, self.shape[:16]) if self._manifest.parameters.capacity else inputs - 1
+        begins = after_first(self._manifest, self, "inputs")
         bits, streams = self._manifest.numerics.data_bits, self._manifest.parameters.streams
         size = value_bytes(bits)
         word = Signal(16, reset_less=True)
@@ -163,40 +163,25 @@ class StepReader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        outputs, beat = most_values(self._manifest)[1], self._manifest.parameters.beat_out
-        bits = self._manifest.numerics.data_bits
+        bits, beat = self._manifest.numerics.data_bits, self._manifest.parameters.beat_out
         size = value_bytes(bits)
-        byte, slot, left = Signal(range(size)), Signal(range(beat)), Signal(range(outputs), init=outputs - 1)
+        byte, slot = Signal(range(size)), Signal(range(beat))
         value = Signal(signed(8 * size))
         taken, last_byte = Signal(), Signal()
+        last = count_values(m, self._manifest, self, "outputs", last_byte).last
         m.d.comb += [
             value.eq(self.y_data.word_select(slot, bits).as_signed()),
             self.o.payload.eq(value.word_select(byte, 8)),
             self.o.valid.eq(self.y_valid),
             taken.eq(self.o.valid & self.o.ready),
             last_byte.eq(taken & (byte == size - 1)),
-            self.y_ready.eq(last_byte & ((slot == beat - 1) | (left == 0))),
-            self.done.eq(last_byte & (left == 0)),
+            self.y_ready.eq(last_byte & ((slot == beat - 1) | last)),
+            self.done.eq(last_byte & last),
         ]
-        begins: ValueLike = outputs - 1
-        if self._manifest.parameters.capacity:
-            begins, within = _after_first(m, self.shape[16:]), Signal()
-            m.d.sync += within.eq((within | taken) & ~self.done)
-            with m.If(~within):
-                m.d.sync += left.eq(begins)
         with m.If(taken):
             m.d.sync += byte.eq(byte + 1)
         with m.If(last_byte):
-            m.d.sync += [byte.eq(0), slot.eq(slot + 1), left.eq(left - 1)]
+            m.d.sync += [byte.eq(0), slot.eq(slot + 1)]
         with m.If(self.y_ready):
             m.d.sync += slot.eq(0)
-        with m.If(self.done):
-            m.d.sync += left.eq(begins)
         return m
-
-
-def _after_first(m: Module, values: Value) -> Signal:
-    """How many values follow a step's first one; 0 stands for 65,536 of them."""
-    after = Signal(16)
-    m.d.sync += after.eq(values - 1)
-    return after

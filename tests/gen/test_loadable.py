@@ -105,7 +105,6 @@ def test_refusals_are_one_sentence(cli, model, device, tmp_path, pristine):
     cli(*loadable, "--capacity", "doors=8").refused("NAME=NUMBER", "weight-rows", "'doors=8'")
     cli(*loadable, "--capacity", "inputs=2").refused("needs 3 inputs", "--capacity inputs=3")
     cli(*loadable, "--capacity", "headroom=99").refused("headroom")
-    cli(*loadable, "--bus", "axi").refused("bus must be none for a loadable core")
     cli(*loadable, "--fit", "lfe5u-25f").refused("--fit does not choose arrays for loadable cores")
     assert not out.exists()
 

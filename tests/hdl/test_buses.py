@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bus_builds import play_bench, write_build
+from bus_builds import play_bench, write_build, write_loadable
 
 from rtlstm.sim.bench import Simulator
 from rtlstm.spec.registers import BusKind
@@ -40,6 +40,20 @@ def play(bench: Bench, folder: Path, simulator: Simulator, sequences: int) -> No
 def test_bus(bench: Bench, tmp_path: Path) -> None:
     write_build(tmp_path, bench.bus)
     play(bench, tmp_path, "icarus", bench.few)
+
+
+@by_bus
+def test_loadable_core_on_a_bus(bench: Bench, tmp_path: Path) -> None:
+    """The same, and networks of other sizes in the midst of sequences."""
+    write_loadable(tmp_path, bench.bus)
+    play(bench, tmp_path, "icarus", bench.few)
+
+
+@pytest.mark.slow
+@by_bus
+def test_loadable_core_on_a_bus_at_length(bench: Bench, tmp_path: Path) -> None:
+    write_loadable(tmp_path, bench.bus, gate_units=2, beat_in=4, beat_out=4)
+    play(bench, tmp_path, "verilator", bench.many)
 
 
 @pytest.mark.slow

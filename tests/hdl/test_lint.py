@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bus_builds import write_build
+from bus_builds import write_build, write_loadable
 from random_builds import TINY, Case, make_case, random_case
 
 from rtlstm.hdl.tidy import tidy_verilog
@@ -33,6 +33,12 @@ def check(folder: Path, name: str, bus: BusKind) -> None:
 @pytest.mark.parametrize("bus", ["axi", "axilite", "wishbone"])
 def test_wrapped_build_passes(bus: BusKind, tmp_path: Path) -> None:
     write_build(tmp_path, bus)
+    check(tmp_path, "dut", bus)
+
+
+@pytest.mark.parametrize("bus", ["axi", "axilite", "wishbone"])
+def test_wrapped_loadable_build_passes(bus: BusKind, tmp_path: Path) -> None:
+    write_loadable(tmp_path, bus)
     check(tmp_path, "dut", bus)
 
 

@@ -1,4 +1,4 @@
-"""A reset in any cycle of a step: nothing comes out, and the next step is right."""
+"""A reset in any cycle of a step: nothing comes out, nothing is counted, and the next step is right."""
 
 import subprocess
 from pathlib import Path
@@ -19,18 +19,19 @@ from rtlstm.spec.registers import Register
 
 BENCH = """
 module bench;
-  reg clk = 0, rst = 1, x_valid = 0, bus_valid = 0;
+  reg clk = 0, rst = 1, x_valid = 0, bus_valid = 0, bus_write = 1;
   reg [7:0] x_data, x [0:{inputs}-1];
   reg [3:0] bus_address;
   reg [31:0] bus_data;
   reg [35:0] bus [0:{words}-1];
   wire [7:0] y_data;
-  wire x_ready, y_valid, y_last, bus_ready;
+  wire x_ready, y_valid, y_last, bus_ready, bus_read_valid;
+  wire [31:0] bus_read_data;
   integer i, k, beats, phantom;
   dut dut (.clk(clk), .rst(rst), .x_data(x_data), .x_stream(1'b0), .x_quiet(1'b0), .x_valid(x_valid),
     .x_ready(x_ready), .y_data(y_data), .y_valid(y_valid), .y_last(y_last), .y_ready(1'b1),
-    .bus_address(bus_address), .bus_write(1'b1), .bus_data(bus_data), .bus_valid(bus_valid),
-    .bus_ready(bus_ready));
+    .bus_address(bus_address), .bus_write(bus_write), .bus_data(bus_data), .bus_valid(bus_valid),
+    .bus_ready(bus_ready), .bus_read_data(bus_read_data), .bus_read_valid(bus_read_valid));
   task tick; begin #1 clk = 1; #1 clk = 0; end endtask
   task send; begin
     for (i = 0; i < {inputs}; i = i + 1) begin
@@ -39,6 +40,13 @@ module bench;
       tick;
     end
     x_valid = 0;
+  end endtask
+  task count(input [3:0] register); begin
+    bus_address = register; bus_write = 0; bus_valid = 1; #1;
+    while (!bus_ready) tick;
+    tick; bus_valid = 0; bus_write = 1; #1;
+    while (!bus_read_valid) tick;
+    $write(" %0d", bus_read_data);
   end endtask
   initial begin
     $readmemh("bus.hex", bus);
@@ -57,6 +65,7 @@ module bench;
       phantom = 0;
       for (i = 0; i < {cycles}; i = i + 1) begin phantom = phantom + y_valid; tick; end
       $write("%0d", phantom);
+      count({steps}); count({latency}); count({saturations});
       send;
       for (i = 0; i < 2 * {cycles}; i = i + 1) begin
         if (y_valid === 1) $write(" %0d", $signed(y_data));
@@ -87,7 +96,8 @@ def networks() -> dict[str, tuple[Network, Parameters]]:
 @pytest.mark.parametrize("name", networks())
 def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
     network, parameters = networks()[name]
-    settings = QuantizationSettings(weight_bits=8, data_bits=8)
+    # A narrow range of c, so that it saturates.
+    settings = QuantizationSettings(weight_bits=8, data_bits=8, cell_bits=10, cell_range=0.25)
     quantised = quantise(network, settings)
     manifest = Manifest.create("dut", quantised.shapes, parameters, quantised.numerics)
     x = make_case(1, quantised, parameters, 1).x[:1]
@@ -101,7 +111,14 @@ def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
     (tmp_path / "dut.v").write_text(core_to_verilog(manifest))
     cycles = manifest.cycles.cold_latency_cycles + manifest.cycles.recurrent_cycles + 40
     (tmp_path / "bench.v").write_text(
-        BENCH.format(inputs=quantised.inputs, words=len(requests), cycles=cycles)
+        BENCH.format(
+            inputs=quantised.inputs,
+            words=len(requests),
+            cycles=cycles,
+            steps=int(Register.STEPS),
+            latency=int(Register.LATENCY),
+            saturations=int(Register.CELL_SATURATIONS),
+        )
     )
     tool = icarus()
     command = [str(tool.iverilog), "-g2005", "-o", "bench.vvp", "bench.v", "dut.v"]
@@ -110,8 +127,9 @@ def test_reset_in_every_cycle(name: str, tmp_path: Path) -> None:
         [str(tool.vvp), "bench.vvp"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     lines = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
-    wanted = Golden(quantised).run(x[:, None]).y.reshape(-1).tolist()
+    found = Golden(quantised).run(x[:, None])
+    assert found.cell_saturations > 0
     assert len(lines) == cycles
-    for phantom, *y in lines:
-        assert phantom == 0
-        assert y == wanted
+    for outputs, steps, latency, saturations, *y in lines:
+        assert (outputs, steps, latency, saturations) == (0, 0, 0, 0)
+        assert y == found.y.reshape(-1).tolist()

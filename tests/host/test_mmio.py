@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bus_builds import quantised_network, write_build
+from bus_builds import quantised_network, write_build, write_loadable
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.on_zynq import OnZynq
@@ -17,7 +17,7 @@ from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.toolchain import icarus
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import IDENTITY, Register
+from rtlstm.spec.registers import IDENTITY, BusKind, Register
 
 
 class SimulatedRegisters:
@@ -98,6 +98,31 @@ def test_rtl_equals_golden(folder: Path, registers: SimulatedRegisters) -> None:
             said.append([y, *state[0], *state[1], last, *steps, *saved[0], *saved[1], again])
     for found, wanted in zip(*said, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("bus", ["wishbone", "axilite"])
+def test_loadable_device_switches_networks(bus: BusKind, tmp_path: Path) -> None:
+    """More inputs and outputs, a single one, and back: what each build's golden device says."""
+    write_loadable(tmp_path, bus)
+    builds = [*sorted(tmp_path.glob("others/*")), tmp_path]
+    registers = SimulatedRegisters(tmp_path)
+    with opened(MmioTransport(registers, Manifest.load(tmp_path)), tmp_path) as accelerator:
+        for build in builds:
+            accelerator.load(build)
+            form = accelerator.manifest.numerics.input
+            shape = (3, 4, accelerator.manifest.program.inputs)
+            x = np.random.default_rng(2).integers(form.lowest, form.maximum, shape, endpoint=True)
+            y, state = accelerator.run(x)
+            with Accelerator.open(build) as golden:
+                wanted, states = golden.run(x)
+            for found, right in zip((y, *state[0], *state[1]), (wanted, *states[0], *states[1]), strict=True):
+                np.testing.assert_array_equal(found, right)
+        # A reset, as after an error, stops it; weights bring the program along.
+        registers.write(Register.CONTROL, 1)
+        with pytest.raises(DeviceError, match="stands still, as a loadable one does after a reset"):
+            accelerator.run(x)
+        accelerator.load_weights(tmp_path / "weights.bin")
+        np.testing.assert_array_equal(accelerator.run(x)[0], y)
 
 
 class DeafRegisters:

@@ -1,0 +1,59 @@
+"""How many values a step has: a constant of a build, or what a loadable core says of its network."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from amaranth.hdl import Module, Mux, Signal, Value, ValueLike
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from rtlstm.hdl.layouts import most_values
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["StepValues", "Way", "after_first", "count_values", "shape_port"]
+
+Way = Literal["inputs", "outputs"]
+"""Values into a step, or out of it."""
+
+
+def shape_port(manifest: Manifest) -> dict[str, wiring.Member]:
+    """Return the port that tells the sizes of a loadable core's steps, as its SHAPE register gives them."""
+    return {"shape": In(32)} if manifest.parameters.capacity else {}
+
+
+def after_first(manifest: Manifest, part: wiring.Component, way: Way) -> ValueLike:
+    """How many values follow a step's first one; ``part`` has the port of :func:`shape_port`."""
+    if manifest.parameters.capacity is None:
+        return most_values(manifest)[way == "outputs"] - 1
+    assert isinstance(part.shape, Value)
+    # Of 16 bits, as SHAPE has: 0 stands for 65,536 values.
+    return (part.shape.word_select(way == "outputs", 16) - 1)[:16]
+
+
+@dataclass(frozen=True)
+class StepValues:
+    """Where a part is in a step: whether the next transfer is its first, and its last."""
+
+    first: Value
+    last: Value
+
+
+def count_values(
+    m: Module, manifest: Manifest, part: wiring.Component, way: Way, moved: Value, by: int = 1
+) -> StepValues:
+    """Count a step's values, ``by`` of them in each cycle with ``moved``.
+
+    ``part`` has the port of :func:`shape_port`; another network is loaded between steps only. Its first step
+    may begin in the cycle after the next.
+    """
+    most, begins = most_values(manifest)[way == "outputs"], after_first(manifest, part, way)
+    # How many follow the first value of the next transfer.
+    left = Signal(range(most), init=0 if manifest.parameters.capacity else most - 1, name=f"{way}_left")
+    first = Signal(init=1, name=f"{way}_first")
+    last = left < by
+    with m.If(moved):
+        m.d.sync += [left.eq(Mux(last, begins, left - by)), first.eq(last)]
+    if manifest.parameters.capacity:
+        with m.Elif(first):
+            m.d.sync += left.eq(begins)
+    return StepValues(first, last)
