@@ -10,9 +10,10 @@ from rtlstm.hdl.buses.wrappers import wrapper_name
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 
-__all__ = ["RESERVED", "SCRIPT", "VIVADO_TOP", "VivadoProject", "write_project"]
+__all__ = ["RECORD", "RESERVED", "SCRIPT", "VIVADO_TOP", "VivadoProject", "write_project"]
 
 SCRIPT = "build.tcl"
+RECORD = "vivado.json"
 VIVADO_TOP = "rtlstm_zynq"
 """The module that the block design instantiates."""
 RESERVED = (VIVADO_TOP, "top", "system", "system_wrapper")
@@ -94,7 +95,7 @@ def write_project(
         files=tuple(texts),
         bitstream=f"{manifest.name}.bit",
     )
-    (folder / "vivado.json").write_text(project.model_dump_json(indent=1) + "\n")
+    (folder / RECORD).write_text(project.model_dump_json(indent=1) + "\n")
     return project
 
 

@@ -15,6 +15,7 @@ from rtlstm.spec.registers import (
 
 __all__ = ["HEADER", "c_header"]
 
+_LOADABLE = "; INPUTS, OUTPUTS and the fractions are of its own network: SHAPE tells which is loaded"
 HEADER = "rtlstm_registers.h"
 """The file's name in a build."""
 
@@ -37,7 +38,7 @@ def c_header(manifest: Manifest) -> str:
             ]
         ),
         "",
-        "/* The build's shape. */",
+        "/* The build's shape" + (_LOADABLE if manifest.parameters.capacity else "") + ". */",
         *_defines(_shape(manifest)),
         "",
         "/* Byte offsets of the registers. */",

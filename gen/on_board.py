@@ -7,10 +7,12 @@ from typing import Self
 
 from rtlstm.boards.bitstream import Bitstream, make_bitstream
 from rtlstm.boards.board import Board, Line, find_line
-from rtlstm.boards.catalogue import find_board
+from rtlstm.boards.catalogue import find_any_board, find_board
 from rtlstm.boards.estimate import check_estimate, estimate
 from rtlstm.boards.pll import find_pll, megahertz
 from rtlstm.boards.top import TOP, board_verilog
+from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
+from rtlstm.boards.zynq import ZynqBoard
 from rtlstm.gen.implement import check_family, read_verilog
 from rtlstm.host.transport import Progress
 from rtlstm.sim.board import BoardShape, NativeBoard, build_board
@@ -23,6 +25,10 @@ __all__ = ["OnBoard", "load_bitstream", "slower_clock"]
 _SHARE = 0.75
 """Of a core's estimated clock, if the user asks for none and the board's usual clock is no lower."""
 _RECORD = "bitstream.json"
+_FROM_VIVADO = (
+    "the bitstream for {board} is Vivado's to make and to load: run boards/{board}/build.tcl of the build in "
+    "it, then load NAME.bit over JTAG, or NAME.bin from Linux (docs/boards.md)"
+)
 
 
 @dataclass(frozen=True)
@@ -153,11 +159,15 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
         If there is none, several to choose from, or one of an earlier build.
     """
     manifest = Manifest.load(folder)
+    if board is not None and isinstance(find_any_board(board), ZynqBoard):
+        raise BuildError(_FROM_VIVADO.format(board=board))
     made = sorted(path.parent.name for path in (Path(folder) / "boards").glob(f"*/{_RECORD}"))
     if board is not None:
         name = find_board(board).name
     elif len(made) == 1:
         name = made[0]
+    elif not made and (zynq := sorted((Path(folder) / "boards").glob(f"*/{VIVADO_RECORD}"))):
+        raise BuildError(_FROM_VIVADO.format(board=zynq[0].parent.name))
     else:
         what = f"has bitstreams for {', '.join(made)}; choose with --board" if made else "has no bitstream"
         raise BuildError(f"{folder} {what}" + ("" if made else "; make one with 'rtlstm bitstream'"))

@@ -69,7 +69,7 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
         "bus_ready": Out(1),
         "bus_read_data": Out(32),
         "bus_read_valid": Out(1),
-        **({"shape": Out(32)} if manifest.parameters.capacity else {}),
+        **({"shape": Out(32), "stopped": Out(1)} if manifest.parameters.capacity else {}),
     }
 
 
@@ -272,6 +272,8 @@ class Core(wiring.Component):
             sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
             self.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
             window.shape.eq(self.shape),
+            self.stopped.eq(loaded.stopped),
+            window.stopped.eq(loaded.stopped),
             self._program_entry.eq(
                 Mux(
                     far.row < capacity.operations,

@@ -48,12 +48,13 @@ def count_values(
     """
     most, begins = most_values(manifest)[way == "outputs"], after_first(manifest, part, way)
     # How many follow the first value of the next transfer.
-    left = Signal(range(most), init=0 if manifest.parameters.capacity else most - 1, name=f"{way}_left")
+    loadable = manifest.parameters.capacity is not None
+    left = Signal(range(most), init=0 if loadable else most - 1, reset_less=loadable, name=f"{way}_left")
     first = Signal(init=1, name=f"{way}_first")
     last = left < by
     with m.If(moved):
         m.d.sync += [left.eq(Mux(last, begins, left - by)), first.eq(last)]
-    if manifest.parameters.capacity:
+    if loadable:
         with m.Elif(first):
             m.d.sync += left.eq(begins)
     return StepValues(first, last)

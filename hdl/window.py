@@ -51,7 +51,7 @@ class Window(wiring.Component):
         self._width = 32 * max(layout.words for layout in manifest.regions.values())
         self._loadable = manifest.parameters.capacity is not None
         super().__init__(
-            ({"touches": Out(1), "shape": In(32)} if self._loadable else {})
+            ({"touches": Out(1), "shape": In(32), "stopped": In(1)} if self._loadable else {})
             | {
                 "bus_address": In(4),
                 "bus_write": In(1),
@@ -242,7 +242,7 @@ class Window(wiring.Component):
         """What the register holds whose address stood here in the cycle before."""
         contents = {
             **{register: Const(word, 32) for register, word in self._manifest.constants.items()},
-            Register.STATUS: self.busy,
+            Register.STATUS: Cat(self.busy, self.stopped) if self._loadable else self.busy,
             Register.STREAM: self.stream,
             Register.FLAGS: delay(m, self.flags, 1),
             Register.SELECT: Cat(bank, Const(0, 28 - len(bank)), region),

@@ -28,6 +28,8 @@ _BYTES = 128
 """Size of the map: registers 0 to 31."""
 
 _QUIET_BIT = 31
+_STOPPED = 2
+"""Of STATUS."""
 _PATIENCE = 5.0
 """Seconds without any step moving after which the device counts as dead."""
 
@@ -161,20 +163,16 @@ class MmioTransport:
         Raises
         ------
         DeviceError
-            If the build has no data FIFOs, nothing moves for 5 seconds, an output is of another stream than
-            is due, or the device refused an access. It has then been reset: all state is zero.
+            If nothing moves for 5 seconds, an output is of another stream than
+            is due, or the device refused an access. It has then been reset: all state is zero, and a loadable
+            device stands still, which is an error as well, until weights and program are loaded again.
         """
         refuse_sequences(ends)
         registers = self._open()
-        if Register.X_DATA not in registers_of(self._manifest.parameters.bus):
+        if registers.read(Register.STATUS) & _STOPPED:
             raise DeviceError(
-                f"steps through registers need a build with data FIFOs, but this one's bus is "
-                f"{self._manifest.parameters.bus}; generate it with --bus axilite or --bus wishbone"
-            )
-        if self._manifest.parameters.capacity is not None and not registers.read(Register.SHAPE):
-            raise DeviceError(
-                "the device stands still, as a loadable one does after a reset: load its weights again: they "
-                "bring the program"
+                "the device stands still, as a loadable one does after a reset; load its weights again, "
+                "which bring the program"
             )
         loud = np.ones(len(streams), dtype=bool) if quiet is None else ~np.asarray(quiet, dtype=bool)
         try:
@@ -247,7 +245,7 @@ def open_mmio(
     Raises
     ------
     ConfigurationError
-        If ``argument`` names no path, or the build has no registers on a bus.
+        If ``argument`` names no path, or the build has no data FIFOs behind registers.
     DeviceError
         If the file cannot be used, or the device has another register map.
     """
@@ -260,10 +258,10 @@ def open_mmio(
         raise ConfigurationError(
             f"mmio needs a path, and an offset if not 0, as in mmio:/dev/mem@0x43C00000, not {argument!r}"
         )
-    if manifest.parameters.bus == "none":
+    if Register.X_DATA not in registers_of(manifest.parameters.bus):
         raise ConfigurationError(
-            "mmio needs a build with a bus wrapper, but this one has none; generate it with --bus axilite "
-            "or --bus wishbone"
+            f"steps through registers need a build with data FIFOs, but this one's bus is "
+            f"{manifest.parameters.bus}; generate it with --bus axilite or --bus wishbone"
         )
     registers = MappedRegisters(Path(path), begin)
     try:

@@ -58,9 +58,13 @@ def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, L
         with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             fields = {name: np.asarray(file[name]) for name in file.files}
         version = int(fields.pop("version"))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile) as error:
+    except OSError as error:
         raise InputError(
-            f"{path} must be a snapshot that save wrote, but it cannot be read ({error})"
+            f"{path} must be a snapshot that save wrote, but it cannot be read: {error.strerror or error}"
+        ) from None
+    except (ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile):
+        raise InputError(
+            f"{path} must be a snapshot that save wrote, but it is something else or damaged; save it again"
         ) from None
     if version != SNAPSHOT_VERSION:
         raise InputError(

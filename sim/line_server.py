@@ -27,8 +27,9 @@ _STOP, _HANG_UP = b"s", b"h"
 class LineServer(Closing):
     """Offers a line to one program at a time: a pseudo-terminal, a TCP port or both.
 
-    It serves in a thread, from its creation to :meth:`close`. A second TCP connection is closed at once, as a
-    serial port that is in use cannot be opened.
+    It serves in a thread, from its creation to :meth:`close`. A second TCP connection is closed, as a serial
+    port that is in use cannot be opened, at the first pause of whoever is connected. What is written to the
+    terminal meanwhile is lost.
 
     Parameters
     ----------
@@ -124,13 +125,16 @@ class LineServer(Closing):
             if os.read(self._orders, 1) == _STOP:
                 return False
             self._drop()
-        if self._listener in ready:
-            self._accept()
         heard = b""
         if self._client in ready:
             heard += self._hear_client()
         if self._terminal in ready:
-            heard += os.read(self._terminal, _CHUNK)
+            written = os.read(self._terminal, _CHUNK)
+            if self._client is None:
+                heard += written
+        # A client that has gone may have left bytes: its end is heard only behind them.
+        if self._listener in ready and not (heard and self._client):
+            self._accept()
         try:
             if heard:
                 self._line.write(heard)

@@ -29,7 +29,7 @@ __all__ = [
 IDENTITY = 0x4C53544D
 """What the ID register reads: "LSTM" in ASCII."""
 
-MAP_VERSION = (1, 1)
+MAP_VERSION = (1, 2)
 """Major and minor version of this map: a new major number breaks drivers."""
 
 BusKind = Literal["none", "axi", "axilite", "wishbone"]
@@ -139,7 +139,12 @@ REGISTERS: dict[Register, Description] = {
     Register.STATUS: Description(
         "r",
         "What the core is doing.",
-        (_bit("BUSY", 0, "a step is being computed or waits in the input buffer, or results are under way"),),
+        (
+            _bit(
+                "BUSY", 0, "a step is being computed or waits in the input buffer, or results are under way"
+            ),
+            _bit("STOPPED", 1, "a loadable core has no whole program and takes no input"),
+        ),
     ),
     Register.STREAM: Description("rw", "The stream that COMMAND and FLAGS speak of."),
     Register.COMMAND: Description("w", "1: reset the stream to zero state. 2: its state has been written."),

@@ -6,7 +6,17 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from bus_sequences import PERIOD, Device, check_stable, open_port, play_all, reset_streams, restart
+from bus_sequences import (
+    PERIOD,
+    Device,
+    check_stable,
+    load,
+    load_network,
+    open_port,
+    play_all,
+    reset_streams,
+    restart,
+)
 from cocotb.clock import Clock
 from cocotb.simtime import get_sim_time
 from cocotb.triggers import ClockCycles, RisingEdge
@@ -21,7 +31,7 @@ from cocotbext.axi import (
 )
 
 from rtlstm.spec.program import Program
-from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Interrupt, Register
+from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Interrupt, Region, Register
 
 CHANNELS = (
     (
@@ -211,6 +221,69 @@ async def malformed_packets_are_reported(dut: Any) -> None:
     assert await port.read(Register.LINK_ERRORS) == 9
     assert await port.read(Register.IRQ_PENDING) & Interrupt.LINK_ERROR
     assert port.sink.empty()
+
+
+@cocotb.test()
+async def loading_in_the_midst_of_packets(dut: Any) -> None:
+    """Whatever packets are under way: what comes after a load is right, and marked as it should be."""
+    port = await opened(dut)
+    for build in port.device.builds:
+        await load_network(port, port.device, build)
+        for _ in range(6):
+            await load_with_half_a_packet(port)
+            await load_with_steps_under_way(port)
+
+
+async def write_again(port: AxiPort) -> None:
+    """Write a bank of weights, and a loadable core's program enough to stop it for a moment."""
+    await load(port, port.device, [(Region.WEIGHTS, 0)], 0)
+    await restart(port, port.device)
+
+
+async def load_with_half_a_packet(port: AxiPort) -> None:
+    """A fixed core has it still; of a loadable one's the rest is a malformed packet."""
+    device, dut, beat = port.device, port.dut, port.parameters.beat_in
+    x = [port.random.randint(-200, 200) for _ in range(device.manifest.program.inputs)]
+    if len(x) <= beat:
+        return
+    errors = await port.read(Register.LINK_ERRORS)
+    await reset_streams(port, device, [0])
+    frame = port.frame(0, False, x)
+    # The model pauses after the beat that it offers.
+    port.source.send_nowait(frame)
+    await RisingEdge(dut.s_axis_x_tvalid)
+    port.source.pause = True
+    await write_again(port)
+    port.source.pause = False
+    answer = await port.sink.recv()
+    forgot = len(device.builds) > 1
+    assert (answer.tid, answer.tuser) == (0, forgot)
+    assert await port.read(Register.LINK_ERRORS) == errors + forgot
+    if not forgot:
+        assert port.values(answer) == device.step(0, np.array(x))
+
+
+async def load_with_steps_under_way(port: AxiPort) -> None:
+    """The later ones malformed: each mark stays with its step, and no later step gets one."""
+    device, size = port.device, port.bytes * port.parameters.beat_in
+    x = [port.random.randint(-200, 200) for _ in range(device.manifest.program.inputs)]
+    whole = port.frame(0, False, x)
+    torn = AxiStreamFrame(whole.tdata, tid=[0] * size + [2] * (len(whole.tdata) - size), tuser=0)
+    for frame in (whole, whole, torn, torn):
+        port.source.send_nowait(frame)
+    await ClockCycles(port.clock, port.random.randint(1, 100))
+    await write_again(port)
+    await reset_streams(port, device, range(device.streams))
+    await port.source.wait()
+    port.begin(1, False, x)
+    marks = []
+    while (frame := await port.sink.recv()).tid == 0:
+        marks.append(frame.tuser)
+    assert (frame.tid, frame.tuser, port.values(frame)) == (1, 0, device.step(1, np.array(x)))
+    # A loadable core forgets the steps that wait as its program is written.
+    if len(device.builds) == 1:
+        mark = int(len(whole.tdata) > size)
+        assert marks == [0, 0, mark, mark]
 
 
 @cocotb.test()

@@ -9,7 +9,7 @@ from bus_sequences import PERIOD, Device, check_stable, open_port, play_all
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
-from fifo_port import FifoPort, fill_fifos, interrupt_and_reset
+from fifo_port import FifoPort, fill_fifos, interrupt_and_reset, load_in_mid_step
 
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register
 
@@ -103,6 +103,11 @@ async def says_what_it_is_and_refuses_the_rest(dut: Any) -> None:
         assert await port.refuses(number, word), (number, word)
     assert await port.read(Register.LINK_ERRORS) == len(refused)
     assert await port.read(Register.X_STREAM) == 0
+
+
+@cocotb.test()
+async def loading_in_mid_step(dut: Any) -> None:
+    await load_in_mid_step(await opened(dut))
 
 
 @cocotb.test()

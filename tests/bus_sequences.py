@@ -134,7 +134,7 @@ async def restart(port: Port, device: Device) -> None:
 
 
 async def load_network(port: Port, device: Device, folder: Path) -> None:
-    """Load all of a build: what is begun has been done, and the program goes last."""
+    """Load all of a build, the program last."""
     device.adopt(folder)
     await load_all(port, device)
     await reset_streams(port, device, range(device.streams))

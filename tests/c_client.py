@@ -10,7 +10,8 @@ from rtlstm.spec.manifest import Manifest
 
 SOURCES = Path(__file__).parents[1] / "examples" / "c_client"
 STRICT = (
-    "-std=c11",
+    "-std=c99",
+    "-pedantic",
     "-D_DEFAULT_SOURCE",
     "-Wall",
     "-Wextra",
@@ -28,11 +29,13 @@ def compile_client(folder: Path) -> Path:
 
 
 def run_client(
-    program: Path, line: str, weights: Path, manifest: Manifest, x: IntArray
+    program: Path, line: str, weights: Path, manifest: Manifest, x: IntArray | str, build: str | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """Run it with steps, or with any text; ``build`` is its last argument."""
     sizes = (manifest.program.inputs, manifest.program.outputs, manifest.numerics.data_bits)
-    text = "\n".join(" ".join(str(value) for value in row) for row in x.tolist())
+    text = x if isinstance(x, str) else "\n".join(" ".join(str(value) for value in row) for row in x.tolist())
     command = [str(program), line, str(weights), *(str(size) for size in sizes)]
+    command += [] if build is None else [build]
     return subprocess.run(command, input=text, text=True, capture_output=True, timeout=120, check=False)
 
 

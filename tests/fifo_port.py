@@ -7,7 +7,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from bus_sequences import Device, restart
+from bus_sequences import Device, load_network, restart
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from rtlstm.spec.registers import Interrupt, Register
@@ -94,6 +94,42 @@ async def fill_fifos(port: FifoPort) -> None:
     assert await port.read(Register.Y_STEPS) == 0
     assert await port.read(Register.X_ROOM) == 4
     assert await port.read(Register.LINK_ERRORS) == 1
+
+
+async def load_in_mid_step(port: FifoPort) -> None:
+    """Half a step, and an output that nobody has read, as another network is loaded: all after it is right.
+
+    Without another network: nothing of them is lost.
+    """
+    device = port.device
+    for turn in range(6):
+        x = np.arange(device.manifest.program.inputs) + turn
+        wanted = [(0, device.step(0, x))]
+        await port.write(Register.X_STREAM, 0)
+        for value in x.tolist():
+            await port.write(Register.X_DATA, value)
+        while not await port.read(Register.Y_STEPS):
+            pass
+        await port.write(Register.X_DATA, int(x[0]))
+        errors = await port.read(Register.LINK_ERRORS)
+        await load_network(port, device, device.builds[turn % len(device.builds)])
+        if len(device.builds) > 1:
+            assert await port.read(Register.Y_STEPS) == 0
+            x = np.arange(device.manifest.program.inputs) - turn
+            # No time to wait for room: the values follow the program's last word.
+            await restart(port, device)
+            while await port.refuses(Register.X_DATA, int(x[0]) & 0xFFFFFFFF):
+                errors += 1
+        else:
+            # Streams have been reset; the step that had begun has its first value.
+            assert await port.take() == wanted[0]
+        for value in x[1:].tolist():
+            await port.write(Register.X_DATA, value)
+        while not await port.read(Register.Y_STEPS):
+            pass
+        assert await port.take() == (0, device.step(0, x))
+        assert await port.read(Register.LINK_ERRORS) == errors
+        assert (await port.read(Register.Y_STEPS), await port.read(Register.X_ROOM)) == (0, 4)
 
 
 async def interrupt_and_reset(port: FifoPort) -> None:

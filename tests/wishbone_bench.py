@@ -8,7 +8,7 @@ from bus_sequences import PERIOD, Device, open_port, play_all
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from cocotbext.wishbone.driver import WBOp, WishboneMaster
-from fifo_port import FifoPort, fill_fifos, interrupt_and_reset
+from fifo_port import FifoPort, fill_fifos, interrupt_and_reset, load_in_mid_step
 
 from rtlstm.spec.registers import IDENTITY, Interrupt, Register
 
@@ -124,6 +124,11 @@ async def refused_accesses_are_errors(dut: Any) -> None:
     assert await port.read(Register.IRQ_ENABLE) == 0
     assert await port.read(Register.X_STREAM) == 0
     assert await port.read(Register.IRQ_PENDING) == Interrupt.LINK_ERROR
+
+
+@cocotb.test()
+async def loading_in_mid_step(dut: Any) -> None:
+    await load_in_mid_step(await opened(dut))
 
 
 @cocotb.test()

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -21,7 +22,12 @@ static int fail(rtlstm *device, const char *what) {
   return -1;
 }
 
-enum { CASTAGNOLI = 0x82F63B78, ETHERNET = 0xEDB88320 };
+/* A board's server serves one program, and hangs up on others. */
+static int fail_broken(rtlstm *device) {
+  return fail(device, "the line is broken; another program may be using it");
+}
+
+static const uint32_t CASTAGNOLI = 0x82F63B78, ETHERNET = 0xEDB88320;
 
 static uint32_t crc(const uint8_t *data, size_t count, uint32_t polynomial) {
   uint32_t sum = ~0u;
@@ -44,9 +50,11 @@ static void put(uint8_t *data, uint32_t value, int bytes) {
 
 static int send_all(rtlstm *device, const uint8_t *data, size_t count) {
   while (count) {
-    ssize_t sent = write(device->fd, data, count);
+    /* Without the signal that would end the program silently; only a socket can be told so. */
+    ssize_t sent = send(device->fd, data, count, MSG_NOSIGNAL);
+    if (sent < 0 && errno == ENOTSOCK) sent = write(device->fd, data, count);
     if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (sent <= 0) return fail(device, "the line is broken");
+    if (sent <= 0) return fail_broken(device);
     data += sent;
     count -= (size_t)sent;
   }
@@ -107,7 +115,7 @@ static int receive(rtlstm *device, uint8_t *body, long long deadline) {
     int ready = poll(&wait, 1, left > 0 ? (int)left : 0);
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) return 0;
-    if (ready < 0 || read(device->fd, &byte, 1) != 1) return fail(device, "the line is broken");
+    if (ready < 0 || read(device->fd, &byte, 1) != 1) return fail_broken(device);
     if (byte) {
       if (device->held < sizeof device->frame) device->frame[device->held++] = byte;
       continue;
@@ -225,9 +233,9 @@ void rtlstm_close(rtlstm *device) {
   device->fd = -1;
 }
 
-int rtlstm_write(rtlstm *device, unsigned address, const uint32_t *words, size_t count) {
+int rtlstm_write(rtlstm *device, unsigned number, const uint32_t *words, size_t count) {
   uint8_t payload[1 + 4 * WORDS], result[LARGEST];
-  payload[0] = (uint8_t)address;
+  payload[0] = (uint8_t)number;
   while (count) {
     size_t some = count < WORDS ? count : WORDS;
     for (size_t i = 0; i < some; ++i) put(payload + 1 + 4 * i, words[i], 4);
@@ -238,8 +246,8 @@ int rtlstm_write(rtlstm *device, unsigned address, const uint32_t *words, size_t
   return 0;
 }
 
-int rtlstm_read(rtlstm *device, unsigned address, uint32_t *words, unsigned count) {
-  uint8_t payload[2] = {(uint8_t)address, (uint8_t)count}, result[LARGEST];
+int rtlstm_read(rtlstm *device, unsigned number, uint32_t *words, unsigned count) {
+  uint8_t payload[2] = {(uint8_t)number, (uint8_t)count}, result[LARGEST];
   if (count == 0 || count > WORDS) return fail(device, "1 to 120 words can be read at once");
   if (request(device, READ, payload, sizeof payload, result) != (int)(4 * count)) {
     return device->error[0] ? -1 : fail(device, "the answer has a wrong length");
@@ -248,34 +256,87 @@ int rtlstm_read(rtlstm *device, unsigned address, uint32_t *words, unsigned coun
   return 0;
 }
 
-/* The image, after its head: see docs/registers.md. */
-static int load_segments(rtlstm *device, const uint8_t *image, size_t size) {
-  uint32_t segments = little(image + 52, 4), zero = 0, reset = 1;
-  size_t place = 56 + 16 * (size_t)segments;
+/* Of the image's segments: 16 bytes each behind the head, docs/registers.md has their fields. */
+enum { SEGMENTS = 56, SEGMENT = 16, PROGRAM = 9 };
+
+static int has_program(const uint8_t *image) {
+  uint32_t segments = little(image + SEGMENTS - 4, 4);
   for (uint32_t i = 0; i < segments; ++i) {
-    const uint8_t *head = image + 56 + 16 * (size_t)i;
-    uint32_t region = little(head, 4), banks = little(head + 4, 4);
-    size_t count = (size_t)little(head + 8, 4) * little(head + 12, 4);
-    uint32_t *words = malloc(4 * count + 1);
-    if (!words || place + 4 * count * banks > size) {
-      free(words);
-      return fail(device, "the weight image is damaged");
-    }
-    for (uint32_t bank = 0; bank < banks; ++bank, place += 4 * count) {
-      uint32_t select = region << 28 | bank;
-      for (size_t j = 0; j < count; ++j) words[j] = little(image + place + 4 * j, 4);
-      if (rtlstm_write(device, RTLSTM_SELECT, &select, 1) || rtlstm_write(device, RTLSTM_ROW, &zero, 1) ||
-          rtlstm_write(device, RTLSTM_DATA, words, count)) {
-        free(words);
-        return -1;
-      }
-    }
-    free(words);
+    if (little(image + SEGMENTS + SEGMENT * (size_t)i, 4) == PROGRAM) return 1;
   }
-  return rtlstm_write(device, RTLSTM_STREAM, &zero, 1) || rtlstm_write(device, RTLSTM_COMMAND, &reset, 1) ? -1 : 0;
+  return 0;
 }
 
-int rtlstm_load(rtlstm *device, const char *path) {
+/* Whether the segments' words are all there, so that nobody reads behind them. */
+static int whole(const uint8_t *image, size_t size) {
+  uint64_t segments = little(image + SEGMENTS - 4, 4), left = size - SEGMENTS;
+  if (segments > left / SEGMENT) return 0;
+  left -= SEGMENT * segments;
+  for (uint64_t i = 0; i < segments; ++i) {
+    const uint8_t *head = image + SEGMENTS + SEGMENT * i;
+    uint64_t rows = (uint64_t)little(head + 4, 4) * little(head + 8, 4), row_words = little(head + 12, 4);
+    if (row_words == 0 || rows > left / 4 / row_words) return 0;
+    left -= 4 * rows * row_words;
+  }
+  return left == 0;
+}
+
+static int load_rows(rtlstm *device, uint32_t select, uint32_t row, const uint8_t *data, size_t count) {
+  uint32_t words[WORDS];
+  if (rtlstm_write(device, RTLSTM_REG_SELECT, &select, 1) || rtlstm_write(device, RTLSTM_REG_ROW, &row, 1)) return -1;
+  while (count) {
+    size_t some = count < WORDS ? count : WORDS;
+    for (size_t i = 0; i < some; ++i) words[i] = little(data + 4 * i, 4);
+    if (rtlstm_write(device, RTLSTM_REG_DATA, words, some)) return -1;
+    data += 4 * some;
+    count -= some;
+  }
+  return 0;
+}
+
+/* A program goes first but for its last row: its first word stops the device, and its last one starts it, so that
+ * no step meets parts of two networks. */
+static int load_segments(rtlstm *device, const uint8_t *image) {
+  enum { STOP, REST, START };
+  uint32_t segments = little(image + SEGMENTS - 4, 4), zero = 0, reset = 1;
+  for (int turn = STOP; turn <= START; ++turn) {
+    const uint8_t *place = image + SEGMENTS + SEGMENT * (size_t)segments;
+    for (uint32_t i = 0; i < segments; ++i) {
+      const uint8_t *head = image + SEGMENTS + SEGMENT * (size_t)i;
+      uint32_t region = little(head, 4), banks = little(head + 4, 4), rows = little(head + 8, 4);
+      size_t row_words = little(head + 12, 4);
+      uint32_t first = turn == START ? rows - 1 : 0, last = turn == STOP ? rows - 1 : rows;
+      for (uint32_t bank = 0; bank < banks; ++bank, place += 4 * rows * row_words) {
+        if ((region == PROGRAM) != (turn != REST) || rows == 0) continue;
+        if (load_rows(device, region << 28 | bank, first, place + 4 * first * row_words, (last - first) * row_words)) {
+          return -1;
+        }
+      }
+    }
+  }
+  if (rtlstm_write(device, RTLSTM_REG_STREAM, &zero, 1)) return -1;
+  return rtlstm_write(device, RTLSTM_REG_COMMAND, &reset, 1);
+}
+
+/* Whether the image's network may be loaded into this device; `build` is the caller's number, 0 if not known. */
+static int check_build(rtlstm *device, const uint8_t *image, uint32_t build) {
+  uint32_t network = (uint32_t)image[20] << 24 | (uint32_t)image[21] << 16 | (uint32_t)image[22] << 8 | image[23];
+  if (has_program(image) && !build) {
+    return fail(device, "weights with a program do not say which device they are for: give the build's number, "
+                        "RTLSTM_BUILD_NUMBER of its rtlstm_registers.h");
+  }
+  if (!has_program(image) && network != device->build) {
+    return fail(device, "the weights are of another build than the device");
+  }
+  if (build && build != device->build) {
+    snprintf(device->error, sizeof device->error, "the device must hold build %08" PRIx32 ", but it holds %08" PRIx32,
+             build, device->build);
+    return -1;
+  }
+  return 0;
+}
+
+int rtlstm_load(rtlstm *device, const char *path, uint32_t build) {
   FILE *file = fopen(path, "rb");
   uint8_t *image = NULL;
   long size = -1;
@@ -287,12 +348,11 @@ int rtlstm_load(rtlstm *device, const char *path) {
   if (file) fclose(file);
   if (!image || size < 60 || memcmp(image, "RTLSTMWI", 8) || little(image + 12, 4) != (uint32_t)size) {
     result = fail(device, "the weight image cannot be read");
-  } else if (crc(image, (size_t)size - 4, ETHERNET) != little(image + size - 4, 4)) {
+  } else if (crc(image, (size_t)size - 4, ETHERNET) != little(image + size - 4, 4) ||
+             !whole(image, (size_t)size - 4)) {
     result = fail(device, "the weight image is damaged");
-  } else if (((uint32_t)image[20] << 24 | image[21] << 16 | image[22] << 8 | image[23]) != device->build) {
-    result = fail(device, "the weights are of another build than the device");
   } else {
-    result = load_segments(device, image, (size_t)size - 4);
+    result = check_build(device, image, build) ? -1 : load_segments(device, image);
   }
   free(image);
   return result;

@@ -5,7 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RTLSTM_STREAM = 3, RTLSTM_COMMAND = 4, RTLSTM_SELECT = 6, RTLSTM_ROW = 7, RTLSTM_DATA = 8 };
+/* Registers by number, as the link wants them. A build's rtlstm_registers.h has byte offsets: divide those by 4. */
+enum {
+  RTLSTM_REG_STREAM = 3,
+  RTLSTM_REG_COMMAND = 4,
+  RTLSTM_REG_SELECT = 6,
+  RTLSTM_REG_ROW = 7,
+  RTLSTM_REG_DATA = 8
+};
 
 typedef struct {
   int fd;
@@ -22,11 +29,14 @@ typedef struct {
 int rtlstm_open(rtlstm *device, const char *line);
 void rtlstm_close(rtlstm *device);
 
-int rtlstm_write(rtlstm *device, unsigned address, const uint32_t *words, size_t count);
-int rtlstm_read(rtlstm *device, unsigned address, uint32_t *words, unsigned count);
+/* All words go to, or come from, the register of this number. */
+int rtlstm_write(rtlstm *device, unsigned number, const uint32_t *words, size_t count);
+int rtlstm_read(rtlstm *device, unsigned number, uint32_t *words, unsigned count);
 
-/* Load a build's weights.bin, which must be of the build that the device holds, and reset stream 0. */
-int rtlstm_load(rtlstm *device, const char *path);
+/* Load a build's weights.bin, which must be of the build that the device holds, and reset stream 0. `build` is
+ * RTLSTM_BUILD_NUMBER of the build's rtlstm_registers.h. With a fixed program it may be 0, not known: the file has
+ * the same number. With a loadable one the file's number is the network's, and nothing there tells the device. */
+int rtlstm_load(rtlstm *device, const char *path, uint32_t build);
 
 /* Run one step of a stream: `inputs` integers in, `outputs` integers out, of `bits` bits each. */
 int rtlstm_step(rtlstm *device, unsigned stream, const int32_t *x, unsigned inputs, int32_t *y, unsigned outputs,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rtlstm.boards.zynq import ZynqBoard
     from rtlstm.gen.on_board import OnBoard
 
-__all__ = ["bitstream", "program"]
+__all__ = ["bitstream", "note_bus", "program"]
 
 _SHOWN = 8
 """Resources in the table, those most used."""
@@ -57,6 +57,7 @@ def bitstream(
         build = OnBoard.create(folder, board, clock, baud)
         if not session.as_json:
             _say_line(session, build)
+        note_bus(session, build)
         with session.progress() as progress:
             found = build.make_bitstream(seed, progress)
         session.fields = {
@@ -90,6 +91,13 @@ def _write_for_vivado(session: Session, folder: Path, board: "ZynqBoard", clock:
     session.say(f"then on the board, with its bitstream and uio.dtsi loaded (docs/boards.md): {run}")
     session.note(f"whether it fits: rtlstm implement {folder} --device {board.device} (synthesis only)")
     session.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
+
+
+def note_bus(session: Session, build: "OnBoard") -> None:
+    """Say that a build's wrapper is not on the board."""
+    bus = build.manifest.parameters.bus
+    if bus != "none":
+        session.note(f"the serial line is wired to the core itself: the build's {bus} wrapper is left out")
 
 
 def _say_line(session: Session, build: "OnBoard") -> None:

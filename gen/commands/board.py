@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rtlstm.gen.commands.bitstream import note_bus
 from rtlstm.gen.commands.options import (
     BaudOption,
     BoardOption,
@@ -60,6 +61,7 @@ def board(
                 "a board needs a line to its user: leave out --no-pty, or give --tcp PORT"
             )
         build = OnBoard.create(folder, board, clock, baud)
+        note_bus(session, build)
         with session.progress() as progress:
             native = build.simulate(seed, progress)
         line: Line = BoardLine(native)

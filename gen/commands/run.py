@@ -16,7 +16,7 @@ def run(
     folder: BuildArgument,
     backend: Annotated[
         str,
-        typer.Option(help="golden, verilator, icarus, serial:PORT, tcp:HOST:PORT or another installed one."),
+        typer.Option(help="golden, verilator, icarus, serial:PORT, tcp:HOST:PORT, mmio:PATH or another one."),
     ],
     input_file: Annotated[
         Path, typer.Option("--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x).")

@@ -1,6 +1,6 @@
 """AXI4-Stream on the core's data ports."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, ResetSignal, Signal, Value
 from amaranth.lib import enum, fifo, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -136,6 +136,8 @@ class OutputStream(wiring.Component):
         The stream: values sign-extended to whole bytes; TUSER says that the step's input was malformed.
     frame, frame_valid, frame_ready
         From :class:`InputStream`.
+    forget : In(1)
+        What came from :class:`InputStream` is of steps that have no output.
     done : Out(1)
         A step's last beat is taken.
     """
@@ -159,13 +161,15 @@ class OutputStream(wiring.Component):
                 "frame": In(1),
                 "frame_valid": In(1),
                 "frame_ready": Out(1),
+                "forget": In(1),
                 "done": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.frames = frames = fifo.SyncFIFO(width=1, depth=UNDER_WAY)
+        frames = fifo.SyncFIFO(width=1, depth=UNDER_WAY)
+        m.submodules.frames = ResetInserter(self.forget)(frames)
         bits, width = self._manifest.numerics.data_bits, padded_bits(self._manifest)
         words = [
             self.y_data.word_select(index, bits).as_signed()

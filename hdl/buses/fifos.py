@@ -19,8 +19,7 @@ STEPS = 4
 class InputFifo(wiring.Component):
     """Collects values written to X_DATA into beats for the core.
 
-    Room is counted in whole steps: a step that has begun never lacks any. A loadable core without a program
-    has none. Latency: the core is offered a
+    Room is counted in whole steps: a step that has begun never lacks any. Latency: the core is offered a
     beat 2 cycles after its last value was written.
 
     Members
@@ -60,9 +59,9 @@ class InputFifo(wiring.Component):
         named, hush = Signal.like(stream, name="step_stream"), Signal(name="step_quiet")
         mine, wants_stream = port.number == Register.X_DATA, port.number == Register.X_STREAM
         unknown = port.data[:16] >= self._manifest.parameters.streams
-        # Without a program there is no telling where a step ends.
-        rooms = Mux(self.shape == 0, 0, room) if self._manifest.parameters.capacity else room
-        refused = (mine & first & (rooms == 0)) | (wants_stream & port.write & unknown)
+        # In reset, as while another network is loaded, nothing is taken.
+        rooms = Mux(ResetSignal(), 0, room)
+        refused = (mine & first & (rooms == 0)) | (wants_stream & port.write & (unknown | ResetSignal()))
         m.d.comb += accepted.eq(port.decided & port.write & mine & ~refused)
         with m.If(port.decided & port.write & wants_stream & ~unknown):
             m.d.sync += [stream.eq(port.data[: len(stream)]), quiet.eq(port.data[31])]
@@ -145,8 +144,9 @@ class OutputFifo(wiring.Component):
         m.d.comb += [
             taken.eq(port.decided & ~port.write & mine & ~refused),
             Cat(data, stream).eq(queue.r_data),
-            self.y_ready.eq(queue.w_rdy & ~ResetSignal()),
-            queue.w_en.eq(self.y_valid & self.y_ready),
+            # What the core still has in reset, as while another network is loaded, is dropped.
+            self.y_ready.eq(queue.w_rdy | ResetSignal()),
+            queue.w_en.eq(self.y_valid & queue.w_rdy & ~ResetSignal()),
             queue.w_data.eq(Cat(self.y_data, self.y_stream)),
             queue.r_en.eq(ends),
             self.done.eq(queue.w_en & self.y_last),

@@ -3,7 +3,17 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Instance, Module, ResetSignal, Signal
+from amaranth.hdl import (
+    ClockDomain,
+    ClockSignal,
+    Const,
+    DomainRenamer,
+    Instance,
+    Module,
+    ResetSignal,
+    Signal,
+    Value,
+)
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,7 +47,7 @@ class _Wrapper(wiring.Component):
         super().__init__({**ports, "irq": Out(1)})
 
     def _begin(self, m: Module) -> None:
-        """Add registers and core; data paths go into the domain ``data``."""
+        """Add registers and core; data paths go into the domains ``data`` and ``steps``."""
         m.submodules.control = self._control = Control(self._manifest)
         # Writing CONTROL resets what the reset pin does, but for the registers and the bus itself.
         m.domains.data = data = ClockDomain(local=True)
@@ -57,6 +67,21 @@ class _Wrapper(wiring.Component):
             if name.startswith("core_"):
                 ours, inner = getattr(self._control, name), ports[f"bus_{name.removeprefix('core_')}"]
                 m.d.comb += inner.eq(ours) if port.flow == Out else ours.eq(inner)
+        # A loadable core forgets what it was given of steps when it is stopped; so does whatever counts them.
+        m.domains.steps = steps = ClockDomain(local=True)
+        self._switching = self._is_switching(m)
+        m.d.comb += [steps.clk.eq(ClockSignal()), steps.rst.eq(data.rst | self._switching)]
+
+    def _is_switching(self, m: Module) -> Value:
+        """Whether another network is being loaded, or outputs of the one before still wait in the core."""
+        if self._manifest.parameters.capacity is None:
+            return Const(0)
+        stopped, waits = self._core["stopped"], Signal(name="outputs_wait")
+        with m.If(stopped):
+            m.d.data += waits.eq(1)
+        with m.Elif(~self._core["y_valid"]):
+            m.d.data += waits.eq(0)
+        return stopped | waits
 
     def _connect(self, m: Module, source: wiring.Component, sink: wiring.Component) -> None:
         """Connect the core's data ports to what feeds x and takes y."""
@@ -111,7 +136,7 @@ class AxiCore(_Wrapper):
         m = Module()
         self._begin(m)
         source, sink = self._source, self._sink
-        m.submodules.source = DomainRenamer("data")(source)
+        m.submodules.source = DomainRenamer("steps")(source)
         m.submodules.sink = DomainRenamer("data")(sink)
         m.submodules.registers = registers = AxiLite()
         self._connect(m, source, sink)
@@ -121,6 +146,7 @@ class AxiCore(_Wrapper):
             sink.frame.eq(source.frame),
             sink.frame_valid.eq(source.frame_valid),
             source.frame_ready.eq(sink.frame_ready),
+            sink.forget.eq(self._switching & ~self._core["y_valid"]),
         ]
         self._lead_out(m, source, "s_axis_x_", dict.fromkeys(_STREAM))
         self._lead_out(m, sink, "m_axis_y_", dict.fromkeys(_STREAM))
@@ -144,8 +170,8 @@ class _FifoCore(_Wrapper):
         m = Module()
         self._begin(m)
         source, sink = InputFifo(self._manifest), OutputFifo(self._manifest)
-        m.submodules.source = DomainRenamer("data")(source)
-        m.submodules.sink = DomainRenamer("data")(sink)
+        m.submodules.source = DomainRenamer("steps")(source)
+        m.submodules.sink = DomainRenamer("steps")(sink)
         m.submodules.registers = registers = self.slave()
         self._connect(m, source, sink)
         wiring.connect(m, registers.bus, self._control.bus)

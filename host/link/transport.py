@@ -71,6 +71,8 @@ class LinkTransport(Closing):
         self._line = line
         self._closed = False
         self._broken = False
+        self._busy = False
+        """A call is at work on the line, or was interrupted at it."""
         self._trouble: LineBroken | None = None
         """What happened to the line since something came over it."""
         self._posted: deque[Request] = deque()
@@ -144,8 +146,10 @@ class LinkTransport(Closing):
         Others may be begun before: all that was begun is under way, and is carried out in order.
         """
         streams, x, hush = self._codec.check(streams, x, quiet)
+        self._busy = True
         finish = self._begin(list(self._codec.encode(streams, x, hush)))
         self._move(0.0)
+        self._busy = False
         return lambda: self._codec.decode(finish(), hush)
 
     def adopt(self, manifest: Manifest) -> None:
@@ -157,11 +161,11 @@ class LinkTransport(Closing):
         self._until(lambda: not self._posted)
 
     def close(self) -> None:
-        """Wait for what was written, if the link is alive, and release the line."""
+        """Wait for what was written, if the link is alive and no call was cut short, and release the line."""
         if self._closed:
             return
         try:
-            if not self._engine.failure:
+            if not (self._engine.failure or self._busy):
                 self.flush()
         finally:
             self._closed = True
@@ -189,10 +193,12 @@ class LinkTransport(Closing):
         """Keep the link going until ``done``."""
         engine, line = self._engine, self._line
         self._check()
+        self._busy = True
         while True:
             self._move(0.0)
             self._settle()
             if done():
+                self._busy = False
                 return
             deadline = engine.deadline
             self._move(0.0 if deadline is None else deadline - line.now())

@@ -1,21 +1,31 @@
 """The C client against the reference device: steps, and one clear error each for what is wrong."""
 
+import re
+import socket
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from c_client import compile_client, read_outputs, run_client
+from c_client import SOURCES, STRICT, compile_client, read_outputs, run_client
+from loadable_builds import Build, build_for, make_device, stacked
 from small_builds import network
 
 from rtlstm.gen.build import generate_build
+from rtlstm.gen.c_header import HEADER, c_header
 from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.transport import open_transport
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.line_server import LineServer
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.registers import Region, Register
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +84,153 @@ def test_wrong_weights(folder: Path, client: Path, tmp_path: Path):
             assert (done.returncode, done.stderr) == (1, f"error: {words}\n")
     done = run_client(client, line, folder / "weights.bin", manifest, x)
     assert (done.returncode, done.stderr) == (1, "error: nothing listens at this port\n")
+
+
+BUILD = "BUILD must be a number of 1 to 8 hexadecimal digits and not 0,"
+BROKEN = "error: the line is broken; another program may be using it\n"
+
+
+def test_line_in_use(folder: Path, client: Path):
+    """A board's server hangs up on a second program."""
+    manifest = Manifest.load(folder)
+    weights = folder / "weights.bin"
+    with server(folder) as device, socket.create_connection(("localhost", device.port)):
+        done = run_client(client, f"localhost:{device.port}", weights, manifest, "")
+    assert (done.returncode, done.stderr) == (1, BROKEN)
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("1 2 3\n1 2\n4 5 6\n", "line 2 must have as many values as a step has inputs, 3, but has 2"),
+        ("1 2 3 4\n", "line 1 must have as many values as a step has inputs, 3, but has 4"),
+        ("1 2 3\n\n", "line 2 must have as many values as a step has inputs, 3, but has 0"),
+        ("1 2 3\n1 two 3\n", "line 2 must have integers, but has 'two'"),
+        ("1 2.5 3", "line 1 must have integers, but has '2.5'"),
+        ("1 2 3x", "line 1 must have integers, but has '3x'"),
+        ("1 2 3\0 4\n", "line 1 must be text, but has a zero byte"),
+        ("1 2 2048", "values of 12 bits must be -2048 to 2047, but line 1 has 2048"),
+        ("1 -2049 3", "values of 12 bits must be -2048 to 2047, but line 1 has -2049"),
+        ("70000 1 2", "values of 12 bits must be -2048 to 2047, but line 1 has 70000"),
+        (
+            "1 2 3\n9" + 60 * "0" + " 2 3",
+            "values of 12 bits must be -2048 to 2047, but line 2 has 9" + 39 * "0",
+        ),
+    ],
+)
+def test_bad_steps(folder: Path, client: Path, text: str, words: str):
+    """The steps before are answered, the bad one is not."""
+    manifest = Manifest.load(folder)
+    with server(folder) as device:
+        done = run_client(client, f"localhost:{device.port}", folder / "weights.bin", manifest, text)
+    assert (done.returncode, done.stderr.splitlines()[1:]) == (2, [f"error: {words}"])
+    bad = re.search(r"line (\d+)", words)
+    assert bad is not None and len(done.stdout.splitlines()) == int(bad[1]) - 1
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ("3x 2 12", "INPUTS must be 1 to 500, but is '3x'"),
+        ("3 0 12", "OUTPUTS must be 1 to 500, but is '0'"),
+        ("3 2 19", "BITS must be 1 to 18, but is '19'"),
+        ("3 2 12 one", f"{BUILD} but is 'one'"),
+        ("3 2 12 -1", f"{BUILD} but is '-1'"),
+        ("3 2 12 123456789", f"{BUILD} but is '123456789'"),
+    ],
+)
+def test_bad_arguments(client: Path, arguments: str, words: str):
+    command = [str(client), "localhost:1", "weights.bin", *arguments.split()]
+    done = subprocess.run(command, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (2, f"error: {words}\n")
+
+
+class Watched(GoldenDevice):
+    """A device that remembers where writing into its memories began."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        super().__init__(folder, manifest)
+        self.regions: list[int] = []
+        self.places: list[tuple[int, int]] = []
+
+    def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
+        if register == Register.SELECT:
+            self.regions.append(int(words[0]) >> 28)
+        if register == Register.ROW:
+            self.places.append((self.regions[-1], int(words[0])))
+        super().write(register, words)
+
+
+@pytest.fixture(scope="module")
+def loadable() -> list[Build]:
+    """A device's own network, and another for it."""
+    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), Parameters(lanes=4, macs=2, streams=2))
+    return [device, build_for(stacked(4, 3, dense=((3, "tanh"),), seed=1), device)]
+
+
+def test_loadable(loadable: list[Build], client: Path, tmp_path: Path):
+    """With the header's number: the device's own network, and another. The program's last row is last."""
+    device = loadable[0].manifest
+    (number,) = re.findall(r"RTLSTM_BUILD_NUMBER (\w+)", c_header(device))
+    for index, build in enumerate(loadable):
+        manifest, folder = build.manifest, build.save(tmp_path / str(index))
+        core = Watched(folder, manifest)
+        x = build.inputs(5)[:, 0]
+        with LineServer(SimulatedLine(DeviceEngine(core, manifest)), tcp=0) as board:
+            arguments = (client, f"localhost:{board.port}", folder / "weights.bin", manifest, x)
+            texts = (number, f"{device.build_number:x}")
+            found = [read_outputs(run_client(*arguments, text)) for text in texts]
+            written = len(core.places) // 2
+            refused = [run_client(*arguments, text) for text in (None, "1")]
+            assert len(core.places) == 2 * written
+        expected = Golden(build.network).run(x[:, None]).y[:, 0]
+        assert np.array_equal(found[0], expected) and np.array_equal(found[1], expected)
+        last = manifest.regions[Region.PROGRAM].rows - 1
+        ends = [(Region.PROGRAM, 0), (Region.PROGRAM, last)]
+        assert [core.places[0], core.places[written - 1]] == ends
+        assert Region.PROGRAM not in core.regions[1 : written - 1]
+        assert [(done.returncode, done.stderr) for done in refused] == [
+            (
+                1,
+                "error: weights with a program do not say which device they are for: give the build's "
+                "number, RTLSTM_BUILD_NUMBER of its rtlstm_registers.h\n",
+            ),
+            (1, f"error: the device must hold build 00000001, but it holds {device.build_number:08x}\n"),
+        ]
+
+
+def test_weights_of_the_other_kind(folder: Path, loadable: list[Build], client: Path, tmp_path: Path):
+    """No program for a fixed device, nor fixed weights for a loadable one. A fixed build may be named."""
+    manifest, own = Manifest.load(folder), loadable[0].manifest
+    other = loadable[0].save(tmp_path / "loadable")
+    named, number = f"{manifest.build_number:x}", f"{own.build_number:x}"
+    with server(folder) as device:
+        line = f"localhost:{device.port}"
+        assert run_client(client, line, folder / "weights.bin", manifest, "", named).returncode == 0
+        wrong = run_client(client, line, folder / "weights.bin", manifest, "", number)
+        programmed = run_client(client, line, other / "weights.bin", own, "", number)
+    for done in (wrong, programmed):
+        words = f"the device must hold build {own.build_number:08x}, but it holds {manifest.build_number:08x}"
+        assert (done.returncode, done.stderr) == (1, f"error: {words}\n")
+    with server(other) as device:
+        done = run_client(client, f"localhost:{device.port}", folder / "weights.bin", manifest, "", number)
+    words = "the weights are of another build than the device"
+    assert (done.returncode, done.stderr) == (1, f"error: {words}\n")
+
+
+@pytest.mark.parametrize(
+    "order", [(HEADER, "rtlstm.h"), ("rtlstm.h", HEADER)], ids=["build first", "client first"]
+)
+def test_both_headers(folder: Path, tmp_path: Path, order: tuple[str, str]):
+    """They go together, and the client's numbers are the build's byte offsets / 4."""
+    numbers = re.findall(r"RTLSTM_REG_(\w+) = (\d+)", (SOURCES / "rtlstm.h").read_text())
+    assert {name: int(number) for name, number in numbers} == {
+        name: Register[name] for name in ("STREAM", "COMMAND", "SELECT", "ROW", "DATA")
+    }
+    tests = " || ".join(f"RTLSTM_{name} != 4 * RTLSTM_REG_{name}" for name, _ in numbers)
+    includes = "".join(f'#include "{name}"\n' for name in order)
+    (tmp_path / "main.c").write_text(f"{includes}int main(void) {{ return {tests}; }}\n")
+    (tmp_path / HEADER).write_text(c_header(Manifest.load(folder)))
+    paths = [tmp_path / "main.c", "-I", tmp_path, "-I", SOURCES, "-o", tmp_path / "both"]
+    subprocess.run(["gcc", *STRICT, *paths], check=True)
+    subprocess.run([tmp_path / "both"], check=True)

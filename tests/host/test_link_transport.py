@@ -313,6 +313,23 @@ def test_interrupted_exchange_harms_nothing(small):
     np.testing.assert_array_equal(y, small.golden.run(x[:, None]).y[:, 0])
 
 
+def test_closing_after_an_interruption_waits_for_nothing(small):
+    bench = LinkBench(small)
+    accelerator = bench.open()
+    transport, write = accelerator.device.transport, bench.good.write
+
+    def interrupted(data):
+        raise KeyboardInterrupt
+
+    bench.good.write = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        transport.exchange(np.zeros(3000, int), small.inputs(3000))
+    bench.good.write = write
+    steps = bench.device.steps
+    accelerator.close()
+    assert bench.device.steps == steps < 3000
+
+
 def test_progress(small):
     seen = []
     bench = LinkBench(small)
