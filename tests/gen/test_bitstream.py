@@ -190,10 +190,21 @@ def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
     done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
     assert done.code == 1
     assert "timing is not met: 100 MHz was asked for and seed 1 reaches 91 MHz; use --clock 87.5" in done.err
+    assert "wrapper" not in done.err
     cli("program", folder).refused("must meet its clock, but reaches 91 of 100 MHz")
     # Of another build, or incomplete.
     (folder / "boards" / "ulx3s-12f" / "top.bit").unlink()
     cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make it with")
+
+
+def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "build"
+    generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1, bus="axilite"), settings=SMALL)
+    monkeypatch.setattr("rtlstm.gen.on_board.make_bitstream", lambda *_, **__: record(met=True))
+    (folder / "boards" / "ulx3s-12f").mkdir(parents=True)
+    done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
+    assert done.code == 0, done.err
+    assert "the serial line is wired to the core itself: the build's axilite wrapper is left out" in done.err
 
 
 def test_refused(cli, pristine: Path, tmp_path: Path):
