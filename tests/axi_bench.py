@@ -223,7 +223,7 @@ async def malformed_packets_are_reported(dut: Any) -> None:
     assert port.sink.empty()
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=2, timeout_unit="ms")
 async def loading_in_the_midst_of_packets(dut: Any) -> None:
     """Whatever packets are under way: what comes after a load is right, and marked as it should be."""
     port = await opened(dut)

@@ -105,7 +105,7 @@ async def says_what_it_is_and_refuses_the_rest(dut: Any) -> None:
     assert await port.read(Register.X_STREAM) == 0
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=2, timeout_unit="ms")
 async def loading_in_mid_step(dut: Any) -> None:
     await load_in_mid_step(await opened(dut))
 

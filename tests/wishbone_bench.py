@@ -126,7 +126,7 @@ async def refused_accesses_are_errors(dut: Any) -> None:
     assert await port.read(Register.IRQ_PENDING) == Interrupt.LINK_ERROR
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=2, timeout_unit="ms")
 async def loading_in_mid_step(dut: Any) -> None:
     await load_in_mid_step(await opened(dut))
 
