@@ -21,13 +21,20 @@ def shape_port(manifest: Manifest) -> dict[str, wiring.Member]:
     return {"shape": In(32)} if manifest.parameters.capacity else {}
 
 
+def _most(manifest: Manifest, way: Way) -> int:
+    """How many values a step can have."""
+    inputs, outputs = most_values(manifest)
+    return inputs if way == "inputs" else outputs
+
+
 def after_first(manifest: Manifest, part: wiring.Component, way: Way) -> ValueLike:
     """How many values follow a step's first one; ``part`` has the port of :func:`shape_port`."""
     if manifest.parameters.capacity is None:
-        return most_values(manifest)[way == "outputs"] - 1
+        return _most(manifest, way) - 1
     assert isinstance(part.shape, Value)
     # Of 16 bits, as SHAPE has: 0 stands for 65,536 values.
-    return (part.shape.word_select(way == "outputs", 16) - 1)[:16]
+    values = part.shape[:16] if way == "inputs" else part.shape[16:]
+    return (values - 1)[:16]
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ def count_values(
     ``part`` has the port of :func:`shape_port`; another network is loaded between steps only. Its first step
     may begin in the cycle after the next.
     """
-    most, begins = most_values(manifest)[way == "outputs"], after_first(manifest, part, way)
+    most, begins = _most(manifest, way), after_first(manifest, part, way)
     # How many follow the first value of the next transfer.
     loadable = manifest.parameters.capacity is not None
     left = Signal(range(most), init=0 if loadable else most - 1, reset_less=loadable, name=f"{way}_left")

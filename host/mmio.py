@@ -163,13 +163,14 @@ class MmioTransport:
         Raises
         ------
         DeviceError
-            If nothing moves for 5 seconds, an output is of another stream than
-            is due, or the device refused an access. It has then been reset: all state is zero, and a loadable
-            device stands still, which is an error as well, until weights and program are loaded again.
+            If nothing moves for 5 seconds, an output is of another stream than is due, or the device refused
+            an access. It has then been reset: all state is zero, and a loadable device stands still, which is
+            an error as well, until weights and program are loaded again.
         """
         refuse_sequences(ends)
         registers = self._open()
-        if registers.read(Register.STATUS) & _STOPPED:
+        loadable = self._manifest.parameters.capacity is not None
+        if loadable and registers.read(Register.STATUS) & _STOPPED:
             raise DeviceError(
                 "the device stands still, as a loadable one does after a reset; load its weights again, "
                 "which bring the program"

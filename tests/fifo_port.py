@@ -104,7 +104,7 @@ async def load_in_mid_step(port: FifoPort) -> None:
     device = port.device
     for turn in range(6):
         x = np.arange(device.manifest.program.inputs) + turn
-        wanted = [(0, device.step(0, x))]
+        wanted = (0, device.step(0, x))
         await port.write(Register.X_STREAM, 0)
         for value in x.tolist():
             await port.write(Register.X_DATA, value)
@@ -122,7 +122,7 @@ async def load_in_mid_step(port: FifoPort) -> None:
                 errors += 1
         else:
             # Streams have been reset; the step that had begun has its first value.
-            assert await port.take() == wanted[0]
+            assert await port.take() == wanted
         for value in x[1:].tolist():
             await port.write(Register.X_DATA, value)
         while not await port.read(Register.Y_STEPS):
