@@ -15,6 +15,7 @@ from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.hdl.verilog import primitives
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.toolchain import run_tool
+from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 
@@ -98,8 +99,8 @@ def make_bitstream(
     top = board_verilog(board, manifest, line, core)
     pins = constraints(board)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "top.v").write_text(top)
-    (folder / CONSTRAINT_FILES[architecture]).write_text(pins)
+    write_file(folder / "top.v", top)
+    write_file(folder / CONSTRAINT_FILES[architecture], pins)
     frame = Frame(TOP, top + primitives(manifest.parameters.family))
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, report=report)
     check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device)
@@ -173,4 +174,4 @@ def _pack(chosen: Chosen, tool: Tool, routed: Path, target: Path) -> None:
         run_tool([*tool.command, *arguments], f"packing the bitstream with {tool.name}", work)
         (work / routed.name).unlink()
 
-    shutil.copyfile(cached("bitstream", key, build) / target.name, target)
+    copy_file(cached("bitstream", key, build) / target.name, target)

@@ -20,6 +20,7 @@ from threading import Event
 from rtlstm.sim.cache import Report
 from rtlstm.sim.toolchain import package_version
 from rtlstm.spec.errors import ToolError
+from rtlstm.spec.files import copy_file
 
 __all__ = ["Tool", "find_nextpnr", "find_packer", "find_yosys", "run_logged"]
 
@@ -188,7 +189,7 @@ def run_logged(
                 process.terminate()
                 process.wait()
             if own.exists() and own != log:
-                shutil.copyfile(own, log)
+                copy_file(own, log)
             if not printed.stat().st_size:
                 printed.unlink()
     seconds = time.monotonic() - began

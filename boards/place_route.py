@@ -15,6 +15,7 @@ from rtlstm.boards.synthesis import NETLIST, Synthesis
 from rtlstm.boards.worst_path import WorstPath, worst_path
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.spec.errors import ConfigurationError, ToolError
+from rtlstm.spec.files import copy_file
 from rtlstm.spec.record import Record
 
 __all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report", "result_name"]
@@ -183,11 +184,11 @@ def place_and_route(
     if report:
         report(what, len(_STAGES), len(_STAGES))
     if not fresh:
-        shutil.copyfile(found / log.name, log)
-    shutil.copyfile(found / _REPORT, folder / f"seed{seed}.json")
+        copy_file(found / log.name, log)
+    copy_file(found / _REPORT, folder / f"seed{seed}.json")
     if on_board:
         result = result_name(chosen.device.architecture)
-        shutil.copyfile(found / result, folder / result)
+        copy_file(found / result, folder / result)
     try:
         fields = json.loads((found / _REPORT).read_text())
         seconds = json.loads((found / "seconds.json").read_text())

@@ -1,7 +1,6 @@
 """Synthesis of a core for a device, and what it takes of the device."""
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -18,6 +17,7 @@ from rtlstm.boards.replicate import REPLICATED, replicate
 from rtlstm.boards.resources import Counts, count_cells
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.spec.errors import ToolError
+from rtlstm.spec.files import copy_file, write_file
 
 __all__ = ["NETLIST", "Frame", "Synthesis", "script", "synthesise"]
 
@@ -169,7 +169,7 @@ def synthesise(
     key = digest(tool.version, *(text for pair in files.items() for text in pair))
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("harness.v", "synthesis.ys"):
-        (folder / name).write_text(files[name])
+        write_file(folder / name, files[name])
     fresh = False
 
     def build(work: Path) -> None:
@@ -200,7 +200,7 @@ def synthesise(
     if report:
         report("synthesis", 1, 1)
     if not fresh:
-        shutil.copyfile(found / _LOG, folder / _LOG)
+        copy_file(found / _LOG, folder / _LOG)
     return Synthesis(
         folder=found,
         key=key,

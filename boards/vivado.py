@@ -7,6 +7,7 @@ from pathlib import Path
 from rtlstm.boards.pll import megahertz
 from rtlstm.boards.zynq import BASE_ADDRESS, FabricClock, ZynqBoard
 from rtlstm.hdl.buses.wrappers import wrapper_name
+from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 
@@ -84,7 +85,7 @@ def write_project(
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        (folder / name).write_text(text)
+        write_file(folder / name, text)
     project = VivadoProject(
         board=board.name,
         build_hash=manifest.build_hash,
@@ -95,7 +96,7 @@ def write_project(
         files=tuple(texts),
         bitstream=f"{manifest.name}.bit",
     )
-    (folder / RECORD).write_text(project.model_dump_json(indent=1) + "\n")
+    write_file(folder / RECORD, project.model_dump_json(indent=1) + "\n")
     return project
 
 

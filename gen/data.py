@@ -3,18 +3,18 @@
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.spec.errors import InputError
+from rtlstm.spec.files import check_writable, write_file
 from rtlstm.spec.fixed import Format
 
 __all__ = [
-    "check_writable",
+    "check_results",
     "integers_note",
     "load_array",
     "load_lengths",
@@ -102,19 +102,35 @@ def load_state(path: Path) -> tuple[Any, Any]:
     )
 
 
-def check_writable(path: Path | None) -> None:
-    """Refuse a result file that could not be written, before the work begins."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise InputError(f"a result must go to a file, but {path} is a folder")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{path} cannot be written, because its folder does not exist; make it first")
+def check_results(output: Path | None, state: Path | None = None) -> None:
+    """Refuse files that outputs or a state could not be written to, before the work begins.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be written, is called as if it were of another format, or is named for both.
+    """
+    names = []
+    for path, suffix in ((output, ".npy"), (state, ".npz")):
+        if path is None:
+            continue
+        check_writable(path)
+        if path.exists() and not path.is_file():
+            # A pipe or a device takes both, whatever it is called.
+            continue
+        if path.suffix.lower() not in ("", suffix):
+            raise InputError(
+                f"{path} must be called *{suffix}, because NumPy's {suffix} format is what is written; "
+                "numpy.load reads it"
+            )
+        names.append(os.path.realpath(path))
+    if len(names) == 2 and names[0] == names[1]:
+        raise InputError(f"outputs and state must go to two files, but both go to {output}; name another")
 
 
 def save_array(path: Path, array: Array) -> None:
     """Write an ``.npy`` file, whole or not at all."""
-    _write(path, lambda file: np.save(file, array, allow_pickle=False))
+    write_file(path, lambda file: np.save(file, array, allow_pickle=False))
 
 
 def save_state(path: Path, state: tuple[Any, Any]) -> None:
@@ -125,15 +141,4 @@ def save_state(path: Path, state: tuple[Any, Any]) -> None:
             arrays |= {f"{name}_{index}": array for index, array in enumerate(part)}
         else:
             arrays[name] = part
-    _write(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
-
-
-def _write(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    work = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with work.open("wb") as file:
-            write(file)
-        work.replace(path)
-    except BaseException:
-        work.unlink(missing_ok=True)
-        raise
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **arrays))

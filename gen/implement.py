@@ -19,6 +19,7 @@ from rtlstm.gen.report_html import render_report
 from rtlstm.hdl.verilog import PRIMITIVES
 from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["DEFAULT_SEEDS", "Placer", "Router", "check_family", "default_jobs", "implement", "read_verilog"]
@@ -186,6 +187,4 @@ def _all_seeds(route: Callable[[int, Event], Routed], seeds: int, jobs: int) -> 
 
 def _write(folder: Path, report: BuildReport) -> None:
     for name, text in (("report.json", report.to_json()), ("report.html", render_report(report))):
-        new = Path(folder) / f".{name}.{os.getpid()}.new"
-        new.write_text(text, encoding="utf-8", newline="\n")
-        new.replace(Path(folder) / name)
+        write_file(Path(folder) / name, text)

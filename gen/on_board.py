@@ -18,6 +18,7 @@ from rtlstm.host.transport import Progress
 from rtlstm.sim.board import BoardShape, NativeBoard, build_board
 from rtlstm.sim.devices import rtl_path
 from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["OnBoard", "load_bitstream", "slower_clock"]
@@ -99,7 +100,7 @@ class OnBoard:
             seed=seed,
             report=progress,
         )
-        (self.place / _RECORD).write_text(found.model_dump_json(indent=1) + "\n")
+        write_file(self.place / _RECORD, found.model_dump_json(indent=1) + "\n")
         return found
 
     def compile(self, progress: Progress | None = None) -> tuple[Path, BoardShape]:
@@ -112,7 +113,7 @@ class OnBoard:
         """
         self.place.mkdir(parents=True, exist_ok=True)
         top, button = self.place / "top.v", self.board.button
-        top.write_text(board_verilog(self.board, self.manifest, self.line, self.core))
+        write_file(top, board_verilog(self.board, self.manifest, self.line, self.core))
         shape = BoardShape(
             top=TOP,
             clock_hz=self.board.clock_hz,

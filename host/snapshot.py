@@ -4,7 +4,6 @@ A file is NumPy's ``.npz``: ``version``, the two formats as (bits, fraction), an
 integers ``h0``, ``c0``, ``h1`` and so on.
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.spec.errors import InputError
+from rtlstm.spec.files import write_file
 from rtlstm.spec.fixed import IntArray
 
 __all__ = ["SNAPSHOT_VERSION", "load_snapshot", "save_snapshot"]
@@ -31,17 +31,10 @@ def save_snapshot(
     InputError
         If the file cannot be written.
     """
-    path = Path(path)
-    new = path.with_name(path.name + ".new")
     fields: dict[str, Any] = {"version": np.int64(SNAPSHOT_VERSION), **_formats(layout)}
     for name, parts in (("h", h), ("c", c)):
         fields |= {f"{name}{index}": part for index, part in enumerate(parts)}
-    try:
-        with new.open("wb") as file:
-            np.savez(file, **fields)
-        os.replace(new, path)
-    except OSError as error:
-        raise InputError(f"the snapshot {path} must be writable, but: {error}") from None
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **fields))
 
 
 def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, LayerArrays]:

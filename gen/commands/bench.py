@@ -67,10 +67,11 @@ def bench(
     with Session(as_json, debug) as session:
         from rtlstm.bench.run import Plan, run_bench
         from rtlstm.bench.shapes import find_shapes
-        from rtlstm.gen.data import check_writable
         from rtlstm.spec.errors import ConfigurationError
+        from rtlstm.spec.files import check_writable
 
-        check_writable(save)
+        if save is not None:
+            check_writable(save)
         if not 0 < clock < 1e5:
             raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
         if estimates:
@@ -97,9 +98,15 @@ def bench(
             result = run_bench(plan, progress)
         session.fields = result.model_dump(mode="json")
         session.passed = result.passed
-        if save is not None:
-            save.write_text(result.to_json())
+        _save(save, result.to_json())
         _show(session, result)
+
+
+def _save(path: Path | None, text: str) -> None:
+    from rtlstm.spec.files import write_file
+
+    if path is not None:
+        write_file(path, text)
 
 
 def _estimates(session: Session, quick: bool, save: Path | None) -> None:
@@ -114,8 +121,7 @@ def _estimates(session: Session, quick: bool, save: Path | None) -> None:
     factors = fit_factors(results)
     session.fields = {"estimates": [result.model_dump(mode="json") for result in results], "factors": factors}
     session.passed = all(result.exact for result in results)
-    if save is not None:
-        save.write_text(json.dumps(session.fields, indent=1) + "\n")
+    _save(save, json.dumps(session.fields, indent=1) + "\n")
     session.table(
         "Estimates, and what synthesis takes",
         (
@@ -180,8 +186,7 @@ def _link(session: Session, quick: bool, save: Path | None) -> None:
         "soak": endured.model_dump(mode="json"),
     }
     session.passed = endured.passed and all(each.passed for each in found)
-    if save is not None:
-        save.write_text(json.dumps(session.fields, indent=1) + "\n")
+    _save(save, json.dumps(session.fields, indent=1) + "\n")
     session.table(
         "The serial link at 3 Mbaud, simulated",
         ("steps of", "latency", "payload of all bytes", "steps/s", "of the line's", "processor us a step"),
@@ -215,8 +220,7 @@ def _board(session: Session, board: str, quick: bool, save: Path | None) -> None
         endured = soak_board(board, 640 if quick else 10_000, progress=progress)
     session.fields = {"soak": endured.model_dump(mode="json")}
     session.passed = endured.passed
-    if save is not None:
-        save.write_text(json.dumps(session.fields, indent=1) + "\n")
+    _save(save, json.dumps(session.fields, indent=1) + "\n")
     _show_soak(session, endured)
     session.say(f"{'passed' if session.passed else 'FAILED'}: every step once and right")
 

@@ -36,7 +36,7 @@ def run(
     """Run sequences on a device, or on a simulated one."""
     with Session(as_json, debug) as session:
         from rtlstm.gen.data import (
-            check_writable,
+            check_results,
             integers_note,
             load_array,
             load_lengths,
@@ -46,8 +46,7 @@ def run(
         )
         from rtlstm.host import Accelerator
 
-        check_writable(output)
-        check_writable(state_output)
+        check_results(output, state_output)
         x = load_array(input_file, "the input")
         valid = load_lengths(lengths)
         begin = None if state is None else load_state(state)

@@ -33,12 +33,12 @@ def simulate(
     """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
     with Session(as_json, debug) as session:
         from rtlstm.gen.compare import compare, random_input
-        from rtlstm.gen.data import check_writable, load_array, load_lengths, save_array
+        from rtlstm.gen.data import check_results, load_array, load_lengths, save_array
         from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.manifest import Manifest
 
         chosen = _simulator(simulator)
-        check_writable(output)
+        check_results(output)
         manifest = Manifest.load(folder)
         if input_file is None:
             x = random_input(manifest, steps, seed or 0)

@@ -77,7 +77,7 @@ def test_wrong_files(small, uneven, make_build, tmp_path):
         np.savez(path, **(fields | {"h0": fields["h0"] + 1000}))
         with pytest.raises(InputError, match="must be within"):
             stream.restore(path)
-        with pytest.raises(InputError, match="must be writable"):
+        with pytest.raises(InputError, match="cannot be written: its folder does not exist"):
             stream.save(tmp_path / "none" / "s")
         np.testing.assert_array_equal(stream.state_integers, before)
         path.write_bytes(whole)

@@ -1,0 +1,162 @@
+"""Writing a file whole or not at all, wherever its name leads."""
+
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rtlstm.spec.errors import InputError
+
+__all__ = ["as_path", "check_writable", "copy_file", "write_file"]
+
+_NO_FOLDER = "its folder does not exist"
+
+Content = str | bytes | Callable[[BinaryIO], object]
+
+
+def as_path(what: str, path: Any) -> Path:
+    """Return ``path`` as a :class:`~pathlib.Path`.
+
+    Raises
+    ------
+    InputError
+        If it is neither text nor a path; ``what`` begins the message.
+    """
+    if isinstance(path, str | os.PathLike) and isinstance(name := os.fspath(path), str) and "\0" not in name:
+        return Path(name)
+    raise InputError(f"{what} must be a path, such as 'build/lstm', not {path!r}")
+
+
+def write_file(path: str | Path, content: Content) -> None:
+    """Write a file, so that a reader finds the old content or the new one, never a part of it.
+
+    A regular file is written under another name first and then replaced, with its permissions. A symbolic
+    link stays: the file it leads to is replaced. A pipe or a character device, such as ``/dev/null``, is
+    written to; so is the process's own standard output.
+
+    Parameters
+    ----------
+    content
+        Bytes, text (written as UTF-8, line ends as they are), or a function that is called with the binary
+        file to write to.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written, or is a folder, a block device or a socket. An older file is then as
+        it was.
+    """
+    path = as_path("the file to write", path)
+    found = _find(path)
+    own = _own_output(found)
+    try:
+        if own is not None:
+            _write_through(own, content, keep_open=True)
+        elif found is None or stat.S_ISREG(found.st_mode):
+            _replace(Path(os.path.realpath(path)), content, found)
+        else:
+            # Without O_CREAT: if the device or pipe has gone meanwhile, no file takes its name.
+            _write_through(os.open(path, os.O_WRONLY | os.O_NOCTTY), content)
+    except FileNotFoundError:
+        raise _refusal(path, _NO_FOLDER) from None
+    except OSError as error:
+        raise _refusal(path, error.strerror or str(error)) from None
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file's content as :func:`write_file` writes, with the same errors."""
+    write_file(target, source.read_bytes())
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuse a file that :func:`write_file` could not write, before the work begins.
+
+    Raises
+    ------
+    InputError
+        If it, or its folder, cannot be written.
+    """
+    path = as_path("the file to write", path)
+    found = _find(path)
+    if found is not None and not os.access(path, os.W_OK):
+        raise _refusal(path, "it is read-only for this user")
+    if found is None or stat.S_ISREG(found.st_mode):
+        folder = Path(os.path.realpath(path)).parent
+        if not folder.is_dir():
+            raise _refusal(path, _NO_FOLDER)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise _refusal(path, f"the folder {folder} is read-only for this user")
+
+
+def _find(path: Path) -> os.stat_result | None:
+    """Return what ``path`` leads to, None if there is nothing yet; refuse what is no file to write to."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _refusal(path, error.strerror or str(error)) from None
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a block device", stat.S_IFSOCK: "a socket"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    if kind is not None and _own_output(found) is None:
+        raise _refusal(path, f"it is {kind}")
+    return found
+
+
+def _refusal(path: Path, why: str) -> InputError:
+    return InputError(f"{path} cannot be written: {why}; name another file, or make this one writable")
+
+
+def _own_output(found: os.stat_result | None) -> int | None:
+    """Return which of this process's two output streams was found, if any.
+
+    To open ``/dev/stdout`` anew would begin at the start of a file that the shell has opened already.
+    """
+    for number in (1, 2):
+        with suppress(OSError):
+            if found is not None and os.path.samestat(found, os.fstat(number)):
+                return number
+    return None
+
+
+def _write_through(descriptor: int, content: Content, keep_open: bool = False) -> None:
+    if keep_open:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+    with os.fdopen(descriptor, "wb", closefd=not keep_open) as file:
+        if callable(content):
+            # A pipe has no position, which some writers ask for.
+            whole = BytesIO()
+            content(whole)
+            content = whole.getvalue()
+        file.write(_bytes(content))
+
+
+def _replace(path: Path, content: Content, old: os.stat_result | None) -> None:
+    if old is not None and not os.access(path, os.W_OK):
+        raise PermissionError(0, "it is read-only for this user")
+    work = path.with_name(f".rtlstm-{os.getpid()}-{secrets.token_hex(4)}.new")
+    try:
+        with work.open("xb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(_bytes(content))
+        if old is not None:
+            with suppress(PermissionError):
+                os.chown(work, old.st_uid, old.st_gid)
+            work.chmod(stat.S_IMODE(old.st_mode))
+        work.replace(path)
+    except BaseException:
+        work.unlink(missing_ok=True)
+        raise
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
