@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
-from amaranth._toolchain.yosys import YosysError, find_yosys
 from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, Elaboratable, Module, Signal, Value
 from amaranth.lib import wiring
@@ -17,7 +16,7 @@ from rtlstm.hdl.link.top import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.sequence_core import SequenceCore
 from rtlstm.hdl.tidy import tidy_netlist, tidy_verilog
-from rtlstm.spec.errors import ToolError
+from rtlstm.hdl.yosys import run_yosys
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
 
@@ -96,15 +95,11 @@ def convert(
     for name, (design, ports) in designs.items():
         text = rtlil.convert(design, name=name, ports=ports, emit_src=False)
         modules.append(f"read_rtlil <<rtlil\n{text}\nrtlil")
-    try:
-        yosys = find_yosys(lambda version: version >= (0, 40))
-        netlist = str(yosys.run(["-q", "-"], READ.format(modules="\n".join(modules))))
-        if cells:
-            netlist = tidy_netlist(netlist, _outputs(cells))
-        options = "" if attributes else "-noattr"
-        verilog = str(yosys.run(["-q", "-"], WRITE.format(netlist=netlist, options=options)))
-    except YosysError as error:
-        raise ToolError(f"Yosys could not write Verilog: {error}") from None
+    netlist = run_yosys(READ.format(modules="\n".join(modules)))
+    if cells:
+        netlist = tidy_netlist(netlist, _outputs(cells))
+    options = "" if attributes else "-noattr"
+    verilog = run_yosys(WRITE.format(netlist=netlist, options=options))
     return tidy_verilog(verilog) if cells else verilog
 
 

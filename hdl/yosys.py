@@ -1,0 +1,79 @@
+"""Runs the Yosys that converts components: the system's, else Amaranth's own.
+
+Amaranth's own is WebAssembly, compiled on its first use into a cache folder in the user's home.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+
+from amaranth._toolchain.yosys import YosysError, find_yosys
+
+from rtlstm.spec.errors import ToolError
+
+__all__ = ["run_yosys"]
+
+_OLDEST = (0, 40)
+
+
+def run_yosys(script: str) -> str:
+    """Run a script of Yosys commands and return what it writes to standard output.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or refuses the design.
+    """
+    try:
+        yosys = find_yosys(lambda version: version >= _OLDEST)
+        package = getattr(yosys, "YOSYS_PACKAGE", None)
+        if package is None:
+            return str(yosys.run(["-q", "-"], script))
+        done = _run_package(package, script, os.environ)
+        if done.returncode and "wasmtime" in done.stderr:
+            # It cannot use its cache folder, in a home that is not there or cannot be written.
+            home = _private_home().name
+            done = _run_package(package, script, dict(os.environ) | {"HOME": home, "XDG_CACHE_HOME": home})
+        return str(yosys._process_result(done.returncode, done.stdout, done.stderr, False, 0))
+    except YosysError as error:
+        raise ToolError(f"Yosys could not write Verilog: {_reason(str(error))}") from None
+    except OSError as error:
+        raise ToolError(f"Yosys could not be started: {error}") from None
+
+
+def _run_package(
+    package: str, script: str, environment: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", package, "-q", "-"],
+        input=script,
+        capture_output=True,
+        encoding="utf-8",
+        env=environment,
+        # It opens the folder it is started in, and Python would import from there.
+        cwd=os.sep,
+        check=False,
+    )
+
+
+@cache
+def _private_home() -> "tempfile.TemporaryDirectory[str]":
+    """Return a folder that lasts as long as this process: Yosys is compiled once in it, for 10 seconds."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="rtlstm-yosys-")
+    except OSError as error:
+        raise ToolError(
+            f"Yosys is compiled into the user's cache folder or a temporary one, but: {error}; set "
+            "XDG_CACHE_HOME or TMPDIR to a folder that can be written"
+        ) from None
+
+
+def _reason(text: str) -> str:
+    """Return the line that says why."""
+    lines = text.strip().splitlines() or ["it says nothing"]
+    found = [line for line in lines if re.match(r"(\S*Error|ERROR): ", line)]
+    return (found or lines[-1:])[0]
