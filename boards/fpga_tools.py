@@ -5,6 +5,7 @@ which are WebAssembly: their first use compiles them for this machine, they see 
 links that lead elsewhere, so whoever runs them works with files of the working folder alone.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -164,6 +165,8 @@ def run_logged(
             process = subprocess.Popen(
                 [*tool.command, *arguments, "-q", "-l", log.name],
                 cwd=folder,
+                # The packaged tools remove their temporary folder only when nothing ends them.
+                env=dict(os.environ) | {"TMPDIR": str(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

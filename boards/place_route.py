@@ -178,6 +178,10 @@ def place_and_route(
                 ) from None
             raise error from None
         (work / NETLIST).unlink()
+        try:
+            json.loads((work / _REPORT).read_text())
+        except (OSError, ValueError):
+            raise ToolError(f"{what} left no whole report; is the disk full? see {log}") from None
         (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
 
     found = cached("route", key, build, report)

@@ -193,6 +193,9 @@ def synthesise(
             floorplan(netlist, device.name)
             (work / NETLIST).write_text(json.dumps(netlist))
         (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
+        for path in work.glob("*.json"):
+            # Yosys does not notice when the disk is full.
+            _json(path)
 
     if report:
         report("synthesis", 0, 1)
@@ -215,7 +218,9 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ToolError(f"{path} cannot be read ({error}); remove its folder and try again") from None
+        raise ToolError(
+            f"{path} cannot be read ({error}); is the disk full? remove its folder and try again"
+        ) from None
 
 
 def _cells(path: Path) -> dict[str, int]:

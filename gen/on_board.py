@@ -16,6 +16,7 @@ from rtlstm.boards.zynq import ZynqBoard
 from rtlstm.gen.implement import check_family, read_verilog
 from rtlstm.host.transport import Progress
 from rtlstm.sim.board import BoardShape, NativeBoard, build_board
+from rtlstm.sim.cache import load_cached
 from rtlstm.sim.devices import rtl_path
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import write_file
@@ -112,9 +113,14 @@ class OnBoard:
             If a tool is missing or fails.
         """
         self.place.mkdir(parents=True, exist_ok=True)
-        top, button = self.place / "top.v", self.board.button
+        top = self.place / "top.v"
         write_file(top, board_verilog(self.board, self.manifest, self.line, self.core))
-        shape = BoardShape(
+        shape = self._shape()
+        return build_board(top, rtl_path(self.folder, self.manifest.name), shape, progress), shape
+
+    def _shape(self) -> BoardShape:
+        button = self.board.button
+        return BoardShape(
             top=TOP,
             clock_hz=self.board.clock_hz,
             baud=self.line.baud,
@@ -122,11 +128,13 @@ class OnBoard:
             inverted_button=None if button is None else button.inverted,
             family=self.manifest.parameters.family,
         )
-        return build_board(top, rtl_path(self.folder, self.manifest.name), shape, progress), shape
 
     def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:
         """Compile the board's top and switch it on; errors as :meth:`compile`."""
-        return NativeBoard(*self.compile(progress), seed)
+        shape = self._shape()
+        return load_cached(
+            lambda: self.compile(progress)[0], lambda library: NativeBoard(library, shape, seed)
+        )
 
 
 def _default_clock(manifest: Manifest, board: Board) -> float:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.devices import rtl_path
 from rtlstm.sim.ports import PortShape, StepCycles
-from rtlstm.sim.sources import simulation_sources
+from rtlstm.sim.sources import copy_sources, simulation_sources
 from rtlstm.sim.toolchain import icarus, package_version, verilator, verilator_environment
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.fixed import IntArray
@@ -264,7 +264,7 @@ def build_bench(
         try:
             with simulator_environment(simulator):
                 get_runner(simulator).build(
-                    sources=sources,
+                    sources=[folder / name for name in copy_sources(sources, folder)],
                     hdl_toplevel=top,
                     build_dir=folder,
                     build_args=list(_VERILATOR) if verilator_build else [],

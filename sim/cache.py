@@ -2,23 +2,28 @@
 
 The cache lives in the folder that ``RTLSTM_CACHE`` names, else in the user's cache folder.
 Several processes may ask for the same build at once: one makes it, the others wait. A build
-appears under its name only when it is whole. Builds that nobody has used for a month go.
+appears under its name only when it is whole, and is made again if its files are not what they were, or
+cannot be loaded. Builds that nobody has used for a month go.
 """
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
-from rtlstm.spec.errors import ToolError
+from rtlstm.spec.errors import DeviceError, ToolError
 
-__all__ = ["CACHE_VARIABLE", "Report", "cache_folder", "cached", "digest"]
+__all__ = ["CACHE_VARIABLE", "Report", "cache_folder", "cached", "digest", "load_cached"]
+
+Loaded = TypeVar("Loaded")
 
 CACHE_VARIABLE = "RTLSTM_CACHE"
 
@@ -26,6 +31,8 @@ Report = Callable[[str, int, int], None]
 """Called as ``report(what, done, total)``; the driver's ``Progress``."""
 
 _KEEP_SECONDS = 30 * 24 * 3600.0
+_CONTENTS = "contents.json"
+"""A build's files and their sizes: a full disk, or a loss of power, may cut files without notice."""
 
 
 def cache_folder() -> Path:
@@ -76,27 +83,73 @@ def cached(kind: str, key: str, build: Callable[[Path], None], report: Report | 
     with _locked(root / f".{kind}-{key}.lock", report):
         if _use(folder):
             return folder
-        work = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=root))
+        work = root
         try:
+            work = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=root))
             build(work)
-            work.chmod(0o755)
+            _seal(work)
+            shutil.rmtree(folder, ignore_errors=True)
             work.rename(folder)
-        except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
-            raise
+        except OSError as error:
+            raise _unwritable(root, error) from None
+        finally:
+            if work != root:
+                shutil.rmtree(work, ignore_errors=True)
         _prune(root, time.time() - _KEEP_SECONDS)
     return folder
 
 
-def _use(folder: Path) -> bool:
+def load_cached(find: Callable[[], Path], load: Callable[[Path], Loaded]) -> Loaded:
+    """Load a file of a build; if that fails, have it built again, once, and load that.
+
+    Parameters
+    ----------
+    find
+        Returns the file, directly in a folder of :func:`cached`.
+    load
+        Raises OSError or :class:`~rtlstm.spec.errors.DeviceError` if the file cannot be loaded.
+    """
+    path = find()
     try:
-        os.utime(folder)
+        return load(path)
+    except (OSError, DeviceError):
+        shutil.rmtree(path.parent, ignore_errors=True)
+    return load(find())
+
+
+def _seal(work: Path) -> None:
+    """Write down what a new build holds. If the disk is full, this fails, whatever the tools have noticed."""
+    sizes = {str(path.relative_to(work)): path.stat().st_size for path in work.rglob("*") if path.is_file()}
+    with (work / _CONTENTS).open("w") as file:
+        json.dump(sizes, file)
+        file.flush()
+        os.fsync(file.fileno())
+    work.chmod(0o755)
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        sizes = json.loads((folder / _CONTENTS).read_text())
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except FileNotFoundError:
+        # Builds of earlier versions have no such file.
+        return folder.is_dir() and not (folder / _CONTENTS).exists()
+    except (OSError, ValueError, AttributeError):
         return False
-    except OSError:
-        # A cache that others fill may be read-only: usable, but its ages say nothing.
-        return folder.is_dir()
-    return True
+
+
+def _use(folder: Path) -> bool:
+    # A cache that others fill may be read-only: usable, but its ages say nothing.
+    with suppress(OSError):
+        os.utime(folder)
+    return _is_whole(folder)
+
+
+def _unwritable(root: Path, error: OSError) -> ToolError:
+    return ToolError(
+        f"the cache folder {root} must be writable and have room ({error.strerror or error}); "
+        f"set {CACHE_VARIABLE} to a folder that is and has"
+    )
 
 
 @contextmanager
@@ -106,10 +159,7 @@ def _locked(path: Path, report: Report | None) -> Iterator[None]:
         # Opened for appending: a lock file must be made if missing and never emptied by a rival.
         file = path.open("a")
     except OSError as error:
-        raise ToolError(
-            f"the cache folder {path.parent} must be writable ({error}); "
-            f"set {CACHE_VARIABLE} to a folder that is"
-        ) from None
+        raise _unwritable(path.parent, error) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

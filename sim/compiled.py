@@ -5,12 +5,13 @@ contents, set by a seed, so that nothing can rely on them (the words of one memo
 """
 
 import os
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rtlstm.sim.cache import Report, cached, digest
-from rtlstm.sim.sources import SIMULATION
+from rtlstm.sim.sources import SIMULATION, copy_sources
 from rtlstm.sim.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
 __all__ = ["compile_library"]
@@ -69,7 +70,8 @@ def _build(
     objects = folder / "objects"
     what = f"compiling {top} for simulation"
     command: list[str | Path] = [tool.binary, *_TRANSLATE, "--top-module", top]
-    command += ["--prefix", "Vcore", "--Mdir", objects, *sources]
+    names = copy_sources(sources, folder)
+    command += ["--prefix", "Vcore", "--Mdir", objects.name, *names]
     if report:
         report(what, 0, jobs + 2)
     run_tool(command, what, folder, dict(os.environ) | {"VERILATOR_ROOT": str(tool.root)})
@@ -93,9 +95,9 @@ def _build(
                 report(what, len(results), len(units) + 1)
     link: list[str | Path] = [cxx.path, "-shared", "-o", folder / _LIBRARY, *results, *runtime, "-pthread"]
     run_tool(link, what, folder)
-    for path in objects.iterdir():
-        path.unlink()
-    objects.rmdir()
+    shutil.rmtree(objects)
+    for name in names:
+        (folder / name).unlink()
     if report:
         report(what, len(units) + 1, len(units) + 1)
 

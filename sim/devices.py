@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.host.transport import Progress
+from rtlstm.sim.cache import load_cached
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
@@ -179,8 +180,12 @@ class VerilatorDevice(SimulatedDevice):
                 f"what follows 'verilator:' must be a seed, a whole number, not {argument!r}"
             )
         shape = PortShape.from_manifest(manifest)
-        library = build_native(rtl_path(folder, shape.name), shape, progress)
-        super().__init__(NativeModel(library, shape, int(argument or 1), progress), shape)
+        verilog = rtl_path(folder, shape.name)
+        model = load_cached(
+            lambda: build_native(verilog, shape, progress),
+            lambda library: NativeModel(library, shape, int(argument or 1), progress),
+        )
+        super().__init__(model, shape)
 
 
 class IcarusDevice(SimulatedDevice):
@@ -192,5 +197,9 @@ class IcarusDevice(SimulatedDevice):
         if argument:
             raise ConfigurationError(f"the icarus backend takes no argument, not {argument!r}")
         shape = PortShape.from_manifest(manifest)
-        program = build_icarus(rtl_path(folder, shape.name), shape, progress)
-        super().__init__(IcarusModel(program, shape, progress), shape)
+        verilog = rtl_path(folder, shape.name)
+        model = load_cached(
+            lambda: build_icarus(verilog, shape, progress),
+            lambda program: IcarusModel(program, shape, progress),
+        )
+        super().__init__(model, shape)

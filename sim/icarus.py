@@ -6,7 +6,6 @@ lines of text through its standard input and output.
 
 import subprocess
 import threading
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.ports import Fault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
-from rtlstm.sim.sources import SIMULATION, simulation_sources
+from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
 from rtlstm.sim.toolchain import icarus, run_tool
-from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.fixed import IntArray
 
 __all__ = ["IcarusModel", "build_icarus"]
@@ -35,7 +34,7 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
         If Icarus Verilog is missing or fails.
     """
     tool = icarus()
-    harness = files("rtlstm.sim").joinpath("harness.v").read_text()
+    harness = own_file("harness.v").read_text()
     sizes = {
         "TOP": shape.name,
         "X_BITS": shape.beat_in * shape.data_bits,
@@ -52,10 +51,15 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
         what = f"compiling {shape.name} for simulation"
         if report:
             report(what, 0, 1)
-        path = folder / "harness.v"
-        path.write_text(harness)
+        names = copy_sources([*sources, own_file("harness.v")], folder)
         command: list[str | Path] = [tool.iverilog, "-g2012", *defines, "-s", "rtlstm_harness"]
-        run_tool([*command, "-o", folder / _PROGRAM, *sources, path], what, folder)
+        run_tool([*command, "-o", _PROGRAM, *names], what, folder)
+        for name in names:
+            (folder / name).unlink()
+        # iverilog does not notice when the disk is full. Without commands the program ends after its reset.
+        said = run_tool([tool.vvp, "-n", _PROGRAM], what, folder)
+        if "k 0" not in said.splitlines():
+            raise ToolError(f"{what} failed: the program ends at once; is the disk full?")
         if report:
             report(what, 1, 1)
 
@@ -85,8 +89,12 @@ class IcarusModel:
         )
         self._other: list[str] = []
         self._cycle = 0
-        self._await_done()
-        self.resize(shape)
+        try:
+            self._await_done()
+            self.resize(shape)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def cycle(self) -> int:

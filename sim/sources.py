@@ -11,12 +11,14 @@ The primitives of some families are instances of hard cells. There are two ways 
 The tests show that both are the same in every cycle.
 """
 
+import re
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from rtlstm.spec.parameters import Family
 
-__all__ = ["SIMULATION", "board_models", "cell_models", "own_file", "simulation_sources"]
+__all__ = ["SIMULATION", "board_models", "cell_models", "copy_sources", "own_file", "simulation_sources"]
 
 SIMULATION = "RTLSTM_SIMULATION"
 """Macro that turns hard cells into descriptions of them."""
@@ -45,3 +47,15 @@ def board_models() -> list[Path]:
 def simulation_sources(verilog: Path, family: Family) -> list[Path]:
     """Return the files to simulate a build or its netlist from, its own first."""
     return [verilog.absolute(), *cell_models(family)]
+
+
+def copy_sources(sources: Sequence[Path], folder: Path) -> list[str]:
+    """Copy sources into a folder and return their names there.
+
+    Compilers that run in the folder then see no other path: some cannot take every one.
+    """
+    names = []
+    for index, path in enumerate(sources):
+        names.append(f"{index}_{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}.v")
+        (folder / names[-1]).write_bytes(path.read_bytes())
+    return names

@@ -231,6 +231,7 @@ def run_tool(
             words,
             cwd=cwd,
             env=None if environment is None else dict(environment),
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

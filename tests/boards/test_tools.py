@@ -267,6 +267,14 @@ def test_progress_and_stop(tmp_path: Path):
         run_logged(shell("sleep 60"), [], folder=tmp_path, log=log, what="trying", stop=stop)
 
 
+def test_temporary_files_go_with_the_work(tmp_path: Path):
+    """A packaged tool that is ended leaves its temporary folder, which was in /tmp before."""
+    work = tmp_path / "work"
+    work.mkdir()
+    run_logged(shell("mktemp -d"), [], folder=work, log=tmp_path / "a.log", what="trying")
+    assert [path.is_dir() for path in work.iterdir()] == [True]
+
+
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A search path with nothing but what a test puts there."""
