@@ -1,7 +1,7 @@
 """The command line. Heavy packages are imported by the commands that need them."""
 
-import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
@@ -15,7 +15,16 @@ from rtlstm.gen.commands.implement import implement
 from rtlstm.gen.commands.inspect import inspect
 from rtlstm.gen.commands.run import run
 from rtlstm.gen.commands.simulate import simulate
-from rtlstm.gen.console import INTERRUPTED, WRONG_INPUT, print_error
+from rtlstm.gen.console import FAILED, WRONG_INPUT, explain, print_error
+from rtlstm.gen.ending import ends_cleanly
+from rtlstm.gen.terminal import (
+    OutputError,
+    ReaderGoneError,
+    abandon_output,
+    prepare_streams,
+    write_error,
+    write_output,
+)
 
 __all__ = ["app", "main"]
 
@@ -31,7 +40,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"rtlstm {version('rtlstm')}")
+        write_output(f"rtlstm {version('rtlstm')}")
         raise typer.Exit
 
 
@@ -45,7 +54,7 @@ def _options(
     """Turn a trained LSTM into FPGA hardware, prove it bit for bit, and drive it.
 
     Exit codes: 0 all is well; 1 a check failed or a device did not answer; 2 what was asked for
-    cannot be done; 70 a mistake in rtlstm; 130 interrupted.
+    cannot be done; 70 a mistake in rtlstm; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.
     """
 
 
@@ -55,7 +64,10 @@ for _command in (generate, inspect, simulate, implement, bitstream, program, boa
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
-    sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
+    prepare_streams()
+    with ends_cleanly():
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:
@@ -63,26 +75,44 @@ def _run(arguments: list[str]) -> int:
         code = app(args=arguments or ["--help"], prog_name="rtlstm", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
-    except (KeyboardInterrupt, typer.Abort):
-        print_error("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except Exception as error:
+    except (BrokenPipeError, ReaderGoneError):
+        abandon_output()
+        return FAILED
+    except SystemExit as error:
+        # rich exits by itself where the reader of a help page has gone.
+        return error.code if isinstance(error.code, int) else FAILED
+    except (Exception, KeyboardInterrupt) as error:
         # typer's usage errors are of a class that moved between its versions.
-        explain = getattr(error, "format_message", None)
-        if explain is None:
-            raise
-        _usage_error(error, str(explain()), "--json" in arguments)
-        return WRONG_INPUT
+        usage = getattr(error, "format_message", None)
+        if usage is not None:
+            _usage_error(error, str(usage()), "--json" in arguments)
+            return WRONG_INPUT
+        return _other_error(error, "--debug" in arguments)
 
 
-def _usage_error(error: Exception, text: str, as_json: bool) -> None:
+def _other_error(error: BaseException, debug: bool) -> int:
+    """Explain an error that came before or after a command, which explains its own."""
+    if debug:
+        write_error("".join(traceback.format_exception(error)))
+    if isinstance(error, typer.Abort):
+        # What typer makes of Ctrl-C.
+        error = error.__cause__ or error
+    elif isinstance(error, OSError) and not isinstance(error, OutputError):
+        abandon_output()
+        error = OutputError.because(error)
+    code, message = explain(error)
+    print_error(message)
+    return code
+
+
+def _usage_error(error: BaseException, text: str, as_json: bool) -> None:
     path = getattr(getattr(error, "ctx", None), "command_path", "rtlstm")
     message = f"{text.strip().rstrip('.')}; see '{path} --help'"
     print_error(message)
     if as_json:
         import json
 
-        print(json.dumps({"error": message, "notes": []}))
+        try:
+            write_output(json.dumps({"error": message, "notes": []}))
+        except OutputError:
+            return

@@ -4,8 +4,8 @@ People read tables on stdout; with ``--json`` stdout holds exactly one JSON obje
 all that the tables say. Errors, notes and progress go to stderr.
 """
 
+import gc
 import json
-import os
 import sys
 import traceback
 import warnings
@@ -16,21 +16,21 @@ from typing import Any, Self, TextIO
 
 import typer
 
-__all__ = ["FAILED", "INTERRUPTED", "UNEXPECTED", "WRONG_INPUT", "Session", "print_error"]
+from rtlstm.gen.ending import Ended
+from rtlstm.gen.terminal import OutputError, ReaderGoneError, plain, render_table, write_error, write_output
+
+__all__ = ["FAILED", "UNEXPECTED", "WRONG_INPUT", "Session", "explain", "print_error"]
 
 FAILED, WRONG_INPUT, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 """Exit codes: a check failed or a device did not answer; what was asked for cannot be done; a
 mistake in rtlstm; Ctrl-C."""
 
-_PLAIN_WIDTH = 140
-"""Columns of a table that goes to a file or a pipe."""
-
 _Progress = Callable[[str, int, int], None]
 
 
 def print_error(message: str) -> None:
-    """Print an error for people."""
-    print(f"error: {message}", file=sys.stderr, flush=True)
+    """Print an error for people; what follows its first line, such as a tool's output, is indented."""
+    write_error("error: " + message.replace("\n", "\n  "))
 
 
 class Session:
@@ -69,25 +69,32 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self._warnings.__exit__(kind, error, trace)
-        code = 0 if self.passed else FAILED
         if isinstance(error, typer.Exit | SystemExit):
-            # rich exits by itself where a table's reader has gone.
             return
-        if isinstance(error, BrokenPipeError):
-            # Whoever read the output has gone; Python must not complain about it at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(FAILED) from None
-        if error is not None:
-            code, message = _explain(error)
-            if self._debug:
-                traceback.print_exception(error)
-            print_error(message)
-            self.fields["error"] = message
-        if self.as_json:
+        code = self._end(error)
+        if self.as_json and not isinstance(error, ReaderGoneError):
             fields = self.fields | {"notes": self._notes}
-            print(json.dumps(fields, allow_nan=False), flush=True)
+            try:
+                write_output(json.dumps(fields, allow_nan=False))
+            except OutputError as failure:
+                # The first error says more.
+                code = code or self._end(failure)
         if code:
             raise typer.Exit(code) from None
+
+    def _end(self, error: BaseException | None) -> int:
+        """Say what ended the command, and return the exit code."""
+        if error is None:
+            return 0 if self.passed else FAILED
+        _forget_components()
+        if isinstance(error, ReaderGoneError):
+            return FAILED
+        code, message = explain(error)
+        if self._debug:
+            write_error("".join(traceback.format_exception(error)))
+        print_error(message)
+        self.fields["error"] = message
+        return code
 
     def _show_warning(
         self,
@@ -106,12 +113,12 @@ class Session:
         """Tell something worth knowing, once."""
         if text not in self._notes:
             self._notes.append(text)
-            print(f"note: {text}", file=sys.stderr, flush=True)
+            write_error(f"note: {plain(text)}")
 
     def say(self, text: str) -> None:
         """Print a line for people."""
         if not self.as_json:
-            print(text, flush=True)
+            write_output(plain(text, lines=True))
 
     def table(
         self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: str = ""
@@ -127,21 +134,7 @@ class Session:
         """
         if self.as_json:
             return
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-
-        width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-        console = Console(markup=False, highlight=False, emoji=False, width=width)
-        print(title)
-        table = Table(box=box.SIMPLE, show_header=any(columns), show_edge=False, pad_edge=True)
-        for index, name in enumerate(columns):
-            to_right = right[index : index + 1] == "r"
-            table.add_column(name, justify="right" if to_right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(f"{cell:,}" if type(cell) is int else str(cell) for cell in row))
-        console.print(table)
-        print()
+        write_output(render_table(title, columns, list(rows), right))
 
     @contextmanager
     def progress(self) -> Iterator[_Progress | None]:
@@ -163,13 +156,13 @@ class Session:
 
             def report(what: str, done: int, total: int) -> None:
                 if what not in tasks:
-                    tasks[what] = bars.add_task(what, total=total)
+                    tasks[what] = bars.add_task(plain(what), total=total)
                 bars.update(tasks[what], completed=done, total=total)
 
             yield report
 
 
-def _explain(error: BaseException) -> tuple[int, str]:
+def explain(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the sentence for an error."""
     from rtlstm.spec.errors import DeviceError, RtlstmError
 
@@ -177,6 +170,8 @@ def _explain(error: BaseException) -> tuple[int, str]:
         return FAILED, str(error)
     if isinstance(error, RtlstmError):
         return WRONG_INPUT, str(error)
+    if isinstance(error, Ended):
+        return error.code, str(error)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"
     if isinstance(error, OSError):
@@ -188,3 +183,15 @@ def _explain(error: BaseException) -> tuple[int, str]:
         f"rtlstm made a mistake ({type(error).__name__}); please report it with what "
         "the same command prints with --debug"
     )
+
+
+def _forget_components() -> None:
+    """Keep Amaranth quiet about components that an error leaves unused.
+
+    Its own hook does so for the errors that Python itself prints, which ours never are.
+    """
+    unused = sys.modules.get("amaranth._unused")
+    if unused is not None:
+        for thing in gc.get_objects():
+            if issubclass(type(thing), unused.MustUse):
+                thing._MustUse__used = True

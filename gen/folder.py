@@ -82,21 +82,28 @@ def new_folder(target: Path) -> Iterator[Path]:
     ``target`` must have passed :func:`check_target`.
     """
     made = [path for path in target.parents if not path.exists()]
-    work = target.parent / f".{target.name}.{os.getpid()}.new"
+    work = _beside(target, "new")
     try:
         work.mkdir(parents=True)
         yield work
         _swap(work, target)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
+        if target.exists():
+            # The interrupt may have come while the old build was being removed.
+            shutil.rmtree(_beside(target, "old"), ignore_errors=True)
         for path in made:
             with suppress(OSError):
                 path.rmdir()
         raise
 
 
+def _beside(target: Path, kind: str) -> Path:
+    return target.parent / f".{target.name}.{os.getpid()}.{kind}"
+
+
 def _swap(work: Path, target: Path) -> None:
-    old = target.parent / f".{target.name}.{os.getpid()}.old"
+    old = _beside(target, "old")
     try:
         if target.exists():
             target.rename(old)

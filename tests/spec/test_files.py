@@ -20,7 +20,7 @@ WRITE = "import sys; from rtlstm.spec.files import write_file; write_file(sys.ar
 
 
 def devices(folder: Path):
-    """Character devices that are nobody else's: a terminal, and a /dev/null and /dev/full of our own, as root."""
+    """Character devices that are nobody else's: a terminal; as root, a null and a full device."""
     main, terminal = os.openpty()
     found = [Path(os.ttyname(terminal))]
     for name, minor in (("null", 3), ("full", 7)):

@@ -1,0 +1,127 @@
+"""A command that Ctrl-C or a signal ends leaves nothing half done and says so in one line."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rtlstm.gen import folder as folder_module
+from rtlstm.gen.ending import Ended, ends_cleanly
+from rtlstm.gen.folder import new_folder, write_files
+
+CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
+SAID = {
+    signal.SIGTERM: "error: ended by SIGTERM\n",
+    signal.SIGHUP: "error: ended by SIGHUP\n",
+    signal.SIGINT: "error: interrupted\n",
+}
+GENERATE = "from rtlstm.gen.cli import main; main()"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def interrupted_at(line: int, number: int, work) -> bool:
+    """Do ``work``, with a signal when so many lines of gen/folder.py have run; were there as many?"""
+    count, sent = 0, False
+    own = folder_module.__file__
+
+    def trace(frame, event, _):
+        nonlocal count, sent
+        if frame.f_code.co_filename != own:
+            return None
+        if event == "line" and not sent:
+            count += 1
+            if count == line:
+                sent = True
+                os.kill(os.getpid(), number)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with ends_cleanly():
+            work()
+    except KeyboardInterrupt:
+        assert sent
+    finally:
+        sys.settrace(before)
+    return sent
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("there", [False, True])
+def test_a_signal_at_every_line(tmp_path: Path, there: bool, number: int):
+    """The folder is the old one or the new one, whole, and nothing stands beside it."""
+    old, new = {"a": b"old", "sub/b": b"old"}, {"a": b"new", "sub/c": b"new"}
+    target = tmp_path / "made" / "build"
+
+    def work():
+        with new_folder(target) as fresh:
+            write_files(fresh, new)
+
+    found = []
+    for line in range(1, 200):
+        if there:
+            write_files(target, old)
+        if not interrupted_at(line, number, work):
+            break
+        names = [path.name for path in tmp_path.rglob("*") if path.parent in (tmp_path, target.parent)]
+        state = contents(target) if target.exists() else {}
+        assert state in ([old, new] if there else [{}, new]), line
+        assert names == (["made", "build"] if state else []), line
+        found.append(state == new)
+        if target.exists():
+            for path in sorted(target.parent.rglob("*"), reverse=True):
+                path.unlink() if path.is_file() else path.rmdir()
+            target.parent.rmdir()
+    assert len(found) > 15 and not found[0]
+
+
+def test_signals_that_are_ignored_stay_so(monkeypatch):
+    """As nohup has it. What other handlers there are stay, too, and all are as before in the end."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(Ended, match="ended by SIGTERM") as raised, ends_cleanly():
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        assert raised.value.code == 143
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    inside = []
+    thread = threading.Thread(target=lambda: inside.append(ends_cleanly().__enter__()))
+    thread.start()
+    thread.join()
+    assert inside == [None]
+
+
+@pytest.mark.parametrize(
+    "moment, number",
+    [(0.0, signal.SIGTERM), (0.5, signal.SIGHUP), (1.0, signal.SIGTERM), (0.7, signal.SIGINT)],
+)
+def test_generate(model: Path, tmp_path: Path, moment: float, number: int):
+    """Before Yosys runs and meanwhile: the old build stays, and Amaranth says nothing of components."""
+    build = tmp_path / "build"
+    write_files(build, {"manifest.json": '{"build_hash": ""}', "weights.bin": b"old"})
+    before = contents(build)
+    command = [sys.executable, "-c", GENERATE, "generate", model, "-o", build, "--dense", "fc:sigmoid"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    work = tmp_path / f".build.{process.pid}.new"
+    while not work.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    time.sleep(moment)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (CODES[number], "", SAID[number])
+    assert contents(build) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["build"]
