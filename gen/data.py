@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import check_writable, write_file
-from rtlstm.spec.fixed import Format
 
 __all__ = [
     "check_results",
-    "integers_note",
     "load_array",
     "load_lengths",
     "load_state",
@@ -60,16 +58,6 @@ def load_array(path: Path, what: str, name: str = "x") -> Array:
     found = ", ".join(loaded) or "none"
     raise InputError(
         f"{what} {path} must hold an array {name!r} or a single one, but its arrays are: {found}"
-    )
-
-
-def integers_note(x: Array, format: Format) -> str | None:
-    """Say what integer inputs are taken for, or nothing if they are floats."""
-    if np.issubdtype(x.dtype, np.floating):
-        return None
-    return (
-        f"the input holds {x.dtype}: taken as codes of the input format {format} (1 is {format.step:g}), "
-        "and outputs are codes, too; give floats for real values"
     )
 
 

@@ -8,12 +8,13 @@ from rtlstm.host.packing import pack, unpack
 from rtlstm.host.shared import SharedAccelerator, SharedStream
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, backend_names, open_transport
-from rtlstm.host.values import SaturationWarning
+from rtlstm.host.values import CodesWarning, SaturationWarning
 
 __all__ = [
     "Accelerator",
     "AsyncAccelerator",
     "AsyncStream",
+    "CodesWarning",
     "SaturationWarning",
     "SharedAccelerator",
     "SharedStream",

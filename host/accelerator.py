@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,8 +17,17 @@ from rtlstm.host.loadable import check_loadable
 from rtlstm.host.state import LayerArrays, State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress, Transport, open_transport
-from rtlstm.host.values import SaturationWarning, as_numbers, is_raw, quantise, warn_saturated
+from rtlstm.host.values import (
+    CodesWarning,
+    SaturationWarning,
+    as_flag,
+    as_numbers,
+    is_raw,
+    quantise,
+    warn_saturated,
+)
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
+from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.functions import ActivationFunction
 from rtlstm.spec.manifest import Manifest
@@ -60,6 +70,11 @@ class Accelerator(Closing):
     """
 
     def __init__(self, transport: Transport, manifest: Manifest, progress: Progress | None = None) -> None:
+        if not isinstance(transport, Transport) or not isinstance(manifest, Manifest):
+            raise InputError(
+                f"an Accelerator needs a transport and a manifest, not {transport!r} and {manifest!r}; "
+                "Accelerator.open makes both from a build folder"
+            )
         self.manifest = manifest
         self.device = Device(transport, manifest)
         """The register-level view; for tools."""
@@ -73,7 +88,9 @@ class Accelerator(Closing):
         self._image: WeightImage | None = None
         """What was loaded last."""
         self._lengths: list[int] = []
-        self._free = set(range(manifest.parameters.streams))
+        self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
+        """Open streams by number. One that its user has lost is not among them any more."""
+        self._codes_noted = False
         self.device.identify()
 
     @classmethod
@@ -102,12 +119,16 @@ class Accelerator(Closing):
         ------
         BuildError, ImageError
             If the folder's manifest or weights cannot be used.
+        InputError
+            If ``folder`` is no path, ``verify`` no flag or ``progress`` no function.
         ConfigurationError
             If there is no such backend.
         DeviceError
             If the device holds another build, or its memories do not read back.
         """
-        folder = Path(folder)
+        folder, verify = as_path("the build folder", folder), as_flag("verify", verify)
+        if progress is not None and not callable(progress):
+            raise InputError(f"progress must be a function of what, done and total, not {progress!r}")
         manifest = Manifest.load(folder)
         image = WeightImage.load(folder / "weights.bin", manifest)
         transport = open_transport(backend, folder, manifest, progress)
@@ -143,6 +164,8 @@ class Accelerator(Closing):
         DeviceError
             If ``verify`` is set and a word does not read back, or the link is dead.
         """
+        self._check_open()
+        verify, keep_states = as_flag("verify", verify), as_flag("keep_states", keep_states)
         image = weights if isinstance(weights, WeightImage) else WeightImage.load(weights, self.manifest)
         image.check(self.manifest)
         try:
@@ -188,15 +211,16 @@ class Accelerator(Closing):
         DeviceError
             If a stream is held, or the device fails; steps are then refused until a build is loaded whole.
         """
-        folder = Path(folder)
+        self._check_open()
+        folder, verify = as_path("the build folder", folder), as_flag("verify", verify)
         manifest = Manifest.load(folder)
         check_loadable(manifest, self.manifest)
         image = WeightImage.load(folder / "weights.bin", manifest)
-        held = manifest.parameters.streams - len(self._free)
+        held = len(self._streams)
         if held:
             raise DeviceError(
                 f"no stream may be open when another network is loaded, but {held} are, whose states mean "
-                "nothing to it; close them first"
+                "nothing to it; close them first, for example with close_streams"
             )
         self.device.adopt(manifest)
         self.manifest, self._image, self._lengths = manifest, None, []
@@ -221,7 +245,7 @@ class Accelerator(Closing):
         x
             ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)`` for one sequence.
             Floats are quantised and saturate (with a :class:`SaturationWarning`); integers are
-            taken as integers of the input format.
+            taken as codes of the input format (with a :class:`CodesWarning`, once).
         lengths
             Valid steps of each sequence, ``(N,)`` integers 1 to T in any order; all T if None.
         state
@@ -250,12 +274,13 @@ class Accelerator(Closing):
         DeviceError
             If no stream is free, the accelerator is closed or the device fails.
         """
-        array = as_numbers("x", x)
+        self._check_open()
+        array, batch_first = as_numbers("x", x), as_flag("batch_first", batch_first)
         batched = array.ndim != 2
         if batched and batch_first and array.ndim == 3:
             array = array.swapaxes(0, 1)
         raw = is_raw(array)
-        if outputs not in get_args(Outputs):
+        if not isinstance(outputs, str) or outputs not in get_args(Outputs):
             raise InputError(f"outputs must be one of {', '.join(get_args(Outputs))}, not {outputs!r}")
         batch = self._check_run(array if batched else array[:, np.newaxis], lengths, state, batched)
         y, h, c = self._run_waves(batch, outputs)
@@ -327,8 +352,22 @@ class Accelerator(Closing):
         format = self.manifest.numerics.input
         x, saturated = quantise("x", array, format, lowest=format.lowest)
         self.saturated_inputs += saturated
+        self._note_codes(array, stacklevel + 1)
         warn_saturated("x", saturated, total, format, stacklevel=stacklevel + 1)
         return x
+
+    def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:
+        """Warn, once, that integers are taken as codes: they are also what counts and classes come as."""
+        if self._codes_noted or not is_raw(array):
+            return
+        self._codes_noted = True
+        format = self.manifest.numerics.input
+        warnings.warn(
+            f"x holds {array.dtype}: integers are taken as codes of the input format {format} (1 is "
+            f"{format.step:g}), and outputs are codes, too; give floats for real values",
+            CodesWarning,
+            stacklevel=stacklevel + 1,
+        )
 
     def _count_limited(self, y: IntArray, raw: bool, stacklevel: int) -> None:
         """Count outputs that the device may have limited, and warn of them unless they are integers."""
@@ -347,7 +386,7 @@ class Accelerator(Closing):
             )
 
     def _run_waves(self, batch: _Batch, outputs: Outputs) -> tuple[IntArray, LayerArrays, LayerArrays]:
-        streams = np.array(sorted(self._free), dtype=np.int64)
+        streams = np.array(self._free(), dtype=np.int64)
         if not len(streams):
             raise DeviceError(self._busy("a run needs at least one free stream"))
         steps, count, _ = batch.x.shape
@@ -403,6 +442,8 @@ class Accelerator(Closing):
     def stream(self) -> Stream:
         """Reserve a stream of zero state; close it, or use it in a ``with`` statement.
 
+        A stream that nothing refers to any more is closed by itself.
+
         Raises
         ------
         ConfigurationError
@@ -410,17 +451,27 @@ class Accelerator(Closing):
         DeviceError
             If every stream is held, or the accelerator is closed.
         """
+        self._check_open()
         if self.manifest.sequence is not None:
             raise ConfigurationError(
                 f"build {self.manifest.name!r} cannot be streamed: a reverse direction needs a sequence's "
                 "last step before the first output; use run"
             )
-        if not self._free:
+        free = self._free()
+        if not free:
             raise DeviceError(self._busy("no stream is free"))
-        number = min(self._free)
-        self.device.reset([number])
-        self._free.remove(number)
-        return Stream(self, number)
+        self.device.reset(free[:1])
+        stream = self._streams[free[0]] = Stream(self, free[0])
+        return stream
+
+    def close_streams(self) -> None:
+        """Close every open stream, for example those of a notebook's cell that was run before."""
+        for stream in list(self._streams.values()):
+            stream.close()
+
+    def _free(self) -> list[int]:
+        """Numbers of the streams that nobody holds, in order."""
+        return sorted(set(range(self.manifest.parameters.streams)) - set(self._streams))
 
     def step_many(self, streams: Sequence[Stream], x: ArrayLike) -> NDArray[Any]:
         """Compute one step of each of several streams, in one exchange.
@@ -443,6 +494,9 @@ class Accelerator(Closing):
         DeviceError
             If a stream or the accelerator is closed, or the device fails.
         """
+        self._check_open()
+        if not isinstance(streams, Sequence) or not all(isinstance(stream, Stream) for stream in streams):
+            raise InputError(f"streams must be a list of streams of this accelerator, not {streams!r}")
         for index, stream in enumerate(streams):
             if stream.accelerator is not self:
                 raise InputError(
@@ -470,14 +524,18 @@ class Accelerator(Closing):
         return y if is_raw(array) else self.manifest.layers[-1].output.to_floats(y)
 
     def _release(self, number: int) -> None:
-        self._free.add(number)
+        self._streams.pop(number, None)
 
     def _busy(self, what: str) -> str:
         total = self.manifest.parameters.streams
         return (
-            f"{what}, but all {total} of this build are held by open streams; close one, or "
-            f"generate with --streams {total + 1}"
+            f"{what}, but all {total} of this build are held by open streams; close one, or all with "
+            f"close_streams, or generate with --streams {total + 1}"
         )
+
+    def _check_open(self) -> None:
+        """Raise DeviceError if the accelerator is closed."""
+        _ = self.device.transport
 
     @property
     def measured_latency_cycles(self) -> int:

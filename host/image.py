@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.spec.errors import ImageError
+from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
@@ -132,8 +133,9 @@ class WeightImage:
     @classmethod
     def load(cls, path: str | Path, manifest: Manifest) -> Self:
         """Read ``weights.bin``; ImageError as in :meth:`from_bytes`, or if it cannot be read."""
+        path = as_path("the weight image", path)
         try:
-            data = Path(path).read_bytes()
+            data = path.read_bytes()
         except OSError as error:
             raise ImageError(
                 f"the weight image {path} cannot be read ({error.strerror}); {_REMEDY}"

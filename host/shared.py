@@ -62,6 +62,8 @@ class SharedAccelerator(Closing):
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
+        if not isinstance(accelerator, Accelerator):
+            raise InputError(f"a SharedAccelerator needs an Accelerator, not {accelerator!r}; or use open")
         self._accelerator = accelerator
         self._jobs: queue.SimpleQueue[_Steps | _Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -94,6 +96,8 @@ class SharedAccelerator(Closing):
         DeviceError
             If this object is closed.
         """
+        if not callable(function):
+            raise InputError(f"what is called must be a function of the accelerator, not {function!r}")
         job = _Call(lambda: function(self._accelerator))
         self._put(job)
         return job.future
@@ -223,7 +227,7 @@ class SharedStream(Closing):
             )
         format = manifest.numerics.input
         integers, _ = quantise("x", array, format, lowest=format.lowest)
-        _ = self._stream.accelerator  # Raises if the stream is closed.
+        self._stream.accelerator._note_codes(array, stacklevel=2)
         job = _Steps(self._stream, integers)
         self._shared._put(job)
         return job.future

@@ -102,7 +102,7 @@ def open_transport(
     ConfigurationError
         If no such backend is installed.
     """
-    name, _, argument = backend.partition(":")
+    name, _, argument = backend.partition(":") if isinstance(backend, str) else ("", "", "")
     found = [point for point in entry_points(group=BACKENDS_GROUP) if point.name == name]
     if not found:
         raise ConfigurationError(f"backend must be one of {', '.join(backend_names())}, not {backend!r}")

@@ -9,7 +9,19 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray
 
-__all__ = ["SaturationWarning", "as_numbers", "is_raw", "quantise", "warn_saturated"]
+__all__ = [
+    "CodesWarning",
+    "SaturationWarning",
+    "as_flag",
+    "as_numbers",
+    "is_raw",
+    "quantise",
+    "warn_saturated",
+]
+
+
+class CodesWarning(UserWarning):
+    """Integers were taken as codes of a fixed-point format, not as values."""
 
 
 class SaturationWarning(UserWarning):
@@ -24,6 +36,11 @@ def as_numbers(name: str, values: ArrayLike) -> NDArray[np.generic]:
     InputError
         If they are not numbers or do not form an array.
     """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InputError(
+            f"{name} must hold a number everywhere, but some are masked; fill them, for example with "
+            f"{name}.filled(0), and give lengths if they are padding"
+        )
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -37,6 +54,19 @@ def as_numbers(name: str, values: ArrayLike) -> NDArray[np.generic]:
             f"convert it, for example with {name}.astype(numpy.float32)"
         )
     return array
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """Return ``value`` as a bool.
+
+    Raises
+    ------
+    InputError
+        If it is neither one nor 0 or 1: a text or an array is a mistake, not "yes".
+    """
+    if isinstance(value, bool | int | np.bool_) and value in (0, 1):
+        return bool(value)
+    raise InputError(f"{name} must be True or False, not {value!r}")
 
 
 def is_raw(array: NDArray[np.generic]) -> bool:

@@ -37,7 +37,6 @@ def run(
     with Session(as_json, debug) as session:
         from rtlstm.gen.data import (
             check_results,
-            integers_note,
             load_array,
             load_lengths,
             load_state,
@@ -56,7 +55,6 @@ def run(
         ):
             started = time.perf_counter()
             y, final = accelerator.run(x, valid, begin, batch_first)
-            raw = integers_note(x, accelerator.manifest.numerics.input)
             seconds = time.perf_counter() - started
             session.fields = {
                 "name": accelerator.manifest.name,
@@ -66,8 +64,6 @@ def run(
                 "output_saturations": accelerator.saturated_outputs,
                 "cell_saturations": accelerator.cell_saturations,
             }
-        if raw:
-            session.note(raw)
         if output is not None:
             save_array(output, y)
         if state_output is not None:
