@@ -121,8 +121,14 @@ def compare(
     lengths: NDArray[Any] | None = None,
     simulator: Simulator = "verilator",
     progress: Progress | None = None,
+    verify: bool = True,
 ) -> tuple[Comparison, NDArray[Any]]:
     """Run ``x`` through a build's RTL and its golden model.
+
+    Parameters
+    ----------
+    verify
+        Read the weights back first, word by word. Under Icarus this takes longer than a few steps.
 
     Returns
     -------
@@ -142,7 +148,7 @@ def compare(
     recorder = _Recorder(device)
     try:
         with Accelerator(recorder, manifest, progress) as accelerator:
-            accelerator.load_weights(folder / "weights.bin")
+            accelerator.load_weights(folder / "weights.bin", verify)
             started = time.perf_counter()
             y, state = accelerator.run(x, lengths)
             seconds = time.perf_counter() - started

@@ -9,16 +9,32 @@ from rtlstm.host.shared import SharedAccelerator, SharedStream
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, backend_names, open_transport
 from rtlstm.host.values import CodesWarning, SaturationWarning
+from rtlstm.spec.errors import (
+    BuildError,
+    ConfigurationError,
+    DeviceError,
+    ImageError,
+    InputError,
+    RtlstmError,
+    ToolError,
+)
 
 __all__ = [
     "Accelerator",
     "AsyncAccelerator",
     "AsyncStream",
+    "BuildError",
     "CodesWarning",
+    "ConfigurationError",
+    "DeviceError",
+    "ImageError",
+    "InputError",
+    "RtlstmError",
     "SaturationWarning",
     "SharedAccelerator",
     "SharedStream",
     "Stream",
+    "ToolError",
     "Transport",
     "WeightImage",
     "argmax",

@@ -539,7 +539,12 @@ class Accelerator(Closing):
 
     @property
     def measured_latency_cycles(self) -> int:
-        """Cycles of the last step, from its last input beat to its last output beat."""
+        """Cycles of the last step, from taking its last input beat to giving its last output beat.
+
+        A step that was sent while others were under way, as those of a run are, waits in the device's input
+        buffer, which holds two, and that counts. A step sent alone takes ``manifest.cycles``:
+        ``step_latency_cycles``, or ``cold_latency_cycles`` if it is a stream's first.
+        """
         return self.device.register(Register.LATENCY)
 
     @property

@@ -165,7 +165,10 @@ REGISTERS: dict[Register, Description] = {
     Register.ROW: Description("rw", "Row of the memory window; moves on after a row's last word."),
     Register.DATA: Description("rw", "Next word of the row. Waits until no step is being computed."),
     Register.STEPS: Description("r", "Steps since reset whose output was given, modulo 2**32."),
-    Register.LATENCY: Description("r", "Cycles of the last step: last input beat to last output beat."),
+    Register.LATENCY: Description(
+        "r",
+        "Cycles of the last step: last input beat to last output beat, its wait for earlier steps included.",
+    ),
     Register.CELL_SATURATIONS: Description("r", "Cell states limited since reset, modulo 2**32."),
     Register.CYCLES: Description("r", "Cycles since reset, modulo 2**32."),
     Register.VERSION: Description(

@@ -51,6 +51,10 @@ ELSEWHERE = {
         'example.run(path, x, "verilator")',
     ),
     r"verilator --lint-only.*": ("tests/hdl/test_lint.py", '"--lint-only", "-Wall", "-Wno-DECLFILENAME"'),
+    r"echo [-0-9 ]+ \| \./client localhost:5000 .*": (
+        "tests/examples/test_c_client.py",
+        'run_client(client, line, folder / "weights.bin", manifest',
+    ),
     r"git clone .*|cd rtlstm": (".ci/run", "fresh clone"),
 }
 

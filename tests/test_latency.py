@@ -4,7 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_builds import INPUTS, NARROW, TINY
+from small_builds import network as small_network
 
+from rtlstm.gen.build import generate_build
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host import Accelerator
@@ -67,3 +70,27 @@ def test_latency(shape: str, lanes: int, macs: int, tmp_path: Path) -> None:
             accelerator.device.transport.read(Register.CYCLES, cycles.step_interval_cycles)
     assert measured[0] == cycles.cold_latency_cycles
     assert measured[1:] == [cycles.step_latency_cycles] * (len(measured) - 1)
+
+
+def test_latency_register_counts_the_wait(tmp_path: Path) -> None:
+    """What the register says after steps that were sent together: the wait in the input buffer is part of it.
+
+    The buffer holds two steps. So a step of a long run waits for the two before it, however many there are.
+    """
+    manifest = generate_build(small_network(), tmp_path, parameters=TINY, settings=NARROW)
+    cycles = manifest.cycles
+    found = {}
+    with Accelerator.open(tmp_path, backend="icarus", verify=False) as accelerator:
+        device = accelerator.device.transport
+        for steps in (1, 2, 3, 4, 5, 9):
+            accelerator.run(np.zeros((steps, INPUTS)))
+            found[steps] = accelerator.measured_latency_cycles
+            last = device.last_cycles
+            assert found[steps] == last.offered[-1] - last.accepted[-1]
+        with accelerator.stream() as stream:
+            stream.step(np.zeros(INPUTS))
+            device.read(Register.CYCLES, cycles.step_interval_cycles)
+            stream.step(np.zeros(INPUTS))
+            assert accelerator.measured_latency_cycles == cycles.step_latency_cycles
+    assert found[1] == cycles.cold_latency_cycles
+    assert found[5] == found[9] > cycles.step_latency_cycles + cycles.step_interval_cycles

@@ -282,6 +282,7 @@ def _show(session: Session, folder: Path) -> None:
             ("step interval", f"{cycles['step_interval_cycles']} cycles"),
             ("array in use", f"{100 * cycles['array_use']:.1f} %"),
             ("error against float", error),
+            ("largest float output", f"{accuracy['max_abs_output']:.4g}"),
             ("limited", limited),
             ("measured on", accuracy["description"]),
         ],

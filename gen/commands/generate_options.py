@@ -38,7 +38,10 @@ __all__ = [
 _HARDWARE, _NUMBERS, _LOADABLE = "Hardware", "Numbers", "Loadable program"
 
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="An ONNX file, safetensors file or PyTorch state dict.")
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="An ONNX, Keras, TorchScript or safetensors file, or a PyTorch state dict."
+    ),
 ]
 
 OutputFolderOption = Annotated[

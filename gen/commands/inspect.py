@@ -1,5 +1,6 @@
 """``rtlstm inspect``: what a model or a build holds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
     from rtlstm.gen.frontends import ReadOptions
+    from rtlstm.gen.implementation import Implementation
     from rtlstm.spec.manifest import Manifest
 
 __all__ = ["inspect"]
@@ -57,7 +59,7 @@ def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None
     if report.nodes:
         session.table(
             f"{report.source} ({report.format})",
-            ("node", "kind", "becomes", "why"),
+            ("node", "kind", "becomes", "detail"),
             [(node.name, node.kind, node.role, node.why) for node in report.nodes],
         )
     if report.refusal:
@@ -77,7 +79,7 @@ def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None
     session.table(
         f"Network, from {report.input or 'its input'} to {report.output or 'its output'}",
         ("layer", "kind", "inputs", "outputs", "options", "ReLU first"),
-        [tuple(layer.values()) for layer in layers],
+        [(*list(layer.values())[:-1], "yes" if layer["input_relu"] else "") for layer in layers],
         right="  rr",
     )
     for text in report.notes:
@@ -97,7 +99,7 @@ def _inspect_build(session: Session, folder: Path) -> None:
         WeightImage.load(image_path, manifest)
     except ImageError as error:
         damage = error
-    _describe_build(session, manifest)
+    _describe_build(session, manifest, _measured(session, folder, manifest))
     good = damage is None
     session.fields["image"] = {"ok": good, "bytes": image_path.stat().st_size if good else None}
     if damage is not None:
@@ -106,7 +108,25 @@ def _inspect_build(session: Session, folder: Path) -> None:
     session.say(f"weights.bin: {size:,} bytes, of this build, CRC-32 right")
 
 
-def _describe_build(session: Session, manifest: "Manifest") -> None:
+def _measured(session: Session, folder: Path, manifest: "Manifest") -> "Sequence[Implementation]":
+    """What 'rtlstm implement' found of this build, which its report holds."""
+    from rtlstm.gen.report import BuildReport
+    from rtlstm.spec.errors import BuildError
+
+    try:
+        report = BuildReport.load(folder)
+    except BuildError as error:
+        session.note(str(error))
+        return ()
+    if report.build_hash != manifest.build_hash:
+        session.note(
+            f"{folder / 'report.json'} is of another build and is left out; generate the build again"
+        )
+        return ()
+    return report.implementations
+
+
+def _describe_build(session: Session, manifest: "Manifest", measured: "Sequence[Implementation]") -> None:
     from rtlstm.gen.program_words import describe_program
     from rtlstm.gen.report import format_reports, layer_reports, memory_reports, time_reports
 
@@ -127,6 +147,7 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
         "memories": [memory.model_dump() for memory in memories],
         "cycles": cycles.model_dump(),
         "times": [time.model_dump() for time in times],
+        "implementations": [found.model_dump(mode="json") for found in measured],
     }
     _show_network(session, manifest)
     if manifest.parameters.capacity is not None:
@@ -158,6 +179,10 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
         [(name.replace("_", " "), value) for name, value in counts.items()],
         right=" r",
     )
+    if measured:
+        _show_measured(session, measured)
+    if any(found.seeds for found in measured):
+        return
     session.table(
         "Times at an assumed clock, not placed and routed",
         ("clock", "latency", "interval"),
@@ -166,6 +191,33 @@ def _describe_build(session: Session, manifest: "Manifest") -> None:
             for t in times
         ],
         right="rrr",
+    )
+
+
+def _show_measured(session: Session, measured: "Sequence[Implementation]") -> None:
+    """Show what there is of each device: its size, and its times if it was placed and routed."""
+    session.table(
+        "Measured by 'rtlstm implement': clocks of the median and the best seed, times at the median's",
+        ("device", "most of", "taken", "median", "best", "latency", "interval"),
+        [
+            (
+                found.label,
+                most.name,
+                f"{most.share:g} %",
+                *(
+                    "" if value is None else f"{value:.4g} {unit}"
+                    for value, unit in (
+                        (found.fmax_median_mhz, "MHz"),
+                        (found.fmax_best_mhz, "MHz"),
+                        (found.step_latency_us, "us"),
+                        (found.step_interval_us, "us"),
+                    )
+                ),
+            )
+            for found in measured
+            for most in [max(found.resources, key=lambda use: use.share)]
+        ],
+        right="  rrrrr",
     )
 
 

@@ -2,12 +2,15 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rtlstm.gen.commands.options import BuildArgument, DebugOption, JsonOption, LengthsOption
 from rtlstm.gen.console import Session
+
+if TYPE_CHECKING:
+    from rtlstm.spec.manifest import Manifest
 
 __all__ = ["run"]
 
@@ -59,6 +62,7 @@ def run(
             session.fields = {
                 "name": accelerator.manifest.name,
                 "backend": backend,
+                "core_latency_cycles": _core_latency(accelerator.manifest, x, valid, batch_first),
                 "measured_latency_cycles": accelerator.measured_latency_cycles,
                 "input_saturations": accelerator.saturated_inputs,
                 "output_saturations": accelerator.saturated_outputs,
@@ -77,11 +81,34 @@ def run(
         }
 
 
+def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool) -> int | None:
+    """Cycles of the last step if it need not wait for others; None where whole sequences are timed."""
+    if manifest.sequence is not None:
+        return None
+    longest = _longest(x, batch_first) if lengths is None else int(lengths.max())
+    cycles = manifest.cycles
+    return cycles.cold_latency_cycles if longest == 1 else cycles.step_latency_cycles
+
+
+def _longest(x: Any, batch_first: bool) -> int:
+    return int(x.shape[1 if batch_first and x.ndim == 3 else 0])
+
+
+def _note_waiting(session: Session) -> None:
+    """Say why the last step took longer on the device than its core takes."""
+    core, measured = (session.fields[f"{name}_latency_cycles"] for name in ("core", "measured"))
+    if core is not None and measured != core:
+        session.note(
+            f"the last step took {measured} cycles on the device, from its last input to its last output; "
+            f"the core takes {core} of them, and in the others the step waited for those sent before it"
+        )
+
+
 def _show(session: Session, x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float) -> None:
     sequences = 1 if x.ndim == 2 else x.shape[0 if batch_first else 1]
-    longest = x.shape[1 if batch_first and x.ndim == 3 else 0]
-    steps = int(lengths.sum()) if lengths is not None else sequences * longest
+    steps = int(lengths.sum()) if lengths is not None else sequences * _longest(x, batch_first)
     fields = session.fields
+    core = fields["core_latency_cycles"]
     fields |= {
         "sequences": sequences,
         "steps": steps,
@@ -97,7 +124,8 @@ def _show(session: Session, x: Any, lengths: Any, y: Any, batch_first: bool, sec
         [
             ("sequences, steps in all", f"{sequences}, {steps}"),
             ("outputs", f"{tuple(y.shape)}, {_short(y, 'min')} to {_short(y, 'max')}"),
-            ("cycles of the last step", fields["measured_latency_cycles"]),
+            *([("cycles of a step in the core", core)] if core is not None else []),
+            ("cycles of the last step, with its wait", fields["measured_latency_cycles"]),
             ("inputs limited", fields["input_saturations"]),
             ("cell states limited", fields["cell_saturations"]),
             ("outputs at their limit", fields["output_saturations"]),
@@ -105,6 +133,7 @@ def _show(session: Session, x: Any, lengths: Any, y: Any, batch_first: bool, sec
         ],
         right=" r",
     )
+    _note_waiting(session)
 
 
 def _short(y: Any, end: str) -> str:

@@ -28,6 +28,9 @@ def simulate(
         int | None, typer.Option(min=1, help="Steps of random input; by default 64, or the longest sequence.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the random input; by default 0.")] = None,
+    verify: Annotated[
+        bool, typer.Option(help="Read the weights back before the steps; without it Icarus is much quicker.")
+    ] = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -53,10 +56,11 @@ def simulate(
         with session.progress() as progress, warnings.catch_warnings():
             if input_file is None:
                 warnings.simplefilter("ignore", CodesWarning)
-            found, y = compare(folder, x, valid, chosen, progress)
+            found, y = compare(folder, x, valid, chosen, progress, verify)
         if output is not None:
             save_array(output, y)
         session.fields = {"name": manifest.name, "input": what, "output": output and str(output)}
+        session.fields["weights_read_back"] = verify
         _show(session, manifest.name, found, what)
 
 

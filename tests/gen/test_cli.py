@@ -182,6 +182,13 @@ def test_generate_into_a_foreign_folder(cli, model, tmp_path):
 # inspect
 
 
+def test_help_names_every_format(cli):
+    shown = " ".join(cli("generate", "--help").out.split())
+    assert "ONNX, Keras, TorchScript or safetensors file, or a PyTorch state dict" in shown.replace(
+        " │ │ ", " "
+    )
+
+
 def test_inspect_model(cli, model):
     result = cli("inspect", model, *DENSE, "--json")
     assert result.code == 0

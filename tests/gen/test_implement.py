@@ -1,6 +1,7 @@
 """``rtlstm implement``: a real run on a small build, its report, and what is refused."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -158,6 +159,47 @@ def test_report_keeps_one_per_device(build):
     page = render_report(twice)
     assert "On lfe5u-25f, CABGA381, speed grade 6" in page and "&lt;...&gt;" in page and "missed" in page
     assert "After place and route" not in render_report(report.with_implementation(implementation(build)))
+
+
+def test_inspect_shows_what_was_measured(cli, build):
+    """The figures of the devices it was implemented for, in place of times at an assumed clock."""
+    assumed = "Times at an assumed clock"
+    before = cli("inspect", build)
+    assert assumed in before.out and "Measured" not in before.out and not before.err
+    assert cli("inspect", build, "--json").json["implementations"] == []
+    report = BuildReport.load(build).with_implementation(implementation(build))
+    (build / "report.json").write_text(report.to_json())
+    synthesised = cli("inspect", build).out
+    assert assumed in synthesised and "Measured by 'rtlstm implement'" in synthesised
+    assert re.search(r"lfe5u-25f, CABGA381, speed grade 6 +multipliers +28.6 % *$", synthesised, re.MULTILINE)
+    found = implementation(build, 100, 300, 150)
+    (build / "report.json").write_text(report.with_implementation(found).to_json())
+    shown = cli("inspect", build).out
+    assert assumed not in shown
+    latency, interval = found.step_latency_us, found.step_interval_us
+    row = rf"multipliers +28.6 % +150 MHz +212 MHz +{latency:.4g} us +{interval:.4g} us"
+    assert re.search(row, shown), shown
+    as_json = cli("inspect", build, "--json").json
+    assert as_json["implementations"] == [found.model_dump(mode="json")] and as_json["times"]
+    other = json.loads((build / "report.json").read_text()) | {"build_hash": "0" * 64}
+    (build / "report.json").write_text(json.dumps(other))
+    assert "is of another build" in cli("inspect", build).err
+    (build / "report.json").unlink()
+    gone = cli("inspect", build)
+    assert gone.code == 0 and "report.json cannot be read" in gone.err and assumed in gone.out
+
+
+def test_page_leads_with_what_was_measured(build):
+    report = BuildReport.load(build)
+    slow = implementation(build, 100).model_copy(update={"device": "slow"})
+    page = render_report(report.with_implementation(slow).with_implementation(implementation(build, 150)))
+    latency = implementation(build, 150).step_latency_us
+    tiles = page[page.index('<div class="tiles">') : page.index("<h2>")]
+    assert f"<b>{latency:.5g} &micro;s</b>step latency, lfe5u-25f, CABGA381, speed grade 6" in tiles
+    assert "<b>150 MHz</b>after place and route, median seed" in tiles
+    assert "assumed clock" not in page
+    only_synthesised = render_report(report.with_implementation(implementation(build)))
+    assert "assumed clock" in only_synthesised and "&micro;s</b>" not in only_synthesised
 
 
 def test_missed_clock_ends_with_1(cli, build, monkeypatch):

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,8 +15,23 @@ from small_builds import INPUTS
 
 from rtlstm.gen.report import BuildReport
 from rtlstm.host import Accelerator
+from rtlstm.host.device import Device
+from rtlstm.sim.toolchain import icarus
+from rtlstm.spec.errors import ToolError
+from rtlstm.spec.manifest import Manifest
 
 RUN = "from rtlstm.gen.cli import main; main()"
+
+
+def has_icarus() -> bool:
+    try:
+        icarus()
+    except ToolError:
+        return False
+    return True
+
+
+needs_icarus = pytest.mark.skipif(not has_icarus(), reason="needs Icarus Verilog")
 
 
 @pytest.fixture
@@ -29,6 +45,47 @@ def x(tmp_path: Path) -> Path:
 def expected(pristine: Path, x: Path) -> np.ndarray:
     with Accelerator.open(pristine) as accelerator:
         return accelerator.run(np.load(x))[0]
+
+
+@needs_icarus
+def test_latency_of_core_and_device(cli, pristine: Path, x: Path, tmp_path: Path):
+    """Steps that are sent together wait for each other; what the core takes is told beside that."""
+    cycles = Manifest.load(pristine).cycles
+    run = ("run", pristine, "--backend", "icarus", "--input")
+    together = cli(*run, x)
+    fields = cli(*run, x, "--json").json
+    core, measured = fields["core_latency_cycles"], fields["measured_latency_cycles"]
+    assert core == cycles.step_latency_cycles < measured
+    rows = rf"cycles of a step in the core +{core} *\n cycles of the last step, with its wait +{measured} "
+    assert re.search(rows, together.out), together.out
+    assert f"took {measured} cycles on the device" in together.err and f"core takes {core} of" in together.err
+    np.save(tmp_path / "one.npy", np.zeros((1, INPUTS)))
+    alone = cli(*run, tmp_path / "one.npy")
+    assert alone.code == 0 and "took" not in alone.err
+    assert re.search(rf"in the core +{cycles.cold_latency_cycles} ", alone.out)
+
+
+@needs_icarus
+def test_weights_need_not_be_read_back(cli, pristine: Path, x: Path, monkeypatch):
+    """Reading them back is most of a short simulation under Icarus. What is compared is the same."""
+    compared = []
+    monkeypatch.setattr(Device, "_compare", lambda *arguments: compared.append(arguments))
+    simulate = ("simulate", pristine, "--simulator", "icarus", "--input", x, "--json")
+    fields = cli(*simulate, "--no-verify").json
+    assert fields["passed"] and fields["weights_read_back"] is False and fields["output_words"] == 10
+    before = len(compared)
+    assert cli(*simulate).json["weights_read_back"] is True
+    # The golden device's are read back in both.
+    assert before > 0 and len(compared) == 3 * before
+
+
+def test_integers_are_noted(cli, pristine: Path, tmp_path: Path):
+    np.save(tmp_path / "one.npy", np.eye(INPUTS, dtype="uint8"))
+    done = cli("run", pristine, "--backend", "golden", "--input", tmp_path / "one.npy", "--json")
+    (note,) = done.json["notes"]
+    assert note.startswith(
+        "x holds uint8: integers are taken as codes of the input format s8.4 (1 is 0.0625)"
+    )
 
 
 def test_links_stay(cli, pristine: Path, x: Path, expected: np.ndarray, tmp_path: Path):
