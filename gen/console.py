@@ -12,12 +12,20 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, cast
 
 import typer
 
 from rtlstm.gen.ending import Ended
-from rtlstm.gen.terminal import OutputError, ReaderGoneError, plain, render_table, write_error, write_output
+from rtlstm.gen.terminal import (
+    ForgivingStream,
+    OutputError,
+    ReaderGoneError,
+    plain,
+    render_table,
+    write_error,
+    write_output,
+)
 
 __all__ = ["FAILED", "UNEXPECTED", "WRONG_INPUT", "Session", "explain", "print_error"]
 
@@ -151,7 +159,8 @@ class Session:
             TextColumn("{task.completed}/{task.total}"),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        file = cast(TextIO, ForgivingStream(sys.stderr))
+        with Progress(*columns, console=Console(file=file), transient=True) as bars:
             tasks: dict[str, TaskID] = {}
 
             def report(what: str, done: int, total: int) -> None:

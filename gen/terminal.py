@@ -5,11 +5,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO, TextIOWrapper
-from typing import Self
+from typing import Any, Self, TextIO
 
 from rtlstm.spec.errors import RtlstmError
 
 __all__ = [
+    "ForgivingStream",
     "OutputError",
     "ReaderGoneError",
     "abandon_output",
@@ -92,6 +93,27 @@ def write_error(text: str) -> None:
     """Write text for people to the error stream; if that is broken, nobody can be told."""
     with suppress(OSError, ValueError):
         print(plain(text, lines=True), file=sys.stderr, flush=True)
+
+
+class ForgivingStream:
+    """A text stream for what need not arrive, such as progress: the terminal may have been closed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text if that works."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush if that works."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def render_table(

@@ -125,3 +125,22 @@ def test_generate(model: Path, tmp_path: Path, moment: float, number: int):
     assert (process.returncode, out, err) == (CODES[number], "", SAID[number])
     assert contents(build) == before
     assert [path.name for path in tmp_path.iterdir()] == ["build"]
+
+
+def test_terminal_that_closes(model: Path, tmp_path: Path):
+    """Its programs get SIGHUP, and nothing that they say arrives anywhere."""
+    build = tmp_path / "build"
+    write_files(build, {"manifest.json": '{"build_hash": ""}'})
+    main, terminal = os.openpty()
+    script = "import fcntl, os, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);" + GENERATE
+    command = [sys.executable, "-c", script, "generate", model, "-o", build, "--dense", "fc:sigmoid"]
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    while not (tmp_path / f".build.{process.pid}.new").exists():
+        assert process.poll() is None, os.read(main, 10_000)
+        time.sleep(0.01)
+    time.sleep(0.3)
+    os.close(main)
+    assert process.wait(timeout=60) == CODES[signal.SIGHUP]
+    assert [path.name for path in tmp_path.iterdir()] == ["build"]
+    assert list(contents(build)) == ["manifest.json"]
