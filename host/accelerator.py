@@ -1,5 +1,6 @@
 """The driver: open a build on a device, run batches of sequences, hold streams."""
 
+import gc
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -471,6 +472,9 @@ class Accelerator(Closing):
 
     def _free(self) -> list[int]:
         """Numbers of the streams that nobody holds, in order."""
+        if len(self._streams) == self.manifest.parameters.streams:
+            # Those that are lost in a circle of references are still there until Python looks for such.
+            gc.collect()
         return sorted(set(range(self.manifest.parameters.streams)) - set(self._streams))
 
     def step_many(self, streams: Sequence[Stream], x: ArrayLike) -> NDArray[Any]:
