@@ -1,4 +1,4 @@
-"""A Wishbone build as a LiteX module: copy it beside a SoC description, LiteX is not part of rtlstm."""
+"""A Wishbone build as a LiteX module, for LiteX 2024.12 or later: copy it beside a SoC description."""
 
 from litex.gen import ClockSignal, Instance, LiteXModule, ResetSignal
 from litex.soc.integration.soc import SoC
@@ -8,6 +8,8 @@ from litex.soc.interconnect.csr_eventmanager import EventManager, EventSourceLev
 
 class RtlstmCore(LiteXModule):
     """The registers and data FIFOs of a build made with ``--bus wishbone``, 128 bytes of them.
+
+    ``bus`` is a slave, addressed in words of 32 bits. ``ev.done`` is the build's interrupt, a level.
 
     Parameters
     ----------
@@ -22,7 +24,8 @@ class RtlstmCore(LiteXModule):
     def __init__(self, soc: SoC, verilog: str, name: str) -> None:
         self.bus = bus = wishbone.Interface(data_width=32, adr_width=5, addressing="word")
         self.ev = EventManager()
-        self.ev.irq = EventSourceLevel()
+        # Not ``ev.irq``: that is the event manager's own output, which goes to the CPU.
+        self.ev.done = EventSourceLevel()
         self.ev.finalize()
         soc.platform.add_source(verilog)
         self.specials += Instance(
@@ -38,5 +41,5 @@ class RtlstmCore(LiteXModule):
             o_wb_dat_r=bus.dat_r,
             o_wb_ack=bus.ack,
             o_wb_err=bus.err,
-            o_irq=self.ev.irq.trigger,
+            o_irq=self.ev.done.trigger,
         )

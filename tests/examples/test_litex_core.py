@@ -1,29 +1,106 @@
-"""The LiteX module, without LiteX: it compiles, and names the ports that a Wishbone build has."""
+"""The LiteX module in a SoC that LiteX makes: the driver takes steps over the SoC's bus, in Icarus."""
 
-import ast
-import re
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from bus_builds import write_build
+import numpy as np
+import pytest
+from bus_builds import SETTINGS, SIZES, small_network
+from simulated_registers import SimulatedRegisters
 
-ROOT = Path(__file__).parents[2]
+from rtlstm.gen.build import generate_build
+from rtlstm.host import Accelerator
+from rtlstm.host.mmio import MmioTransport
+from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.registers import Interrupt, Register
+
+HERE = Path(__file__).parent
+BASE = 0x9000_0000 // 4
+"""The core's place on the bus, as docs/buses.md has it, in words."""
 
 
-def test_module_connects_the_wrapper(tmp_path: Path) -> None:
-    write_build(tmp_path, "wishbone")
-    head = re.search(r"^module dut_wishbone\((.*?)\);", (tmp_path / "rtl" / "dut.v").read_text(), re.M | re.S)
-    assert head is not None
-    tree = ast.parse((ROOT / "examples" / "litex_core.py").read_text())
-    (instance,) = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Instance"
-    ]
-    connected = {keyword.arg[2:] for keyword in instance.keywords if keyword.arg}
-    # Classic masters leave stall open.
-    assert connected == set(re.findall(r"\w+", head[1])) - {"wb_stall"}
+@dataclass
+class Soc:
+    """A simulated SoC."""
+
+    registers: SimulatedRegisters
+    build: Path
+    csr: dict[str, int]
+    """Word address of each of LiteX's own registers."""
+
+    def interrupted(self) -> bool:
+        return self.registers.ask("i 0") == 1
 
 
-def test_snippets_are_python() -> None:
-    snippets = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "buses.md").read_text(), re.M | re.S)
-    assert len(snippets) == 2
-    for snippet in snippets:
-        ast.parse(snippet)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the build that docs/buses.md names."""
+    folder = tmp_path_factory.mktemp("soc")
+    parameters = Parameters(bus="wishbone", **SIZES)
+    generate_build(
+        small_network(), folder / "build" / "vad", name="vad", settings=SETTINGS, parameters=parameters
+    )
+    return folder
+
+
+@pytest.fixture(params=["none", "picorv32"])
+def soc(folder: Path, request: pytest.FixtureRequest) -> Iterator[Soc]:
+    cpu, verilog = request.param, f"{request.param}.v"
+    done = subprocess.run(
+        [sys.executable, HERE / "litex_soc.py", cpu, verilog],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(HERE.parents[1] / "examples")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    csr = {name: each["addr"] // 4 for name, each in json.loads(done.stdout)["csr_registers"].items()}
+    build = folder / "build" / "vad"
+    sources = [HERE / "litex_soc.v", folder / verilog, build / "rtl" / "vad.v"]
+    if cpu != "none":
+        import pythondata_cpu_picorv32
+
+        sources.append(Path(pythondata_cpu_picorv32.data_file("picorv32.v")))
+    registers = SimulatedRegisters(folder / f"{cpu}.vvp", "litex_soc", sources, BASE)
+    yield Soc(registers, build, csr)
+    registers.process.kill()
+    registers.close()
+
+
+def test_steps_over_the_bus_are_golden(soc: Soc) -> None:
+    manifest = Manifest.load(soc.build)
+    numerics = manifest.numerics.input
+    x = np.random.default_rng(1).integers(numerics.lowest, numerics.maximum, (5, manifest.program.inputs))
+    found = []
+    for transport in (MmioTransport(soc.registers, manifest), GoldenDevice(soc.build, manifest)):
+        accelerator = Accelerator(transport, manifest)
+        accelerator.load_weights(soc.build / "weights.bin")
+        found.append(accelerator.run(x))
+        if isinstance(transport, MmioTransport):
+            check_interrupt(soc, accelerator, x[0])
+    (y, state), (wanted, wanted_state) = found
+    np.testing.assert_array_equal(y, wanted)
+    for one, other in zip((*state[0], *state[1]), (*wanted_state[0], *wanted_state[1]), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def check_interrupt(soc: Soc, accelerator: Accelerator, x: np.ndarray) -> None:
+    """A step that is done raises the interrupt, through LiteX's event manager, until it is cleared."""
+    registers = soc.registers
+    registers.write(Register.IRQ_PENDING, Interrupt.DONE | Interrupt.LINK_ERROR)
+    registers.write(Register.IRQ_ENABLE, Interrupt.DONE)
+    registers.ask(f"w {soc.csr['vad_ev_enable']:x} 1")
+    assert not soc.interrupted()
+    with accelerator.stream() as stream:
+        stream.step(x)
+    assert soc.interrupted()
+    assert registers.ask(f"r {soc.csr['vad_ev_pending']:x}") == 1
+    registers.write(Register.IRQ_PENDING, Interrupt.DONE)
+    assert not soc.interrupted()

@@ -1,61 +1,33 @@
 """The memory-mapped transport: on the RTL of a Wishbone build and of a Zynq board's top, and on files."""
 
 import mmap
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bus_builds import quantised_network, write_build, write_loadable
+from simulated_registers import SimulatedRegisters
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.on_zynq import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MappedRegisters, MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.sim.toolchain import icarus
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, BusKind, Register
 
 
-class SimulatedRegisters:
-    """The registers of a build in Icarus: a Wishbone build's, or those of a Zynq board's top."""
-
-    def __init__(self, folder: Path) -> None:
-        tool, program = icarus(), folder / "port.vvp"
-        bus = Manifest.load(folder).parameters.bus
-        sources = [Path(__file__).parent / f"{bus}_port.v", folder / "rtl" / "dut.v"]
-        if bus == "axilite":
-            place = OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"])
-            place.write()
-            sources.append(place.place / "top.v")
-        command = [tool.iverilog, "-g2005", "-s", f"{bus}_port", "-o", program, *sources]
-        subprocess.run(list(map(str, command)), check=True)
-        self.process = subprocess.Popen(
-            [str(tool.vvp), "-n", str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.reads = 0
-
-    def ask(self, line: str) -> int:
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        kind, *word = self.process.stdout.readline().split()
-        assert kind == "a", f"{line} was refused"
-        return int(word[0], 16)
-
-    def read(self, register: Register) -> int:
-        self.reads += 1
-        return self.ask(f"r {register:x}")
-
-    def write(self, register: Register, word: int) -> None:
-        self.ask(f"w {register:x} {word:x}")
-
-    def close(self) -> None:
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait(10)
+def simulated(folder: Path) -> SimulatedRegisters:
+    """A Wishbone build, or the top of a Zynq board with an AXI4-Lite build."""
+    bus = Manifest.load(folder).parameters.bus
+    sources = [Path(__file__).parent / f"{bus}_port.v", folder / "rtl" / "dut.v"]
+    if bus == "axilite":
+        place = OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"])
+        place.write()
+        sources.append(place.place / "top.v")
+    return SimulatedRegisters(folder / "port.vvp", f"{bus}_port", sources)
 
 
 @pytest.fixture(scope="module", params=["wishbone", "axilite"])
@@ -67,7 +39,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def registers(folder: Path) -> Iterator[SimulatedRegisters]:
-    found = SimulatedRegisters(folder)
+    found = simulated(folder)
     yield found
     found.process.kill()
     found.close()
@@ -105,7 +77,7 @@ def test_loadable_device_switches_networks(bus: BusKind, tmp_path: Path) -> None
     """More inputs and outputs, a single one, and back: what each build's golden device says."""
     write_loadable(tmp_path, bus)
     builds = [*sorted(tmp_path.glob("others/*")), tmp_path]
-    registers = SimulatedRegisters(tmp_path)
+    registers = simulated(tmp_path)
     with opened(MmioTransport(registers, Manifest.load(tmp_path)), tmp_path) as accelerator:
         for build in builds:
             accelerator.load(build)
