@@ -1,7 +1,7 @@
 """Writes the Verilog of a LiteX SoC with a build in it: litex_soc.py CPU SOC.V
 
 The SoC has the lines that docs/buses.md tells the reader to write. The build that they name is in the working
-folder. With a CPU or without one, there is a master on the SoC's bus that comes from outside, for the bench in
+folder. With a CPU or without one, a master on the SoC's bus comes from outside, for the bench in
 litex_soc.v. The addresses of its registers are printed as LiteX's JSON.
 
 It is a process of its own because LiteX keeps the state of a SoC in its modules, and it needs the folder of
