@@ -95,8 +95,10 @@ def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: 
     """Put predicted and measured cycles side by side; ``sequence`` has so many steps."""
     cycles = manifest.cycles
     return Hardware(
+        pipeline=manifest.parameters.family,
         lanes=manifest.parameters.lanes,
         macs=manifest.parameters.macs,
+        gate_units=manifest.parameters.gate_units,
         predicted_latency=cycles.step_latency_cycles,
         predicted_interval=cycles.step_interval_cycles,
         predicted_sequence=_sequence(manifest, sequence),

@@ -68,7 +68,9 @@ class LinkSetup:
     """A small network with random weights, and its build for 64 streams."""
 
     def __init__(self, inputs: int, units: int, bits: int) -> None:
-        self._shape = Shape(name="link", origin="", inputs=inputs, lstm=(units,), steps=1, bits=bits)
+        self._shape = Shape(
+            name="link", origin="", inputs=inputs, lstm=(units,), steps=1, bits=bits, family="generic"
+        )
         self.network = quantise(self._shape.network(), self._shape.settings)
         self._parameters = Parameters(lanes=4, macs=4, streams=STREAMS)
         self.manifest = Manifest.create("link", self.network.shapes, self._parameters, self.network.numerics)

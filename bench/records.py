@@ -59,8 +59,11 @@ class Layer(Record):
 class Hardware(Record):
     """Cycles of a step: predicted and, in RTL simulation, measured."""
 
+    pipeline: str
+    """The family whose pipeline the cycles are of."""
     lanes: int
     macs: int
+    gate_units: int
     predicted_latency: int
     predicted_interval: int
     predicted_sequence: int

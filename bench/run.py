@@ -1,6 +1,6 @@
 """The whole benchmark: every part in turn, and the project's own targets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -179,6 +179,11 @@ def _target(
     )
 
 
+def _with_pipeline(name: str, hardware: Mapping[str, Hardware]) -> str:
+    """Name a shape and the pipeline that its cycles are of."""
+    return f"{name} with the {hardware[name].pipeline} pipeline"
+
+
 def _targets(
     shapes: tuple[ShapeResult, ...], golden: tuple[GoldenSpeed, ...], generated: Line | None
 ) -> tuple[Target, ...]:
@@ -199,21 +204,21 @@ def _targets(
     targets = [
         _target("shapes whose RTL differs from golden model or predicted cycles", off, "", 0, 0),
         _target(
-            f"overhead of an LSTM layer, {device}",
+            f"overhead of an LSTM layer, {_with_pipeline(device, hardware)}",
             overheads[device],
             "cycles",
             24,
             16,
-            note=f"most: {overheads[worst]}, {worst}",
+            note=f"most: {overheads[worst]}, {_with_pipeline(worst, hardware)}",
         ),
         _target(
-            f"array in use, long sequence or four streams, {long}",
+            f"array in use, long sequence or four streams, {_with_pipeline(long, hardware)}",
             100 * uses[long],
             "%",
             95,
             99,
             most=False,
-            note=f"least: {100 * uses[least]:.1f} %, {least}",
+            note=f"least: {100 * uses[least]:.1f} %, {_with_pipeline(least, hardware)}",
         ),
     ]
     for found in golden:
@@ -226,7 +231,8 @@ def _targets(
         ]
     if _TOOL_SHAPE in hardware:
         speed = hardware[_TOOL_SHAPE].simulated_steps_per_second
-        targets.append(_target(f"RTL simulation of {_TOOL_SHAPE}", speed, "steps/s", 200, 1000, most=False))
+        what = f"RTL simulation of {_with_pipeline(_TOOL_SHAPE, hardware)}"
+        targets.append(_target(what, speed, "steps/s", 200, 1000, most=False))
     if generated is not None:
         note = f"{generated['peak_mb']} MB at most, {_BIG_SHAPE}"
         targets.append(_target("generate a million weights", generated["seconds"], "s", 10, 3, note=note))

@@ -64,7 +64,8 @@ class Shape(Record):
     beat: int = 1
     """Input words per transfer."""
     tables: TableKind = "interpolated"
-    family: Family = "generic"
+    family: Family
+    """Whose pipeline it has: a real one, since its cycles stand beside other people's."""
     bits: int = 16
     """Of weights and data."""
     gate_bits: int | None = None
@@ -185,6 +186,7 @@ SHAPES: dict[str, Shape] = {
             dense=(1,),
             steps=6,
             macs=20,
+            family="ecp5",
         ),
         Shape(
             name="toptag",
@@ -202,7 +204,15 @@ SHAPES: dict[str, Shape] = {
             bits=8,
             gate_bits=9,
         ),
-        Shape(name="mnist32", origin="digits row by row", inputs=28, lstm=(32,), dense=(10,), steps=28),
+        Shape(
+            name="mnist32",
+            origin="digits row by row",
+            inputs=28,
+            lstm=(32,),
+            dense=(10,),
+            steps=28,
+            family="ecp5",
+        ),
         Shape(
             name="vad128",
             origin="speech detection, the LSTM of silero VAD",
@@ -210,9 +220,16 @@ SHAPES: dict[str, Shape] = {
             lstm=(128,),
             dense=(1,),
             steps=100,
+            family="ecp5",
         ),
         Shape(
-            name="quickdraw", origin="sketches as strokes", inputs=3, lstm=(128,), dense=(256, 5), steps=100
+            name="quickdraw",
+            origin="sketches as strokes",
+            inputs=3,
+            lstm=(128,),
+            dense=(256, 5),
+            steps=100,
+            family="ecp5",
         ),
         Shape(
             name="stac_a",
@@ -223,6 +240,7 @@ SHAPES: dict[str, Shape] = {
             steps=50,
             lanes=40,
             macs=4,
+            gate_units=2,
             lut_macs=1,
             beat=4,
             family="ecp5",
@@ -237,6 +255,7 @@ SHAPES: dict[str, Shape] = {
             steps=100,
             lanes=16,
             macs=8,
+            family="xilinx",
         ),
         Shape(
             name="stac_c",
@@ -248,6 +267,7 @@ SHAPES: dict[str, Shape] = {
             lanes=16,
             macs=8,
             without_rtl="60 MB of weights would go through a simulated register port word by word",
+            family="xilinx",
         ),
         Shape(
             name="vollo_ex3",
@@ -256,8 +276,16 @@ SHAPES: dict[str, Shape] = {
             lstm=(256, 256),
             dense=(16,),
             steps=20,
+            family="xilinx",
         ),
-        Shape(name="deepbench256", origin="DeepBench's small LSTM", inputs=256, lstm=(256,), steps=150),
+        Shape(
+            name="deepbench256",
+            origin="DeepBench's small LSTM",
+            inputs=256,
+            lstm=(256,),
+            steps=150,
+            family="xilinx",
+        ),
     )
 }
 """The shapes that ``rtlstm bench`` knows, by name."""

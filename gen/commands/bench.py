@@ -271,6 +271,7 @@ def _show(session: Session, result: "BenchResult") -> None:
             "shape",
             "MAC",
             "lanes x macs",
+            "pipeline",
             "latency",
             "array",
             "overhead",
@@ -281,17 +282,22 @@ def _show(session: Session, result: "BenchResult") -> None:
             "interval us",
         ),
         [_row(shape) for shape in result.shapes],
-        right=" rrrrrrrrrr",
+        right=" rr rrrrrrrr",
     )
     session.table(
         "One step on this processor, state carried: us",
-        ("shape", *(f"{engine} {part}" for engine in _ENGINES for part in ("p50", "p99")), "here"),
+        (
+            "shape",
+            *(f"{engine} {part}" for engine in _ENGINES for part in ("p50", "p99")),
+            "in hardware",
+            "pipeline",
+        ),
         [_cpu_row(shape) for shape in result.shapes],
         right=" rrrrrrr",
     )
     session.table(
         "Others' figures, theirs, on their devices, beside ours: on chip, without a host",
-        ("shape", "who", "device", "MHz", "timed", "us", "ours", "at MHz", "source"),
+        ("shape", "who", "device", "MHz", "timed", "us", "ours", "at MHz", "pipeline", "source"),
         [_anchor_row(shape, anchor) for shape in result.shapes for anchor in shape.anchors]
         + [_anchor_row(None, anchor) for anchor in result.other_anchors],
         right="   r rrr",
@@ -318,12 +324,10 @@ def _show(session: Session, result: "BenchResult") -> None:
 
 
 def _anchor_row(shape: "ShapeResult | None", anchor: "Anchor") -> tuple[str, ...]:
-    ours, clock = "", ""
+    ours, clock, pipeline = "", "", ""
     if shape is not None:
-        ours, clock = (
-            _short(shape.sequence_us if anchor.unit == "sequence" else shape.latency_us),
-            _clock(shape),
-        )
+        ours = _short(shape.sequence_us if anchor.unit == "sequence" else shape.latency_us)
+        clock, pipeline = _clock(shape), shape.hardware.pipeline
     return (
         shape.name if shape else f"({anchor.network})",
         anchor.who,
@@ -333,6 +337,7 @@ def _anchor_row(shape: "ShapeResult | None", anchor: "Anchor") -> tuple[str, ...
         anchor.figure,
         ours,
         clock,
+        pipeline,
         f"{anchor.source} ({anchor.kind})",
     )
 
@@ -348,6 +353,7 @@ def _row(shape: "ShapeResult") -> tuple[object, ...]:
         shape.name,
         shape.lstm_macs + shape.dense_macs,
         f"{found.lanes} x {found.macs}",
+        found.pipeline,
         f"{found.predicted_latency:,}{mark}",
         found.array_cycles,
         "+".join(str(layer.overhead_cycles) for layer in found.layers),
@@ -363,7 +369,8 @@ def _cpu_row(shape: "ShapeResult") -> tuple[str, ...]:
     times = {time.engine: (time.p50_us, time.p99_us) for time in shape.cpu}
     found = [value for engine in _ENGINES for value in times.get(engine, (None, None))]
     cells = ("-" if value is None else _short(value) for value in found)
-    return (shape.name, *cells, f"{_short(shape.latency_us)} at {_clock(shape)} MHz")
+    ours = f"{_short(shape.latency_us)} at {_clock(shape)} MHz"
+    return (shape.name, *cells, ours, shape.hardware.pipeline)
 
 
 def _short(value: float) -> str:

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from rtlstm.bench.anchors import ANCHORS
+from rtlstm.bench.hardware import predict_cycles
 from rtlstm.bench.shapes import SHAPES, find_shapes
+from rtlstm.boards.devices import DEVICES
 from rtlstm.spec.errors import ConfigurationError
 
 PUBLISHED = {
@@ -30,6 +32,20 @@ def test_sizes_are_the_published_ones(name: str) -> None:
     assert found == pytest.approx(macs, rel=1e-3 if name == "stac_c" else 0)
     assert shape.input_path_macs == pytest.approx(on_path, rel=1e-3)
     assert shape.weight_count == pytest.approx(weights, rel=0.02)
+
+
+def test_every_shape_has_the_pipeline_of_a_device_that_can_hold_it() -> None:
+    """No cycles of the generic pipeline, which no device runs fast, beside other people's figures."""
+    largest = DEVICES["lfe5u-85f"]
+    room = largest.block_rams * 1024 * largest.block_ram_kibit
+    for shape in SHAPES.values():
+        assert shape.family == ("ecp5" if shape.weight_count * shape.bits < room else "xilinx"), shape.name
+
+
+def test_stac_a_has_two_gate_units() -> None:
+    cycles = predict_cycles(SHAPES["stac_a"]).cycles
+    assert cycles.step_latency_cycles == 548
+    assert [layer.overhead_cycles for layer in cycles.layers[:2]] == [13, 11]
 
 
 def test_all_shapes_are_there() -> None:
