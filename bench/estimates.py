@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from rtlstm.bench.shapes import SHAPES
+from rtlstm.boards.core_parts import ff_parts, lut_parts
 from rtlstm.boards.devices import find_device
-from rtlstm.boards.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate, ff_parts, lut_parts
+from rtlstm.boards.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate
 from rtlstm.boards.fpga_tools import find_yosys
 from rtlstm.boards.synthesis import synthesise
 from rtlstm.gen.implementation import error_percent
@@ -35,13 +36,16 @@ class EstimateCase(Record):
     device: str
     settings: QuantizationSettings
     sizes: Mapping[str, Any]
+    lstm_only: bool = False
+    """Without the shape's dense layers: all of h goes out."""
     quick: bool = False
     """Small, and among those that ``--quick`` takes."""
 
     def manifest(self) -> Manifest:
         """Quantise the shape's random weights and lay out the core; same case, same manifest."""
         family = find_device(self.device).device.family
-        quantised = quantise(SHAPES[self.shape].network(), self.settings)
+        shape = SHAPES[self.shape].replace(dense=()) if self.lstm_only else SHAPES[self.shape]
+        quantised = quantise(shape.network(), self.settings)
         parameters = Parameters.for_family(family, **self.sizes)
         return Manifest.create(self.name, quantised.shapes, parameters, quantised.numerics)
 
@@ -75,15 +79,32 @@ class EstimateResult(Record):
 
 
 def _case(
-    name: str, device: str, shape: str, bits: tuple[int, int], *, quick: bool = False, **sizes: Any
+    name: str,
+    device: str,
+    shape: str,
+    bits: tuple[int, ...],
+    *,
+    lstm_only: bool = False,
+    quick: bool = False,
+    **sizes: Any,
 ) -> EstimateCase:
-    settings = QuantizationSettings(
-        weight_bits=bits[0], data_bits=bits[1], tables=sizes.get("tables", "interpolated")
+    """Bits are those of weights and data; of gates and cell states, too, if there are four."""
+    names = ("weight_bits", "data_bits", "gate_bits", "cell_bits")
+    formats = dict(zip(names, bits, strict=False))
+    settings = QuantizationSettings(**formats, tables=sizes.get("tables", "interpolated"))
+    return EstimateCase(
+        name=name,
+        device=device,
+        shape=shape,
+        settings=settings,
+        sizes=sizes,
+        lstm_only=lstm_only,
+        quick=quick,
     )
-    return EstimateCase(name=name, device=device, shape=shape, settings=settings, sizes=sizes, quick=quick)
 
 
 _ECP5, _UP5K, _HX8K = "lfe5u-85f", "up5k", "hx8k"
+_FOR_BOARD: Mapping[str, Any] = {"lanes": 4, "macs": 1, "tables": "direct", "weight_memory": "large"}
 
 CASES = (
     _case("ecp5_small", _ECP5, "traffic20", (8, 8), lanes=4, macs=2, quick=True),
@@ -100,6 +121,9 @@ CASES = (
     _case("up5k_16_bits", _UP5K, "traffic20", (16, 16), lanes=4, macs=1),
     _case("up5k_tables", _UP5K, "toptag", (8, 8), lanes=4, macs=4, lut_macs=4, quick=True),
     _case("up5k_slopes", _UP5K, "traffic20", (12, 12), lanes=4, macs=2, slope_multipliers="lut"),
+    _case("up5k_board", _UP5K, "toptag", (8, 8, 8, 12), **_FOR_BOARD),
+    _case("up5k_outputs", _UP5K, "toptag", (8, 8, 8, 12), lstm_only=True, **_FOR_BOARD),
+    _case("up5k_narrow", _UP5K, "toptag", (6, 6, 6, 10), lstm_only=True, lanes=4, macs=1, tables="direct"),
     _case("hx8k_small", _HX8K, "traffic20", (8, 8), lanes=4, macs=1, quick=True),
     _case("hx8k_lanes", _HX8K, "mnist32", (8, 8), lanes=8, macs=2),
 )

@@ -103,7 +103,7 @@ def make_bitstream(
     write_file(folder / CONSTRAINT_FILES[architecture], pins)
     frame = Frame(TOP, top + primitives(manifest.parameters.family))
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, report=report)
-    check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device)
+    check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device, board.name)
     routed = place_and_route(
         synthesis,
         manifest.name,

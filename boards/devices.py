@@ -58,6 +58,11 @@ class Device(Record):
     """Per speed grade, the clock to aim at if the user names none."""
 
     @property
+    def chain_tiles(self) -> int | None:
+        """Tiles that carry chains can begin in, of eight tables each; None where they are no limit."""
+        return self.luts // 8 if self.architecture == "ecp5" else None
+
+    @property
     def routable(self) -> bool:
         """Whether there is a place and route tool for it."""
         return bool(self.options)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rtlstm.boards.devices import Architecture, Chosen
 from rtlstm.boards.fpga_tools import Tool, run_logged
+from rtlstm.boards.resources import way_out
 from rtlstm.boards.synthesis import NETLIST, Synthesis
 from rtlstm.boards.worst_path import WorstPath, worst_path
 from rtlstm.sim.cache import Report, cached, digest
@@ -174,7 +175,7 @@ def place_and_route(
             if full:
                 raise ConfigurationError(
                     f"{top} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
-                    f"generate it with fewer lanes or macs, or choose a larger device; see {log}"
+                    f"{way_out(chosen.device)}; see {log}"
                 ) from None
             raise error from None
         (work / NETLIST).unlink()

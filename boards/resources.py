@@ -6,7 +6,19 @@ from rtlstm.boards.devices import Device
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
-__all__ = ["Counts", "Sizes", "check_fit", "count_cells", "large_name", "resource_uses"]
+__all__ = [
+    "ESTIMATED",
+    "Counts",
+    "Sizes",
+    "check_fit",
+    "count_cells",
+    "large_name",
+    "resource_uses",
+    "way_out",
+]
+
+ESTIMATED = ("ecp5", "ice40")
+"""Families whose parts are known well enough to be estimated, and to choose an array by that."""
 
 _LARGE_RAMS = {"SB_SPRAM256KA": 1, "PDPSC512K": 1, "DPSC512K": 1, "SP512K": 1, "URAM288": 1}
 _LUTS: dict[str, float] = {
@@ -151,8 +163,16 @@ def resource_uses(sizes: Sizes, device: Device) -> Iterator[tuple[str, float, in
         yield large_name(device), sizes.large_rams, 0 if large is None else large.count
 
 
-def check_fit(name: str, counts: Counts, device: Device) -> None:
-    """Check a design's counts against a device.
+def way_out(device: Device, board: str = "", other: str = "") -> str:
+    """What to do about a build that is too large for a device or board; ``other`` is one way more."""
+    ways = ["generate it with fewer --lanes or --macs", *([other] if other else [])]
+    if device.architecture in ESTIMATED:
+        ways.insert(0, f"let 'rtlstm generate --fit {board or device.name}' choose its array")
+    return f"{', '.join(ways)}, or choose a larger device"
+
+
+def check_fit(name: str, counts: Counts, device: Device, board: str = "") -> None:
+    """Check a design's counts against a device; ``board`` is the board that it is on, or empty.
 
     Raises
     ------
@@ -166,6 +186,5 @@ def check_fit(name: str, counts: Counts, device: Device) -> None:
     ]
     if lacking:
         raise ConfigurationError(
-            f"{name} does not fit {device.name}: it takes {', '.join(lacking)}; generate it with fewer "
-            "lanes or macs, or choose a larger device"
+            f"{name} does not fit {device.name}: it takes {', '.join(lacking)}; {way_out(device, board)}"
         )

@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.gen.c_header import HEADER, c_header
 from rtlstm.gen.calibration import Calibration
-from rtlstm.gen.fit import FitRequest, fit_device
+from rtlstm.gen.default_array import ArrayRequest, choose_array
+from rtlstm.gen.fit import FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.folder import check_target, new_folder, write_files
 from rtlstm.gen.frontends.report import ModelReport
 from rtlstm.gen.hardware import Hardware
@@ -17,6 +18,7 @@ from rtlstm.gen.names import check_build_name, derive_build_name
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.gen.report import BuildReport, create_report
 from rtlstm.gen.report_html import render_report
+from rtlstm.gen.way_out import find_way_out
 from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host.loadable import check_loadable
 from rtlstm.host.packing import pack
@@ -39,6 +41,7 @@ def generate_build(
     settings: QuantizationSettings | None = None,
     parameters: Parameters | None = None,
     fit: FitRequest | None = None,
+    array: ArrayRequest | None = None,
     capacities: Mapping[str, int] | None = None,
     calibration: NDArray[np.generic] | None = None,
     calibration_lengths: ArrayLike | None = None,
@@ -54,7 +57,10 @@ def generate_build(
     name
         Of the top module; by default from the model file's name, else from the network's.
     fit
-        A device for which the parameters are chosen, instead of ``parameters``.
+        A device or board for which the parameters are chosen, instead of ``parameters``.
+    array
+        What is given about the array, instead of ``parameters``; the rest is the smallest that is as fast as
+        4 lanes x 32 (:mod:`rtlstm.gen.default_array`). Without any of the three nothing is given.
     capacities
         The program is loadable, with these of :class:`rtlstm.spec.capacity.Capacity`, and for the others what
         the network takes up to the next power of two; None for a fixed program.
@@ -93,8 +99,14 @@ def generate_build(
             what = "loadable cores" if capacities is not None else "networks with a reverse direction"
             raise ConfigurationError(f"--fit does not choose arrays for {what} yet: state --lanes and --macs")
         if fit is not None:
-            parameters, fitted = fit_device(chosen, quantised.shapes, quantised.numerics, fit)
-        parameters = parameters or Parameters()
+            try:
+                parameters, fitted = fit_device(chosen, quantised.shapes, quantised.numerics, fit)
+            except NothingFitsError as refused:
+                found = find_way_out(chosen, network, settings, data, fit, progress)
+                advice = "choose a larger device" if found is None else found.text
+                raise NothingFitsError(f"{refused}; {advice}") from None
+        if parameters is None:
+            parameters = choose_array(quantised, array or ArrayRequest(tables=settings.tables))
         if capacities is not None:
             parameters = with_capacity(chosen, quantised, parameters, capacities)
         manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)

@@ -5,13 +5,15 @@ number of words only costs), soonest possible first, and ends when no other can 
 best that fits.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm
 
 from rtlstm.boards.blocks import MemoryPart, hard_blocks, map_memory
+from rtlstm.boards.core_parts import multiplier_tables
 from rtlstm.boards.devices import Chosen
-from rtlstm.boards.estimate import ESTIMATED, Estimate, clock_model, estimate, multiplier_tables
+from rtlstm.boards.estimate import ESTIMATED, Estimate, clock_model, estimate, usable
+from rtlstm.boards.fill import fill_limits
 from rtlstm.boards.resources import large_name
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -26,11 +28,7 @@ from rtlstm.spec.parameters import (
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import BusKind
 
-__all__ = ["CELL_SHARE", "Fit", "FitRequest", "fit_device"]
-
-CELL_SHARE: Mapping[str, float] = {"ecp5": 0.85, "ice40": 0.92}
-"""Share of a device's logic cells that a design may be estimated at, per family: beyond it, placing and
-routing take long or fail, and estimates are not sure enough."""
+__all__ = ["Fit", "FitRequest", "NothingFitsError", "fit_device"]
 
 _MOST_UNITS = 16
 """Gate units beyond which no network has been found to gain."""
@@ -42,10 +40,16 @@ _NOTHING = "the network: a larger array would not make a step shorter"
 _GIVEN = "what was given ({}): without it, more may fit"
 
 
+class NothingFitsError(ConfigurationError):
+    """No array of a network fits a device."""
+
+
 class FitRequest(Record):
     """A device to fill, and what about the hardware is not to be chosen."""
 
     chosen: Chosen
+    board: str = ""
+    """The board that the device is on, whose top and link stand beside the core; empty for the core alone."""
     lanes: int | None = None
     macs: int | None = None
     gate_units: int | None = None
@@ -88,6 +92,11 @@ class FitRequest(Record):
             beat_out=self.beat_out or units,
         )
 
+    @property
+    def place(self) -> str:
+        """Name of the board, or of the device."""
+        return self.board or self.chosen.label
+
     def parameters(self, **sizes: object) -> Parameters:
         """Return parameters of these sizes for the device's family."""
         common = {name: getattr(self, name) for name in ("tables", "beat_in", "streams", "max_steps", "bus")}
@@ -98,6 +107,7 @@ class Fit(Record):
     """What was chosen for a device, and why no more."""
 
     device: str
+    """Or the board."""
     limited_by: str
     """The resource of which a sooner design would take too much."""
     tried: int
@@ -164,8 +174,10 @@ def fit_device(
     Raises
     ------
     ConfigurationError
-        If the device's family has no estimates, what is given cannot be built, or nothing fits; the
-        message names the resource.
+        If the device's family has no estimates, what is given cannot be built, or the board's link cannot
+        carry the network's steps.
+    NothingFitsError
+        If nothing fits; the message names the resource.
     """
     return _Search(name, shapes, numerics, request).run()
 
@@ -179,7 +191,7 @@ class _Search:
         self._name, self._shapes, self._numerics = name, shapes, numerics
         self._request, self._device = request, request.chosen.device
         request.check()
-        self._cell_limit = CELL_SHARE[self._device.architecture] * self._device.luts
+        self._cell_limit = fill_limits(self._device.architecture).cells * self._device.luts
         large = self._device.large_ram
         self._large_rams = 0 if large is None else large.count
         self._large_name = large_name(self._device)
@@ -206,9 +218,9 @@ class _Search:
             elif best is None or design.key < best.key:
                 best = design
         if best is None:
-            raise ConfigurationError(self._why_nothing(refused))
+            raise NothingFitsError(self._why_nothing(refused))
         return best.parameters, Fit(
-            device=self._request.chosen.label,
+            device=self._request.place,
             limited_by=self._limit(refused, best),
             tried=tried,
             estimate=best.estimate,
@@ -226,23 +238,19 @@ class _Search:
     def _design(self, candidate: _Candidate) -> _Design:
         parameters = self._parameters(candidate)
         manifest = Manifest.create(self._name, self._shapes, parameters, self._numerics)
-        found = estimate(manifest, self._request.chosen)
+        found = estimate(manifest, self._request.chosen, board=self._request.board)
         assert found is not None  # the family has estimates, and the parameters are its own
         return _Design(parameters, found)
 
     def _why_nothing(self, refused: list[_Refused]) -> str:
-        device = self._device.name
+        place = self._request.board or self._device.name
         if not refused:
-            return (
-                f"--fit finds no array for {device} with what is given; leave out lanes, macs or gate units"
-            )
+            return f"--fit finds no array for {place} with what is given; leave out lanes, macs or gate units"
         least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
         designs = (each.design or self._design(each.candidate) for each in least)
         nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)
-        return (
-            f"{self._name} does not fit {device}, whatever the array: the nearest takes {nearest.text}; "
-            "choose a larger device or fewer bits"
-        )
+        whole = f"{self._name} with its link" if self._request.board else self._name
+        return f"{whole} does not fit {place}, whatever the array: the nearest takes {nearest.text}"
 
     def _candidates(self) -> Iterator[_Candidate]:
         request = self._request
@@ -352,10 +360,8 @@ class _Search:
     def _excess(self, found: Estimate) -> _Excess:
         """Hold an estimate against the device."""
         excess = _Excess()
-        excess.compare("multipliers", found.multipliers, self._device.multipliers)
-        excess.compare("block RAMs", found.block_rams, self._device.block_rams)
-        excess.compare(self._large_name, found.large_rams, self._large_rams)
-        excess.compare("logic cells", found.cells, self._cell_limit)
+        for resource, used, there in usable(found, self._device):
+            excess.compare(resource, used, there)
         return excess
 
     def _parameters(self, candidate: _Candidate) -> Parameters:

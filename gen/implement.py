@@ -10,6 +10,7 @@ from typing import Literal
 from rtlstm.boards.devices import Chosen, Device
 from rtlstm.boards.estimate import check_estimate, estimate
 from rtlstm.boards.fpga_tools import find_nextpnr, find_yosys
+from rtlstm.boards.inventory import check_inventory, unpacked_registers
 from rtlstm.boards.place_route import Routed, nextpnr_options, place_and_route
 from rtlstm.boards.resources import check_fit
 from rtlstm.boards.synthesis import synthesise
@@ -44,6 +45,7 @@ def implement(
     router: Router | None = None,
     placer: Placer | None = None,
     multipliers: bool = True,
+    insist: bool = False,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Implementation:
@@ -62,6 +64,8 @@ def implement(
         nextpnr's placer; by default the architecture's.
     multipliers
         Whether to use the device's multiplier blocks; else multipliers are made of logic.
+    insist
+        Whether to go on with a design that is fuller than any that is known to have been routed.
     jobs
         Seeds to run at once, by default :func:`default_jobs`.
     progress
@@ -72,7 +76,8 @@ def implement(
     BuildError
         If ``folder`` is not a build, or is damaged.
     ConfigurationError
-        If the design does not fit the device, by its estimate (before synthesis) or by its netlist.
+        If the design does not fit the device, by its estimate or the count of its hard blocks (before
+        synthesis) or by its netlist.
     ToolError
         If a tool is missing or fails.
     """
@@ -91,8 +96,10 @@ def implement(
             f"{device.name} is synthesised only, there is no place and route for it here: leave out --clock"
         )
     expected = estimate(manifest, chosen, multipliers)
-    if expected is not None:
-        check_estimate(manifest.name, expected, device)
+    if expected is None:
+        check_inventory(manifest, device, multipliers)
+    else:
+        check_estimate(manifest.name, expected, device, insist)
     yosys = find_yosys()
     nextpnr = find_nextpnr(device.architecture) if device.routable else None
     work = Path(folder) / "impl" / chosen.label
@@ -132,6 +139,7 @@ def implement(
         multiplier_blocks=multipliers and device.multipliers > 0,
         tools=tools,
         harness=synthesis.harness,
+        unpacked_ffs=unpacked_registers(manifest, device, multipliers),
         synthesis_seconds=synthesis.seconds,
         target_mhz=target if routed else None,
         options=tuple(nextpnr_options(chosen, target, router, placer)) if routed else (),

@@ -55,6 +55,8 @@ class Implementation(Record):
     core: Counts
     harness: Counts
     """The frame around the core."""
+    unpacked_ffs: int = 0
+    """Flip-flops of the core that the vendor's tool would pack into multiplier blocks, and Yosys does not."""
     synthesis_seconds: float
     requested_mhz: float | None
     target_mhz: float | None
@@ -135,6 +137,17 @@ class Implementation(Record):
             worst_path=middle.worst_path if middle else None,
             met=None if requested_mhz is None or best is None else best >= requested_mhz,
             **fields,
+        )
+
+    @property
+    def note(self) -> str:
+        """What is to be known about the counts; empty if nothing."""
+        if not self.unpacked_ffs:
+            return ""
+        return (
+            f"{self.core.ffs:,} flip-flops are too many: Yosys packs no register into a DSP48E2, and "
+            f"{self.unpacked_ffs:,} of these are the multipliers' own, which Vivado packs; expect "
+            f"about {self.core.ffs - self.unpacked_ffs:,}"
         )
 
     @property

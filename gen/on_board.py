@@ -9,6 +9,7 @@ from rtlstm.boards.bitstream import Bitstream, make_bitstream
 from rtlstm.boards.board import Board, Line, find_line
 from rtlstm.boards.catalogue import find_any_board, find_board
 from rtlstm.boards.estimate import check_estimate, estimate
+from rtlstm.boards.inventory import check_inventory
 from rtlstm.boards.pll import find_pll, megahertz
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
@@ -77,20 +78,27 @@ class OnBoard:
         """The board's folder in the build."""
         return self.folder / "boards" / self.board.name
 
-    def make_bitstream(self, seed: int = 1, progress: Progress | None = None) -> Bitstream:
+    def make_bitstream(
+        self, seed: int = 1, progress: Progress | None = None, *, insist: bool = False
+    ) -> Bitstream:
         """Make the bitstream and its record.
+
+        ``insist`` goes on with a design that is fuller than any that is known to have been routed.
 
         Raises
         ------
         ConfigurationError
-            If the design does not fit.
+            If the design does not fit, by its estimate or the count of its hard blocks (before synthesis) or
+            by its netlist.
         ToolError
             If a tool is missing or fails.
         """
         chosen = self.board.chosen
-        expected = estimate(self.manifest, chosen)
-        if expected is not None:
-            check_estimate(self.manifest.name, expected, chosen.device)
+        expected = estimate(self.manifest, chosen, board=self.board.name)
+        if expected is None:
+            check_inventory(self.manifest, chosen.device, board=self.board.name)
+        else:
+            check_estimate(self.manifest.name, expected, chosen.device, insist)
         found = make_bitstream(
             self.board,
             self.manifest,

@@ -32,6 +32,12 @@ def bitstream(
     clock: ClockOption = None,
     baud: BaudOption = None,
     seed: Annotated[int, typer.Option(min=1, help="Of place and route; another may be faster.")] = 1,
+    insist: Annotated[
+        bool,
+        typer.Option(
+            "--try", help="Place and route also a design that is fuller than any that is known to succeed."
+        ),
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -47,10 +53,10 @@ def bitstream(
 
         place = find_any_board(board)
         if isinstance(place, ZynqBoard):
-            if baud is not None or seed != 1:
+            if baud is not None or seed != 1 or insist:
                 raise ConfigurationError(
                     f"the core on {place.name} has no serial line, and Vivado takes no seed; leave out "
-                    "--baud and --seed"
+                    "--baud, --seed and --try"
                 )
             _write_for_vivado(session, folder, place, clock)
             return
@@ -59,7 +65,7 @@ def bitstream(
             _say_line(session, build)
         note_bus(session, build)
         with session.progress() as progress:
-            found = build.make_bitstream(seed, progress)
+            found = build.make_bitstream(seed, progress, insist=insist)
         session.fields = {
             "folder": str(folder),
             "file": str(build.place / found.file),
@@ -126,7 +132,9 @@ def _show(session: Session, build: "OnBoard", found: "Bitstream") -> None:
         session.note(build.board.note)
     if not found.met:
         clock = slower_clock(found, build.board)
-        advice = "generate the build with fewer lanes or macs" if clock is None else f"use --clock {clock}"
+        advice = (
+            "generate the build with fewer --lanes or --macs" if clock is None else f"use --clock {clock}"
+        )
         session.note(
             f"timing is not met: {found.clock_mhz:g} MHz was asked for and seed {found.seed} reaches "
             f"{found.fmax_mhz:g} MHz; {advice}, or try another --seed"

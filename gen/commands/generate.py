@@ -47,9 +47,9 @@ from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
     from rtlstm.gen.data import Array
+    from rtlstm.gen.default_array import ArrayRequest
     from rtlstm.gen.fit import FitRequest
     from rtlstm.gen.frontends import ReadOptions, ReadResult
-    from rtlstm.spec.parameters import Parameters
 
 __all__ = ["generate"]
 
@@ -138,16 +138,11 @@ def generate(
             "bus": bus,
         }
         given = {"lanes": lanes, "macs": macs, "gate_units": gate_units}
-        parameters = request = None
+        array = request = None
         if fit is None:
-            defaults = {"lanes": 4, "macs": 32, "gate_units": 1}
-            sizes |= {
-                name: default if given[name] is None else given[name] for name, default in defaults.items()
-            }
-            lut_macs = _lut_macs(multipliers or "dsp", macs or defaults["macs"])
-            sizes |= {"weight_memory": weight_memory or "block", "lut_macs": lut_macs}
-            sizes |= {"beat_out": beat_out or gate_units or defaults["gate_units"]}
-            parameters = _parameters(family or "generic", **sizes)
+            array = _array_request(
+                family, multipliers, **sizes, **given, beat_out=beat_out, weight_memory=weight_memory
+            )
         else:
             request = _fit_request(
                 fit, family, multipliers, **sizes, **given, beat_out=beat_out, weight_memory=weight_memory
@@ -168,8 +163,8 @@ def generate(
                 output,
                 name=name,
                 settings=settings,
-                parameters=parameters,
                 fit=request,
+                array=array,
                 capacities=capacities,
                 calibration=calibration,
                 calibration_lengths=load_lengths(calibrate_lengths),
@@ -221,11 +216,12 @@ def _capacities(loadable: bool, given: list[str] | None) -> dict[str, int] | Non
     return parse_capacities(given or [])
 
 
-def _lut_macs(multipliers: str, macs: int) -> int:
+def _lut_macs(multipliers: str) -> int:
+    """Multipliers of look-up tables in each lane, by a number or as dsp."""
     from rtlstm.spec.errors import ConfigurationError
 
-    if multipliers in ("dsp", "lut"):
-        return macs if multipliers == "lut" else 0
+    if multipliers == "dsp":
+        return 0
     if multipliers.isdecimal():
         return int(multipliers)
     if multipliers == "auto":
@@ -239,7 +235,24 @@ def _lut_macs(multipliers: str, macs: int) -> int:
     )
 
 
-def _fit_request(device: str, family: str | None, multipliers: str | None, **fields: object) -> "FitRequest":
+def _array_request(family: str | None, multipliers: str | None, **fields: object) -> "ArrayRequest":
+    """Check what is given about the array, whatever else will be chosen."""
+    from rtlstm.gen.default_array import ArrayRequest
+    from rtlstm.spec.errors import ConfigurationError
+    from rtlstm.spec.parameters import FAMILIES
+
+    if family is not None and family not in FAMILIES:
+        raise ConfigurationError(f"the family must be one of {', '.join(FAMILIES)}, not {family!r}")
+    fields |= {"family": family, "all_lut": multipliers == "lut"}
+    if multipliers not in (None, "lut"):
+        fields["lut_macs"] = _lut_macs(multipliers)
+    request = ArrayRequest(**{name: value for name, value in fields.items() if value is not None})
+    request.check()
+    return request
+
+
+def _fit_request(place: str, family: str | None, multipliers: str | None, **fields: object) -> "FitRequest":
+    from rtlstm.boards.catalogue import BOARDS, find_board
     from rtlstm.boards.devices import find_device
     from rtlstm.gen.fit import FitRequest
     from rtlstm.spec.errors import ConfigurationError
@@ -247,20 +260,12 @@ def _fit_request(device: str, family: str | None, multipliers: str | None, **fie
     if family is not None:
         raise ConfigurationError("--fit takes the family from its device: leave out --family, or --fit")
     kind = multipliers or "auto"
-    fields |= {"all_lut": kind == "lut", "lut_macs": None if kind in ("auto", "lut") else _lut_macs(kind, 0)}
-    request = FitRequest(chosen=find_device(device), **fields)
+    fields |= {"all_lut": kind == "lut", "lut_macs": None if kind in ("auto", "lut") else _lut_macs(kind)}
+    board = place.strip().lower() if place.strip().lower() in BOARDS else ""
+    chosen = find_board(board).chosen if board else find_device(place)
+    request = FitRequest(chosen=chosen, board=board, **fields)
     request.check()
     return request
-
-
-def _parameters(family: str, **sizes: object) -> "Parameters":
-    from rtlstm.spec.errors import ConfigurationError
-    from rtlstm.spec.parameters import FAMILIES, Parameters
-
-    for known in FAMILIES:
-        if known == family:
-            return Parameters.for_family(known, **sizes)
-    raise ConfigurationError(f"the family must be one of {', '.join(FAMILIES)}, not {family!r}")
 
 
 def _show(session: Session, folder: Path) -> None:
@@ -309,12 +314,23 @@ def _show_estimates(session: Session, report: dict[str, Any]) -> None:
         return
     session.table(
         "Estimates, before synthesis (multipliers and block RAM are exact)",
-        ("device", "tables", "logic cells", "multipliers", "block RAMs", "clock", "step latency", "fits"),
+        (
+            "device",
+            "tables",
+            "logic cells",
+            "carry chains",
+            "multipliers",
+            "block RAMs",
+            "clock",
+            "step latency",
+            "fits",
+        ),
         [
             (
-                each["device"],
+                f"{each['board']}, {each['device']}" if each["board"] else each["device"],
                 each["luts"],
                 f"{each['cell_share']:g} %",
+                "" if each["chain_share"] is None else f"{each['chain_share']:g} %",
                 each["multipliers"],
                 each["block_rams"],
                 f"{each['fmax_mhz']:g} MHz",
@@ -323,9 +339,11 @@ def _show_estimates(session: Session, report: dict[str, Any]) -> None:
             )
             for each in found
         ],
-        right=" rrrrrr",
+        right=" rrrrrrr",
     )
     if fit is not None:
+        link = ", its link counted in" if fit["estimate"]["board"] else ""
         session.say(
-            f"Sizes chosen for {fit['device']}, of {fit['tried']} worked out; limited by {fit['limited_by']}."
+            f"Sizes chosen for {fit['device']}{link}, of {fit['tried']} worked out; limited by "
+            f"{fit['limited_by']}."
         )

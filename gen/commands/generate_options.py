@@ -135,9 +135,9 @@ FamilyOption = Annotated[
 FitOption = Annotated[
     str | None,
     typer.Option(
-        metavar="DEVICE",
+        metavar="DEVICE|BOARD",
         help="Choose family, lanes, macs, gate units and multipliers for the shortest step on this ECP5 or "
-        "iCE40 device; those given are kept.",
+        "iCE40 device, or on this board, its serial link counted in; those given are kept.",
         rich_help_panel=_HARDWARE,
     ),
 ]
@@ -159,7 +159,11 @@ InputRangeOption = Annotated[
 
 LanesOption = Annotated[
     int | None,
-    typer.Option(help="Dot-product engines, a multiple of 4; by default 4.", rich_help_panel=_HARDWARE),
+    typer.Option(
+        help="Dot-product engines, a multiple of 4; by default those of the smallest array that is as fast "
+        "as 4 x 32.",
+        rich_help_panel=_HARDWARE,
+    ),
 ]
 
 LoadableOption = Annotated[
@@ -196,7 +200,7 @@ ForOption = Annotated[
 
 MacsOption = Annotated[
     int | None,
-    typer.Option(help="Multipliers per lane; by default 32.", rich_help_panel=_HARDWARE),
+    typer.Option(help="Multipliers per lane; by default as for --lanes.", rich_help_panel=_HARDWARE),
 ]
 
 MaxStepsOption = Annotated[

@@ -37,6 +37,12 @@ def implement(
         str | None, typer.Option(help="heap or static; by default the better one for the device.")
     ] = None,
     dsp: Annotated[bool, typer.Option(help="Use multiplier blocks, or make multipliers of logic.")] = True,
+    insist: Annotated[
+        bool,
+        typer.Option(
+            "--try", help="Place and route also a design that is fuller than any that is known to succeed."
+        ),
+    ] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Seeds to run at once; by default all cores but one.")
     ] = None,
@@ -59,6 +65,7 @@ def implement(
                 router=_router(router),
                 placer=_placer(placer),
                 multipliers=dsp,
+                insist=insist,
                 jobs=jobs,
                 progress=progress,
             )
@@ -121,6 +128,8 @@ def _show(session: Session, found: "Implementation") -> None:
         ],
         right=" rrrrr",
     )
+    if found.note:
+        session.note(found.note)
     if not found.seeds:
         session.note(f"{found.device} is synthesised only: there is no place and route for it here")
         return

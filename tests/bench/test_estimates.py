@@ -7,8 +7,9 @@ import pytest
 import rtlstm.bench.estimates as module
 from rtlstm.bench.estimates import CASES, EstimateResult, fit_factors
 from rtlstm.bench.shapes import SHAPES
+from rtlstm.boards.core_parts import ff_parts, lut_parts
 from rtlstm.boards.devices import find_device
-from rtlstm.boards.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate, ff_parts, lut_parts
+from rtlstm.boards.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate
 from rtlstm.gen.cli import main
 
 

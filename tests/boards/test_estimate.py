@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rtlstm.boards.blocks import MemoryPart, count_blocks, hard_blocks, map_memory, memory_parts
+from rtlstm.boards.core_parts import ff_parts, lut_parts, multiplier_tables
 from rtlstm.boards.devices import DEVICES, find_device
 from rtlstm.boards.estimate import (
     CLOCKS,
@@ -16,9 +17,6 @@ from rtlstm.boards.estimate import (
     check_estimate,
     estimate,
     estimate_devices,
-    ff_parts,
-    lut_parts,
-    multiplier_tables,
 )
 from rtlstm.boards.fpga_tools import find_yosys
 from rtlstm.boards.synthesis import synthesise

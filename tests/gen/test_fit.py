@@ -1,18 +1,23 @@
 """``rtlstm generate --fit``: the search finds what trying everything finds, and says what limits it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from small_builds import network
 
+from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.devices import find_device
-from rtlstm.boards.estimate import estimate
-from rtlstm.gen.fit import CELL_SHARE, FitRequest, _Search, fit_device
+from rtlstm.boards.estimate import check_estimate, estimate, usable
+from rtlstm.boards.fill import fill_limits
+from rtlstm.gen.fit import FitRequest, NothingFitsError, _Search, fit_device
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import Parameters
 
 FOUR = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
 EIGHT = QuantizationSettings(weight_bits=8, data_bits=8)
@@ -30,8 +35,8 @@ def test_nothing_tried_is_better(device: str):
     quantised, parameters, found = fit(device, FOUR)
     best = Manifest.create("tiny", quantised.shapes, parameters, quantised.numerics)
     assert estimate(best, chosen) == found.estimate
-    assert found.estimate.cells <= CELL_SHARE[chosen.device.architecture] * chosen.device.luts
-    assert found.estimate.multipliers <= chosen.device.multipliers
+    assert found.estimate.fits
+    assert all(used <= there for _, used, there in usable(found.estimate, chosen.device))
     assert parameters.family == chosen.device.family
     search = _Search("tiny", quantised.shapes, quantised.numerics, FitRequest(chosen=chosen))
     for candidate in search._candidates():
@@ -75,7 +80,7 @@ def test_hard_multipliers_first_then_tables():
 
 
 def test_nothing_fits():
-    with pytest.raises(ConfigurationError, match=r"tiny does not fit up5k, .* logic cells \(of 4,858"):
+    with pytest.raises(NothingFitsError, match=r"tiny does not fit up5k, .* logic cells \(of 4,8"):
         fit("up5k", lanes=16, macs=4)
     with pytest.raises(ConfigurationError, match=r"tiny does not fit up5k, .* multipliers \(of 8"):
         fit("up5k", FOUR, lanes=4, macs=2, lut_macs=0)
@@ -120,13 +125,82 @@ def test_wrong_options_are_refused(cli, model, tmp_path):
     cli(*run, "--fit", "up5k", "--lanes", "6").refused("multiple of 4", "try 8")
     cli(*run, "--fit", "up5k", "--multipliers", "some").refused("must be dsp, lut, auto or a number")
     cli(*run, "--multipliers", "auto").refused("needs --fit DEVICE")
-    cli(*run, "--fit", "up5k", "--lanes", "64", "--macs", "8").refused("does not fit up5k", "logic cells")
+    hopeless = ("--lanes", "1024", "--macs", "64", "--fit", "up5k", "--streams", "1024")
+    cli(*run, *hopeless).refused("does not fit up5k", "choose a larger device")
     assert not (tmp_path / "b").exists()
 
 
 def test_implement_refuses_before_synthesis(cli, model, tmp_path):
     folder = tmp_path / "b"
-    assert cli("generate", model, "-o", folder, "--family", "ice40", "--macs", "4").code == 0
+    assert cli("generate", model, "-o", folder, "--family", "ice40", "--lanes", "4", "--macs", "4").code == 0
     refused = cli("implement", folder, "--device", "up5k")
-    refused.refused("does not fit up5k: by its estimate", "24 multipliers (it has 8)")
+    refused.refused("does not fit up5k: by its estimate", "24 multipliers (it has 8)", "--fit up5k")
     assert not (folder / "impl").exists()
+
+
+def typed(message: str) -> list[str]:
+    """The options that a refusal names, as they are to be typed."""
+    found = re.search(r" with ((?:--[\w-]+ \w+ ?)+)it fits", message)
+    assert found is not None, message
+    return found[1].split()
+
+
+def test_refusal_names_the_options_that_fit(cli, tmp_path):
+    """The LSTM of the README, on the device that is too small for 16 bits."""
+    model, folder = tmp_path / "lstm.safetensors", tmp_path / "build"
+    save_file(lstm(6, 20), model)
+    run = ("generate", model, "-o", folder, "--fit")
+    for place in ("up5k", "icebreaker"):
+        refused = cli(*run, place)
+        refused.refused(f"does not fit {place}, whatever the array", "logic cells")
+        options = typed(refused.err)
+        done = cli(*run, place, *options, "--json")
+        assert done.code == 0, done.err
+        found = done.json["report"]["fit"]
+        assert found["device"] == place and found["estimate"]["fits"]
+        assert f"it fits: {found['estimate']['cell_share']:g} % of the logic cells" in refused.err
+    # What was fixed about the array is given free.
+    refused = cli(*run, "up5k", *typed(cli(*run, "up5k").err), "--lanes", "40", "--multipliers", "lut")
+    refused.refused("without --lanes, --multipliers it fits")
+
+
+def lstm(inputs: int, units: int) -> dict[str, np.ndarray]:
+    """The state dict of a PyTorch LSTM."""
+    rng = np.random.default_rng(0)
+    sizes = {"weight_ih_l0": (4 * units, inputs), "weight_hh_l0": (4 * units, units)}
+    sizes |= {"bias_ih_l0": (4 * units,), "bias_hh_l0": (4 * units,)}
+    reach = units**-0.5
+    return {name: rng.uniform(-reach, reach, size).astype(np.float32) for name, size in sizes.items()}
+
+
+def test_board_is_counted_in():
+    quantised = quantise(network(), FOUR)
+    core, whole = (
+        fit_device("tiny", quantised.shapes, quantised.numerics, request)[1].estimate
+        for request in (
+            FitRequest(chosen=find_device("up5k"), lanes=4, macs=1),
+            FitRequest(chosen=find_board("icebreaker").chosen, board="icebreaker", lanes=4, macs=1),
+        )
+    )
+    assert (core.board, whole.board) == ("", "icebreaker")
+    assert whole.block_rams == core.block_rams + 11
+    assert 1300 < whole.luts - core.luts < 1500 and 700 < whole.ffs - core.ffs < 850
+
+
+def test_no_offer_beyond_what_was_routed():
+    """The network whose fit could not be placed: its carry chains took 98 % of the device's tiles."""
+    rows = np.zeros((400, 100))
+    layers = [Lstm(name=f"lstm{index}", w_ih=rows, w_hh=rows, bias=rows[:, 0]) for index in range(2)]
+    quantised = quantise(Network(layers=(*layers, Dense(weight=rows[:1], bias=rows[:1, 0]))), EIGHT)
+    chosen = find_device("lfe5u-85f-8")
+    sizes = {"lanes": 80, "macs": 8, "lut_macs": 7, "gate_units": 4, "beat_out": 4}
+    before = Parameters.for_family("ecp5", **sizes)
+    full = estimate(Manifest.create("full", quantised.shapes, before, quantised.numerics), chosen)
+    assert full.cells < chosen.device.luts and full.chain_share > 95 and not full.fits
+    with pytest.raises(ConfigurationError, match=r"tiles for carry chains .*--try does it all the same"):
+        check_estimate("full", full, chosen.device)
+    check_estimate("full", full, chosen.device, insist=True)
+    _, found = fit_device("full", quantised.shapes, quantised.numerics, FitRequest(chosen=chosen))
+    limits = fill_limits("ecp5")
+    assert found.estimate.fits and found.estimate.chain_share <= 100 * limits.chains
+    assert found.limited_by in ("tiles for carry chains", "logic cells")

@@ -232,16 +232,16 @@ def test_wrong_input_is_refused(cli, model, build, tmp_path):
 def test_missing_or_strange_verilog(cli, build):
     rtl = build / "rtl" / "tiny.v"
     rtl.write_text("module other(); endmodule\n")
-    cli("implement", build, "--device", "up5k").refused("must have a module tiny")
+    cli("implement", build, "--device", "lfe5u-12f").refused("must have a module tiny")
     rtl.unlink()
     with pytest.raises(BuildError, match=r"tiny\.v cannot be read"):
-        module.implement(build, find_device("up5k"))
+        module.implement(build, find_device("lfe5u-12f"))
 
 
 def test_tool_errors_are_one_sentence(cli, build):
     (build / "rtl" / "tiny.v").write_text("module tiny(input clk, output q);\n  nonsense\nendmodule\n")
-    refused = cli("implement", build, "--device", "up5k")
-    refused.refused("synthesis of tiny for up5k failed: syntax error", "impl/up5k/synthesis.log")
+    refused = cli("implement", build, "--device", "lfe5u-12f")
+    refused.refused("synthesis of tiny for lfe5u-12f failed: syntax error", "impl/lfe5u-12f-6/synthesis.log")
 
 
 def test_missing_tools_name_the_extra(cli, build, monkeypatch):
@@ -251,7 +251,7 @@ def test_missing_tools_name_the_extra(cli, build, monkeypatch):
         )
 
     monkeypatch.setattr(module, "find_yosys", missing)
-    cli("implement", build, "--device", "up5k").refused("rtlstm[fpga]")
+    cli("implement", build, "--device", "lfe5u-12f").refused("rtlstm[fpga]")
 
 
 def test_design_that_does_not_fit_is_refused_before_place_and_route(cli, build):
@@ -259,17 +259,35 @@ def test_design_that_does_not_fit_is_refused_before_place_and_route(cli, build):
     products = "\n".join(
         f"  reg signed [15:0] a{i}, b{i}; reg signed [31:0] p{i};\n"
         f"  always @(posedge clk) begin a{i} <= x + {i}; b{i} <= x ^ {i}; p{i} <= a{i} * b{i}; end"
-        for i in range(9)
+        for i in range(29)
     )
-    total = " ^ ".join(f"p{i}" for i in range(9))
+    total = " ^ ".join(f"p{i}" for i in range(29))
     (build / "rtl" / "tiny.v").write_text(
         f"module tiny(input clk, input signed [15:0] x, output [31:0] y);\n{products}\n"
         f"  assign y = {total};\nendmodule\n"
     )
-    refused = cli("implement", build, "--device", "up5k")
-    refused.refused("tiny does not fit up5k: it takes 9 multipliers (it has 8)")
-    assert not (build / "impl" / "up5k" / "seed1.log").exists()
+    refused = cli("implement", build, "--device", "lfe5u-12f")
+    refused.refused("tiny does not fit lfe5u-12f: it takes 29 multipliers (it has 28)")
+    assert not (build / "impl" / "lfe5u-12f-6" / "seed1.log").exists()
     done = cli("implement", build, "--device", "xc7a35t", "--json")
     assert done.code == 0, done.err
     assert done.json["implementation"]["seeds"] == []
     assert done.json["implementation"]["worst_path"] is None
+
+
+def test_implement_says_so_before_synthesis(cli, tmp_path: Path, model: Path) -> None:
+    folder = tmp_path / "build"
+    made = cli("generate", model, "-o", folder, "--lanes", "8", "--macs", "4")
+    assert made.code == 0, made.err
+    for device, ways in (
+        ("lfe5u-25f", ("40 multipliers (it has 28)", "'rtlstm generate --fit lfe5u-25f'", "--no-dsp")),
+        ("gw1n-9", ("multipliers (it has 20)", "fewer --lanes or --macs", "--no-dsp")),
+        ("lifcl-17", ("multipliers (it has 24)", "--no-dsp")),
+    ):
+        cli("implement", folder, "--device", device).refused(
+            f"does not fit {device}: it takes at least", *ways
+        )
+    refused = cli("bitstream", folder, "--board", "ulx3s-12f")
+    refused.refused("40 multipliers (it has 28)", "'rtlstm generate --fit ulx3s-12f'")
+    assert "--no-dsp" not in refused.err
+    assert not (folder / "impl").exists() and not (folder / "boards").exists()

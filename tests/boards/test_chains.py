@@ -1,0 +1,60 @@
+"""Carry chains: found in netlists by hand, and how full a device may be of them."""
+
+from typing import Any
+
+import pytest
+
+from rtlstm.boards.chains import chain_tiles, count_chains
+from rtlstm.boards.devices import find_device
+from rtlstm.boards.fill import RESERVE, ROUTED, fill_limits
+
+
+def carry(carry_in: Any, carry_out: Any) -> dict[str, Any]:
+    directions = {"CIN": "input", "COUT": "output"}
+    connections = {"CIN": [carry_in], "COUT": [carry_out]}
+    return {"type": "CCU2C", "port_directions": directions, "connections": connections}
+
+
+def table(*inputs: Any) -> dict[str, Any]:
+    return {"type": "LUT4", "port_directions": {"A": "input"}, "connections": {"A": list(inputs)}}
+
+
+def lengths(*cells: dict[str, Any], port: tuple[Any, ...] = ()) -> tuple[int, ...]:
+    ports = {"q": {"bits": list(port)}}
+    named = {f"cell{index}": cell for index, cell in enumerate(cells)}
+    return count_chains({"modules": {"top": {"cells": named, "ports": ports}}}).cells
+
+
+def test_chains_are_followed():
+    three = (carry("x", 10), carry(10, 11), carry(11, "x"))
+    assert lengths(*three) == (3,)
+    assert lengths(three[2], three[0], three[1]) == (3,)
+    assert lengths(*three, carry("x", "x")) == (3, 1)
+
+
+def test_ends_that_are_connected_take_a_cell():
+    assert lengths(carry("0", "x")) == lengths(carry(5, "x")) == (2,)
+    assert lengths(carry("x", 10), table(10)) == (2,)
+    assert lengths(carry("x", 10), port=(10,)) == (2,)
+    # Nobody reads the last carry; nextpnr cuts it.
+    assert lengths(carry("x", 10)) == (1,)
+    # A carry in the middle is read by a table, too.
+    assert lengths(carry("x", 10), carry(10, "x"), table(10)) == (3,)
+
+
+def test_a_chain_begins_at_a_tile():
+    assert [chain_tiles(cells) for cells in (1, 4, 5, 8, 9)] == [1, 1, 2, 2, 3]
+    found = count_chains({"modules": {"top": {"cells": {"a": carry("x", "x"), "b": carry("x", "x")}}}})
+    assert (found.cells, found.tiles) == ((1, 1), 2)
+
+
+@pytest.mark.parametrize("architecture", ["ecp5", "ice40"])
+def test_limits_are_those_of_routed_designs(architecture):
+    limits = fill_limits(architecture)
+    tried = [each for each in ROUTED if find_device(each.device).device.architecture == architecture]
+    routed = [each for each in tried if each.mhz is not None]
+    assert any(each.cell_share == pytest.approx(100 * (limits.cells + RESERVE)) for each in routed)
+    assert (limits.chains is None) == (find_device(routed[0].device).device.chain_tiles is None)
+    for failed in (each for each in tried if each.mhz is None):
+        beyond = failed.chain_share is not None and failed.chain_share > 100 * (limits.chains or 1)
+        assert beyond or failed.cell_share > 100 * limits.cells, failed
