@@ -4,7 +4,7 @@ Each is a count of bits that follows from the manifest's widths; :mod:`rtlstm.bo
 factors.
 """
 
-from rtlstm.boards.blocks import map_memory, memory_parts, multiplications
+from rtlstm.boards.blocks import Multipliers, map_memory, memory_parts, multiplications
 from rtlstm.boards.chains import chain_tiles
 from rtlstm.spec.manifest import Manifest
 
@@ -139,13 +139,52 @@ def _gate_registers(manifest: Manifest) -> float:
     return count
 
 
+def _tree_registers(products: int, bits: int, levels: int) -> int:
+    """Bits in the registers of the tree that sums ``products`` values; an odd one out waits in a register,
+    too."""
+    total, level = 0, 0
+    while products > 1:
+        bits, products, level = bits + 1, (products + 1) // 2, level + 1
+        if level % levels == 0 or products == 1:
+            total += products * bits
+    return total
+
+
+def _tree_delays(x: int, y: int, registers: int, top: bool = True) -> tuple[int, int]:
+    """Bits in the registers of ``rtlstm_tree``: its own, and those that only delay ``x``."""
+    if y <= 3:
+        return registers * (x + y), 0
+    low = 12 if y > 12 else 6 if y > 6 else 3
+    high = y - low
+    inner = 1 if registers == 2 and y <= 6 else registers
+    own, delayed = _tree_delays(x, low, inner, False)
+    if high == 1 and top:
+        own, delayed = own + inner, delayed + inner * x
+    else:
+        upper, more = _tree_delays(x, high, inner, top)
+        own, delayed = own + upper, delayed + more
+    return own + (registers - inner) * (x + y), delayed
+
+
+def _multiplier_registers(a: int, b: int, stages: int) -> tuple[int, int]:
+    """Bits in the registers of a multiplier of logic: its own, and those that only delay ``b``."""
+    x, y = max(a, b), min(a, b)
+    inside = min(stages - 1, 2 if y > 6 else 1 if y > 3 else 0)
+    own, delayed = _tree_delays(x, y, inside)
+    waits = stages - 1 - inside
+    if b < a:
+        # What is delayed is a.
+        own, delayed = own + delayed, 0
+    return own + waits * a + a + b, delayed + waits * b
+
+
 def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[str, float]:
     """Registers of a core's parts, in units of about one flip-flop."""
     parameters, numerics = manifest.parameters, manifest.numerics
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     word, values = macs * numerics.weight_bits, macs * numerics.data_bits
     pipeline = parameters.pipeline
-    tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, "ice40") / pipeline.tree_levels
+    tree = _tree_registers(macs, numerics.weight_bits + numerics.data_bits, pipeline.tree_levels)
     collected = blocks if parameters.collect > 1 else 1
     mapped = [(part.count, map_memory(part, family)) for part in memory_parts(manifest)]
     banks = lanes * (1 + max(0, pipeline.operand - 3))
@@ -153,9 +192,9 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
     return {
         "sums": lanes * (tree + 2 * numerics.accumulator.bits),
         "products": sum(
-            some.count
-            * (some.stages if some.kind == "lut" or not multipliers else int(some.paired))
-            * (some.a_bits + some.b_bits)
+            some.paired * some.count * (some.a_bits + some.b_bits)
+            if some.kind == "dsp" and multipliers
+            else _all_registers(some, blocks)
             for some in multiplications(manifest)
         ),
         "banks": banks * word,
@@ -169,6 +208,15 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
         "items": sum(_row_bits(manifest)) * (last - parameters.summed),
         "core": 1,
     }
+
+
+def _all_registers(some: Multipliers, blocks: int) -> float:
+    """Bits in the registers of multipliers of logic.
+
+    Those of a block of lanes have the same value of the vector: synthesis keeps one copy of what delays it.
+    """
+    own, shared = _multiplier_registers(some.a_bits, some.b_bits, some.stages)
+    return some.count * own + min(some.sets, blocks) * some.each * shared
 
 
 def _row_bits(manifest: Manifest) -> list[int]:

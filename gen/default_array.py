@@ -22,6 +22,8 @@ __all__ = ["ArrayRequest", "choose_array"]
 
 _LANES, _MACS = 4, 32
 """The array that a smaller one must be as fast as, for each gate unit."""
+_STEPS = 50
+"""Steps of the sequences by which arrays are compared, if the network takes whole ones."""
 
 
 class ArrayRequest(Record):
@@ -130,6 +132,9 @@ def _words(shapes: tuple[LayerShape, ...], lanes: int, macs: int) -> int:
 
 
 def _speed(network: QuantizedNetwork, parameters: Parameters) -> tuple[int, int]:
-    """Latency and interval of a step, or of the longest sequence, in cycles."""
+    """Latency and interval of a step, or of a sequence, in cycles."""
+    if network.passes and parameters.max_steps is not None:
+        # Longer ones differ by steps that all take the same.
+        parameters = parameters.replace(max_steps=min(parameters.max_steps, _STEPS))
     cycles = Manifest.create("size", network.shapes, parameters, network.numerics, network.passes).cycles
     return cycles.step_latency_cycles, cycles.step_interval_cycles

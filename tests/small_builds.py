@@ -1,5 +1,6 @@
 """A small network, as tensors and as a record, and a small build's parameters."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +51,10 @@ def snapshot(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def named_options(refusal: str) -> list[str]:
+    """The options with which a network fits, as ``rtlstm generate --fit`` names them when it does not."""
+    found = re.search(r" with ((?:--[\w-]+ \w+ ?)+)it fits", refusal)
+    assert found is not None, refusal
+    return found[1].split()

@@ -5,8 +5,10 @@ import shutil
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
-from small_builds import network, rand
+from safetensors.numpy import save_file
+from small_builds import named_options, network, rand
 
 from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.boards.catalogue import find_board
@@ -129,6 +131,32 @@ def test_published_sizes_meet_the_usual_clock(
     assert done.code == 0, done.err
     found = done.json["bitstream"]
     assert found["met"] and found["clock_mhz"] == find_board(board).usual_mhz and found["baud"] == 3_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("board", "sizes"), [("icebreaker", (6, 20)), ("icebreaker", (6, 20, 64, 1)), ("ulx3s-12f", (64, 64, 1))]
+)
+def test_options_that_a_refusal_names_make_a_bitstream(
+    cli, tmp_path: Path, board: str, sizes: tuple[int, ...]
+):
+    """The LSTM of the README, toptag, and one whose weights fill the block RAM: too large with 16 bits."""
+    model, folder = tmp_path / "sized.safetensors", tmp_path / "sized"
+    lstm, *dense = layers(*sizes).layers
+    tensors = {"lstm.weight_ih_l0": lstm.w_ih, "lstm.weight_hh_l0": lstm.w_hh, "lstm.bias_ih_l0": lstm.bias}
+    tensors["lstm.bias_hh_l0"] = 0 * lstm.bias
+    for layer in dense:
+        tensors |= {f"{layer.name}.weight": layer.weight, f"{layer.name}.bias": layer.bias}
+    save_file({name: np.float32(value) for name, value in tensors.items()}, model)
+    run = ["generate", model, "-o", folder, "--fit", board]
+    run += [word for layer in dense for word in ("--dense", layer.name)]
+    refused = cli(*run)
+    refused.refused(f"does not fit {board}", "it fits: ")
+    done = cli(*run, *named_options(refused.err))
+    assert done.code == 0, done.err
+    done = cli("bitstream", folder, "--board", board, "--json")
+    assert done.code == 0, done.err
+    assert done.json["bitstream"]["met"]
 
 
 def record(**changes: object) -> Bitstream:

@@ -1,12 +1,11 @@
 """``rtlstm generate --fit``: the search finds what trying everything finds, and says what limits it."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from small_builds import network
+from small_builds import named_options, network
 
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.devices import find_device
@@ -138,13 +137,6 @@ def test_implement_refuses_before_synthesis(cli, model, tmp_path):
     assert not (folder / "impl").exists()
 
 
-def typed(message: str) -> list[str]:
-    """The options that a refusal names, as they are to be typed."""
-    found = re.search(r" with ((?:--[\w-]+ \w+ ?)+)it fits", message)
-    assert found is not None, message
-    return found[1].split()
-
-
 def test_refusal_names_the_options_that_fit(cli, tmp_path):
     """The LSTM of the README, on the device that is too small for 16 bits."""
     model, folder = tmp_path / "lstm.safetensors", tmp_path / "build"
@@ -153,14 +145,16 @@ def test_refusal_names_the_options_that_fit(cli, tmp_path):
     for place in ("up5k", "icebreaker"):
         refused = cli(*run, place)
         refused.refused(f"does not fit {place}, whatever the array", "logic cells")
-        options = typed(refused.err)
+        options = named_options(refused.err)
         done = cli(*run, place, *options, "--json")
         assert done.code == 0, done.err
         found = done.json["report"]["fit"]
         assert found["device"] == place and found["estimate"]["fits"]
         assert f"it fits: {found['estimate']['cell_share']:g} % of the logic cells" in refused.err
     # What was fixed about the array is given free.
-    refused = cli(*run, "up5k", *typed(cli(*run, "up5k").err), "--lanes", "40", "--multipliers", "lut")
+    refused = cli(
+        *run, "up5k", *named_options(cli(*run, "up5k").err), "--lanes", "40", "--multipliers", "lut"
+    )
     refused.refused("without --lanes, --multipliers it fits")
 
 
