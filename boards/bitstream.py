@@ -7,10 +7,11 @@ from pathlib import Path
 from rtlstm.boards.board import Board, Line
 from rtlstm.boards.constraints import CONSTRAINT_FILES, constraints
 from rtlstm.boards.devices import Architecture, Chosen
+from rtlstm.boards.fill import check_chains
 from rtlstm.boards.fpga_tools import Tool, find_nextpnr, find_packer, find_yosys
 from rtlstm.boards.place_route import Routed, place_and_route, result_name
 from rtlstm.boards.resources import Counts, check_fit
-from rtlstm.boards.synthesis import Frame, Synthesis, synthesise
+from rtlstm.boards.synthesis import NETLIST, Frame, Synthesis, synthesise
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.hdl.verilog import primitives
 from rtlstm.sim.cache import Report, cached, digest
@@ -74,6 +75,7 @@ def make_bitstream(
     *,
     requested_mhz: float,
     seed: int = 1,
+    insist: bool = False,
     report: Report | None = None,
 ) -> Bitstream:
     """Make a bitstream and leave it in ``folder``, with Verilog, constraints and logs.
@@ -84,6 +86,8 @@ def make_bitstream(
         The build's Verilog.
     requested_mhz
         The clock that was asked for; ``line`` has the one that the PLL makes.
+    insist
+        Place and route also what has more carry chains than any design known to be routed.
 
     Raises
     ------
@@ -104,6 +108,13 @@ def make_bitstream(
     frame = Frame(TOP, top + primitives(manifest.parameters.family))
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, report=report)
     check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device, board.name)
+    check_chains(
+        f"{manifest.name} with its link",
+        synthesis.folder / NETLIST,
+        chosen.device,
+        insist=insist,
+        board=board.name,
+    )
     routed = place_and_route(
         synthesis,
         manifest.name,

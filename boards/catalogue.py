@@ -4,6 +4,7 @@ Pins and how their buffers are set come from amaranth-boards where it has the bo
 described here in the same words.
 """
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
 from rtlstm.boards.board import Board, Pin
+from rtlstm.boards.devices import Chosen, find_device
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["BOARDS", "find_any_board", "find_board"]
+__all__ = ["BOARDS", "find_any_board", "find_board", "find_place"]
 
 _33 = Attrs(IO_TYPE="LVCMOS33")
 _COLORLIGHT = (
@@ -159,6 +161,28 @@ def find_any_board(name: str) -> Board | ZynqBoard:
         )
     make, variant = _MAKERS[key]
     return make(variant)
+
+
+def find_place(name: str) -> tuple[Chosen, str]:
+    """Return the device of this name, or of the board of this name, and the board's name if it is one.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is neither.
+    """
+    key = name.strip().lower()
+    if key in _MAKERS or key in ZYNQ_BOARDS:
+        board = find_any_board(key)
+        chosen = find_device(board.device) if isinstance(board, ZynqBoard) else board.chosen
+        return chosen, board.name
+    near = difflib.get_close_matches(key, (*BOARDS, *ZYNQ_BOARDS), n=3, cutoff=0.7)
+    try:
+        return find_device(name), ""
+    except ConfigurationError as error:
+        if not near:
+            raise
+        raise ConfigurationError(f"{error}; boards of near names: {', '.join(near)}") from None
 
 
 _Place = tuple[str, int, str]

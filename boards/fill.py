@@ -5,11 +5,16 @@ puts the longest chains wherever their logic wants them and then finds no gaps o
 others. So ``--fit`` offers no design that is fuller than all that are known to have been routed.
 """
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
-from rtlstm.boards.devices import Architecture, find_device
+from rtlstm.boards.chains import count_chains
+from rtlstm.boards.devices import Architecture, Device, find_device
+from rtlstm.boards.resources import way_out
+from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["RESERVE", "ROUTED", "FillLimits", "RoutedDesign", "fill_limits"]
+__all__ = ["RESERVE", "ROUTED", "FillLimits", "RoutedDesign", "check_chains", "fill_limits"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class FillLimits:
 
 
 def fill_limits(architecture: Architecture) -> FillLimits:
-    """Return the largest shares among the designs of a family that were routed.
+    """Return the largest shares among the designs of an estimated family that were routed.
 
     Those of cells less :data:`RESERVE`; chains are estimated almost exactly.
     """
@@ -61,3 +66,34 @@ def fill_limits(architecture: Architecture) -> FillLimits:
     chains = [each.chain_share for each in good if each.chain_share is not None]
     cells = max(each.cell_share for each in good)
     return FillLimits(round(cells / 100 - RESERVE, 3), max(chains) / 100 if chains else None)
+
+
+def check_chains(name: str, netlist: Path, device: Device, *, insist: bool = False, board: str = "") -> None:
+    """Check the carry chains of a synthesised design, before place and route looks for places for hours.
+
+    Parameters
+    ----------
+    netlist
+        Of the whole design, in Yosys's JSON.
+    insist
+        Refuse only what the device has too few tiles for.
+    board
+        The board that it is on, or empty.
+
+    Raises
+    ------
+    ConfigurationError
+        If the design has more chains than any that is known to be routed.
+    """
+    if device.chain_tiles is None:
+        return
+    limit = fill_limits(device.architecture).chains or 1.0
+    taken = count_chains(json.loads(netlist.read_text())).tiles
+    most = device.chain_tiles if insist else int(limit * device.chain_tiles)
+    if taken > most:
+        known = "" if insist else " that designs known to be routed take"
+        more = "" if insist else "; --try does it all the same"
+        raise ConfigurationError(
+            f"{name} does not fit {device.name}: its carry chains take {taken:,} tiles (of {most:,}{known}); "
+            f"{way_out(device, board)}{more}"
+        )

@@ -9,11 +9,12 @@ from typing import Literal
 
 from rtlstm.boards.devices import Chosen, Device
 from rtlstm.boards.estimate import check_estimate, estimate
+from rtlstm.boards.fill import check_chains
 from rtlstm.boards.fpga_tools import find_nextpnr, find_yosys
 from rtlstm.boards.inventory import check_inventory, unpacked_registers
 from rtlstm.boards.place_route import Routed, nextpnr_options, place_and_route
 from rtlstm.boards.resources import check_fit
-from rtlstm.boards.synthesis import synthesise
+from rtlstm.boards.synthesis import NETLIST, synthesise
 from rtlstm.gen.implementation import Implementation
 from rtlstm.gen.report import BuildReport
 from rtlstm.gen.report_html import render_report
@@ -107,6 +108,8 @@ def implement(
         verilog, manifest.name, device, yosys, work, multipliers=multipliers, report=progress
     )
     check_fit(manifest.name, synthesis.core, device)
+    # What has an estimate has been held against the limits by it.
+    check_chains(manifest.name, synthesis.folder / NETLIST, device, insist=insist or expected is not None)
     target = clock_mhz or chosen.target_mhz
     routed: Sequence[Routed] = ()
     tools = {"yosys": yosys.version}

@@ -107,6 +107,8 @@ class OnBoard:
             self.place,
             requested_mhz=self.requested_mhz,
             seed=seed,
+            # What has an estimate has been held against the limits by it.
+            insist=insist or expected is not None,
             report=progress,
         )
         write_file(self.place / _RECORD, found.model_dump_json(indent=1) + "\n")

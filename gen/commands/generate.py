@@ -252,8 +252,7 @@ def _array_request(family: str | None, multipliers: str | None, **fields: object
 
 
 def _fit_request(place: str, family: str | None, multipliers: str | None, **fields: object) -> "FitRequest":
-    from rtlstm.boards.catalogue import BOARDS, find_board
-    from rtlstm.boards.devices import find_device
+    from rtlstm.boards.catalogue import find_place
     from rtlstm.gen.fit import FitRequest
     from rtlstm.spec.errors import ConfigurationError
 
@@ -261,8 +260,7 @@ def _fit_request(place: str, family: str | None, multipliers: str | None, **fiel
         raise ConfigurationError("--fit takes the family from its device: leave out --family, or --fit")
     kind = multipliers or "auto"
     fields |= {"all_lut": kind == "lut", "lut_macs": None if kind in ("auto", "lut") else _lut_macs(kind)}
-    board = place.strip().lower() if place.strip().lower() in BOARDS else ""
-    chosen = find_board(board).chosen if board else find_device(place)
+    chosen, board = find_place(place)
     request = FitRequest(chosen=chosen, board=board, **fields)
     request.check()
     return request

@@ -12,7 +12,7 @@ from rtlstm.bench.worker import measure_engine, measure_golden, start
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import RtlstmError, ToolError
 
-ODD = Shape(name="odd", origin="a test", inputs=3, lstm=(5, 7), dense=(9, 2), steps=4)
+ODD = Shape(name="odd", origin="a test", inputs=3, lstm=(5, 7), dense=(9, 2), steps=4, family="generic")
 """No size is a multiple of a vector."""
 
 
@@ -43,7 +43,7 @@ def test_cpp_loop_times_every_step() -> None:
 
 
 def test_sequence_session_is_the_layer() -> None:
-    shape = Shape(name="one", origin="a test", inputs=4, lstm=(6,), steps=5)
+    shape = Shape(name="one", origin="a test", inputs=4, lstm=(6,), steps=5, family="generic")
     x = shape.input_values(15).reshape(5, 3, 4)
     expected = run_float(shape.network(), x.astype(np.float64)).y
     np.testing.assert_allclose(lstm_session(shape)(x), expected, atol=1e-6)

@@ -1,12 +1,15 @@
 """Carry chains: found in netlists by hand, and how full a device may be of them."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rtlstm.boards.chains import chain_tiles, count_chains
 from rtlstm.boards.devices import find_device
-from rtlstm.boards.fill import RESERVE, ROUTED, fill_limits
+from rtlstm.boards.fill import RESERVE, ROUTED, check_chains, fill_limits
+from rtlstm.spec.errors import ConfigurationError
 
 
 def carry(carry_in: Any, carry_out: Any) -> dict[str, Any]:
@@ -58,3 +61,27 @@ def test_limits_are_those_of_routed_designs(architecture):
     for failed in (each for each in tried if each.mhz is None):
         beyond = failed.chain_share is not None and failed.chain_share > 100 * (limits.chains or 1)
         assert beyond or failed.cell_share > 100 * limits.cells, failed
+
+
+def test_a_netlist_with_too_many_chains_is_not_placed(tmp_path: Path):
+    device = find_device("lfe5u-12f").device
+    netlist = tmp_path / "netlist.json"
+
+    def refusal(chains: int, **how: object) -> str:
+        cells = {f"cell{index}": carry("x", "x") for index in range(chains)}
+        netlist.write_text(json.dumps({"modules": {"top": {"cells": cells}}}))
+        try:
+            check_chains("dut", netlist, device, **how)
+        except ConfigurationError as error:
+            return str(error)
+        return ""
+
+    tiles, limit = device.chain_tiles, fill_limits("ecp5").chains
+    assert refusal(int(limit * tiles)) == ""
+    said = refusal(int(limit * tiles) + 1, board="ulx3s-12f")
+    assert "that designs known to be routed take" in said and "--fit ulx3s-12f" in said and "--try" in said
+    assert refusal(tiles, insist=True) == ""
+    assert "tiles (of 3,036); let" in refusal(tiles + 1, insist=True)
+    netlist.unlink()
+    for other in ("up5k", "xc7a35t", "lifcl-40"):
+        check_chains("dut", netlist, find_device(other).device)
