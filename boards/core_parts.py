@@ -7,6 +7,7 @@ factors.
 from rtlstm.boards.blocks import Multipliers, map_memory, memory_parts, multiplications
 from rtlstm.boards.chains import chain_tiles
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import Numerics
 
 __all__ = ["chain_parts", "ff_parts", "lut_parts", "multiplier_tables"]
 
@@ -116,12 +117,14 @@ def _gate_tables(manifest: Manifest) -> float:
         return sum(
             carries.get(node.kind, 0) * node.format.bits for cell in numerics.cells for node in cell.nodes
         )
+    return 3 * _cell_sum(numerics) + numerics.cell.bits + numerics.cell_argument.bits + numerics.data_bits
+
+
+def _cell_sum(numerics: Numerics) -> int:
+    """Bits of f c + i g before it is rounded."""
     fraction = numerics.cell_sum_fraction
-    cell_sum = max(
-        numerics.cell.bits + numerics.gate.bits + fraction - numerics.gate.fraction - numerics.cell.fraction,
-        fraction + 2,
-    )
-    return 3 * cell_sum + numerics.cell.bits + numerics.cell_argument.bits + numerics.data_bits
+    product = numerics.cell.bits + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
+    return max(product + fraction, fraction + 2)
 
 
 def _gate_registers(manifest: Manifest) -> float:
@@ -286,6 +289,20 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
     return {
         "lanes": parameters.lanes * (tree + _adder_tiles(numerics.accumulator.bits)),
         "multipliers": found,
-        "gate units": parameters.gate_units,
+        "gate units": parameters.gate_units * _gate_tiles(manifest),
         "core": 1,
     }
+
+
+def _gate_tiles(manifest: Manifest) -> int:
+    """Tiles of the chains of a gate unit and of the pre-activations before it."""
+    numerics = manifest.numerics
+    # Of each gate: the sum with what was parked, rounding, and the comparisons that limit it.
+    tiles = 12 * _adder_tiles(numerics.accumulator.partial_bits)
+    if manifest.parameters.tables == "interpolated":
+        tiles += sum(count * (_adder_tiles(table.base_bits) + 1) for _, table, count in numerics.table_uses)
+    if numerics.cells:
+        kinds = ("add", "subtract", "narrow", "clamp", "pieces")
+        nodes = (node for cell in numerics.cells for node in cell.nodes if node.kind in kinds)
+        return tiles + sum(_adder_tiles(node.format.bits) for node in nodes)
+    return tiles + 4 * _adder_tiles(_cell_sum(numerics))

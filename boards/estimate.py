@@ -158,7 +158,7 @@ def clock_model(device: Device) -> ClockModel:
     return CLOCKS.get(device.name) or CLOCKS[device.architecture]
 
 
-CHAIN_FACTORS: Mapping[str, float] = {"gate units": 85, "core": 30}
+CHAIN_FACTORS: Mapping[str, float] = {"core": 37}
 """Tiles of carry chains on ECP5 for each unit of :func:`~rtlstm.boards.core_parts.chain_parts`; those left
 out are tiles."""
 

@@ -1,5 +1,6 @@
 """What a board's top takes beside the core, against synthesis of tops around an empty core."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 
 from rtlstm.boards.board import find_line
 from rtlstm.boards.catalogue import find_board
+from rtlstm.boards.chains import count_chains
 from rtlstm.boards.fpga_tools import find_yosys
 from rtlstm.boards.harness import Port, read_ports
-from rtlstm.boards.synthesis import Frame, synthesise
+from rtlstm.boards.synthesis import NETLIST, Frame, synthesise
 from rtlstm.boards.top import TOP, board_verilog
-from rtlstm.boards.top_sizes import top_sizes
+from rtlstm.boards.top_sizes import TOP_CHAIN_TILES, top_sizes
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.hdl.verilog import core_to_verilog, primitives
 from rtlstm.spec.errors import ConfigurationError
@@ -55,11 +57,15 @@ def test_against_synthesis(
     top = board_verilog(board, made, find_line(board, board.usual_mhz), core)
     frame = Frame(TOP, top + primitives(device.family))
     core = empty(read_ports(core, "dut"))
-    taken = synthesise(core, "dut", device, find_yosys(), tmp_path, frame=frame).harness
+    synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, frame=frame)
+    taken = synthesis.harness
     found = top_sizes(made, device.family)
     assert found.block_rams == taken.block_rams and found.multipliers == taken.multipliers == 0
     assert found.luts == pytest.approx(taken.luts, rel=0.04)
     assert found.ffs == pytest.approx(taken.ffs, rel=0.04)
+    if device.chain_tiles is not None:
+        chains = count_chains(json.loads((synthesis.folder / NETLIST).read_text()))
+        assert pytest.approx(chains.tiles, rel=0.05) == TOP_CHAIN_TILES
 
 
 def test_memories_grow_with_the_steps() -> None:
