@@ -1,6 +1,7 @@
 """Carry chains: found in netlists by hand, and how full a device may be of them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ def test_limits_are_those_of_routed_designs(architecture):
     for failed in (each for each in tried if each.mhz is None):
         beyond = failed.chain_share is not None and failed.chain_share > 100 * (limits.chains or 1)
         assert beyond or failed.cell_share > 100 * limits.cells, failed
+
+
+def test_the_page_has_what_was_tried():
+    page = (Path(__file__).parents[2] / "docs" / "implement.md").read_text()
+    for each in ROUTED:
+        reached = "no legal placement" if each.mhz is None else f"{each.mhz} MHz"
+        (row,) = re.findall(rf"^\| {each.device} \|.* {each.cell_share} %.*\| {reached} \|$", page, re.M)
+        assert each.chain_share is None or f" {each.chain_share} %" in row
 
 
 def test_a_netlist_with_too_many_chains_is_not_placed(tmp_path: Path):
