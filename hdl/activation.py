@@ -16,8 +16,8 @@ class Activation(wiring.Component):
 
     Latency: ``table_stages`` cycles, 2 if the table is a block RAM with output register, and two
     more (product, sum) unless it is a direct one, whose entries are the results. One result per
-    cycle. Within 1 unit in the last place of the correctly rounded function. tanh gives the magnitude;
-    its sign is the input's.
+    cycle. Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
+    :attr:`ActivationTable.negates` says which sign belongs to it.
 
     Members
     -------

@@ -231,7 +231,10 @@ class _Cell:
         found = self._unit.add_table(m, name, node.index, negative, magnitude)
         table, parameters = self._manifest.numerics.tables[node.index], self._manifest.parameters
         result = Signal(signed(node.format.bits), name=f"{name}_value")
-        minus = delay(m, negative, parameters.activation) if table.signed else Const(0, 1)
+        above, below = table.negates
+        minus = Const(below, 1)
+        if above != below:
+            minus = delay(m, negative, parameters.activation) ^ above
         m.d.comb += result.eq(Mux(minus, -found, found))
         return result
 

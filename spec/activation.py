@@ -1,9 +1,9 @@
 """Interpolated activation functions: the table's design, its integers and its golden result.
 
 The input's magnitude selects a segment by its high bits; inside a segment the function is a
-straight line, ``(base + slope * low_bits) >> extra``. The table gives the magnitude of a function that
-has its input's sign, like tanh; an odd one uses the same segments for negative inputs, and the others,
-like sigmoid, have segments of their own for them.
+straight line, ``(base + slope * low_bits) >> extra``. The table gives the function's magnitude; its sign is
+one for all inputs of a sign. An odd function, like tanh, uses the same segments for negative inputs, and
+the others, like sigmoid, have segments of their own for them.
 The design is the smallest table that passes the exhaustive check of :func:`design_table`.
 """
 
@@ -29,8 +29,6 @@ DIRECT_BITS = 12
 
 
 _ODD = frozenset({"tanh", "softsign", "scaled_tanh"})
-_SIGNED = _ODD | {"elu"}
-"""Functions whose values have the sign of their input."""
 
 
 def _named(function: ActivationFunction | FunctionName) -> ActivationFunction:
@@ -79,9 +77,13 @@ class ActivationTable(Record):
         return 1 if self.function.name in _ODD else 2
 
     @property
-    def signed(self) -> bool:
-        """Whether values have the sign of their input, and the table their magnitude."""
-        return self.function.name in _SIGNED
+    def negates(self) -> tuple[bool, bool]:
+        """Whether values are negative for inputs that are not, and for negative ones.
+
+        A parameter's sign decides, too: of scaled tanh, and of elu for negative inputs.
+        """
+        above, below = self.function(np.array([1.0, -1.0])) < 0.0
+        return bool(above), bool(below)
 
     @property
     def magnitude_bits(self) -> int:
@@ -114,7 +116,7 @@ class ActivationTable(Record):
         return 1 + max((~value if value < 0 else value).bit_length() for value in self.slope)
 
     def magnitude(self, negative: NDArray[np.bool_], magnitude: IntArray) -> IntArray:
-        """Return what the hardware's table pipeline gives: the value, or its magnitude if ``signed``."""
+        """Return what the hardware's table pipeline gives: the value without its sign."""
         base = np.asarray(self.base, dtype=np.int64)
         slope = np.asarray(self.slope, dtype=np.int64)
         index = magnitude >> self.low_bits
@@ -132,7 +134,8 @@ class ActivationTable(Record):
         integers = np.asarray(integers, dtype=np.int64)
         negative = integers < 0
         value = self.magnitude(negative, np.abs(integers))
-        return np.where(negative, -value, value) if self.signed else value
+        above, below = self.negates
+        return np.where(np.where(negative, below, above), -value, value)
 
 
 @lru_cache(maxsize=64)

@@ -23,11 +23,11 @@ _CLIPS = (None, None, 0.4, 1.5, 50.0)
 _PARAMETERS = {
     "hard_sigmoid": ([0.2, 1 / 6, 0.5], [0.5, 0.25]),
     "hard_tanh": ([-1.0, -0.5, 0.0], [1.0, 0.75, 6.0]),
-    "elu": ([1.0, 0.3], [None]),
+    "elu": ([1.0, 0.3, -0.6], [None]),
     "leaky_relu": ([0.01, 0.3, -0.5], [None]),
     "thresholded_relu": ([1.0, 0.3, 0.0], [None]),
     "affine": ([1.0, 0.6, -0.5], [0.0, 0.25]),
-    "scaled_tanh": ([1.0, 1.7, 0.5], [1.0, 2 / 3]),
+    "scaled_tanh": ([1.0, 1.7, -0.5], [1.0, 2 / 3, -1.5]),
 }
 """Values of alpha and beta to draw from."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cell_networks import CELL_NETWORKS
-from random_builds import make_case, random_parameters
+from random_builds import make_case, random_parameters, write_build
 from test_bit_exact import check_device
 
 from rtlstm.gen.build import generate_build
@@ -16,6 +16,7 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.cell import CellBuilder, Term
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.functions import TANH, ActivationFunction
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Gru, Lstm, Network, Rnn
 from rtlstm.spec.parameters import FAMILIES, Parameters
 
@@ -94,6 +95,29 @@ def test_tables_without_bounds_take_the_widest_formats(function: str) -> None:
         activation=ActivationFunction.of(function),
     )
     check_close(Network(layers=(layer,)), rng.uniform(-1, 1, (9, 2, 3)), data_bits=18)
+
+
+@pytest.mark.parametrize(
+    ("name", "alpha", "beta"),
+    [("scaled_tanh", -1.5, 0.5), ("scaled_tanh", 1.5, -0.5), ("elu", -0.6, None), ("elu", 0.6, None)],
+)
+def test_sign_of_a_function_on_rtl(name: str, alpha: float, beta: float | None, tmp_path: Path) -> None:
+    """Every input code, negative ones too, gives what the float function gives."""
+    function = ActivationFunction.of(name, alpha, beta)
+    one, zero = np.ones((1, 1)), np.zeros((1, 1))
+    rnn = Rnn(w_ih=one, w_hh=zero, bias=np.zeros(1), activation=function)
+    settings = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=8, input_range=2.0)
+    network = quantise(Network(layers=(rnn,)), settings)
+    manifest = Manifest.create("signs", network.shapes, Parameters(lanes=4, macs=1), network.numerics)
+    write_build(tmp_path, network, manifest)
+    codes = np.arange(network.numerics.input.lowest, network.numerics.input.maximum + 1)[:, None]
+    form = network.shapes[0].output
+    exact = np.ldexp(function(network.numerics.input.to_floats(codes)), form.fraction)
+    for backend in ("golden", "icarus"):
+        with Accelerator.open(tmp_path, backend=backend, verify=False) as accelerator:
+            y = accelerator.device.exchange(np.zeros(len(codes), dtype=np.int64), codes)
+        # A unit of the table, half of one for rounding to the output's bits.
+        assert np.abs(y - np.clip(exact, -form.maximum, form.maximum)).max() <= 1.5
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,6 +7,7 @@ import pytest
 from rtlstm.spec.activation import ActivationTable, correctly_rounded, design_table
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
+from rtlstm.spec.functions import ActivationFunction
 
 FUNCTIONS = ("sigmoid", "tanh")
 
@@ -30,6 +31,37 @@ def test_within_one_unit_of_the_correctly_rounded_value(function, reach, bits):
     integers = all_inputs(reads)
     wanted = correctly_rounded(function, reads.to_floats(integers), gives)
     assert np.abs(table.compute(integers) - wanted).max() <= 1
+
+
+SIGNS = [
+    ActivationFunction.of(name, alpha, beta)
+    for name, alpha, beta in [
+        ("softsign", None, None),
+        ("softplus", None, None),
+        ("elu", 1.0, None),
+        ("elu", -0.3, None),
+        ("elu", -2.0, None),
+        ("scaled_tanh", 1.7, 0.7),
+        ("scaled_tanh", -1.7, 0.7),
+        ("scaled_tanh", 1.7, -0.7),
+        ("scaled_tanh", -1.7, -0.7),
+    ]
+]
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("function", SIGNS, ids=str)
+def test_sign_of_every_value(function, direct):
+    """Whatever the signs of input and parameters: within a unit of the float function."""
+    reads = Format(bits=9, fraction=6)
+    gives = Format.covering(8, function.reach(reads.maximum * reads.step))
+    if function.within_one:
+        gives = Format(bits=8, fraction=7)
+    table = design_table(function, reads, gives, direct)
+    integers = all_inputs(reads)
+    exact = np.ldexp(function(reads.to_floats(integers)), gives.fraction)
+    limited = np.clip(exact, -gives.maximum, gives.maximum)
+    assert np.abs(table.compute(integers) - limited).max() <= (0.5 if direct else 1.5)
 
 
 @pytest.mark.parametrize("bits", [6, 12, 18])
