@@ -1,6 +1,7 @@
 """Checks that every weight passes on its way into a network, and optional packages."""
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from rtlstm.spec.errors import ModelError, ToolError
 
-__all__ = ["FLOAT_TYPES", "expect_shape", "import_extra", "listed", "to_float64"]
+__all__ = ["FLOAT_TYPES", "expect_shape", "first_line", "import_extra", "listed", "to_float64"]
 
 FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -37,6 +38,12 @@ def expect_shape(array: NDArray[np.float64], shape: tuple[int, ...], what: str) 
     """Refuse an array of another shape."""
     if array.shape != shape:
         raise ModelError(f"{what} must have shape {shape}, not {array.shape}; the model is damaged")
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what a library says, without the folder that this process works in."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300].replace(str(Path.cwd()), ".")
 
 
 def import_extra(module: str, extra: str) -> Any:

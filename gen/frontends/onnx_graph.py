@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import import_extra, listed
+from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
+from rtlstm.gen.frontends.onnx_functions import inline_functions, subgraphs
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["OnnxGraph", "captured", "load_onnx", "subgraphs"]
@@ -23,23 +24,24 @@ def load_onnx(path: Path) -> Any:
     try:
         model = onnx.load_model(str(path), load_external_data=False)
     except Exception as error:  # protobuf's own classes differ between its versions
-        raise ModelError(f"{unreadable}: {_line(error)}") from None
+        raise ModelError(f"{unreadable}: {first_line(error)}") from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{unreadable}: it holds no graph")
     try:
         onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
     except Exception as error:
         raise ModelError(
-            f"keeps its weights in another file that cannot be read; put that file beside it: {_line(error)}"
+            "keeps its weights in another file that cannot be read; put that file beside it: "
+            f"{first_line(error)}"
         ) from None
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+    model = inline_functions(model)
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.SetInParent()  # the checker wants shapes, runtimes and we do not
     try:
         onnx.checker.check_model(model)
     except Exception as error:  # ValidationError, or what Python makes of names that are not UTF-8
-        raise ModelError(f"must be a valid ONNX model, but onnx's checker says: {_line(error)}") from None
+        text = first_line(error)
+        raise ModelError(f"must be a valid ONNX model, but onnx's checker says: {text}") from None
     opset = {item.domain: item.version for item in model.opset_import}.get("", 0)
     if opset and opset < _MIN_OPSET:
         raise ModelError(
@@ -47,19 +49,6 @@ def load_onnx(path: Path) -> Any:
             "onnx.version_converter.convert_version"
         )
     return model
-
-
-def _line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300].replace(str(Path.cwd()), ".")
-
-
-def subgraphs(node: Any) -> Iterator[Any]:
-    """The graphs inside a control-flow node."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def captured(node: Any) -> Iterator[str]:
@@ -162,7 +151,7 @@ class OnnxGraph:
         try:
             return self._onnx.numpy_helper.to_array(proto)
         except Exception as error:  # a type or size that is none
-            raise ModelError(f"tensor {proto.name!r} is damaged: {_line(error)}") from None
+            raise ModelError(f"tensor {proto.name!r} is damaged: {first_line(error)}") from None
 
     def constant(self, tensor: str) -> Any | None:
         """The value of a tensor that does not depend on the model's inputs, or None."""
@@ -205,8 +194,8 @@ class OnnxGraph:
         except Exception as error:  # the evaluator raises what each operator raises
             names = listed(node.op_type for node in nodes)
             raise ModelError(
-                f"tensor {tensor!r} is computed from constants by {names}, which failed: {_line(error)}; "
-                "fold the model's constants first (for example with onnxsim)"
+                f"tensor {tensor!r} is computed from constants by {names}, which failed: "
+                f"{first_line(error)}; fold the model's constants first (for example with onnxsim)"
             ) from None
         return np.asarray(value)
 
