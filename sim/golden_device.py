@@ -1,6 +1,6 @@
 """The golden model as a device: registers and memories of a core, without any hardware."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +95,33 @@ class _Window:
         self.row += end // layout.words
         self._word = end % layout.words
         return words
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Steps that follow each other on a stream; one entry for each run of them, in order."""
+
+    streams: IntArray
+    first: IntArray
+    """Place of its first step; the others come after it."""
+    lengths: IntArray
+
+    def batches(self) -> Iterator[IntArray]:
+        """Yield the numbers of runs that are computed together.
+
+        Streams do not depend on each other, but the runs of one do. A run is at least half as long as the
+        longest of its batch, so that padding at most doubles the work.
+        """
+        order = np.argsort(self.streams, kind="stable")
+        _, begins, counts = np.unique(self.streams[order], return_index=True, return_counts=True)
+        earlier = np.empty_like(order)
+        earlier[order] = np.arange(len(order)) - np.repeat(begins, counts)
+        left = np.lexsort((-self.lengths, earlier))
+        while len(left):
+            same = earlier[left] == earlier[left[0]]
+            together = same & (2 * self.lengths[left] >= self.lengths[left[0]])
+            yield left[together]
+            left = left[~together]
 
 
 class GoldenDevice:
@@ -249,35 +276,36 @@ class GoldenDevice:
             return self._step(int(streams[0]), x)
         self._settle()
         order = np.argsort(streams, kind="stable")
-        ids, first, counts = np.unique(streams[order], return_index=True, return_counts=True)
-        # Streams do not depend on each other: those with as many steps are computed as a batch.
-        for steps in np.unique(counts):
-            chosen = counts == steps
-            index = order[first[chosen] + np.arange(steps)[:, None]]
-            y[index] = self._run(ids[chosen], x[index])
+        runs = _Runs(*np.unique(streams[order], return_index=True, return_counts=True))
+        y[order] = self._run(runs, x[order])
         return y
 
     def _exchange_sequences(self, streams: IntArray, x: IntArray, ends: NDArray[np.bool_]) -> IntArray:
-        """Run whole sequences, one after the other."""
+        """Run whole sequences."""
         self._open()
         plan = self._manifest.sequence
         if plan is None or not ends[-1]:
             raise DeviceError("sequences must be whole, and the build one that takes them")
+        after = np.flatnonzero(ends) + 1
+        first = np.concatenate([[0], after[:-1]])
+        runs = _Runs(np.asarray(streams, dtype=np.int64)[first], first, after - first)
+        self._checked(int(runs.streams.min()))
+        self._checked(int(runs.streams.max()))
         y = np.zeros((len(streams), self._manifest.program.outputs), dtype=np.int64)
-        begins = 0
-        for end in (np.flatnonzero(ends) + 1).tolist():
-            steps = slice(begins, end)
-            stream, begins = self._checked(int(streams[begins])), end
-            y[steps, list(plan.output_places)] = self._run(np.array([stream]), x[steps, None])[:, 0]
-            self._count_sequence(plan, end - steps.start)
+        y[:, list(plan.output_places)] = self._run(runs, np.asarray(x, dtype=np.int64))
+        self._count_sequences(plan, runs.lengths)
         return y
 
-    def _count_sequence(self, plan: SequencePlan, length: int) -> None:
+    def _count_sequences(self, plan: SequencePlan, lengths: IntArray) -> None:
         manifest = self._manifest
-        cycles = sequence_cycles(manifest.program, plan, manifest.parameters, [length])[0]
-        self._counters[Register.LATENCY] = cycles.offered[-1] - cycles.accepted
-        self._counters[Register.STEPS] += length
-        self._counters[Register.CYCLES] += cycles.done
+        cycles = {
+            length: sequence_cycles(manifest.program, plan, manifest.parameters, [length])[0]
+            for length in set(lengths.tolist())
+        }
+        last = cycles[int(lengths[-1])]
+        self._counters[Register.LATENCY] = last.offered[-1] - last.accepted
+        self._counters[Register.STEPS] += int(lengths.sum())
+        self._counters[Register.CYCLES] += sum(cycles[length].done for length in lengths.tolist())
 
     def _step(self, stream: int, x: IntArray) -> IntArray:
         """Run one step, x ``(1, inputs)``, and leave the state where the next one needs it."""
@@ -299,12 +327,25 @@ class GoldenDevice:
             self._store_state(stream, [part[0] for part in live.h], [part[0] for part in live.c])
         self._live.clear()
 
-    def _run(self, streams: IntArray, x: IntArray) -> IntArray:
-        """Run x ``(T, N, inputs)`` on N streams; returns ``(T, N, outputs)``."""
+    def _run(self, runs: _Runs, x: IntArray) -> IntArray:
+        """Run x ``(steps, inputs)``; returns ``(steps, outputs)``."""
+        y = np.zeros((len(x), self._manifest.outputs), dtype=np.int64)
+        for batch in runs.batches():
+            lengths = runs.lengths[batch]
+            steps = np.arange(lengths.max())[:, None]
+            alive = steps < lengths
+            # What stands past a run's end is not computed with.
+            places = runs.first[batch] + np.minimum(steps, lengths - 1)
+            found = self._run_batch(runs.streams[batch], x[places], None if alive.all() else lengths)
+            y[places[alive]] = found[alive]
+        return y
+
+    def _run_batch(self, streams: IntArray, x: IntArray, lengths: IntArray | None) -> IntArray:
+        """Run x ``(T, N, inputs)`` on N different streams; returns ``(T, N, outputs)``."""
         states = [self._load_state(stream) for stream in streams.tolist()]
         h = tuple(np.stack(parts) for parts in zip(*(state[0] for state in states), strict=True))
         c = tuple(np.stack(parts) for parts in zip(*(state[1] for state in states), strict=True))
-        result = self._model().run(x, state=(h, c))
+        result = self._model().run(x, (h, c), lengths)
         for index, stream in enumerate(streams.tolist()):
             self._store_state(stream, [part[index] for part in result.h], [part[index] for part in result.c])
             self._fresh[stream] = self._stale[stream] = False
