@@ -1,0 +1,290 @@
+"""A second model of every bit, in Python integers, written from docs/numerics.md alone.
+
+It takes a network's integers, formats, tables and graphs as data, and shares no arithmetic with the package.
+While it computes it counts rare events, such as a tie exactly at a limit: what a test of the RTL has met is
+then known, and not supposed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from rtlstm.spec.activation import ActivationTable
+from rtlstm.spec.cell_graph import CellGraph
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
+
+__all__ = ["SecondModel", "State", "limit_events", "rounding_events"]
+
+Row = list[int]
+
+GUARD = 4
+"""Fraction bits that a row's sum has beside those of what is read next."""
+
+
+@dataclass
+class State:
+    """One sequence's h of each recurrent layer, and what each layer that keeps a cell state keeps."""
+
+    h: list[Row]
+    c: list[Row]
+
+    @classmethod
+    def of(cls, h: Iterable[Any], c: Iterable[Any]) -> "State":
+        """From arrays ``(units,)``."""
+        return cls(*([np.asarray(part).tolist() for part in parts] for parts in (h, c)))
+
+
+def limit_events(what: str) -> set[str]:
+    """Where a limit can be off by one: at it, and one unit beyond."""
+    return {f"{what}: {place} {side}" for place in ("at", "one beyond") for side in ("+max", "-max")}
+
+
+def rounding_events(what: str) -> set[str]:
+    """Where rounding can be, and the ties half a unit beyond a limit: only the upper one is limited."""
+    ties = {
+        f"{what}: tie, positive",
+        f"{what}: tie, negative",
+        f"{what}: tie at +max",
+        f"{what}: tie at -max",
+    }
+    return ties | limit_events(what)
+
+
+class SecondModel:
+    """Sequences through a network, one integer at a time."""
+
+    def __init__(self, network: QuantizedNetwork) -> None:
+        self.network = network
+        self.numerics = network.numerics
+        self.saturations = 0
+        """What the register CELL_SATURATIONS counts."""
+        self.events: Counter[str] = Counter()
+
+    def zeros(self) -> State:
+        """Of a sequence that has not begun."""
+        shapes = self.network.shapes
+        h = [shapes[at + shape.feedback].outputs for at, shape in enumerate(shapes) if shape.recurrent]
+        c = [shape.outputs for shape in shapes if shape.has_state]
+        return State([[0] * size for size in h], [[0] * size for size in c])
+
+    def sequence(self, x: Sequence[Row], state: State) -> list[Row]:
+        """A whole sequence, ``(T, inputs)``; ``state`` becomes the one after it."""
+        if not self.network.passes:
+            return [self.step(row, state) for row in x]
+        values, first = list(x), 0
+        for parts in self.network.passes:
+            found = []
+            for part in parts:
+                layers = range(first, first + part.layers)
+                first += part.layers
+                way = values[::-1] if part.reverse else values
+                y = [self.step(row, state, layers) for row in way]
+                found.append(y[::-1] if part.reverse and not part.turned else y)
+            values = [list(chain(*rows)) for rows in zip(*found, strict=True)]
+        return values
+
+    def step(self, x: Row, state: State, layers: range | None = None) -> Row:
+        """One step of some layers (all, if None), which stand one behind the other."""
+        shapes = self.network.shapes
+        layers = range(len(shapes)) if layers is None else layers
+        given: dict[int, Row] = {}
+        sums: list[Row] = []
+        read_back: dict[int, int] = {}
+        h_number = sum(shape.recurrent for shape in shapes[: layers[0]])
+        c_number = sum(shape.has_state for shape in shapes[: layers[0]]) - 1
+        for at in layers:
+            shape = shapes[at]
+            if shape.recurrent:
+                read_back[at + shape.feedback] = h_number
+                h_number += 1
+            c_number += shape.has_state
+            values = given[at - self._before(shape)] if at > layers[0] else x
+            h = state.h[read_back[at + shape.feedback]] if shape.recurrent else None
+            sums = self._sums(at, values, h, sums)
+            c = state.c[c_number] if c_number >= 0 and self._keeps(shape) else [0] * shape.outputs
+            given[at], kept = self._results(at, sums, c)
+            if kept is not None:
+                state.c[c_number] = kept
+            if at in read_back:
+                state.h[read_back[at]] = given[at]
+        return given[layers[-1]]
+
+    @staticmethod
+    def _before(shape: LayerShape) -> int:
+        return shape.skips if shape.kind == "skip" else 2 if shape.kind == "sum" else 1
+
+    def _keeps(self, shape: LayerShape) -> bool:
+        if shape.cell is None:
+            return shape.kind == "lstm"
+        return any(node.kind == "state" for node in self._graph(shape).nodes) or (
+            self._graph(shape).state is not None
+        )
+
+    def _graph(self, shape: LayerShape) -> CellGraph:
+        assert shape.cell is not None
+        return self.numerics.cells[shape.cell]
+
+    # Rows
+
+    def _sums(self, at: int, x: Row, h: Row | None, parked: list[Row]) -> list[Row]:
+        """Sums of all rows with guard bits, ``[gate][unit]``."""
+        layer, shape = self.network.layers[at], self.network.shapes[at]
+        if shape.input_relu:
+            x = [max(0, value) for value in x]
+        if any(value == self.numerics.input.lowest for value in x):
+            self.events["input: lowest code"] += 1
+        recurrent = h is not None
+        parts = [(layer.w_ih, layer.shift_ih, x), (layer.w_hh, layer.shift_hh, h)] if recurrent else []
+        parts = parts or [(layer.weight, layer.shift, x)]
+        before = list(chain(*parked)) if shape.kind in ("gru_candidate", "sum") else [0] * len(layer.bias)
+        flat = []
+        for row, (bias, more) in enumerate(zip(layer.bias.tolist(), before, strict=True)):
+            total = bias + more
+            for weights, shifts, vector in parts:
+                exact = sum(w * v for w, v in zip(weights[row].tolist(), vector, strict=True))
+                total += (exact << self.numerics.accumulator.align) >> int(shifts[row])
+            flat.append(total)
+        units = shape.outputs
+        return [flat[first : first + units] for first in range(0, len(flat), units)]
+
+    def _preactivation(self, total: int, bits: int) -> int:
+        """A row's sum without its guard bits, whose half is in the bias, and limited."""
+        if total % (1 << GUARD) == 0:
+            # The half that the bias brought is part of it.
+            self.events[f"pre-activation: tie, {'positive' if total > 0 else 'negative'}"] += 1
+        return self._limited("pre-activation", total >> GUARD, bits)
+
+    # Rounding
+
+    def _limited(self, what: str, value: int, bits: int) -> int:
+        most = 2 ** (bits - 1) - 1
+        for sign, name in ((1, "+max"), (-1, "-max")):
+            for beyond, place in enumerate(("at", "one beyond")):
+                if sign * value == most + beyond:
+                    self.events[f"{what}: {place} {name}"] += 1
+        return min(max(value, -most), most)
+
+    def _rounded(self, what: str, value: int, drop: int, bits: int) -> tuple[int, bool]:
+        """Half up, then limited; and whether it was."""
+        if drop <= 0:
+            found = value * 2**-drop
+        else:
+            found = (value + 2 ** (drop - 1)) // 2**drop
+            if value % 2**drop == 2 ** (drop - 1):
+                self.events[f"{what}: tie, {'positive' if value > 0 else 'negative'}"] += 1
+                most = 2 ** (bits - 1) - 1
+                if found in (most + 1, -most):
+                    self.events[f"{what}: tie at {'+' if found > 0 else '-'}max"] += 1
+        limited = self._limited(what, found, bits)
+        return limited, limited != found
+
+    # Functions
+
+    def _look_up(self, table: ActivationTable, value: int) -> int:
+        negative, size = value < 0, abs(value)
+        odd = table.function.name in ("tanh", "softsign", "scaled_tanh")
+        low_bits = table.input.bits - 1 - table.segment_bits
+        entry, low = divmod(size, 2**low_bits)
+        if negative and not odd:
+            entry += 2**table.segment_bits
+        found = (table.base[entry] + table.slope[entry] * low) >> table.extra
+        function = table.function
+        if function.name == "scaled_tanh":
+            negative ^= (function.alpha < 0) != (function.beta < 0)
+        elif function.name == "elu":
+            negative &= function.alpha > 0
+        elif not odd:
+            negative = False
+        return -found if negative else found
+
+    # Results
+
+    def _results(self, at: int, sums: list[Row], c: Row) -> tuple[Row, Row | None]:
+        """Results of a layer's units, and what is kept of them."""
+        shape = self.network.shapes[at]
+        results, keeps = [], []
+        for unit in range(shape.outputs):
+            totals = [row[unit] for row in sums]
+            if shape.cell is not None:
+                own = getattr(self.network.layers[at], "parameters", None)
+                mine = [] if own is None else own[unit].tolist()
+                result, kept = self._cell(self._graph(shape), totals, c[unit], mine)
+            elif shape.kind == "lstm":
+                result, kept = self._lstm(totals, c[unit])
+            else:
+                result, kept = self._dense(shape.activation, totals[0]), None
+            results.append(result)
+            keeps.append(kept)
+        return results, None if None in keeps else keeps
+
+    def _lstm(self, totals: Row, c: int) -> tuple[int, int]:
+        numerics, gate = self.numerics, self.numerics.gate.fraction
+        i, f, g, o = (self._preactivation(total, numerics.preactivation.bits) for total in totals)
+        i, f, o = (self._look_up(numerics.sigmoid, value) for value in (i, f, o))
+        g = self._look_up(numerics.tanh, g)
+        fraction = gate + max(gate, numerics.cell.fraction)
+        total = f * c * 2 ** (fraction - gate - numerics.cell.fraction) + i * g * 2 ** (fraction - 2 * gate)
+        kept, limited = self._rounded("c", total, fraction - numerics.cell.fraction, numerics.cell.bits)
+        self.saturations += limited
+        reads = numerics.cell_argument
+        argument, _ = self._rounded("tanh's argument", total, fraction - reads.fraction, reads.bits)
+        product = o * self._look_up(numerics.cell_tanh, argument)
+        bits = numerics.input.bits
+        return self._rounded("h", product, 2 * gate - (bits - 1), bits)[0], kept
+
+    def _dense(self, activation: str, total: int) -> int:
+        numerics, bits = self.numerics, self.numerics.input.bits
+        value = self._preactivation(total, numerics.preactivation.bits)
+        if activation in ("identity", "relu"):
+            if activation == "relu" and value <= 0:
+                self.events[f"relu: {'negative' if value else 'zero'}"] += 1
+                return 0
+            return self._limited(activation, value, bits)
+        table = numerics.sigmoid if activation == "sigmoid" else numerics.tanh
+        drop = numerics.gate.fraction - (bits - 1)
+        return self._rounded(f"dense {activation}", self._look_up(table, value), drop, bits)[0]
+
+    def _cell(self, graph: CellGraph, totals: Row, state: int, own: Row) -> tuple[int, int | None]:
+        values: Row = []
+        for place, node in enumerate(graph.nodes):
+            args = [values[arg] for arg in node.args]
+            forms: list[Format] = [graph.nodes[arg].format for arg in node.args]
+            match node.kind:
+                case "gate":
+                    value = self._preactivation(totals[node.index], node.format.bits)
+                case "state":
+                    value = state
+                case "parameter":
+                    value = own[node.index]
+                case "constant":
+                    value = node.value
+                case "multiply":
+                    value = args[0] * args[1]
+                case "add" | "subtract":
+                    a, b = (
+                        arg * 2 ** (node.format.fraction - form.fraction)
+                        for arg, form in zip(args, forms, strict=True)
+                    )
+                    value = a + b if node.kind == "add" else a - b
+                case "clamp":
+                    value = min(max(args[0], -node.value), node.value)
+                case "table":
+                    value = self._look_up(self.numerics.tables[node.index], args[0])
+                case "pieces":
+                    lines = self.numerics.pieces[node.index]
+                    piece = sum(threshold <= args[0] for threshold in lines.thresholds)
+                    value = lines.slopes[piece] * args[0] + lines.offsets[piece]
+                    value = (2 * value + 2**lines.extra) // 2 ** (lines.extra + 1)
+                    value = min(max(value, lines.lowest), lines.highest)
+                case "narrow":
+                    drop = forms[0].fraction - node.format.fraction
+                    what = "kept value" if place == graph.state else "narrowed value"
+                    value, limited = self._rounded(what, args[0], drop, node.format.bits)
+                    self.saturations += limited and place == graph.state
+            values.append(value)
+        return values[graph.result], None if graph.state is None else values[graph.state]

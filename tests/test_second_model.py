@@ -1,0 +1,119 @@
+"""The golden model against a second one, written from docs/numerics.md in Python integers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from cell_networks import CELL_NETWORKS
+from drawn_networks import DrawnBuild, drawn_builds
+from hypothesis import HealthCheck, given, reject
+from hypothesis import settings as hypothesis_settings
+from random_builds import make_case, random_case
+from random_sequences import random_sequence_case
+from second_model import SecondModel, State
+
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.sim.golden import Golden, GoldenResult
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.parameters import Parameters
+
+SIZES = (1, 2, 3, 5, 7, 13)
+common = hypothesis_settings(
+    max_examples=40, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def compare(
+    network: QuantizedNetwork,
+    x: IntArray,
+    state: tuple[Sequence[IntArray], Sequence[IntArray]] | None = None,
+    lengths: IntArray | None = None,
+) -> GoldenResult:
+    """Run ``(T, N, inputs)`` in both; outputs, states and the counted saturations are equal."""
+    result, second = Golden(network).run(x, state, lengths), SecondModel(network)
+    for number in range(x.shape[1]):
+        steps = len(x) if lengths is None else int(lengths[number])
+        mine = second.zeros()
+        if state is not None:
+            mine = State.of(*([part[number] for part in parts] for parts in state))
+        y = second.sequence(x[:steps, number].tolist(), mine)
+        assert y == result.y[:steps, number].tolist()
+        assert mine.h == [part[number].tolist() for part in result.h]
+        assert mine.c == [part[number].tolist() for part in result.c]
+    assert second.saturations == result.cell_saturations
+    return result
+
+
+def random_inputs(network: QuantizedNetwork, steps: int, batch: int, seed: int) -> IntArray:
+    form, rng = network.numerics.input, np.random.default_rng(seed)
+    return rng.integers(form.lowest, form.maximum, (steps, batch, network.inputs), endpoint=True)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1040))
+def test_lstm_and_dense_layers(seed: int) -> None:
+    case = random_case(seed, sizes=SIZES, steps=12)
+    for stream in range(case.manifest.parameters.streams):
+        state = tuple([part[stream : stream + 1] for part in parts] for parts in case.state)
+        compare(case.network, case.x[case.streams == stream][:, None], state)
+
+
+@pytest.mark.parametrize("bits", [5, 8, 14])
+@pytest.mark.parametrize("name", sorted(CELL_NETWORKS))
+def test_cells(name: str, bits: int) -> None:
+    """GRUs, RNNs, LSTMs with every option, own cells, skips; with saturating states."""
+    formats = {"weight_bits": bits, "data_bits": bits, "gate_bits": max(6, bits), "cell_bits": bits + 4}
+    settings = QuantizationSettings(**formats, cell_range=1.0)
+    network = quantise(CELL_NETWORKS[name], settings)
+    case = make_case(0, network, Parameters(lanes=4, macs=1), 1)
+    x = random_inputs(network, 12, 2, bits)
+    state = tuple([part[:1].repeat(2, axis=0) for part in parts] for parts in case.state)
+    compare(network, x, state)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whole_sequences(seed: int) -> None:
+    case = random_sequence_case(seed, SIZES[:5])
+    compare(case.network, case.x, case.state, case.lengths)
+
+
+@common
+@given(drawn_builds(whole=False))
+def test_drawn_networks(drawn: DrawnBuild) -> None:
+    check_drawn(drawn)
+
+
+@common
+@given(drawn_builds(whole=True))
+def test_drawn_networks_of_whole_sequences(drawn: DrawnBuild) -> None:
+    check_drawn(drawn)
+
+
+def check_drawn(drawn: DrawnBuild) -> None:
+    data = np.random.default_rng(drawn.seed).normal(size=(8, 2, drawn.network.inputs))
+    try:
+        network = quantise(drawn.network, drawn.settings, data if drawn.calibrated else None)
+    except ConfigurationError:
+        reject()
+    compare(network, random_inputs(network, 5, 2, drawn.seed), lengths=np.array([5, 3]))
+
+
+@pytest.mark.parametrize("data_bits", range(11, 17))
+def test_sums_on_both_sides_of_single_precision(data_bits: int) -> None:
+    """The widest sums cross 2**24, where the golden model's numbers become double ones."""
+    units, inputs = 3, 16
+    rng = np.random.default_rng(data_bits)
+    lstm = Lstm(
+        w_ih=rng.choice([-0.999, 0.998], (4 * units, inputs)),
+        w_hh=rng.choice([-0.997, 0.996], (4 * units, units)),
+        bias=rng.normal(size=4 * units),
+    )
+    formats = QuantizationSettings(weight_bits=9, data_bits=data_bits, input_range=1.0)
+    network = quantise(Network(layers=(lstm,)), formats)
+    lowest, highest = network.numerics.input.lowest, network.numerics.input.maximum
+    rows = network.layers[0].w_ih[rng.integers(0, 4 * units, 20)]
+    x = np.where(rows < 0, lowest, highest)
+    x[::2] = rng.integers(lowest, highest, x[::2].shape, endpoint=True)
+    compare(network, x[:, None])
