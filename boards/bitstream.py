@@ -13,7 +13,6 @@ from rtlstm.boards.place_route import Routed, place_and_route, result_name
 from rtlstm.boards.resources import Counts, check_fit
 from rtlstm.boards.synthesis import NETLIST, Frame, Synthesis, synthesise
 from rtlstm.boards.top import TOP, board_verilog
-from rtlstm.hdl.verilog import primitives
 from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.toolchain import run_tool
 from rtlstm.spec.files import copy_file, write_file
@@ -105,7 +104,7 @@ def make_bitstream(
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", top)
     write_file(folder / CONSTRAINT_FILES[architecture], pins)
-    frame = Frame(TOP, top + primitives(manifest.parameters.family))
+    frame = Frame(TOP, top)
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, report=report)
     check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device, board.name)
     check_chains(

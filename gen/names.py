@@ -35,15 +35,20 @@ KEYWORDS = frozenset(
 )
 """Keywords of Verilog and SystemVerilog (tools read the one as the other)."""
 
-_RESERVED = KEYWORDS | {"rtlstm_harness"}
+_PREFIX = "rtlstm_"
+"""Frames around builds begin with it: harness, board, system; so do primitives before they have an owner."""
+
+
+def _is_reserved(name: str) -> bool:
+    return name.lower() in KEYWORDS or name.lower().startswith(_PREFIX)
 
 
 def derive_build_name(text: str) -> str:
     """Turn a model's file name, or any text, into a build name."""
     clean = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")[:_LONGEST].rstrip("_")
-    if not clean or not clean[0].isalpha():
-        clean = f"lstm_{clean}".rstrip("_")
-    return f"{clean}_core" if clean.lower() in _RESERVED else clean
+    if not clean or not clean[0].isalpha() or clean.lower().startswith(_PREFIX):
+        clean = f"lstm_{clean}"[:_LONGEST].rstrip("_")
+    return f"{clean}_core" if _is_reserved(clean) else clean
 
 
 def check_build_name(name: str) -> str:
@@ -59,9 +64,9 @@ def check_build_name(name: str) -> str:
             f"a build's name must begin with a letter and hold at most {_LONGEST} letters, digits and "
             f"underscores, not {name!r}; try {derive_build_name(name)!r}"
         )
-    if name.lower() in _RESERVED:
+    if _is_reserved(name):
         raise ConfigurationError(
-            f"a build's name must not be a word that Verilog tools reserve, but {name!r} is one; "
-            f"try {derive_build_name(name)!r}"
+            f"a build's name must not be a word that Verilog tools reserve, nor begin with {_PREFIX}, as "
+            f"{name!r}; try {derive_build_name(name)!r}"
         )
     return name

@@ -2,7 +2,8 @@
 
 Memories and multipliers are instances of the Verilog modules in ``primitives/``, of which
 :mod:`rtlstm.hdl.verilog` adds the family's file to the output. ``docs/primitives.md`` has their
-contract; nothing else in ``hdl`` knows of them.
+contract; nothing else in ``hdl`` knows of them. Here they are called ``rtlstm_memory`` and so on; in the
+output they bear the build's name.
 """
 
 from collections.abc import Sequence

@@ -47,11 +47,20 @@ write_verilog {options}
 """
 
 
-def primitives(family: Family) -> str:
-    """Return the Verilog of a family's memories and multipliers."""
+_PREFIX = "rtlstm_"
+"""What the primitives' modules begin with in their files, and what components instantiate."""
+
+
+def primitives(family: Family, owner: str = "") -> str:
+    """Return the Verilog of a family's memories and multipliers.
+
+    With an ``owner`` their modules bear its name, ``OWNER_memory`` and so on, so that those of two families
+    stand in one design.
+    """
     folder = files("rtlstm.hdl").joinpath("primitives")
     names = PRIMITIVES.get(family, ("portable.v",))
-    return "".join(folder.joinpath(name).read_text() for name in names)
+    text = "".join(folder.joinpath(name).read_text() for name in names)
+    return text.replace(_PREFIX, f"{owner}_") if owner else text
 
 
 def _outputs(verilog: str) -> dict[str, frozenset[str]]:
@@ -64,6 +73,8 @@ def _outputs(verilog: str) -> dict[str, frozenset[str]]:
 def to_verilog(components: Mapping[str, wiring.Component], family: Family = "generic") -> str:
     """Convert components to modules of these names; the same ones give the same text.
 
+    All other modules bear the first one's name, primitives too.
+
     Raises
     ------
     ToolError
@@ -74,17 +85,28 @@ def to_verilog(components: Mapping[str, wiring.Component], family: Family = "gen
         top, ports = _clocked(component)
         ports += [Value.cast(value) for _, _, value in component.signature.flatten(component)]
         designs[name] = (top, ports)
-    cells = primitives(family)
-    return convert(designs, cells) + cells
+    owner = next(iter(components))
+    cells = primitives(family, owner)
+    return convert(designs, owner, cells) + cells
 
 
 def convert(
-    designs: Mapping[str, tuple[Elaboratable, list[Value]]], cells: str = "", *, attributes: bool = False
+    designs: Mapping[str, tuple[Elaboratable, list[Value]]],
+    owner: str,
+    cells: str = "",
+    *,
+    attributes: bool = False,
 ) -> str:
     """Convert designs with these ports to modules of these names; the same ones give the same text.
 
-    ``cells`` is the Verilog of what they instantiate, for the text to be tidy for linters. ``attributes``
-    keeps those of cells, which some hard blocks need.
+    Parameters
+    ----------
+    owner
+        Whose :func:`primitives` they instantiate.
+    cells
+        The Verilog of what they instantiate, for the text to be tidy for linters.
+    attributes
+        Keep those of cells, which some hard blocks need.
 
     Raises
     ------
@@ -94,13 +116,18 @@ def convert(
     modules = []
     for name, (design, ports) in designs.items():
         text = rtlil.convert(design, name=name, ports=ports, emit_src=False)
-        modules.append(f"read_rtlil <<rtlil\n{text}\nrtlil")
+        modules.append(f"read_rtlil <<rtlil\n{_owned(text, owner)}\nrtlil")
     netlist = run_yosys(READ.format(modules="\n".join(modules)))
     if cells:
         netlist = tidy_netlist(netlist, _outputs(cells))
     options = "" if attributes else "-noattr"
     verilog = run_yosys(WRITE.format(netlist=netlist, options=options))
     return tidy_verilog(verilog) if cells else verilog
+
+
+def _owned(rtlil_text: str, owner: str) -> str:
+    """Make instances of primitives those of an owner; no build's name begins as theirs do."""
+    return re.sub(rf"^(\s*cell \\){_PREFIX}(?=\w+ )", rf"\g<1>{owner}_", rtlil_text, flags=re.MULTILINE)
 
 
 def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:

@@ -181,7 +181,7 @@ endmodule
 
 def reference(items: Sequence[Primitive]) -> str:
     """Return the portable primitives and their set, under names of their own."""
-    return primitives("generic").replace("rtlstm_", "portable_") + duts("reference", items, "portable_")
+    return primitives("generic", "portable") + duts("reference", items, "portable_")
 
 
 def run(texts: Iterable[str], simulator: str, folder: Path, defines: Sequence[str] = ()) -> str:

@@ -15,7 +15,7 @@ from rtlstm.boards.synthesis import NETLIST, Frame, synthesise
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.top_sizes import TOP_CHAIN_TILES, top_sizes
 from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import core_to_verilog, primitives
+from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
@@ -55,7 +55,7 @@ def test_against_synthesis(
     made = manifest(device.family, inputs, outputs, bits, beat)
     core = core_to_verilog(made)
     top = board_verilog(board, made, find_line(board, board.usual_mhz), core)
-    frame = Frame(TOP, top + primitives(device.family))
+    frame = Frame(TOP, top)
     core = empty(read_ports(core, "dut"))
     synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, frame=frame)
     taken = synthesis.harness

@@ -148,7 +148,8 @@ def test_calibration_data_are_checked_before_anything_is_made(tmp_path):
         ("2fast", "lstm_2fast"),
         ("module", "module_core"),
         ("Logic", "Logic_core"),
-        ("rtlstm_harness", "rtlstm_harness_core"),
+        ("rtlstm_harness", "lstm_rtlstm_harness"),
+        ("2" * 300, "lstm_" + "2" * 59),
         ("\u00e9t\u00e9", "t"),
         ("___", "lstm"),
         ("", "lstm"),
@@ -160,7 +161,9 @@ def test_names_are_made_fit(text, name):
     assert check_build_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "2x", "a-b", "a b", "wire", "Module", "_x", "x" * 65, "x\n"])
+@pytest.mark.parametrize(
+    "name", ["", "2x", "a-b", "a b", "wire", "Module", "_x", "x" * 65, "x\n", "Rtlstm_x"]
+)
 def test_unfit_names_are_refused(name):
     with pytest.raises(ConfigurationError, match="name must"):
         check_build_name(name)
