@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rtlstm.gen.frontends.child import FOREIGN, read_in_child
 from rtlstm.gen.frontends.detect import detect
 from rtlstm.gen.frontends.report import (
     Embedding,
@@ -97,10 +98,8 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         from rtlstm.gen.frontends.onnx_model import read_onnx
 
         return read_onnx(path, options, report)
-    if kind == "keras":
-        from rtlstm.gen.frontends.keras_model import read_keras
-
-        return read_keras(path, options, report)
+    if kind in FOREIGN:
+        return read_in_child(path, kind, options, report)
     if kind == "torchscript":
         from rtlstm.gen.frontends.torch_module import read_script
 

@@ -6,13 +6,14 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import import_extra
+from rtlstm.gen.frontends.hdf5 import Dataset, Group, open_hdf5
+from rtlstm.spec.archives import open_archive, read_member
+from rtlstm.spec.budget import MAX_ELEMENTS, MAX_TEXT
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["Arrays", "KerasLayer", "KerasModel", "Reads", "Result", "read_archive"]
@@ -23,32 +24,25 @@ Floats = NDArray[np.float64]
 class Arrays:
     """A layer's arrays: in Keras' order, and by path where the file has one for each part of the layer."""
 
-    def __init__(self, group: Any, by_name: bool) -> None:
-        self._group = group
-        self._by_name = by_name
+    def __init__(self, group: Group | None, by_name: bool, inside: str = "") -> None:
+        self._group, self._by_name, self._inside = group, by_name, inside
 
     def part(self, number: str, name: str) -> "Arrays":
         """The arrays of a layer within this one: ``number`` in new files, of name ``name`` in old ones."""
         if self._by_name:
-            return Arrays([(path, array) for path, array in self._found() if f"/{name}/" in f"/{path}"], True)
-        return Arrays(self._group.get(number, {}), False)
-
-    def _found(self) -> list[tuple[str, Any]]:
-        if isinstance(self._group, list):
-            return self._group
-        found: list[tuple[str, Any]] = []
-        self._group.visititems(
-            lambda path, item: found.append((path, item)) if hasattr(item, "shape") else None
-        )
-        return found
+            return Arrays(self._group, True, f"/{name}/")
+        return Arrays(self._group and self._group.group(number), False)
 
     def get(self, names: tuple[str, ...]) -> list[Floats]:
         """The arrays called ``names``; those that are missing at the end are left out."""
-        if self._by_name:
-            last = {re.sub(r":\d+$", "", path.rsplit("/", 1)[-1]): array for path, array in self._found()}
-            return [np.asarray(last[name], dtype=np.float64) for name in names if name in last]
-        vars_ = self._group.get("vars", {}) if "vars" in self._group else {}
-        return [np.asarray(vars_[str(i)], dtype=np.float64) for i in range(len(names)) if str(i) in vars_]
+        found: dict[str, Dataset | None] = {}
+        if self._group is not None and self._by_name:
+            for array in self._group.walk():
+                if self._inside in array.path.removeprefix(self._group.path):
+                    found[re.sub(r":\d+$", "", array.path.rsplit("/", 1)[-1])] = array
+        elif (group := self._group and self._group.group("vars")) is not None:
+            found = {name: group.dataset(str(index)) for index, name in enumerate(names)}
+        return [array.read() for array in map(found.get, names) if array is not None]
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,7 @@ class KerasModel:
     ends: tuple[str, ...]
 
 
-def read_archive(path: Path) -> KerasModel:
+def read_archive(file: BinaryIO) -> KerasModel:
     """Read a file.
 
     Raises
@@ -107,25 +101,30 @@ def read_archive(path: Path) -> KerasModel:
     ModelError
         If it is damaged, or neither a Sequential nor a Functional model.
     """
-    h5py = import_extra("h5py", "keras")
+    if zipfile.is_zipfile(file):
+        with open_archive(file) as archive:
+            model, metadata = (
+                _json(read_member(archive, name, MAX_TEXT)) for name in ("config.json", "metadata.json")
+            )
+            data = read_member(archive, "model.weights.h5", MAX_ELEMENTS * 8)
+        version = str(metadata.get("keras_version", "3"))
+        return _model(version, model, list(_new(model, open_hdf5(io.BytesIO(data)))))
+    root = open_hdf5(file)
+    text, weights = root.text("model_config"), root.group("model_weights")
+    if text is None:
+        raise ModelError("holds weights alone; save the whole model, with model.save")
+    model = _json(text)
+    return _model(root.text("keras_version") or "2", model, list(_old(model, weights)))
+
+
+def _json(text: str | bytes) -> dict[str, Any]:
     try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                model = json.loads(archive.read("config.json"))
-                version = str(json.loads(archive.read("metadata.json")).get("keras_version", "3"))
-                weights = h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r")
-            return _model(version, model, list(_new(model, weights)))
-        weights = h5py.File(path, "r")
-        text = weights.attrs.get("model_config")
-        if text is None:
-            raise ModelError("holds weights alone; save the whole model, with model.save")
-        model = json.loads(text)
-        version = str(weights.attrs.get("keras_version", "2"))
-        return _model(version, model, list(_old(model, weights["model_weights"])))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError(f"is a damaged Keras file ({error}); save the model again") from None
+        found = json.loads(text)
+    except RecursionError:
+        raise ModelError("describes its layers in JSON that nests too deep; save the model again") from None
+    if not isinstance(found, dict):
+        raise ModelError(f"must describe itself by an object in JSON, not by {type(found).__name__}")
+    return found
 
 
 def _model(version: str, model: dict[str, Any], layers: list[KerasLayer]) -> KerasModel:
@@ -135,24 +134,23 @@ def _model(version: str, model: dict[str, Any], layers: list[KerasLayer]) -> Ker
     return KerasModel(int(version.split(".")[0]), layers, ends or (layers[-1].name,))
 
 
-def _new(model: dict[str, Any], weights: Any) -> Iterator[KerasLayer]:
+def _new(model: dict[str, Any], weights: Group) -> Iterator[KerasLayer]:
     """Layers of the new format, whose groups are numbered by class."""
     counts: dict[str, int] = {}
-    groups = weights.get("layers", {})
     for entry, reads in _entries(model):
         kind = entry["class_name"]
         base = re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", kind)).lower()
         number = counts.get(base, 0)
         counts[base] = number + 1
         name = base if not number else f"{base}_{number}"
-        yield KerasLayer(kind, entry["config"], Arrays(groups.get(name, {}), by_name=False), reads)
+        yield KerasLayer(kind, entry["config"], Arrays(weights.group(f"layers/{name}"), False), reads)
 
 
-def _old(model: dict[str, Any], weights: Any) -> Iterator[KerasLayer]:
+def _old(model: dict[str, Any], weights: Group | None) -> Iterator[KerasLayer]:
     """Layers of the old format, whose groups have their names."""
     for entry, reads in _entries(model):
         config = entry["config"]
-        group = weights.get(config["name"], [])
+        group = weights and weights.group(config["name"])
         yield KerasLayer(entry["class_name"], config, Arrays(group, by_name=True), reads)
 
 

@@ -5,20 +5,23 @@ Every argument of a recurrent layer is honoured or refused by name. Gate orders 
 """
 
 from dataclasses import replace
-from pathlib import Path
+from typing import BinaryIO
 
 from rtlstm.gen.frontends.keras_archive import KerasLayer, KerasModel, Result, read_archive
 from rtlstm.gen.frontends.keras_layers import LAYERS, MERGERS, WINDOWS
 from rtlstm.gen.frontends.keras_recurrent import RECURRENT, recurrent
 from rtlstm.gen.frontends.keras_step import Given, Step
 from rtlstm.gen.frontends.report import ReadOptions, ReportBuilder
-from rtlstm.spec.errors import ModelError
+from rtlstm.spec.errors import ModelError, RtlstmError
 from rtlstm.spec.network import Network
 
 __all__ = ["read_keras"]
 
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+"""What comes of descriptions in other forms than Keras writes them, and what h5py raises."""
 
-def read_keras(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
+
+def read_keras(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a ``.keras`` or HDF5 model.
 
     Raises
@@ -28,7 +31,16 @@ def read_keras(path: Path, options: ReadOptions, report: ReportBuilder) -> Netwo
     ToolError
         If h5py is not installed.
     """
-    model = read_archive(path)
+    try:
+        return _read_model(read_archive(file), options, report)
+    except _DAMAGE as error:
+        if isinstance(error, RtlstmError):
+            raise
+        text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise ModelError(f"is a damaged Keras file ({text}); save the model again") from None
+
+
+def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) -> Network:
     report.format = f"Keras {model.version}"
     if options.dense is not None or options.branches or options.lstm:
         raise ModelError(

@@ -1,5 +1,6 @@
 """What a front end was asked for, and what it says about the model it read."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -137,6 +138,12 @@ class ReportBuilder:
         """Record something that the user should know, once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def take(self, report: ModelReport, embeddings: Iterable[Embedding]) -> None:
+        """Go on from what another has collected."""
+        fields = {name: getattr(report, name) for name in ModelReport.model_fields if name != "refusal"}
+        vars(self).update(fields, nodes=list(report.nodes), notes=list(report.notes))
+        self.embeddings = list(embeddings)
 
     def build(self, refusal: str = "") -> ModelReport:
         """Return the report as collected so far."""

@@ -12,8 +12,10 @@ import safetensors.numpy
 from served_board import commands, finish, start
 from small_builds import NARROW, TINY, network, tensors
 
+from rtlstm.gen import frontends
 from rtlstm.gen.build import generate_build
 from rtlstm.gen.cli import main
+from rtlstm.gen.frontends import child
 from rtlstm.gen.on_board import OnBoard
 
 
@@ -53,6 +55,17 @@ def cli(capfd):
         return Outcome(int(ended.value.code or 0), captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture
+def read_here(monkeypatch):
+    """Read foreign files in this process: what their layers become does not depend on where they are read."""
+
+    def read(path, kind, options, report):
+        with path.open("rb") as file:
+            return child.read_foreign(file, kind, options, report)
+
+    monkeypatch.setattr(frontends, "read_in_child", read)
 
 
 @pytest.fixture(scope="session")

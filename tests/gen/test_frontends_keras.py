@@ -18,7 +18,10 @@ from rtlstm.sim.reference import run_float  # noqa: E402
 from rtlstm.spec.errors import ModelError  # noqa: E402
 
 # Keras' own arrays, as NumPy 2 sees them.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.usefixtures("read_here"),
+]
 
 L = keras.layers
 INPUTS, STEPS = 4, 7

@@ -1,0 +1,159 @@
+"""Reads files in a child process with limits, where a C library parses their bytes.
+
+Such a library may crash, loop or take all memory over a damaged file. While it runs, the child can open no
+other file; it writes nothing but its answer, which is a network and no object of the library's.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pydantic import ValidationError
+
+from rtlstm.gen.frontends.detect import FileKind
+from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, keep_limits
+from rtlstm.gen.frontends.report import Embedding, ModelReport, ReadOptions, ReportBuilder
+from rtlstm.spec import errors
+from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
+from rtlstm.spec.network import Network
+from rtlstm.spec.record import Record
+
+__all__ = ["FOREIGN", "main", "read_foreign", "read_in_child"]
+
+FOREIGN: tuple[FileKind, ...] = ("keras",)
+"""The kinds of files that are read in a child."""
+_START = "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); from {} import main; main()"
+_WAIT = 3 * SECONDS
+_SAVE = "save the model again"
+
+
+class _Request(Record):
+    kind: FileKind
+    options: ReadOptions
+    name: str
+    source: str
+
+
+class _Answer(Record):
+    report: ModelReport
+    embeddings: tuple[Embedding, ...] = ()
+    network: Network | None = None
+    error: str = ""
+    """The error's class and text, if it ended with one."""
+    text: str = ""
+
+
+def read_in_child(path: Path, kind: FileKind, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a file of one of the kinds :data:`FOREIGN`.
+
+    Raises
+    ------
+    ModelError
+        If it is not supported, or a library crashes over it, takes too long or too much memory.
+    ToolError
+        If a package is missing, or no child can be started.
+    """
+    request = _Request(kind=kind, options=options, name=report.name, source=report.source)
+    answer = _parse(_run(path, request))
+    report.take(answer.report, answer.embeddings)
+    if answer.network is None:
+        raise getattr(errors, answer.error)(answer.text)
+    return answer.network
+
+
+def _run(path: Path, request: _Request) -> bytes:
+    command = [sys.executable, "-P", "-B", "-c", _START.format(__name__), request.model_dump_json()]
+    try:
+        with path.open("rb") as file:
+            done = subprocess.run(
+                [*command, json.dumps(sys.path)],
+                stdin=file,
+                capture_output=True,
+                timeout=_WAIT,
+                env=os.environ | ENVIRONMENT,
+                check=False,
+            )
+    except subprocess.TimeoutExpired:
+        raise ModelError(f"takes more than {_WAIT} s to read; {_SAVE}") from None
+    except OSError as error:
+        raise ToolError(
+            f"reading this model needs a Python process of its own, but {sys.executable!r} cannot be started "
+            f"({error.strerror or error})"
+        ) from None
+    if done.returncode == 0:
+        return done.stdout
+    if done.returncode == -getattr(signal, "SIGXCPU", 0):
+        raise ModelError(f"takes more than {SECONDS} s of processor time to read; {_SAVE}")
+    if done.returncode < 0:
+        raise ModelError(f"makes the library that reads it crash ({_name(-done.returncode)}); {_SAVE}")
+    said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+    raise ToolError(f"reading this model needs a Python process of its own, which ended with: {said[-1]}")
+
+
+def _name(number: int) -> str:
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
+def _parse(answer: bytes) -> _Answer:
+    try:
+        return _Answer.model_validate_json(answer)
+    except (ValidationError, RtlstmError):
+        raise ModelError(f"makes the library that reads it answer nonsense; {_SAVE}") from None
+
+
+# In the child
+
+
+def main() -> None:
+    """Read the file that is standard input, and answer on standard output."""
+    keep_limits()
+    request = _Request.model_validate_json(sys.argv.pop())
+    with os.fdopen(os.dup(1), "wb") as out:
+        silence = os.open(os.devnull, os.O_WRONLY)
+        for number in (1, 2):  # libraries and TorchScript may print
+            os.dup2(silence, number)
+        with os.fdopen(0, "rb", closefd=False) as file:
+            answer = _answer(file, request)
+        out.write(answer.model_dump_json().encode())
+    os._exit(0)  # a library that is damaged by now need not tidy up
+
+
+def _answer(file: BinaryIO, request: _Request) -> _Answer:
+    report = ReportBuilder(request.source)
+    report.name = request.name
+    found: dict[str, Any]
+    try:
+        found = {"network": read_foreign(file, request.kind, request.options, report)}
+    except RtlstmError as error:
+        found = {"error": type(error).__name__, "text": str(error)}
+    return _Answer(report=report.build(), embeddings=tuple(report.embeddings), **found)
+
+
+def read_foreign(file: BinaryIO, kind: FileKind, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a file of one of the kinds :data:`FOREIGN` in this process.
+
+    Raises
+    ------
+    ModelError, ToolError
+        As :func:`read_in_child`, but for what ends the process.
+    """
+    try:
+        if kind == "keras":
+            from rtlstm.gen.frontends.keras_model import read_keras
+
+            return read_keras(file, options, report)
+        raise AssertionError(kind)
+    except MemoryError:
+        raise ModelError(f"needs more than the {MEMORY >> 30} GiB that reading may take; {_SAVE}") from None
+    except RtlstmError:
+        raise
+    except Exception as error:  # of a library, of which nobody knows all
+        text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise ModelError(f"cannot be read ({text}); {_SAVE}") from None

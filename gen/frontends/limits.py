@@ -1,0 +1,58 @@
+"""What a process that reads foreign files may use of the machine."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits; the parent's time limit holds there, too
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["ENVIRONMENT", "MEMORY", "SECONDS", "keep_limits", "no_files"]
+
+SECONDS = 60
+"""Of processor time."""
+MEMORY = 6 * 2**30
+"""Bytes of address space: libraries alone take one or two GiB of it."""
+ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),  # each takes memory
+    "HDF5_PLUGIN_PRELOAD": "::",  # no filters from shared libraries
+}
+_limited = False
+
+
+def keep_limits() -> None:
+    """From now on, end at :data:`SECONDS`, have at most :data:`MEMORY`, write no file and leave no dump."""
+    global _limited
+    _limited = True
+    if resource is not None:
+        _lower(resource.RLIMIT_CPU, SECONDS)
+        _lower(resource.RLIMIT_AS, MEMORY)
+        _lower(resource.RLIMIT_FSIZE, 0)
+        _lower(resource.RLIMIT_CORE, 0)
+
+
+def _lower(kind: int, most: int) -> None:
+    soft, hard = resource.getrlimit(kind)
+    least = min(limit for limit in (most, soft, hard) if limit != resource.RLIM_INFINITY)
+    with suppress(OSError, ValueError):  # macOS refuses some
+        resource.setrlimit(kind, (least, hard if kind == resource.RLIMIT_CPU else least))
+
+
+@contextmanager
+def no_files() -> Iterator[None]:
+    """Let nothing be opened inside, neither files nor connections, if this process keeps limits.
+
+    Whatever is imported inside has to be loaded before.
+    """
+    if not _limited or resource is None or os.name != "posix":
+        yield
+        return
+    before: tuple[Any, Any] = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,0 +1,40 @@
+"""How large the arrays of one foreign file may be, counted from declared shapes before any is made."""
+
+import math
+from collections.abc import Iterable
+
+from rtlstm.spec.errors import ModelError, RtlstmError
+
+__all__ = ["MAX_ELEMENTS", "MAX_TEXT", "Budget"]
+
+MAX_ELEMENTS = 2**26
+"""Of all arrays of a file together: half a GiB in float64, far beyond any core's memory."""
+MAX_TEXT = 2**26
+"""Bytes of a text in a file, such as a model's description in JSON."""
+
+
+class Budget:
+    """The elements that the arrays of one file may still have.
+
+    A few bytes of a file can declare arrays of any size: fills, strides of 0, chunks never written, archives.
+    """
+
+    def __init__(self, error: type[RtlstmError] = ModelError, limit: int = MAX_ELEMENTS) -> None:
+        self._error, self._limit, self._left = error, limit, limit
+
+    def take(self, shape: Iterable[int], what: str) -> None:
+        """Count an array of this shape, before it is made; ``what`` begins the message.
+
+        Raises
+        ------
+        RtlstmError
+            Of the kind given, if the file's arrays have too many elements with it.
+        """
+        sizes = tuple(int(size) for size in shape)
+        count = math.prod(sizes)
+        if count > self._left:
+            raise self._error(
+                f"{what} of shape {sizes} goes beyond the {self._limit:,} elements that a file's arrays may "
+                "have together; take the part around the recurrent layers alone"
+            )
+        self._left -= count
