@@ -13,7 +13,13 @@ from rtlstm.gen.fit import FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.folder import check_target, new_folder, write_files
 from rtlstm.gen.frontends.report import ModelReport
 from rtlstm.gen.hardware import Hardware
-from rtlstm.gen.loadable import device_manifest, device_settings, device_verilog, headroom, with_capacity
+from rtlstm.gen.loadable import (
+    device_hardware,
+    device_settings,
+    device_verilog,
+    headroom,
+    with_capacity,
+)
 from rtlstm.gen.names import check_build_name, derive_build_name
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.gen.report import BuildReport, create_report
@@ -87,6 +93,11 @@ def generate_build(
     target = check_target(folder)
     chosen = derive_build_name(_stem(network, source)) if name is None else check_build_name(name)
     settings = settings or QuantizationSettings()
+    if capacities is not None and settings.headroom_bits:
+        raise ConfigurationError(
+            "--headroom-bits is for fixed programs: the headroom of a loadable device is a capacity, give "
+            f"--capacity headroom={settings.headroom_bits}"
+        )
     data = Calibration.given(network, calibration, calibration_lengths)
 
     begin = _stages(progress)
@@ -132,16 +143,19 @@ def generate_for(
     source: ModelReport | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Generate a build that a loadable device can be given: with its hardware, formats and Verilog.
+    """Generate a build that a device can be given: with its hardware, formats and Verilog.
+
+    A loadable device takes any network that fits. One with a fixed program takes other weights of its
+    own network, a retrained model's: the build has its hash, and its image goes into the device.
 
     Parameters
     ----------
     folder
         As of :func:`generate_build`.
     device_folder
-        A loadable build.
+        Another build.
     input_range
-        Largest input; calibration data decide if None, and 8 without them.
+        Largest input; calibration data decide if None, and 8 without them. Of a fixed device, its own.
     calibration, calibration_lengths, source, progress
         As of :func:`generate_build`.
 
@@ -150,12 +164,13 @@ def generate_for(
     BuildError
         If ``folder`` holds something else, or ``device_folder`` no build.
     ConfigurationError
-        If the device's program is fixed, or it cannot hold the network; the message names the capacity.
+        If the device cannot hold the network: the message names the capacity, or, of a fixed program, the
+        layer that differs or the sum that does not fit.
     InputError
         If the calibration data do not fit the network.
     """
     target = check_target(folder)
-    device = device_manifest(device_folder)
+    device = Manifest.load(device_folder)
     if target == Path(device_folder).resolve():
         raise BuildError(
             f"the build must not replace the device {folder} that it is for; choose another folder"
@@ -165,7 +180,7 @@ def generate_for(
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
-        quantised = quantise(network, settings, data, hardware=Hardware(device=device.numerics))
+        quantised = quantise(network, settings, data, hardware=device_hardware(device))
         manifest = Manifest.create(
             device.name, quantised.shapes, device.parameters, quantised.numerics, quantised.passes
         )

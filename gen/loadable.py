@@ -1,8 +1,9 @@
-"""Loadable builds: capacities that are chosen, and networks for a device that is there."""
+"""Capacities that are chosen for loadable builds, and networks for a device that is there."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rtlstm.gen.hardware import Hardware
 from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.spec.capacity import CAPACITIES, Capacity
 from rtlstm.spec.errors import BuildError, ConfigurationError
@@ -11,7 +12,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
 
 __all__ = [
-    "device_manifest",
+    "device_hardware",
     "device_settings",
     "device_verilog",
     "headroom",
@@ -61,28 +62,20 @@ def with_capacity(
     return parameters.replace(capacity=fixed.program.needs.capacity(**chosen))
 
 
-def device_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a loadable build.
+def device_settings(device: Manifest, input_range: float | None) -> QuantizationSettings:
+    """Return the settings that give a device's formats, with an input range of the network's own.
 
     Raises
     ------
-    BuildError
-        If the folder holds no build.
     ConfigurationError
-        If its program is fixed.
+        If an input range is given for a device whose program is fixed, and the input's format with it.
     """
-    manifest = Manifest.load(folder)
-    if manifest.parameters.capacity is None:
-        raise ConfigurationError(
-            f"--for needs a device with a loadable program, but that of {folder} is fixed; generate it with "
-            "--loadable"
-        )
-    return manifest
-
-
-def device_settings(device: Manifest, input_range: float | None) -> QuantizationSettings:
-    """Return the settings that give a device's formats, with an input range of the network's own."""
     numerics = device.numerics
+    if input_range is not None and device.parameters.capacity is None:
+        raise ConfigurationError(
+            "--input-range is that of the device where its program is fixed, as of "
+            f"{device.name!r}: leave it out, or generate a build of its own for the network"
+        )
     return QuantizationSettings(
         weight_bits=numerics.weight_bits,
         data_bits=numerics.data_bits,
@@ -92,6 +85,12 @@ def device_settings(device: Manifest, input_range: float | None) -> Quantization
         input_range=input_range,
         tables=device.parameters.tables,
     )
+
+
+def device_hardware(device: Manifest) -> Hardware:
+    """Return what a network for this device is quantised for."""
+    fixed = device.parameters.capacity is None
+    return Hardware(device=device.numerics, layers=device.layers if fixed else ())
 
 
 def device_verilog(folder: Path, device: Manifest) -> str:

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from rtlstm.gen.calibration import Calibration, run_reference
 from rtlstm.gen.directions import unfold
-from rtlstm.gen.hardware import FINEST, Hardware
+from rtlstm.gen.hardware import Hardware
 from rtlstm.gen.lowering import ArrayLayer, is_plain, lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult
@@ -65,6 +65,8 @@ class QuantizationSettings(Record):
     """Largest input magnitude; calibration data decide if None, and 8 without them."""
     cell_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Where the cell state saturates; calibration data decide if None, and 16 without them."""
+    headroom_bits: Annotated[int, Field(ge=0, le=16)] = 0
+    """Bits by which weights and sums may grow that the hardware is given later, a retrained model's."""
     tables: TableKind = "interpolated"
     """Direct tables of sigmoid and tanh read 12 bits at most; data then have 12 bits at most, too."""
 
@@ -110,17 +112,19 @@ class _Quantiser:
         input_range: float,
         hardware: Hardware | None = None,
     ) -> None:
-        self.hardware = hardware or Hardware()
+        self.hardware = hardware or Hardware(headroom=settings.headroom_bits or None)
         unfolded = unfold(network)
         cells = self.hardware.device is not None and bool(self.hardware.device.cells)
         self.plain = is_plain(unfolded) and not cells
         self.layers, self.passes = lower(unfolded)
+        self.hardware.check_layers(self.layers)
         self.settings = settings
         bits = settings.data_bits
         gate_bits = settings.gate_bits or max(12, bits)
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
         self.hidden = Format(bits=bits, fraction=bits - 1)
-        self.input = Format.covering(bits, input_range)
+        fixed = self.hardware.device if self.hardware.layers else None
+        self.input = fixed.input if fixed else Format.covering(bits, input_range)
         self.direct = settings.tables == "direct"
         self.argument_bits = min(gate_bits + 2, DIRECT_BITS if self.direct else 20)
 
@@ -153,6 +157,8 @@ class _Quantiser:
 
     def outputs(self, ranges: tuple[float, ...]) -> list[Format]:
         """Return the formats of the layers' results."""
+        if self.hardware.layers:
+            return [layer.output for layer in self.hardware.layers]
         bits = self.settings.data_bits
         found = [
             self.hidden if layer.within_one else Format.covering(bits, reach)
@@ -176,8 +182,8 @@ class _Quantiser:
         scale = self.settings.weight_bits - 1 - np.ceil(np.log2(safe)).astype(np.int64)
         scale -= np.floor(np.ldexp(safe, scale) + 0.5) > limit
         # Finer than this changes nothing that is read next, but would cost shifter bits.
-        finest = target + self.settings.data_bits + FINEST
-        return np.where(most > 0, np.minimum(scale + fraction, finest), target)
+        finest = self.hardware.finest(target, self.settings.data_bits)
+        return np.minimum(np.where(most > 0, scale + fraction, target), finest)
 
     def _check_reach(self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int) -> None:
         """Refuse a layer whose sums no accumulator holds."""
@@ -209,7 +215,7 @@ class _Quantiser:
         coarsest = (int((target - s).max()) for _, _, target, scales in plans for s in scales)
         align = self.hardware.align(max(0, *coarsest))
         layers: list[QuantizedLayer] = []
-        for layer, parts, target, scales in plans:
+        for index, (layer, parts, target, scales) in enumerate(plans):
             matrices = [
                 _round(weights, (scale - fraction)[:, None])
                 for (weights, fraction), scale in zip(parts, scales, strict=True)
@@ -220,7 +226,7 @@ class _Quantiser:
             if layer.w_rec is None:
                 layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
             else:
-                own = self._parameters(layer)
+                own = self._parameters(index)
                 layers.append(QuantizedRecurrent(matrices[0], matrices[1], bias, shifts[0], shifts[1], own))
         return layers, align
 
@@ -230,19 +236,22 @@ class _Quantiser:
         own, device = max(layer.cell.parameters for layer in self.layers), self.hardware.device
         return own if device is None else max(own, device.unit_parameters)
 
-    def _parameter_format(self, layer: ArrayLayer) -> Format | None:
+    def _parameter_format(self, index: int) -> Format | None:
         """Format of a layer's own numbers."""
-        if layer.parameters is None:
+        own = self.layers[index].parameters
+        if own is None:
             return None
-        return Format.covering(self.settings.weight_bits, float(np.abs(layer.parameters).max()))
+        if self.hardware.layers:
+            return self.hardware.parameter_format(index, own)
+        return Format.covering(self.settings.weight_bits, float(np.abs(own).max()))
 
-    def _parameters(self, layer: ArrayLayer) -> IntArray | None:
+    def _parameters(self, index: int) -> IntArray | None:
         """A layer's own numbers in integers, as many to a unit as any layer has."""
-        count = self.unit_parameters
+        count, layer = self.unit_parameters, self.layers[index]
         if not count:
             return None
         values = np.zeros((layer.outputs, count), dtype=np.int64)
-        form = self._parameter_format(layer)
+        form = self._parameter_format(index)
         if layer.parameters is not None and form is not None:
             values[:, : layer.parameters.shape[1]] = form.to_integers(layer.parameters)
         return values
@@ -270,7 +279,7 @@ class _Quantiser:
         for index, (layer, output) in enumerate(zip(self.layers, outputs, strict=True)):
             shape = LayerShape(
                 kind=layer.kind,
-                name=layer.name,
+                name=self.hardware.layers[index].name if self.hardware.layers else layer.name,
                 inputs=layer.w_in.shape[1],
                 outputs=layer.outputs,
                 activation=layer.activation,
@@ -290,7 +299,7 @@ class _Quantiser:
                     output=output,
                     state=state,
                     argument=argument if layer.state == "cell" else None,
-                    parameter=self._parameter_format(layer),
+                    parameter=self._parameter_format(index),
                 )
                 graph = resolve(layer.cell, formats, functions)
                 if graph not in cells:
@@ -304,7 +313,7 @@ class _Quantiser:
             preactivation=reads,
             cell=stored,
             cell_argument=argument,
-            accumulator=self.hardware.accumulator(bound_sums(layers, self.input, align)),
+            accumulator=self.hardware.accumulator(bound_sums(layers, self.input, align), align, shapes),
             shift_bits=self.hardware.shift_bits(_largest_shift(layers), self.settings.data_bits, align),
             sigmoid=design_table("sigmoid", reads, self.gate, self.direct),
             tanh=design_table("tanh", reads, self.gate, self.direct),

@@ -12,6 +12,7 @@ from rtlstm.gen.accuracy import Accuracy, measure_accuracy
 from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.fit import Fit
 from rtlstm.gen.frontends.report import ModelReport
+from rtlstm.gen.headroom import Headroom, measure_headroom
 from rtlstm.gen.implementation import Implementation
 from rtlstm.gen.quantise import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANGE, QuantizationSettings
 from rtlstm.spec.activation import ActivationTable, correctly_rounded
@@ -151,6 +152,8 @@ class BuildReport(Record):
     max_steps: int | None
     accumulator_bits: int
     partial_bits: int
+    headroom: Headroom
+    """Of the hardware beyond these weights, for a retrained model's."""
     layers: tuple[LayerReport, ...]
     formats: tuple[FormatReport, ...]
     memories: tuple[MemoryReport, ...]
@@ -320,10 +323,12 @@ def _assumptions(
 ) -> tuple[str, ...]:
     if loaded:
         cell, reach = manifest.numerics.cell, manifest.numerics.preactivation
+        last = manifest.layers[-1].output
+        own = "" if manifest.parameters.capacity is None else ", but for the input's range"
         return (
-            "formats are those of the hardware it is loaded into, but for the input's range: cell states are "
+            f"formats are those of the hardware it is loaded into{own}: cell states are "
             f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to "
-            f"+-{reach.maximum * reach.step:.4g}",
+            f"+-{reach.maximum * reach.step:.4g}, outputs to +-{last.maximum * last.step:.4g}",
         )
     if calibrated:
         return (
@@ -386,6 +391,7 @@ def create_report(
         max_steps=parameters.max_steps,
         accumulator_bits=numerics.accumulator.bits,
         partial_bits=numerics.accumulator.partial_bits,
+        headroom=measure_headroom(quantised),
         layers=layer_reports(manifest),
         formats=format_reports(manifest),
         memories=memories,

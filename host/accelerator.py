@@ -15,6 +15,7 @@ from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
 from rtlstm.host.image import WeightImage
 from rtlstm.host.loadable import check_loadable
+from rtlstm.host.packing import check_image
 from rtlstm.host.state import LayerArrays, State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress, Transport, open_transport
@@ -161,14 +162,15 @@ class Accelerator(Closing):
         Raises
         ------
         ImageError
-            If the image is damaged or of another build.
+            If the image is damaged or of another build, or sums of its weights need more bits than the
+            build has; the device goes on as it is.
         DeviceError
             If ``verify`` is set and a word does not read back, or the link is dead.
         """
         self._check_open()
         verify, keep_states = as_flag("verify", verify), as_flag("keep_states", keep_states)
         image = weights if isinstance(weights, WeightImage) else WeightImage.load(weights, self.manifest)
-        image.check(self.manifest)
+        check_image(image, self.manifest)
         try:
             self.device.load(image, verify, self._progress, keep_states)
         except DeviceError as error:
@@ -217,6 +219,7 @@ class Accelerator(Closing):
         manifest = Manifest.load(folder)
         check_loadable(manifest, self.manifest)
         image = WeightImage.load(folder / "weights.bin", manifest)
+        check_image(image, manifest)
         held = len(self._streams)
         if held:
             raise DeviceError(

@@ -13,15 +13,17 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
     Raises
     ------
     ConfigurationError
-        If the hardware's program is fixed, it lacks a capacity, or differs in anything else.
+        If the hardware's program is fixed and of another network, or it lacks a capacity, or differs in
+        anything else.
     """
+    if manifest.device_hash == device.device_hash:
+        return
     if device.parameters.capacity is None:
         raise ConfigurationError(
             f"a device must have a loadable program to be given another network, but that of {device.name!r} "
-            "is fixed; generate it with --loadable"
+            "is fixed and takes other weights alone; generate it with --loadable, or this build, if only its "
+            "weights are new, with --for and the device's folder"
         )
-    if manifest.device_hash == device.device_hash:
-        return
     if not manifest.passes:
         # Says which capacity is too small, if one is.
         latency = None if device.timing is None else device.timing.latency

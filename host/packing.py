@@ -25,6 +25,7 @@ from rtlstm.spec.registers import Region
 __all__ = [
     "WeightImage",
     "WordArray",
+    "check_image",
     "gather",
     "pack",
     "pack_fields",
@@ -276,14 +277,32 @@ def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
         )
     for layer, shape in zip(network.layers, network.shapes, strict=True):
         _check_layer(layer, shape, manifest)
-    widths = manifest.numerics.accumulator
-    needed = bound_sums(network.layers, manifest.numerics.input, widths.align)
-    if needed.bits > widths.bits or needed.partial_bits > widths.partial_bits:
+    _check_sums(network)
+
+
+def _check_sums(network: QuantizedNetwork) -> None:
+    """Refuse weights whose sums could overflow the accumulators, and so wrap around."""
+    numerics = network.numerics
+    needed = bound_sums(network.layers, numerics.input, numerics.accumulator.align)
+    if lacking := needed.lacking(numerics.accumulator, network.shapes):
         raise ImageError(
-            f"sums must fit in this build's accumulators of {widths.bits} and {widths.partial_bits} "
-            f"bits, but this network's need {needed.bits} and {needed.partial_bits}; generate a "
-            "build for it"
+            f"sums must fit in this build's accumulators, but {lacking}; generate a build of its own for "
+            "this network, or the build again with more --headroom-bits (loadable: --capacity headroom)"
         )
+
+
+def check_image(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
+    """Return the network that an image holds, after a check that none of its sums overflows in the build.
+
+    Raises
+    ------
+    ImageError
+        If the image is of another build, its activation tables or program are not the build's, or a sum
+        needs more bits than the build has; the message names the sum.
+    """
+    network = unpack(image, manifest)
+    _check_sums(network)
+    return network
 
 
 def _quads(values: IntArray, op: Op) -> IntArray:

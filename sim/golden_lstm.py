@@ -67,8 +67,8 @@ class _Sums:
         bounds = bound_sums([layer], numerics.input, numerics.accumulator.align)
         self.centre = numerics.preactivation.maximum << GUARD_BITS
         """Of a table: it is added to the partial sums of its indices."""
-        self.partial_bound = bounds.partial_bound + self.centre
-        small = max(bounds.bound, self.partial_bound) <= _FLOAT32_EXACT
+        self.partial_bound = bounds.partial.magnitude + self.centre
+        small = max(bounds.lane.magnitude, self.partial_bound) <= _FLOAT32_EXACT
         self.type: type[np.floating[Any]] = np.float32 if small else np.float64
         self._align = numerics.accumulator.align
         self._relu = shape.input_relu

@@ -1,6 +1,6 @@
 """Formats of every quantity in the datapath, and the quantised network in those formats."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
@@ -25,6 +25,8 @@ __all__ = [
     "QuantizedNetwork",
     "QuantizedRecurrent",
     "ShapeKind",
+    "SumBound",
+    "SumBounds",
     "bound_sums",
     "continues_sums",
     "has_quads",
@@ -114,23 +116,20 @@ class LayerShape(Record):
 
 
 class Accumulator(Record):
-    """Widths of the sums, from the bound of every row of this network.
+    """Widths of the sums: no sum of any network that the hardware is given may need more.
 
-    A lane sums one part of a row (input, recurrent or dense) in ``bits``. Shifted left by
-    ``align`` and right by the row's own shift (rounding down), the sum has ``GUARD_BITS`` more
-    fraction bits than what is read next; there the parts and the bias meet in ``partial_bits``.
+    What a network's sums need is known from its weights alone: see :func:`bound_sums`. A lane sums
+    one part of a row (input, recurrent or dense) in ``bits``. Shifted left by ``align`` and right by
+    the row's own shift (rounding down), the sum has ``GUARD_BITS`` more fraction bits than what is
+    read next; there the parts and the bias meet in ``partial_bits``.
     """
 
     bits: Annotated[int, Field(ge=4, le=48)]
     """Signed width that no lane can overflow, whatever the inputs."""
-    bound: Annotated[int, Field(ge=0)]
-    """Largest magnitude that any lane's sum can reach."""
     align: Annotated[int, Field(ge=0, le=32)]
     """Left shift before the row's right shift (for rows coarser than what is read next)."""
     partial_bits: Annotated[int, Field(ge=4, le=50)]
     """Signed width that no row's shifted parts and bias can overflow."""
-    partial_bound: Annotated[int, Field(ge=0)]
-    """Largest magnitude that they can reach."""
 
 
 GUARD_BITS = 4
@@ -302,31 +301,78 @@ class QuantizedNetwork:
         return sum(self.shapes[layers[-1]].outputs for layers in last)
 
 
-def _parts(layer: QuantizedLayer) -> tuple[tuple[IntArray, IntArray], ...]:
+@dataclass(frozen=True)
+class SumBound:
+    """The largest magnitude that sums of one kind can reach in a layer, whatever the inputs."""
+
+    layer: int
+    """The layer's number."""
+    what: str
+    """What is summed, in words."""
+    magnitude: int
+
+    @property
+    def bits(self) -> int:
+        """Signed width that holds them."""
+        return max(4, self.magnitude.bit_length() + 1)
+
+
+@dataclass(frozen=True)
+class SumBounds:
+    """Bounds of all sums of a network's layers."""
+
+    lanes: tuple[SumBound, ...]
+    """Of what a lane sums: products with one vector."""
+    partials: tuple[SumBound, ...]
+    """Of a row's shifted parts and its bias."""
+
+    @property
+    def lane(self) -> SumBound:
+        """The largest of the lanes' sums."""
+        return max(self.lanes, key=lambda bound: bound.magnitude)
+
+    @property
+    def partial(self) -> SumBound:
+        """The largest of the partial sums."""
+        return max(self.partials, key=lambda bound: bound.magnitude)
+
+    def widths(self, align: int) -> Accumulator:
+        """Return the least widths that hold them."""
+        return Accumulator(bits=self.lane.bits, align=align, partial_bits=self.partial.bits)
+
+    def lacking(self, there: Accumulator, layers: Sequence[LayerShape]) -> str | None:
+        """Return a clause that names the first sum that does not fit in the widths ``there``, if any."""
+        for bound, bits, place in (
+            (self.lane, there.bits, "accumulators"),
+            (self.partial, there.partial_bits, "partial sums"),
+        ):
+            if bound.bits > bits:
+                name = layers[bound.layer].name
+                return f"{bound.what} of layer {name!r} need {bound.bits} bits and the {place} have {bits}"
+        return None
+
+
+def _parts(layer: QuantizedLayer) -> tuple[tuple[str, IntArray, IntArray], ...]:
+    """What is multiplied by each vector that a layer reads: in words, weights, shifts."""
     if isinstance(layer, QuantizedRecurrent):
-        return (layer.w_ih, layer.shift_ih), (layer.w_hh, layer.shift_hh)
-    return ((layer.weight, layer.shift),)
+        return ("input products", layer.w_ih, layer.shift_ih), ("products with h", layer.w_hh, layer.shift_hh)
+    return (("products", layer.weight, layer.shift),)
 
 
-def bound_sums(layers: Iterable[QuantizedLayer], data: Format, align: int) -> Accumulator:
-    """Bound every sum of every row over all inputs, and choose the widths that hold them.
+def bound_sums(layers: Iterable[QuantizedLayer], data: Format, align: int) -> SumBounds:
+    """Bound every sum of every row over all inputs.
 
     A lane's sum is at most ``sum(|w|) * 2**(bits-1)``: the L1 bound, with inputs at their most
     negative. Rounding down can add one unit to a shifted part's magnitude.
     """
-    bound = partial_bound = 0
+    lanes: list[SumBound] = []
+    partials: list[SumBound] = []
     total: IntArray = np.zeros(0, dtype=np.int64)
-    for layer in layers:
+    for index, layer in enumerate(layers):
         total = total if isinstance(layer, QuantizedDense) and layer.continues else np.abs(layer.bias)
-        for weights, shift in _parts(layer):
+        for what, weights, shift in _parts(layer):
             most = np.abs(weights).sum(axis=1) * -data.lowest
-            bound = max(bound, int(most.max()))
+            lanes.append(SumBound(index, what, int(most.max())))
             total = total + ((most << align) >> shift) + 1
-        partial_bound = max(partial_bound, int(total.max()))
-    return Accumulator(
-        bits=max(4, bound.bit_length() + 1),
-        bound=bound,
-        align=align,
-        partial_bits=max(4, partial_bound.bit_length() + 1),
-        partial_bound=partial_bound,
-    )
+        partials.append(SumBound(index, "sums of products and biases", int(total.max())))
+    return SumBounds(tuple(lanes), tuple(partials))

@@ -44,8 +44,9 @@ def extreme_network(weight_bits: int, data_bits: int, sign: int) -> QuantizedNet
         ),
         QuantizedDense(np.full_like(last.weight, weight), last.bias, last.shift),
     )
-    sums = bound_sums(layers, start.numerics.input, start.numerics.accumulator.align)
-    return QuantizedNetwork(start.shapes, start.numerics.replace(accumulator=sums), layers)
+    align = start.numerics.accumulator.align
+    widths = bound_sums(layers, start.numerics.input, align).widths(align)
+    return QuantizedNetwork(start.shapes, start.numerics.replace(accumulator=widths), layers)
 
 
 @pytest.mark.parametrize("backend", ["icarus", "verilator"])
@@ -68,9 +69,10 @@ def test_bound_is_reached_and_held(
     assert isinstance(lstm, QuantizedRecurrent)
     parts = [weights.sum(axis=1) * lowest for weights in (lstm.w_ih, lstm.w_hh)]
     # The bounds are tight: these data reach them (rounding down may add one unit per part).
-    assert np.abs(parts).max() == numerics.accumulator.bound
+    bounds = bound_sums(network.layers, numerics.input, numerics.accumulator.align)
+    assert np.abs(parts).max() == bounds.lane.magnitude
     partial = np.abs(sum(parts) * 2**numerics.accumulator.align + lstm.bias).max()
-    assert 0 <= numerics.accumulator.partial_bound - partial <= 2
+    assert 0 <= bounds.partial.magnitude - partial <= 2
     with Accelerator.open(tmp_path, backend=backend) as accelerator:
         accelerator.device.write_state(0, [h], [c])
         y = accelerator.device.exchange(np.zeros(len(x), dtype=np.int64), x)

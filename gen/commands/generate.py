@@ -20,6 +20,7 @@ from rtlstm.gen.commands.generate_options import (
     ForOption,
     GateBitsOption,
     GateUnitsOption,
+    HeadroomBitsOption,
     InputRangeOption,
     LanesOption,
     LoadableOption,
@@ -97,6 +98,7 @@ def generate(
     cell_bits: CellBitsOption = 16,
     input_range: InputRangeOption = None,
     cell_range: CellRangeOption = None,
+    headroom_bits: HeadroomBitsOption = 0,
     calibrate: CalibrateOption = None,
     calibrate_lengths: CalibrateLengthsOption = None,
     lstm: LstmOption = None,
@@ -154,6 +156,7 @@ def generate(
             cell_bits=cell_bits,
             input_range=input_range,
             cell_range=cell_range,
+            headroom_bits=headroom_bits,
             tables=tables,
         )
         read, calibration = _read(model, options, output, calibrate)
@@ -269,6 +272,8 @@ def _fit_request(place: str, family: str | None, multipliers: str | None, **fiel
 def _show(session: Session, folder: Path) -> None:
     import json
 
+    from rtlstm.gen.headroom import Headroom
+
     report: dict[str, Any] = json.loads((folder / "report.json").read_text())
     session.fields = {"folder": str(folder), "report": report}
     cycles, accuracy = report["cycles"], report["accuracy"]
@@ -287,6 +292,7 @@ def _show(session: Session, folder: Path) -> None:
             ("error against float", error),
             ("largest float output", f"{accuracy['max_abs_output']:.4g}"),
             ("limited", limited),
+            ("headroom", Headroom(**report["headroom"]).text),
             ("measured on", accuracy["description"]),
         ],
     )

@@ -20,6 +20,7 @@ __all__ = [
     "ForOption",
     "GateBitsOption",
     "GateUnitsOption",
+    "HeadroomBitsOption",
     "InputRangeOption",
     "LanesOption",
     "LoadableOption",
@@ -150,6 +151,15 @@ GateBitsOption = Annotated[
     ),
 ]
 
+HeadroomBitsOption = Annotated[
+    int,
+    typer.Option(
+        help="Bits by which a retrained model's weights and sums may be larger that the hardware is given "
+        "later, 0 to 16.",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
 InputRangeOption = Annotated[
     float | None,
     typer.Option(
@@ -192,8 +202,8 @@ ForOption = Annotated[
     typer.Option(
         "--for",
         metavar="DEVICE",
-        help="Make a build that the loadable device of this build folder can be given; it brings hardware, "
-        "formats and name.",
+        help="Make a build that the device of this build folder can be given: another network's for a "
+        "loadable one, else a retrained model's. It brings hardware, formats and name.",
         rich_help_panel=_LOADABLE,
     ),
 ]

@@ -88,24 +88,28 @@ def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None
 
 
 def _inspect_build(session: Session, folder: Path) -> None:
+    from rtlstm.gen.headroom import measure_headroom
     from rtlstm.host.image import WeightImage
+    from rtlstm.host.packing import check_image
     from rtlstm.spec.errors import ImageError
     from rtlstm.spec.manifest import Manifest
 
     manifest = Manifest.load(folder)
     image_path = folder / "weights.bin"
-    damage: ImageError | None = None
+    headroom, damage = None, None
     try:
-        WeightImage.load(image_path, manifest)
+        headroom = measure_headroom(check_image(WeightImage.load(image_path, manifest), manifest))
     except ImageError as error:
         damage = error
     _describe_build(session, manifest, _measured(session, folder, manifest))
-    good = damage is None
-    session.fields["image"] = {"ok": good, "bytes": image_path.stat().st_size if good else None}
+    size = image_path.stat().st_size if damage is None else None
+    session.fields["image"] = {"ok": damage is None, "bytes": size}
+    session.fields["headroom"] = None if headroom is None else headroom.model_dump()
     if damage is not None:
         raise damage
-    size = image_path.stat().st_size
+    assert headroom is not None
     session.say(f"weights.bin: {size:,} bytes, of this build, CRC-32 right")
+    session.say(f"headroom for a retrained model: {headroom.text}")
 
 
 def _measured(session: Session, folder: Path, manifest: "Manifest") -> "Sequence[Implementation]":

@@ -10,7 +10,7 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.functions import IDENTITY, RELU
 from rtlstm.spec.network import Dense, Lstm, Network, Rnn
-from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent
+from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent, bound_sums
 
 
 def network(scale: float = 1.0, inputs: int = 5, units: int = 6) -> Network:
@@ -77,10 +77,12 @@ def test_cell_range_may_be_chosen() -> None:
 
 def test_bounds_hold_for_random_inputs() -> None:
     quantised = quantise(network(3.0), QuantizationSettings(weight_bits=8, data_bits=8))
-    lstm, bound = quantised.layers[0], quantised.numerics.accumulator
+    lstm, numerics = quantised.layers[0], quantised.numerics
+    bounds = bound_sums(quantised.layers, numerics.input, numerics.accumulator.align)
     assert isinstance(lstm, QuantizedRecurrent)
     x = np.random.default_rng(1).integers(-128, 127, size=(5, 200))
-    assert np.abs(lstm.w_ih @ x).max() <= bound.bound < 1 << (bound.bits - 1)
+    bound = bounds.lanes[0].magnitude
+    assert np.abs(lstm.w_ih @ x).max() <= bound < 1 << (numerics.accumulator.bits - 1)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def _numerics(layers: tuple[QuantizedLayer, ...], weight_bits: int, data_bits: i
         preactivation=read,
         cell=Format(bits=16, fraction=11),
         cell_argument=read,
-        accumulator=bound_sums(layers, data, 0),
+        accumulator=bound_sums(layers, data, 0).widths(0),
         shift_bits=5,
         sigmoid=design_table("sigmoid", read, gate),
         tanh=tanh,

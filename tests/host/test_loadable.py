@@ -78,7 +78,7 @@ def test_a_build_of_other_hardware(device, folders, tmp_path):
 def test_a_device_with_a_fixed_program(small, folders, tmp_path):
     with (
         Accelerator.open(small.save(tmp_path / "small")) as accelerator,
-        pytest.raises(ConfigurationError, match="is fixed; generate it with --loadable"),
+        pytest.raises(ConfigurationError, match="is fixed and takes other weights alone"),
     ):
         accelerator.load(folders[1])
 

@@ -27,7 +27,7 @@ def manifest() -> Manifest:
         preactivation=read,
         cell=Format(bits=16, fraction=12),
         cell_argument=read,
-        accumulator=Accumulator(bits=24, bound=1 << 20, align=0, partial_bits=24, partial_bound=1 << 20),
+        accumulator=Accumulator(bits=24, align=0, partial_bits=24),
         shift_bits=4,
         sigmoid=design_table("sigmoid", read, gate),
         tanh=design_table("tanh", read, gate),

@@ -1,0 +1,56 @@
+"""Headroom: how much larger the weights may become that a build's hardware is given later."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rtlstm.spec.numerics import QuantizedNetwork, QuantizedRecurrent, bound_sums
+from rtlstm.spec.record import Record
+
+__all__ = ["Headroom", "measure_headroom"]
+
+
+class Headroom(Record):
+    """What the hardware has beyond what a network's weights need of it, each a factor of 1 or more.
+
+    Weights of a retrained model fit if none of their rows outgrows ``weights`` and no sum the others.
+    """
+
+    weights: Annotated[float, Field(ge=1)]
+    """A power of two, by which every row's weights may be larger: each row has a scale of its own."""
+    products: Annotated[float, Field(ge=1)]
+    """The largest sum of products of codes, in an accumulator."""
+    sums: Annotated[float, Field(ge=1)]
+    """The largest sum of a row's products and bias."""
+
+    @property
+    def text(self) -> str:
+        """Return all three, for people."""
+        return (
+            f"weights may be {self.weights:g} times as large, sums of products {self.products:.4g} times, "
+            f"with biases {self.sums:.4g} times"
+        )
+
+
+def measure_headroom(network: QuantizedNetwork) -> Headroom:
+    """Return the headroom that the hardware of ``network``'s formats has beyond its weights."""
+    numerics = network.numerics
+    there = numerics.accumulator
+    needed = bound_sums(network.layers, numerics.input, there.align)
+    shifts = [
+        shift
+        for layer in network.layers
+        for shift in (
+            (layer.shift_ih, layer.shift_hh) if isinstance(layer, QuantizedRecurrent) else (layer.shift,)
+        )
+    ]
+    return Headroom(
+        weights=2.0 ** min(int(shift.min()) for shift in shifts),
+        products=_factor(there.bits, needed.lane.magnitude),
+        sums=_factor(there.partial_bits, needed.partial.magnitude),
+    )
+
+
+def _factor(bits: int, magnitude: int) -> float:
+    """Rounded down."""
+    return ((1 << (bits - 1)) - 1) * 1000 // max(1, magnitude) / 1000
