@@ -1,14 +1,13 @@
 """Arrays in files: inputs, calibration data, lengths, states, results."""
 
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.spec.array_files import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import check_writable, write_file
 
@@ -26,17 +25,13 @@ Array = NDArray[Any]
 
 def _load_file(path: Path, what: str) -> Array | dict[str, Array]:
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
+        return read_arrays(path)
     except OSError as error:
         raise InputError(f"{what} {path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error):
+    except DamagedArraysError as error:
         raise InputError(
             f"{what} {path} must be an .npy or .npz file of plain numbers, but it is not, or it is "
-            "damaged; write it with numpy.save or numpy.savez"
+            f"damaged ({error}); write it with numpy.save or numpy.savez"
         ) from None
 
 

@@ -7,11 +7,11 @@ integers ``h0``, ``c0``, ``h1`` and so on.
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from rtlstm.host.state import LayerArrays, StateLayout
+from rtlstm.spec.array_files import DamagedArraysError, read_arrays
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.fixed import IntArray
@@ -48,14 +48,15 @@ def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, L
         If the file cannot be read, or belongs to other layers or formats.
     """
     try:
-        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            fields = {name: np.asarray(file[name]) for name in file.files}
-        version = int(fields.pop("version"))
+        fields = read_arrays(Path(path))
+        if not isinstance(fields, dict) or fields["version"].size != 1:
+            raise DamagedArraysError("it is no snapshot")
+        version = int(fields.pop("version").item())
     except OSError as error:
         raise InputError(
             f"{path} must be a snapshot that save wrote, but it cannot be read: {error.strerror or error}"
         ) from None
-    except (ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile):
+    except (DamagedArraysError, LookupError, ValueError, TypeError, OverflowError):
         raise InputError(
             f"{path} must be a snapshot that save wrote, but it is something else or damaged; save it again"
         ) from None

@@ -6,9 +6,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
-__all__ = ["DAMAGE", "DamagedArchiveError", "open_archive", "read_member"]
+from rtlstm.spec.errors import RtlstmError
+
+__all__ = ["DAMAGE", "DamagedArchiveError", "open_archive", "open_member", "read_member"]
 
 DAMAGE = (
     zipfile.BadZipFile,
@@ -51,26 +53,41 @@ def open_archive(file: Path | BinaryIO) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
+@contextmanager
+def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[IO[bytes], int]]:
+    """Open a member to be unpacked; gives the file, and how many bytes it declares to have.
+
+    Raises
+    ------
+    DamagedArchiveError
+        If there is none of this name, or it is damaged or encrypted, also while it is read.
+    OSError
+        If the archive cannot be read.
+    """
+    try:
+        size = archive.getinfo(name).file_size
+        with archive.open(name) as file:
+            yield file, size
+    except (DamagedArchiveError, RtlstmError):
+        raise
+    except DAMAGE as error:
+        raise DamagedArchiveError(f"its member {name!r}: {error}") from None
+
+
 def read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     """Unpack a member of at most ``most`` bytes.
 
     Raises
     ------
     DamagedArchiveError
-        If there is none of this name, it is larger, or it is damaged or encrypted.
+        If it is larger, and as :func:`open_member`.
     OSError
         If the archive cannot be read.
     """
-    try:
-        size = archive.getinfo(name).file_size
+    with open_member(archive, name) as (file, size):
         if size > most:
             raise DamagedArchiveError(f"its member {name!r} unpacks to {size:,} bytes, more than {most:,}")
-        with archive.open(name) as file:
-            data = file.read(most + 1)
-    except DamagedArchiveError:
-        raise
-    except DAMAGE as error:
-        raise DamagedArchiveError(f"its member {name!r}: {error}") from None
-    if len(data) != size:
-        raise DamagedArchiveError(f"its member {name!r} unpacks to other than the {size:,} bytes it declares")
+        data = file.read(most + 1)
+        if len(data) != size:
+            raise DamagedArchiveError(f"its member {name!r} unpacks to other than {size:,} bytes")
     return data

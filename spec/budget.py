@@ -19,8 +19,12 @@ class Budget:
     A few bytes of a file can declare arrays of any size: fills, strides of 0, chunks never written, archives.
     """
 
-    def __init__(self, error: type[RtlstmError] = ModelError, limit: int = MAX_ELEMENTS) -> None:
-        self._error, self._limit, self._left = error, limit, limit
+    def __init__(
+        self,
+        error: type[RtlstmError] = ModelError,
+        advice: str = "take the part around the recurrent layers alone",
+    ) -> None:
+        self._error, self._advice, self._left = error, advice, MAX_ELEMENTS
 
     def take(self, shape: Iterable[int], what: str) -> None:
         """Count an array of this shape, before it is made; ``what`` begins the message.
@@ -34,7 +38,7 @@ class Budget:
         count = math.prod(sizes)
         if count > self._left:
             raise self._error(
-                f"{what} of shape {sizes} goes beyond the {self._limit:,} elements that a file's arrays may "
-                "have together; take the part around the recurrent layers alone"
+                f"{what} of shape {sizes} goes beyond the {MAX_ELEMENTS:,} elements that a file's arrays may "
+                f"have together; {self._advice}"
             )
         self._left -= count

@@ -1,0 +1,93 @@
+"""NumPy's ``.npy`` and ``.npz`` files from anywhere: what they declare is checked before arrays are made."""
+
+import math
+import os
+import tokenize
+import warnings
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from rtlstm.spec.archives import DamagedArchiveError, open_archive, open_member
+from rtlstm.spec.budget import Budget
+from rtlstm.spec.errors import InputError
+
+__all__ = ["DamagedArraysError", "read_arrays"]
+
+Array = NDArray[Any]
+
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_ARCHIVE = b"PK"
+
+
+class DamagedArraysError(ValueError):
+    """A file is not NumPy's, holds other things than numbers, or is damaged; the message says which."""
+
+
+def read_arrays(path: Path) -> Array | dict[str, Array]:
+    """Read the array of an ``.npy`` file, or all of an ``.npz`` file by their names.
+
+    Raises
+    ------
+    DamagedArraysError
+        If the file is none of these, or does not hold what it declares.
+    InputError
+        If an archive's arrays have too many elements.
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb") as file:
+        start = file.read(len(_ARCHIVE))
+        file.seek(0)
+        if start == _ARCHIVE:
+            return _read_archive(file, path)
+        return _read(file, os.fstat(file.fileno()).st_size, None, "the array")
+
+
+def _read_archive(file: IO[bytes], path: Path) -> dict[str, Array]:
+    found = {}
+    # A plain file has all that it declares; in an archive a few bytes may unpack to any number.
+    budget = Budget(InputError, "store each in an .npy file")
+    try:
+        with open_archive(file) as archive:
+            for name in archive.namelist():
+                with open_member(archive, name) as (member, size):
+                    what = f"array {name.removesuffix('.npy')!r} of {path}"
+                    found[name.removesuffix(".npy")] = _read(member, size, budget, what)
+    except DamagedArchiveError as error:
+        raise DamagedArraysError(str(error)) from None
+    return found
+
+
+def _read(file: IO[bytes], size: int, budget: Budget | None, what: str) -> Array:
+    """Read an array from a file of ``size`` bytes."""
+    shape, fortran, dtype = _header(file)
+    if dtype.kind not in "biufc" or dtype.shape:
+        raise DamagedArraysError(f"it holds {dtype}, not numbers")
+    count, given = math.prod(shape), size - file.tell()
+    if min(shape, default=0) < 0 or count * dtype.itemsize > given:
+        raise DamagedArraysError(f"it declares {count} x {dtype.itemsize} bytes, but holds {given}")
+    if budget is not None:
+        budget.take(shape, what)
+    data = bytearray(count * dtype.itemsize)
+    if file.readinto(data) != len(data):  # type: ignore[attr-defined]
+        raise DamagedArraysError("it ends early")
+    try:
+        return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    except (ValueError, OverflowError) as error:  # sizes beyond NumPy's, beside one of 0
+        raise DamagedArraysError(str(error)) from None
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = npy.read_magic(file)
+        if version not in _HEADERS:
+            raise DamagedArraysError(f"it is of the format's version {version}")
+        with warnings.catch_warnings(action="ignore"):  # that Python 2 wrote the file
+            return _HEADERS[version](file)
+    except (ValueError, SyntaxError, tokenize.TokenError, RecursionError, TypeError, LookupError) as error:
+        text = str(error).splitlines() or [type(error).__name__]
+        raise DamagedArraysError(text[0][:100]) from None
