@@ -124,8 +124,8 @@ def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: 
 def measure_cycles(shape: Shape, folder: Path, steps: int, progress: Progress | None = None) -> Hardware:
     """Run a build's RTL against the golden model, word by word and cycle by cycle."""
     manifest = Manifest.load(folder)
-    format = manifest.numerics.input
-    x = format.to_floats(format.to_integers(shape.input_values(steps)))
+    format, shift = manifest.numerics.input, manifest.numerics.input_shift
+    x = format.to_floats(format.to_integers(shape.input_values(steps), shift), shift)
     found, _ = compare(folder, x, simulator="verilator", progress=progress)
     with Accelerator.open(folder, "verilator", verify=False, progress=progress) as accelerator:
         latencies = measure_latencies(accelerator, x[0])

@@ -117,7 +117,7 @@ def _time_golden(
 ) -> GoldenSpeed:
     settings = QuantizationSettings(weight_bits=bits, data_bits=bits)
     network = quantise(shape.network(), settings, x[:64])
-    golden, integers = Golden(network), network.numerics.input.to_integers(x)
+    golden, integers = Golden(network), network.numerics.quantise_input(x)
     ours, theirs = [], []
     # By turns: what else the machine does meets both.
     for _ in range(_ROUNDS):

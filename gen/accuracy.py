@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 
 from rtlstm.gen.calibration import Calibration
+from rtlstm.gen.losses import Loss, find_losses
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.network import Network
@@ -33,17 +34,19 @@ class Accuracy(Record):
     input_values: int
     cell_saturations: int
     cell_values: int
+    losses: tuple[Loss, ...]
+    """What is too small for its format, quantity by quantity."""
 
 
 def _data(
     network: Network, quantised: QuantizedNetwork, calibration: Calibration | None
 ) -> tuple[Calibration, str]:
     if calibration is None:
-        form = quantised.numerics.input
-        reach = form.maximum * form.step
+        numerics = quantised.numerics
+        reach = numerics.input.to_floats(numerics.input.maximum, numerics.input_shift)
         shape = (_RANDOM_STEPS, _RANDOM_SEQUENCES, network.inputs)
         x = np.random.default_rng(_SEED).uniform(-reach, reach, shape)
-        description = f"random, uniform within the input range +-{reach:.4g}, seed {_SEED}"
+        description = f"random, uniform within the input range +-{reach.max():.4g}, seed {_SEED}"
         return Calibration.of(network, x), description
     steps = max(_RANDOM_STEPS, _WORK // (network.weight_count * calibration.sequences))
     if steps < calibration.steps:
@@ -60,10 +63,10 @@ def measure_accuracy(
     """Compare on calibration data, or on random input without them."""
     data, description = _data(network, quantised, calibration)
     x, lengths = data.x, data.lengths
-    form = quantised.numerics.input
-    reference = run_float(network, x, lengths=lengths).y
-    golden = Golden(quantised).run(form.to_integers(x), lengths=lengths)
-    error = quantised.shapes[-1].output.to_floats(golden.y) - reference
+    numerics = quantised.numerics
+    reference = run_float(network, x, lengths=lengths)
+    golden = Golden(quantised).run(numerics.quantise_input(x), lengths=lengths)
+    error = quantised.shapes[-1].output.to_floats(golden.y) - reference.y
     units = sum(layer.outputs for layer in network.pseudo_layers)
     return Accuracy(
         data="random" if calibration is None else "calibration",
@@ -72,11 +75,12 @@ def measure_accuracy(
         sequences=data.sequences,
         max_abs_error=_rounded(float(np.abs(error).max())),
         rms_error=_rounded(float(np.sqrt(np.mean(error**2)))),
-        max_abs_output=_rounded(float(np.abs(reference).max())),
-        input_saturations=form.saturated(x),
+        max_abs_output=_rounded(float(np.abs(reference.y).max())),
+        input_saturations=numerics.input.saturated(x, numerics.input_shift),
         input_values=int(lengths.sum()) * network.inputs,
         cell_saturations=golden.cell_saturations,
         cell_values=int(lengths.sum()) * units,
+        losses=find_losses(network, quantised, x, reference, golden),
     )
 
 

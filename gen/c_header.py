@@ -41,6 +41,7 @@ def c_header(manifest: Manifest) -> str:
         "/* The build's shape" + (_LOADABLE if manifest.parameters.capacity else "") + ". */",
         *_defines(_shape(manifest)),
         "",
+        *_input_shifts(manifest),
         "/* Byte offsets of the registers. */",
     ]
     for register in registers_of(manifest.parameters.bus):
@@ -78,6 +79,17 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
         "OUTPUT_FRACTION_BITS": output.fraction,
     }.items():
         yield name, str(value)
+
+
+def _input_shifts(manifest: Manifest) -> list[str]:
+    """The shifts as an array's initialiser, zeros if no input has one."""
+    shifts = manifest.numerics.input_shifts or (0,) * manifest.program.inputs
+    return [
+        "/* One per input: the code of a real x is round(x * 2**(INPUT_FRACTION_BITS + shift)). For example",
+        " * static const unsigned char shifts[RTLSTM_INPUTS] = RTLSTM_INPUT_SHIFTS; */",
+        *_defines([("INPUT_SHIFTS", "{ " + ", ".join(map(str, shifts)) + " }")]),
+        "",
+    ]
 
 
 def _defines(names: Iterable[tuple[str, str]], comment: str = "") -> list[str]:

@@ -67,6 +67,10 @@ class Calibration:
             )
         return cls(values, valid)
 
+    def scaled(self, factors: Floats) -> Self:
+        """Return the data with each feature times its factor, ``(inputs,)``."""
+        return type(self)(self.x * factors, self.lengths)
+
     def first(self, steps: int) -> Self:
         """Return the first steps of each sequence."""
         return type(self)(self.x[:steps], np.minimum(self.lengths, steps))

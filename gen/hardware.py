@@ -37,6 +37,11 @@ class Hardware:
         """Whether it is not the network's alone."""
         return self.headroom is not None or self.device is not None
 
+    @property
+    def fixed(self) -> Numerics | None:
+        """The formats of hardware with a fixed program, the input's and its shifts among them."""
+        return self.device if self.layers else None
+
     def check_layers(self, layers: Sequence[ArrayLayer]) -> None:
         """Check that a network's layers are those of hardware with a fixed program; names do not matter.
 
@@ -122,14 +127,15 @@ class Hardware:
         return max(1, (data_bits + FINEST + align if self.shared else largest).bit_length())
 
     def check(self, numerics: Numerics) -> None:
-        """Check that these formats are the device's, but for where the input's point is.
+        """Check that these formats are the device's, but for where the inputs' points are.
 
         Raises
         ------
         ConfigurationError
             If they are not.
         """
-        there = numerics if self.device is None else self.device.replace(input=numerics.input)
+        own = {"input": numerics.input, "input_shifts": numerics.input_shifts}
+        there = numerics if self.device is None else self.device.replace(**own)
         names = [
             name for name in type(numerics).model_fields if getattr(numerics, name) != getattr(there, name)
         ]

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from rtlstm.gen.calibration import Calibration, run_reference
 from rtlstm.gen.directions import unfold
 from rtlstm.gen.hardware import Hardware
+from rtlstm.gen.input_shifts import choose_shifts, fold_shifts
 from rtlstm.gen.lowering import ArrayLayer, is_plain, lower
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult
@@ -111,6 +112,7 @@ class _Quantiser:
         settings: QuantizationSettings,
         input_range: float,
         hardware: Hardware | None = None,
+        input_shifts: tuple[int, ...] = (),
     ) -> None:
         self.hardware = hardware or Hardware(headroom=settings.headroom_bits or None)
         unfolded = unfold(network)
@@ -123,8 +125,9 @@ class _Quantiser:
         gate_bits = settings.gate_bits or max(12, bits)
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
         self.hidden = Format(bits=bits, fraction=bits - 1)
-        fixed = self.hardware.device if self.hardware.layers else None
+        fixed = self.hardware.fixed
         self.input = fixed.input if fixed else Format.covering(bits, input_range)
+        self.input_shifts = input_shifts
         self.direct = settings.tables == "direct"
         self.argument_bits = min(gate_bits + 2, DIRECT_BITS if self.direct else 20)
 
@@ -309,6 +312,7 @@ class _Quantiser:
         numerics = Numerics(
             weight_bits=self.settings.weight_bits,
             input=self.input,
+            input_shifts=self.input_shifts,
             gate=self.gate,
             preactivation=reads,
             cell=stored,
@@ -392,9 +396,11 @@ def quantise(
     ----------
     calibration
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or what is checked already, with its lengths.
-        They set the input range, the ranges of results that no function bounds (with a quarter more as
-        margin), and the cell state's range: the power of two at which the quantised outputs come closest to
-        the float ones. Without them, and where the weights give no bound, a run on random inputs sets ranges.
+        They set the input range and the shifts of small features (:mod:`rtlstm.gen.input_shifts`; none if the
+        settings state a range, which is every feature's), the ranges of results that no function bounds (with
+        a quarter more as margin), and the cell state's range: the power of two at which the quantised outputs
+        come closest to the float ones. Without them, and where the weights give no bound, a run on random
+        inputs sets ranges.
     lengths
         Valid steps of each sequence of the calibration data, ``(N,)``; all if None.
     hardware
@@ -414,19 +420,41 @@ def quantise(
         data: Calibration | None = calibration
     else:
         data = Calibration.given(network, calibration, lengths)
+    largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(np.abs(data.x).max()) or 1.0
+    input_range = largest if settings.input_range is None else settings.input_range * last_code
+    shifts = _input_shifts(network, settings, input_range, data, hardware)
+    if shifts:
+        # The network and the data as the device sees them.
+        network = fold_shifts(network, np.array(shifts))
+        data = None if data is None else data.scaled(np.ldexp(1.0, shifts))
+    quantiser = _Quantiser(network, settings, input_range, hardware, shifts)
     if data is None:
-        input_range = (settings.input_range or DEFAULT_INPUT_RANGE) * last_code
         reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
-        quantiser = _Quantiser(network, settings, input_range, hardware)
         return quantiser.build(reaches, settings.cell_range or DEFAULT_CELL_RANGE)
     reference = run_reference(network, data)
-    stated = settings.input_range
-    input_range = (float(np.abs(data.x).max()) or 1.0) if stated is None else stated * last_code
-    quantiser = _Quantiser(network, settings, input_range, hardware)
     cell_range = settings.cell_range
     if cell_range is None and (hardware is None or hardware.device is None):
         cell_range = _search_cell_range(network, settings, input_range, data, reference)
     return quantiser.build(_measured(network, reference), cell_range or DEFAULT_CELL_RANGE)
+
+
+def _input_shifts(
+    network: Network,
+    settings: QuantizationSettings,
+    input_range: float,
+    data: Calibration | None,
+    hardware: Hardware | None,
+) -> tuple[int, ...]:
+    """The shifts of fixed hardware, else those for the data unless a range is stated; none if all are 0."""
+    if hardware is not None and hardware.fixed:
+        found = hardware.fixed.input_shifts
+        # A network with other inputs is refused with its layers.
+        return found if len(found) == network.inputs else ()
+    if data is None or settings.input_range is not None:
+        return ()
+    form = Format.covering(settings.data_bits, input_range)
+    shifts = choose_shifts(network, data, form, settings.weight_bits)
+    return tuple(shifts.tolist()) if shifts.any() else ()
 
 
 def _search_cell_range(

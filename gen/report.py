@@ -1,6 +1,7 @@
 """The report of a build: sizes, formats, cycles, accuracy and what was assumed."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Literal, Self
 
@@ -155,6 +156,8 @@ class BuildReport(Record):
     headroom: Headroom
     """Of the hardware beyond these weights, for a retrained model's."""
     layers: tuple[LayerReport, ...]
+    input_shifts: tuple[int, ...] = ()
+    """Of each input feature: its codes are those of ``x * 2**shift``; none if all are 0."""
     formats: tuple[FormatReport, ...]
     memories: tuple[MemoryReport, ...]
     memory_bits: int
@@ -164,7 +167,7 @@ class BuildReport(Record):
     accuracy: Accuracy
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
-    """What the front end remarks about the model."""
+    """What the front end remarks about the model, and what is lost in its formats."""
     gate_units: int = 1
     lut_macs: int = 0
     weight_memory: str = "block"
@@ -229,7 +232,7 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
     """Describe the formats; a weight's scale is its row's own."""
     numerics = manifest.numerics
     uses: list[tuple[str, Format]] = [
-        ("input x", numerics.input),
+        *_input_formats(manifest),
         ("hidden state h", numerics.hidden),
         ("cell state c", numerics.cell),
         ("pre-activation", numerics.preactivation),
@@ -247,6 +250,21 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
         )
         for use, form in uses
     )
+
+
+def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
+    """The input's format, or one for each of its features' shifts."""
+    form, shifts = manifest.numerics.input, manifest.numerics.input_shifts
+    if not shifts:
+        return [("input x", form)]
+    counts = Counter(shifts)
+    return [
+        (
+            f"input x, {counts[shift]} of {len(shifts)} features, shift {shift}",
+            form.replace(fraction=form.fraction + shift),
+        )
+        for shift in sorted(counts)
+    ]
 
 
 def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
@@ -371,6 +389,7 @@ def create_report(
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     memories = memory_reports(manifest)
+    accuracy = measure_accuracy(network, quantised, calibration)
     return BuildReport(
         name=manifest.name,
         rtlstm_version=manifest.rtlstm_version,
@@ -393,15 +412,19 @@ def create_report(
         partial_bits=numerics.accumulator.partial_bits,
         headroom=measure_headroom(quantised),
         layers=layer_reports(manifest),
+        input_shifts=numerics.input_shifts,
         formats=format_reports(manifest),
         memories=memories,
         memory_bits=sum(memory.bits for memory in memories),
         tables=_table_reports(manifest),
         cycles=_cycle_report(manifest),
         times=time_reports(manifest),
-        accuracy=measure_accuracy(network, quantised, calibration),
+        accuracy=accuracy,
         assumptions=_assumptions(network, settings, calibration is not None, manifest, loaded),
-        notes=() if source is None else source.notes,
+        notes=(
+            *(() if source is None else source.notes),
+            *(loss.note for loss in accuracy.losses if loss.note),
+        ),
         gate_units=parameters.gate_units,
         lut_macs=parameters.lut_macs,
         weight_memory=parameters.weight_memory,

@@ -353,11 +353,12 @@ class Accelerator(Closing):
         return array.astype(np.int64)
 
     def _quantise_input(self, array: NDArray[Any], total: int, stacklevel: int) -> IntArray:
-        format = self.manifest.numerics.input
-        x, saturated = quantise("x", array, format, lowest=format.lowest)
+        numerics = self.manifest.numerics
+        format, shift = numerics.input, numerics.input_shift
+        x, saturated = quantise("x", array, format, lowest=format.lowest, shift=shift)
         self.saturated_inputs += saturated
         self._note_codes(array, stacklevel + 1)
-        warn_saturated("x", saturated, total, format, stacklevel=stacklevel + 1)
+        warn_saturated("x", saturated, total, format, stacklevel=stacklevel + 1, shift=shift)
         return x
 
     def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:
@@ -365,10 +366,11 @@ class Accelerator(Closing):
         if self._codes_noted or not is_raw(array):
             return
         self._codes_noted = True
-        format = self.manifest.numerics.input
+        format, shifted = self.manifest.numerics.input, any(self.manifest.numerics.input_shifts)
+        own = ", of features with an input shift times 2**-shift" if shifted else ""
         warnings.warn(
             f"x holds {array.dtype}: integers are taken as codes of the input format {format} (1 is "
-            f"{format.step:g}), and outputs are codes, too; give floats for real values",
+            f"{format.step:g}{own}), and outputs are codes, too; give floats for real values",
             CodesWarning,
             stacklevel=stacklevel + 1,
         )

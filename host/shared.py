@@ -225,8 +225,8 @@ class SharedStream(Closing):
                 f"x must be (T, {manifest.program.inputs}), not {array.shape}; this build reads "
                 f"{manifest.program.inputs} values per step"
             )
-        format = manifest.numerics.input
-        integers, _ = quantise("x", array, format, lowest=format.lowest)
+        format, shift = manifest.numerics.input, manifest.numerics.input_shift
+        integers, _ = quantise("x", array, format, lowest=format.lowest, shift=shift)
         self._stream.accelerator._note_codes(array, stacklevel=2)
         job = _Steps(self._stream, integers)
         self._shared._put(job)

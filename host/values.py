@@ -82,7 +82,11 @@ def _where(array: NDArray[np.generic], bad: NDArray[np.bool_]) -> str:
 
 
 def quantise(
-    name: str, array: NDArray[np.generic], format: Format, lowest: int | None = None
+    name: str,
+    array: NDArray[np.generic],
+    format: Format,
+    lowest: int | None = None,
+    shift: ArrayLike = 0,
 ) -> tuple[IntArray, int]:
     """Turn floats into integers of ``format``, or check integers that are so already.
 
@@ -96,6 +100,8 @@ def quantise(
         Format of the result; floats are rounded half up and saturate.
     lowest
         Smallest integer accepted as such; ``-format.maximum`` by default.
+    shift
+        Floats are multiplied by two to this power first, element-wise.
 
     Returns
     -------
@@ -123,15 +129,19 @@ def quantise(
             f"{name} must be finite, but {name}{_where(array, ~finite)}; "
             "replace it, for example with numpy.nan_to_num"
         )
-    return format.to_integers(array), format.saturated(array)
+    return format.to_integers(array, shift), format.saturated(array, shift)
 
 
-def warn_saturated(name: str, count: int, total: int, format: Format, stacklevel: int) -> None:
-    """Warn that ``count`` of ``total`` values were saturated, if any were."""
+def warn_saturated(
+    name: str, count: int, total: int, format: Format, stacklevel: int, shift: ArrayLike = 0
+) -> None:
+    """Warn of ``count`` saturated values of ``total``, if any were; ``shift`` as of :func:`quantise`."""
     if count:
-        limit = format.to_floats(format.maximum)
+        limits = format.to_floats(format.maximum, shift)
+        least, most = (f"+-{limit:.6g}" for limit in (limits.min(), limits.max()))
+        where = most if least == most else f"their features' ranges, {least} to {most},"
         warnings.warn(
-            f"{count} of {total} values of {name} were outside +-{limit:.6g} and were limited to "
+            f"{count} of {total} values of {name} were outside {where} and were limited to "
             "it; scale them, or generate with calibration data that covers them",
             SaturationWarning,
             stacklevel=stacklevel + 1,

@@ -84,16 +84,25 @@ class Format(Record):
         """Weight of one unit in the last place."""
         return math.ldexp(1.0, -self.fraction)
 
-    def to_integers(self, values: ArrayLike) -> IntArray:
-        """Round half up to integers of this format, saturating. Values must be finite."""
-        scaled = np.floor(np.ldexp(np.asarray(values, dtype=np.float64), self.fraction) + 0.5)
-        return np.clip(scaled, -self.maximum, self.maximum).astype(np.int64)
+    def to_integers(self, values: ArrayLike, shift: ArrayLike = 0) -> IntArray:
+        """Round ``values * 2**shift`` half up to integers of this format, saturating.
 
-    def saturated(self, values: ArrayLike) -> int:
+        Values must be finite; ``shift`` (element-wise) moves the point of some of them.
+        """
+        return np.clip(self._scaled(values, shift), -self.maximum, self.maximum).astype(np.int64)
+
+    def saturated(self, values: ArrayLike, shift: ArrayLike = 0) -> int:
         """Count the values that :meth:`to_integers` would limit."""
-        scaled = np.floor(np.ldexp(np.asarray(values, dtype=np.float64), self.fraction) + 0.5)
-        return int(np.count_nonzero(np.abs(scaled) > self.maximum))
+        return int(np.count_nonzero(np.abs(self._scaled(values, shift)) > self.maximum))
 
-    def to_floats(self, integers: ArrayLike) -> NDArray[np.float64]:
-        """Return the real values of integers of this format."""
-        return np.ldexp(np.asarray(integers, dtype=np.float64), -self.fraction)
+    def to_floats(self, integers: ArrayLike, shift: ArrayLike = 0) -> NDArray[np.float64]:
+        """Return the real values of integers of this format, times ``2**-shift``."""
+        exponents: IntArray = -self.fraction - np.asarray(shift, dtype=np.int64)
+        floats: NDArray[np.float64] = np.ldexp(np.asarray(integers, dtype=np.float64), exponents)
+        return floats
+
+    def _scaled(self, values: ArrayLike, shift: ArrayLike) -> NDArray[np.float64]:
+        exponents: IntArray = self.fraction + np.asarray(shift, dtype=np.int64)
+        scaled = np.ldexp(np.asarray(values, dtype=np.float64), exponents)
+        rounded: NDArray[np.float64] = np.floor(scaled + 0.5)
+        return rounded

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cell_graph import CellTiming
@@ -82,6 +82,15 @@ class Manifest(Record):
     sequence: SequencePlan | None = None
     """What the device needs to compute whole sequences, if it does."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        shifts = len(self.numerics.input_shifts)
+        if shifts not in (0, self.program.inputs):
+            raise ValueError(
+                f"input_shifts must be one for each of {self.program.inputs} inputs, not {shifts}"
+            )
+        return self
+
     @classmethod
     def create(
         cls,
@@ -155,6 +164,7 @@ class Manifest(Record):
         numerics = self.numerics.model_dump(mode="json")
         # Where an input's point is changes its meaning, not the hardware.
         numerics["input"].pop("fraction")
+        numerics.pop("input_shifts")
         shaped = {
             "name": self.name,
             "parameters": self.parameters.model_dump(mode="json"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
 from rtlstm.spec.activation import ActivationTable
@@ -17,6 +18,7 @@ from rtlstm.spec.record import Record
 
 __all__ = [
     "GUARD_BITS",
+    "MOST_INPUT_SHIFT",
     "Accumulator",
     "LayerShape",
     "Numerics",
@@ -134,6 +136,8 @@ class Accumulator(Record):
 
 GUARD_BITS = 4
 """Fraction bits that a row's parts keep until they are added and rounded."""
+MOST_INPUT_SHIFT = 32
+"""Largest shift of an input feature."""
 
 
 class Numerics(Record):
@@ -142,6 +146,9 @@ class Numerics(Record):
     weight_bits: Annotated[int, Field(ge=2, le=18)]
     input: Format
     """Of the network's input; its width is that of every vector."""
+    input_shifts: tuple[Annotated[int, Field(ge=0, le=MOST_INPUT_SHIFT)], ...] = ()
+    """Of each input feature: its codes are those of ``x * 2**shift``, and its weights are divided by the same
+    power of two; none if all are 0."""
     gate: Format
     """Of sigmoid and tanh results: ``bits - 1`` fraction bits."""
     preactivation: Format
@@ -201,6 +208,15 @@ class Numerics(Record):
     def data_bits(self) -> int:
         """Bits of inputs, h and dense results."""
         return self.input.bits
+
+    @property
+    def input_shift(self) -> IntArray:
+        """Shifts of the input features, ``(inputs,)``; a single 0 if none has one."""
+        return np.array(self.input_shifts or 0, dtype=np.int64)
+
+    def quantise_input(self, x: ArrayLike) -> IntArray:
+        """Return the codes of real inputs ``(..., inputs)``, rounded half up and saturated."""
+        return self.input.to_integers(x, self.input_shift)
 
     @property
     def table_uses(self) -> tuple[tuple[str, ActivationTable, int], ...]:

@@ -85,8 +85,9 @@ def whole_chunks(seconds: float, steps: int) -> int:
 
 def run_golden(network: QuantizedNetwork, features: NDArray[np.floating]) -> GoldenRun:
     """Run the golden model over all steps, chunk by chunk, with carried state."""
-    golden, read = Golden(network), network.numerics.input
-    x = read.to_integers(features)[:, None]
+    golden = Golden(network)
+    numerics = network.numerics
+    x = numerics.quantise_input(features)[:, None]
     outputs: list[IntArray] = []
     states: list[tuple[IntArray, IntArray]] = []
     limited = 0
@@ -99,7 +100,9 @@ def run_golden(network: QuantizedNetwork, features: NDArray[np.floating]) -> Gol
         limited += result.cell_saturations
     y = np.concatenate(outputs)
     probability = network.shapes[-1].output.to_floats(y)
-    return GoldenRun(y, probability, tuple(states), read.saturated(features), limited)
+    return GoldenRun(
+        y, probability, tuple(states), numerics.input.saturated(features, numerics.input_shift), limited
+    )
 
 
 def run_rtl(

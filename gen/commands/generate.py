@@ -279,6 +279,8 @@ def _show(session: Session, folder: Path) -> None:
     cycles, accuracy = report["cycles"], report["accuracy"]
     error = f"{accuracy['max_abs_error']:.3g} at most, {accuracy['rms_error']:.3g} rms"
     limited = f"{accuracy['input_saturations']} inputs, {accuracy['cell_saturations']} cell states"
+    inputs = accuracy["losses"][0]
+    lost = f"{inputs['lost']} of {inputs['values']} that are not 0"
     session.table(
         f"Build {report['name']} in {folder}",
         ("", ""),
@@ -292,6 +294,7 @@ def _show(session: Session, folder: Path) -> None:
             ("error against float", error),
             ("largest float output", f"{accuracy['max_abs_output']:.4g}"),
             ("limited", limited),
+            ("inputs below half a step", lost),
             ("headroom", Headroom(**report["headroom"]).text),
             ("measured on", accuracy["description"]),
         ],

@@ -163,7 +163,8 @@ HeadroomBitsOption = Annotated[
 InputRangeOption = Annotated[
     float | None,
     typer.Option(
-        help="Largest input; by default from the calibration data, else 8.", rich_help_panel=_NUMBERS
+        help="Largest input of any feature; by default from the calibration data, feature by feature, or 8.",
+        rich_help_panel=_NUMBERS,
     ),
 ]
 

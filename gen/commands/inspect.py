@@ -146,6 +146,7 @@ def _describe_build(session: Session, manifest: "Manifest", measured: "Sequence[
         "parameters": parameters.model_dump(mode="json"),
         "layers": [layer.model_dump() for layer in layers],
         "formats": [form.model_dump() for form in formats],
+        "input_shifts": list(manifest.numerics.input_shifts),
         "ops": [op.model_dump() for op in ops],
         "program": [words.model_dump() for words in describe_program(manifest)],
         "memories": [memory.model_dump() for memory in memories],

@@ -170,7 +170,7 @@ class TestMeasure:
         quantised = quantise(network)
         x = np.random.default_rng(1).normal(size=(measure.CHUNK_STEPS + 8, 3))
         run = measure.run_golden(quantised, x)
-        whole = measure.Golden(quantised).run(quantised.numerics.input.to_integers(x)[:, None])
+        whole = measure.Golden(quantised).run(quantised.numerics.quantise_input(x)[:, None])
         assert np.array_equal(run.y, whole.y[:, 0, 0])
         assert np.array_equal(run.states[-1][1], whole.c[0][0])
 
