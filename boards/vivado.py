@@ -7,6 +7,7 @@ from pathlib import Path
 from rtlstm.boards.pll import megahertz
 from rtlstm.boards.zynq import BASE_ADDRESS, FabricClock, ZynqBoard
 from rtlstm.hdl.buses.wrappers import wrapper_name
+from rtlstm.hdl.header import SPDX
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
@@ -62,6 +63,7 @@ def write_project(
         The build's Verilog, with its AXI4-Lite wrapper.
     """
     values = {
+        "licence": SPDX,
         "board": board.title,
         "board_part": board.board_part,
         "part": board.part,

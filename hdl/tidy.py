@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["tidy_netlist", "tidy_verilog"]
+__all__ = ["drop_head", "tidy_netlist", "tidy_verilog"]
 
 Bit = tuple[str, int] | str
 """A bit of a wire, or a constant one: 0, 1 or x."""
@@ -306,16 +306,24 @@ def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
         module.cells.append(_Cell("$reduce_and", "$tidy$unused", [], parameters, ports))
 
 
+def drop_head(text: str) -> str:
+    """Leave out the comment in which Yosys names its version and its compiler."""
+    return re.sub(r"\A\s*/\*.*?\*/\s*", "", text, flags=re.DOTALL)
+
+
 def tidy_verilog(text: str) -> str:
     """Return the Verilog that Yosys has written, with initial values in statements of their own, and with
-    exclusive conditions that are looked at one by one."""
+    conditions that are looked at one by one.
+
+    They are exclusive; but nothing says so to synthesis, which then does what simulation does.
+    """
     text = re.sub(
         r"^( *)reg (\[\d+:\d+\] )?(\S+|\\\S+ ) = (\d+'\S+);$",
         r"\1reg \2\3;\n\1initial \3 = \4;",
         text,
         flags=re.MULTILINE,
     )
-    text = text.replace("casez (s) // synopsys parallel_case", "case (1'b1) // synopsys parallel_case")
+    text = text.replace("casez (s) // synopsys parallel_case", "case (1'b1)")
     return re.sub(
         r"^( *)\d+'b([?1]+):$",
         lambda found: f"{found[1]}s[{len(found[2]) - 1 - found[2].index('1')}]:",

@@ -1,3 +1,4 @@
+# @{licence}
 # Makes the bitstream of @{name} for the @{board}:
 #
 #     vivado -mode batch -source build.tcl

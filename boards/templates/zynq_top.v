@@ -1,3 +1,4 @@
+// @{licence}
 // @{core} for a block design: a page of addresses, and two LEDs. Its 128 bytes of registers repeat in the page.
 
 `default_nettype none

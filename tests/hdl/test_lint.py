@@ -81,7 +81,7 @@ def test_verilog_is_made_tidy() -> None:
   initial \\a.b  = 4'h3;
   reg c;
   initial c = 1'h0;
-    case (1'b1) // synopsys parallel_case
+    case (1'b1)
       s[0]:
       s[2]:
 """
