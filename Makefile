@@ -14,7 +14,7 @@ PYTEST ?=
 # Two processes: most tests are Python on one core, and a simulator's build keeps two busy anyway.
 JOBS ?= 2
 
-FOLDERS := spec hdl sim host boards gen bench
+FOLDERS := rtlstm spec hdl sim host boards gen bench
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -97,7 +97,7 @@ lint: build/setup-dev
 
 # The paths of the installed links are turned into the files' own.
 types: build/setup-dev
-	@$(BIN)/mypy $(addprefix -p rtlstm.,$(FOLDERS)) | sed 's,^build/__editable__[^/]*/rtlstm/,,'
+	@$(BIN)/mypy $(addprefix -p rtlstm.,$(filter-out rtlstm,$(FOLDERS))) | sed 's,^build/__editable__[^/]*/rtlstm/,,'
 
 layers: build/setup-dev
 	@$(BIN)/lint-imports --no-logo --no-cache > build/layers.log || { cat build/layers.log; exit 1; }

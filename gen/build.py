@@ -34,7 +34,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
-__all__ = ["generate_build", "generate_for"]
+__all__ = ["default_name", "generate_build", "generate_for"]
 
 _STAGES = ("quantise", "write Verilog", "compare with float", "write files")
 
@@ -91,7 +91,7 @@ def generate_build(
         If Yosys fails.
     """
     target = check_target(folder)
-    chosen = derive_build_name(_stem(network, source)) if name is None else check_build_name(name)
+    chosen = default_name(network, source) if name is None else check_build_name(name)
     settings = settings or QuantizationSettings()
     if capacities is not None and settings.headroom_bits:
         raise ConfigurationError(
@@ -196,6 +196,12 @@ def generate_for(
     return manifest
 
 
+def default_name(network: Network, source: ModelReport | None) -> str:
+    """Return the name of a build that nobody named: from the model file's name, else from the network's."""
+    stem = network.name if source is None else source.source.split(".")[0] or network.name
+    return derive_build_name(stem)
+
+
 def _stages(progress: Progress | None) -> Callable[[int], None]:
     def begin(stage: int) -> None:
         if progress:
@@ -216,7 +222,3 @@ def _write(work: Path, manifest: Manifest, image: bytes, verilog: str, report: B
             "report.html": render_report(report),
         },
     )
-
-
-def _stem(network: Network, source: ModelReport | None) -> str:
-    return network.name if source is None else source.source.split(".")[0] or network.name

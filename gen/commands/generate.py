@@ -48,8 +48,6 @@ from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
     from rtlstm.gen.data import Array
-    from rtlstm.gen.default_array import ArrayRequest
-    from rtlstm.gen.fit import FitRequest
     from rtlstm.gen.frontends import ReadOptions, ReadResult
 
 __all__ = ["generate"]
@@ -113,6 +111,7 @@ def generate(
         from rtlstm.gen.build import generate_build, generate_for
         from rtlstm.gen.data import load_lengths
         from rtlstm.gen.quantise import QuantizationSettings
+        from rtlstm.gen.requests import array_request, fit_request
 
         options = read_options(lstm, output_tensor, dense, branch)
         if device is not None:
@@ -142,11 +141,11 @@ def generate(
         given = {"lanes": lanes, "macs": macs, "gate_units": gate_units}
         array = request = None
         if fit is None:
-            array = _array_request(
+            array = array_request(
                 family, multipliers, **sizes, **given, beat_out=beat_out, weight_memory=weight_memory
             )
         else:
-            request = _fit_request(
+            request = fit_request(
                 fit, family, multipliers, **sizes, **given, beat_out=beat_out, weight_memory=weight_memory
             )
         settings = QuantizationSettings(
@@ -217,56 +216,6 @@ def _capacities(loadable: bool, given: list[str] | None) -> dict[str, int] | Non
             raise ConfigurationError("--capacity is for loadable devices: give --loadable, too")
         return None
     return parse_capacities(given or [])
-
-
-def _lut_macs(multipliers: str) -> int:
-    """Multipliers of look-up tables in each lane, by a number or as dsp."""
-    from rtlstm.spec.errors import ConfigurationError
-
-    if multipliers == "dsp":
-        return 0
-    if multipliers.isdecimal():
-        return int(multipliers)
-    if multipliers == "auto":
-        raise ConfigurationError(
-            "--multipliers auto makes of tables what a device lacks, so it needs --fit DEVICE; give that, or "
-            "dsp, lut or a number"
-        )
-    raise ConfigurationError(
-        "multipliers must be dsp, lut, auto or a number of look-up table multipliers per lane, "
-        f"not {multipliers!r}"
-    )
-
-
-def _array_request(family: str | None, multipliers: str | None, **fields: object) -> "ArrayRequest":
-    """Check what is given about the array, whatever else will be chosen."""
-    from rtlstm.gen.default_array import ArrayRequest
-    from rtlstm.spec.errors import ConfigurationError
-    from rtlstm.spec.parameters import FAMILIES
-
-    if family is not None and family not in FAMILIES:
-        raise ConfigurationError(f"the family must be one of {', '.join(FAMILIES)}, not {family!r}")
-    fields |= {"family": family, "all_lut": multipliers == "lut"}
-    if multipliers not in (None, "lut"):
-        fields["lut_macs"] = _lut_macs(multipliers)
-    request = ArrayRequest(**{name: value for name, value in fields.items() if value is not None})
-    request.check()
-    return request
-
-
-def _fit_request(place: str, family: str | None, multipliers: str | None, **fields: object) -> "FitRequest":
-    from rtlstm.boards.catalogue import find_place
-    from rtlstm.gen.fit import FitRequest
-    from rtlstm.spec.errors import ConfigurationError
-
-    if family is not None:
-        raise ConfigurationError("--fit takes the family from its device: leave out --family, or --fit")
-    kind = multipliers or "auto"
-    fields |= {"all_lut": kind == "lut", "lut_macs": None if kind in ("auto", "lut") else _lut_macs(kind)}
-    chosen, board = find_place(place)
-    request = FitRequest(chosen=chosen, board=board, **fields)
-    request.check()
-    return request
 
 
 def _show(session: Session, folder: Path) -> None:

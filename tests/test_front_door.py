@@ -1,0 +1,151 @@
+"""``import rtlstm``: what a notebook does, from a module to a simulated board."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rtlstm
+
+ROOT = Path(__file__).parents[1]
+
+
+def random_network(seed: int = 0, units: int = 5) -> rtlstm.Network:
+    draw = np.random.default_rng(seed).normal
+    lstm = rtlstm.Lstm(
+        name="lstm",
+        w_ih=draw(size=(4 * units, 3)),
+        w_hh=draw(size=(4 * units, units)),
+        bias=draw(size=4 * units),
+    )
+    return rtlstm.Network(name="tiny", layers=(lstm,))
+
+
+@pytest.fixture(scope="module")
+def x() -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(20, 2, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def build(x: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> rtlstm.Build:
+    folder = tmp_path_factory.mktemp("front") / "tiny"
+    return rtlstm.compile(
+        random_network(), calibration=x, folder=folder, lanes=4, macs=4, weight_bits=8, data_bits=8
+    )
+
+
+def test_every_public_name_is_there():
+    assert set(rtlstm.__all__) <= set(dir(rtlstm))
+    for name in rtlstm.__all__:
+        assert getattr(rtlstm, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Lstn'"):
+        rtlstm.Lstn  # noqa: B018
+
+
+def test_import_loads_nothing_else():
+    code = "import sys, rtlstm; print(rtlstm.__version__, 'numpy' in sys.modules, 'pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [rtlstm.__version__, "False", "False"]
+
+
+@pytest.mark.parametrize("folder", ["/", ROOT], ids=["elsewhere", "checkout"])
+def test_runs_as_a_module(folder: str | Path):
+    # In a checkout Python finds the folder rtlstm/ first, and must find the others beside it.
+    done = subprocess.run(
+        [sys.executable, "-m", "rtlstm", "--version"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"rtlstm {rtlstm.__version__}"
+
+
+def test_build_runs_and_simulates(build: rtlstm.Build, x: np.ndarray):
+    y, (h, c) = build.run(x)
+    assert y.shape == (20, 2, 5) and h.shape == c.shape == (1, 2, 5)
+    with build.open("icarus", verify=False) as accelerator:
+        again, _ = accelerator.run(x[:3, 0])
+    np.testing.assert_array_equal(again, y[:3, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert build.simulate(simulator="icarus", steps=2, verify=False).steps == 2
+    found = build.simulate(x[:3, 0], simulator="icarus", verify=False)
+    assert found.passed and found.steps == 3
+
+
+def test_build_of_a_folder_is_the_same(build: rtlstm.Build, x: np.ndarray):
+    again = rtlstm.Build(build.folder)
+    assert again.manifest == build.manifest
+    np.testing.assert_array_equal(again.run(x)[0], build.run(x)[0])
+    assert build.verilog.read_text().count("endmodule") > 1
+    assert build.report().name == build.name == "tiny"
+
+
+def test_build_shows_itself(build: rtlstm.Build):
+    assert repr(build) == f"<rtlstm.Build tiny: 3 inputs, 5 outputs, in {build.folder}>"
+    page = build._repr_html_()
+    cycles = build.report().cycles.step_latency_cycles
+    assert "4 lanes x 4 multipliers" in page and f"{cycles} cycles" in page
+
+
+def test_options_are_those_of_the_command_line(build: rtlstm.Build, x: np.ndarray, tmp_path: Path):
+    model = tmp_path / "tiny.safetensors"
+    from safetensors.numpy import save_file
+
+    network = random_network()
+    (layer,) = network.layers
+    tensors = {"weight_ih_l0": layer.w_ih, "weight_hh_l0": layer.w_hh, "bias_ih_l0": layer.bias}
+    tensors["bias_hh_l0"] = np.zeros_like(layer.bias)
+    save_file({key: value.astype(np.float32) for key, value in tensors.items()}, model)
+    np.save(tmp_path / "x.npy", x)
+    command = f"rtlstm generate {model} -o {tmp_path}/cli --calibrate {tmp_path}/x.npy --lanes 4 --macs 4"
+    command += " --weight-bits 8 --data-bits 8 --cell-range 4 --bus axi"
+    subprocess.run([sys.executable, "-m", *command.split()], check=True, capture_output=True)
+    made = rtlstm.compile(
+        str(model),
+        calibration=x,
+        folder=tmp_path / "api",
+        lanes=4,
+        macs=4,
+        weight_bits=8,
+        data_bits=8,
+        cell_range=4,
+        bus="axi",
+    )
+    for name in ("manifest.json", "weights.bin", "report.json", "rtl/tiny.v"):
+        assert (made.folder / name).read_bytes() == (tmp_path / "cli" / name).read_bytes()
+
+
+def test_build_goes_to_a_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert rtlstm.compile(random_network(), lanes=4, macs=4).folder == Path("build/tiny")
+    assert (tmp_path / "build" / "tiny" / "manifest.json").is_file()
+
+
+def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):
+    network = random_network()
+    with pytest.raises(rtlstm.ConfigurationError, match="no option 'weigth_bits'; did you mean weight_bits"):
+        rtlstm.compile(network, folder=tmp_path / "b", weigth_bits=8)
+    with pytest.raises(rtlstm.ConfigurationError, match="lstm choose what is read .* read_model"):
+        rtlstm.compile(network, folder=tmp_path / "b", lstm="encoder")
+    with pytest.raises(rtlstm.ConfigurationError, match="come from the device: leave out lanes, fit, or"):
+        rtlstm.compile(network, folder=tmp_path / "b", lanes=4, fit="up5k", device=build)
+    with pytest.raises(rtlstm.ModelError, match="a model must be a path"):
+        rtlstm.compile(3)
+    with pytest.raises(rtlstm.BuildError, match="manifest.json"):
+        rtlstm.Build(tmp_path)
+    with pytest.raises(rtlstm.ConfigurationError, match="there is no board 'ulx'"):
+        build.bitstream("ulx")
+    with pytest.raises(rtlstm.ConfigurationError, match="lfe5u"):
+        build.implement("lfe5u-1f")
+    assert not (tmp_path / "b").exists()
+
+
+def test_zynq_board_gets_its_folder(tmp_path: Path):
+    made = rtlstm.compile(
+        random_network(), folder=tmp_path / "z", lanes=4, macs=4, family="xilinx", bus="axilite"
+    )
+    project = made.bitstream("zybo-z7-20")
+    assert all((made.folder / "boards" / "zybo-z7-20" / file).is_file() for file in project.files)
+    with pytest.raises(rtlstm.ConfigurationError, match="leave out baud, seed and insist"):
+        made.bitstream("zybo-z7-20", seed=2)
