@@ -3,9 +3,10 @@
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from rtlstm.gen.commands.bench import bench
 from rtlstm.gen.commands.bitstream import bitstream, program
@@ -13,6 +14,7 @@ from rtlstm.gen.commands.board import board
 from rtlstm.gen.commands.generate import generate
 from rtlstm.gen.commands.implement import implement
 from rtlstm.gen.commands.inspect import inspect
+from rtlstm.gen.commands.places import boards, devices
 from rtlstm.gen.commands.run import run
 from rtlstm.gen.commands.simulate import simulate
 from rtlstm.gen.console import FAILED, WRONG_INPUT, explain, print_error
@@ -28,11 +30,32 @@ from rtlstm.gen.terminal import (
 
 __all__ = ["app", "main"]
 
+
+class _Flags:
+    """Help that shows no type for what takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in parameters:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return parameters
+
+
+class _Command(_Flags, TyperCommand):
+    pass
+
+
+class _Group(_Flags, TyperGroup):
+    pass
+
+
 app = typer.Typer(
     name="rtlstm",
+    cls=_Group,
     help="Turn a trained LSTM into FPGA hardware, prove it bit for bit, and drive it.",
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -58,8 +81,9 @@ def _options(
     """
 
 
-for _command in (generate, inspect, simulate, implement, bitstream, program, board, run, bench):
-    app.command()(_command)
+_COMMANDS = (generate, inspect, simulate, implement, bitstream, program, board, run, devices, boards, bench)
+for _command in _COMMANDS:
+    app.command(cls=_Command)(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

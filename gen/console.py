@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Timer
 from types import TracebackType
 from typing import Any, Self, TextIO, cast
 
@@ -32,6 +33,9 @@ __all__ = ["FAILED", "UNEXPECTED", "WRONG_INPUT", "Session", "explain", "print_e
 FAILED, WRONG_INPUT, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 """Exit codes: a check failed or a device did not answer; what was asked for cannot be done; a
 mistake in rtlstm; Ctrl-C."""
+
+_LONG_SECONDS = 2.0
+"""A phase that takes longer is told where there is no bar."""
 
 _Progress = Callable[[str, int, int], None]
 
@@ -145,10 +149,11 @@ class Session:
         write_output(render_table(title, columns, list(rows), right))
 
     @contextmanager
-    def progress(self) -> Iterator[_Progress | None]:
-        """Give a ``progress(what, done, total)`` that draws bars, or None if nobody would see."""
+    def progress(self) -> Iterator[_Progress]:
+        """Give a ``progress(what, done, total)``: bars on a terminal, else a line per long phase."""
         if not sys.stderr.isatty():
-            yield None
+            with _phase_lines() as lines:
+                yield lines
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -169,6 +174,30 @@ class Session:
                 bars.update(tasks[what], completed=done, total=total)
 
             yield report
+
+
+@contextmanager
+def _phase_lines() -> Iterator[_Progress]:
+    """Print a line for each phase that takes long, where nobody watches a bar."""
+    begun: set[str] = set()
+    timers: list[Timer] = []
+
+    def report(what: str, done: int, total: int) -> None:
+        if what not in begun:
+            begun.add(what)
+            end()
+            timers.append(Timer(_LONG_SECONDS, write_error, (f"{plain(what)} ...",)))
+            timers[-1].daemon = True
+            timers[-1].start()
+
+    def end() -> None:
+        for timer in timers:
+            timer.cancel()
+
+    try:
+        yield report
+    finally:
+        end()
 
 
 def explain(error: BaseException) -> tuple[int, str]:

@@ -1,0 +1,60 @@
+"""Help, lists and progress: what the command line tells before and while it works."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rtlstm.boards.catalogue import BOARDS, find_place
+from rtlstm.boards.devices import DEVICES
+from rtlstm.boards.zynq import ZYNQ_BOARDS
+from rtlstm.gen import console
+
+
+def run(*arguments: str) -> str:
+    command = [sys.executable, "-m", "rtlstm", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env={"COLUMNS": "120"}).stdout
+
+
+@pytest.mark.parametrize("command", ["generate", "run", "bitstream"])
+def test_help_shows_no_type_of_flags(command: str):
+    text = run(command, "-h")
+    assert text == run(command, "--help")
+    assert "<bool>" not in text
+    assert re.search(r"--json +Print", text)
+
+
+def test_completion_is_offered():
+    assert "_rtlstm_completion" in run("--show-completion", "bash")
+
+
+def test_devices_are_listed():
+    found = json.loads(run("devices", "--json"))["devices"]
+    assert [each["name"] for each in found] == list(DEVICES)
+    assert all(find_place(each["name"])[0].device.luts == each["luts"] for each in found)
+    text = run("devices")
+    assert "place and route" in text and "synthesis only" in text and "83,640" in text
+
+
+def test_boards_are_listed():
+    found = json.loads(run("boards", "--json"))["boards"]
+    assert [each["name"] for each in found] == [*BOARDS, *ZYNQ_BOARDS]
+    assert all(find_place(each["name"])[1] == each["name"] for each in found)
+    assert "iCEBreaker" in run("boards")
+
+
+def test_long_phases_are_told_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(console, "_LONG_SECONDS", 0.2)
+    with console.Session(as_json=False, debug=False) as session, session.progress() as progress:
+        progress("quick", 0, 1)
+        progress("long", 0, 2)
+        time.sleep(0.5)
+        progress("long", 1, 2)
+        progress("after", 0, 1)
+    time.sleep(0.5)
+    assert capsys.readouterr().err == "long ...\n"
