@@ -4,6 +4,7 @@ import gc
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
 from weakref import WeakValueDictionary
@@ -545,6 +546,37 @@ class Accelerator(Closing):
     def _check_open(self) -> None:
         """Raise DeviceError if the accelerator is closed."""
         _ = self.device.transport
+
+    @property
+    def inputs(self) -> int:
+        """Values that a time step reads."""
+        return self.manifest.program.inputs
+
+    @property
+    def outputs(self) -> int:
+        """Values that a time step gives."""
+        return self.manifest.outputs
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        total, open_ = self.manifest.parameters.streams, len(self._streams)
+        return {
+            "build": self.manifest.name,
+            "inputs": str(self.inputs),
+            "outputs": str(self.outputs),
+            "streams": f"{open_} of {total} open",
+            "device": "closed" if self.device.closed else type(self.device.transport).__name__,
+        }
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name}: {value}" for name, value in self._facts.items())
+        return f"<Accelerator {facts}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self._facts.items()
+        )
+        return f"<table><caption>Accelerator</caption>{rows}</table>"
 
     @property
     def measured_latency_cycles(self) -> int:

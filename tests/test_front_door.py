@@ -88,6 +88,15 @@ def test_build_shows_itself(build: rtlstm.Build):
     assert "4 lanes x 4 multipliers" in page and f"{cycles} cycles" in page
 
 
+def test_accelerator_shows_itself(build: rtlstm.Build):
+    with build.open() as accelerator:
+        assert (accelerator.inputs, accelerator.outputs) == (3, 5)
+        with accelerator.stream():
+            assert "streams: 1 of 1 open, device: GoldenDevice" in repr(accelerator)
+        assert "<td>tiny</td>" in accelerator._repr_html_()
+    assert repr(accelerator).endswith("device: closed>")
+
+
 def test_options_are_those_of_the_command_line(build: rtlstm.Build, x: np.ndarray, tmp_path: Path):
     model = tmp_path / "tiny.safetensors"
     from safetensors.numpy import save_file
