@@ -97,10 +97,12 @@ lint: build/setup-dev
 
 # The paths of the installed links are turned into the files' own.
 types: build/setup-dev
-	@$(BIN)/mypy $(addprefix -p rtlstm.,$(filter-out rtlstm,$(FOLDERS))) | sed 's,^build/__editable__[^/]*/rtlstm/,,'
+	@$(BIN)/mypy -p rtlstm $(addprefix -p rtlstm.,$(filter-out rtlstm,$(FOLDERS))) | sed 's,^build/__editable__[^/]*/rtlstm/,,'
 
+# Not from the root, where the folder rtlstm/ would be taken for the whole package.
 layers: build/setup-dev
-	@$(BIN)/lint-imports --no-logo --no-cache > build/layers.log || { cat build/layers.log; exit 1; }
+	@cd build && $(CURDIR)/$(BIN)/lint-imports --config ../pyproject.toml --no-logo --no-cache > layers.log || \
+	  { cat layers.log; exit 1; }
 	@echo 'layers: ok'
 
 # pytest goes last, and so does its summary. Most simulators run for a moment only.

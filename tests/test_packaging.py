@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("spec", "hdl", "sim", "host", "boards", "gen", "bench")
+FOLDERS = ("rtlstm", "spec", "hdl", "sim", "host", "boards", "gen", "bench")
 
 # Imports of other packages fail. The environment's own rtlstm is further down the path.
 DRIVER = """
@@ -65,7 +65,9 @@ def installed(wheel: Path) -> Path:
 
 def test_wheel_has_every_file(wheel: Path):
     files = (path for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file())
-    expected = {f"rtlstm/{path.relative_to(ROOT).as_posix()}" for path in files if path.suffix != ".pyc"}
+    # The folder rtlstm/ is the package itself; the others are packages in it.
+    names = (path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".pyc")
+    expected = {f"rtlstm/{name.removeprefix('rtlstm/')}" for name in names}
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert found == expected
