@@ -5,7 +5,7 @@ import os
 import tokenize
 import warnings
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -47,7 +47,7 @@ def read_arrays(path: Path) -> Array | dict[str, Array]:
         return _read(file, os.fstat(file.fileno()).st_size, None, "the array")
 
 
-def _read_archive(file: IO[bytes], path: Path) -> dict[str, Array]:
+def _read_archive(file: BinaryIO, path: Path) -> dict[str, Array]:
     found = {}
     # A plain file has all that it declares; in an archive a few bytes may unpack to any number.
     budget = Budget(InputError, "store each in an .npy file")
