@@ -19,10 +19,13 @@ from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 
-__all__ = ["BITSTREAMS", "Bitstream", "Use", "make_bitstream"]
+__all__ = ["BITSTREAMS", "BITSTREAM_RECORD", "Bitstream", "Use", "make_bitstream"]
 
 BITSTREAMS: dict[Architecture, str] = {"ecp5": "top.bit", "ice40": "top.bin", "gowin": "top.fs"}
 """Names of the finished files."""
+
+BITSTREAM_RECORD = "bitstream.json"
+"""What is kept of a bitstream, beside it."""
 
 
 class Use(Record):

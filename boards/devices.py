@@ -11,7 +11,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.parameters import Family
 from rtlstm.spec.record import Record
 
-__all__ = ["DEVICES", "Architecture", "Chosen", "Device", "Memory", "find_device"]
+__all__ = ["DEVICES", "Architecture", "Chosen", "Device", "Memory", "device_label", "find_device"]
 
 Architecture = Literal["ecp5", "ice40", "nexus", "gowin", "xilinx", "xilinx-ultrascale-plus", "intel"]
 """Whose synthesis and cells a device has; those of xilinx and intel have no open place and route here."""
@@ -68,6 +68,11 @@ class Device(Record):
         return bool(self.options)
 
 
+def device_label(name: str, grade: str) -> str:
+    """Return a name for people and for a folder; ``grade`` may be empty."""
+    return (f"{name}-{grade}" if grade else name).replace("/", "-").lower()
+
+
 class Chosen(Record):
     """A device with its package and speed grade."""
 
@@ -78,8 +83,7 @@ class Chosen(Record):
     @property
     def label(self) -> str:
         """A name for people and for a folder, such as ``lfe5u-85f-8``."""
-        text = f"{self.device.name}-{self.grade}" if self.grade else self.device.name
-        return text.replace("/", "-").lower()
+        return device_label(self.device.name, self.grade)
 
     @property
     def options(self) -> tuple[str, ...]:

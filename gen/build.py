@@ -1,7 +1,8 @@
 """Generation: from a network to a whole build folder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +12,7 @@ from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.default_array import ArrayRequest, choose_array
 from rtlstm.gen.fit import FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.folder import check_target, new_folder, write_files
+from rtlstm.gen.former import FormerResult, ReplacedWarning, former_results
 from rtlstm.gen.frontends.report import ModelReport
 from rtlstm.gen.hardware import Hardware
 from rtlstm.gen.loadable import (
@@ -34,7 +36,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
-__all__ = ["default_name", "generate_build", "generate_for"]
+__all__ = ["ReplacedWarning", "default_name", "generate_build", "generate_for"]
 
 _STAGES = ("quantise", "write Verilog", "compare with float", "write files")
 
@@ -59,7 +61,8 @@ def generate_build(
     Parameters
     ----------
     folder
-        New, empty, or a build that is replaced. It appears, or changes, only when all is done.
+        New, empty, or a build that is replaced. It appears, or changes, only when all is done. What ``rtlstm
+        implement`` and ``bitstream`` left in a former build is removed, each with a ``ReplacedWarning``.
     name
         Of the top module; by default from the model file's name, else from the network's.
     fit
@@ -90,7 +93,7 @@ def generate_build(
     ToolError
         If Yosys fails.
     """
-    target = check_target(folder)
+    target, former = check_target(folder), former_results(folder)
     chosen = default_name(network, source) if name is None else check_build_name(name)
     settings = settings or QuantizationSettings()
     if capacities is not None and settings.headroom_bits:
@@ -129,6 +132,7 @@ def generate_build(
         begin(3)
         _write(work, manifest, image, verilog, report)
     begin(4)
+    _tell_former(former)
     return manifest
 
 
@@ -169,7 +173,7 @@ def generate_for(
     InputError
         If the calibration data do not fit the network.
     """
-    target = check_target(folder)
+    target, former = check_target(folder), former_results(folder)
     device = Manifest.load(device_folder)
     if target == Path(device_folder).resolve():
         raise BuildError(
@@ -193,6 +197,7 @@ def generate_for(
         begin(3)
         _write(work, manifest, image, verilog, report)
     begin(4)
+    _tell_former(former)
     return manifest
 
 
@@ -200,6 +205,11 @@ def default_name(network: Network, source: ModelReport | None) -> str:
     """Return the name of a build that nobody named: from the model file's name, else from the network's."""
     stem = network.name if source is None else source.source.split(".")[0] or network.name
     return derive_build_name(stem)
+
+
+def _tell_former(former: Iterable[FormerResult]) -> None:
+    for result in former:
+        warn(result.text, ReplacedWarning, stacklevel=3)
 
 
 def _stages(progress: Progress | None) -> Callable[[int], None]:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Self
 
-from rtlstm.boards.bitstream import Bitstream, make_bitstream
+from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, make_bitstream
 from rtlstm.boards.board import Board, Line, find_line
 from rtlstm.boards.catalogue import find_any_board, find_board
 from rtlstm.boards.estimate import check_estimate, estimate
@@ -27,7 +27,6 @@ __all__ = ["OnBoard", "load_bitstream", "slower_clock"]
 
 _SHARE = 0.75
 """Of a core's estimated clock, if the user asks for none and the board's usual clock is no lower."""
-_RECORD = "bitstream.json"
 _FROM_VIVADO = (
     "the bitstream for {board} is Vivado's to make and to load: run boards/{board}/build.tcl of the build in "
     "it, then load NAME.bit over JTAG, or NAME.bin from Linux (docs/boards.md)"
@@ -111,7 +110,7 @@ class OnBoard:
             insist=insist or expected is not None,
             report=progress,
         )
-        write_file(self.place / _RECORD, found.model_dump_json(indent=1) + "\n")
+        write_file(self.place / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
         return found
 
     def compile(self, progress: Progress | None = None) -> tuple[Path, BoardShape]:
@@ -180,7 +179,7 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
     manifest = Manifest.load(folder)
     if board is not None and isinstance(find_any_board(board), ZynqBoard):
         raise BuildError(_FROM_VIVADO.format(board=board))
-    made = sorted(path.parent.name for path in (Path(folder) / "boards").glob(f"*/{_RECORD}"))
+    made = sorted(path.parent.name for path in (Path(folder) / "boards").glob(f"*/{BITSTREAM_RECORD}"))
     if board is not None:
         name = find_board(board).name
     elif len(made) == 1:
@@ -190,7 +189,7 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
     else:
         what = f"has bitstreams for {', '.join(made)}; choose with --board" if made else "has no bitstream"
         raise BuildError(f"{folder} {what}" + ("" if made else "; make one with 'rtlstm bitstream'"))
-    path = Path(folder) / "boards" / name / _RECORD
+    path = Path(folder) / "boards" / name / BITSTREAM_RECORD
     try:
         found = Bitstream.model_validate_json(path.read_text())
         file = path.with_name(found.file)

@@ -47,7 +47,10 @@ from rtlstm.gen.commands.options import (
 from rtlstm.gen.console import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rtlstm.gen.data import Array
+    from rtlstm.gen.former import FormerResult
     from rtlstm.gen.frontends import ReadOptions, ReadResult
 
 __all__ = ["generate"]
@@ -110,10 +113,12 @@ def generate(
     with Session(as_json, debug) as session:
         from rtlstm.gen.build import generate_build, generate_for
         from rtlstm.gen.data import load_lengths
+        from rtlstm.gen.former import former_results
         from rtlstm.gen.quantise import QuantizationSettings
         from rtlstm.gen.requests import array_request, fit_request
 
         options = read_options(lstm, output_tensor, dense, branch)
+        former = former_results(output)
         if device is not None:
             _check_for(context)
             read, calibration = _read(model, options, output, calibrate)
@@ -128,7 +133,7 @@ def generate(
                     source=read.report,
                     progress=progress,
                 )
-            _show(session, output)
+            _show(session, output, former)
             return
         capacities = _capacities(loadable, capacity)
         sizes: dict[str, object] = {
@@ -173,7 +178,7 @@ def generate(
                 source=read.report,
                 progress=progress,
             )
-        _show(session, output)
+        _show(session, output, former)
 
 
 def _read(
@@ -218,13 +223,14 @@ def _capacities(loadable: bool, given: list[str] | None) -> dict[str, int] | Non
     return parse_capacities(given or [])
 
 
-def _show(session: Session, folder: Path) -> None:
+def _show(session: Session, folder: Path, former: "Sequence[FormerResult]") -> None:
     import json
 
     from rtlstm.gen.headroom import Headroom
 
     report: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    session.fields = {"folder": str(folder), "report": report}
+    removed = [result.model_dump(mode="json") for result in former]
+    session.fields = {"folder": str(folder), "report": report, "removed": removed}
     cycles, accuracy = report["cycles"], report["accuracy"]
     error = f"{accuracy['max_abs_error']:.3g} at most, {accuracy['rms_error']:.3g} rms"
     limited = f"{accuracy['input_saturations']} inputs, {accuracy['cell_saturations']} cell states"
