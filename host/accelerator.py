@@ -27,6 +27,7 @@ from rtlstm.host.values import (
     as_numbers,
     is_raw,
     quantise,
+    to_caller,
     warn_saturated,
 )
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
@@ -265,12 +266,13 @@ class Accelerator(Closing):
         Returns
         -------
         y
-            ``(T, N, O)`` as ``x`` is laid out; zero past a sequence's length. With ``last`` ``(N, O)``,
-            with ``none`` ``(0, N, O)``; each without N if ``x`` was unbatched.
+            ``(T, N, O)`` as ``x`` is laid out, float32 if ``x`` is; zero past a sequence's length. With
+            ``last`` ``(N, O)``, with ``none`` ``(0, N, O)``; each without N if ``x`` was unbatched.
         (h_n, c_n)
             State after each sequence's last valid step: ``(num_layers, N, H)`` each, without N
             if ``x`` was unbatched; tuples of ``(N, H_l)``, one per LSTM layer, if the layers
-            differ in size. Floats, or integers if ``x`` holds integers.
+            differ in size. float64, which holds every cell state exactly, or integers if ``x`` holds
+            integers.
 
         Raises
         ------
@@ -295,7 +297,7 @@ class Accelerator(Closing):
             y = y[batch.lengths - 1, np.arange(len(batch.lengths))]
         elif outputs == "none":
             y = y[:0]
-        values: NDArray[Any] = y if raw else self.manifest.layers[-1].output.to_floats(y)
+        values = to_caller(y, self.manifest.layers[-1].output, array)
         if not batched:
             values = values[0] if outputs == "last" else values[:, 0]
         elif batch_first and outputs != "last":
@@ -531,7 +533,7 @@ class Accelerator(Closing):
         integers = self._quantise_input(array, array.size, stacklevel + 1)
         y = self.device.exchange(numbers, integers)
         self._count_limited(y, is_raw(array), stacklevel + 1)
-        return y if is_raw(array) else self.manifest.layers[-1].output.to_floats(y)
+        return to_caller(y, self.manifest.layers[-1].output, array)
 
     def _release(self, number: int) -> None:
         self._streams.pop(number, None)

@@ -22,7 +22,7 @@ from rtlstm.host.closing import Closing
 from rtlstm.host.state import State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress
-from rtlstm.host.values import as_numbers, is_raw, quantise
+from rtlstm.host.values import as_numbers, quantise, to_caller
 from rtlstm.spec.errors import DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
@@ -243,9 +243,7 @@ class SharedStream(Closing):
 
     def present(self, x: ArrayLike, y: IntArray) -> NDArray[Any]:
         """Turn outputs into what a caller sees who gave ``x``: floats for floats."""
-        if is_raw(as_numbers("x", x)):
-            return y
-        return self._shared.manifest.layers[-1].output.to_floats(y)
+        return to_caller(y, self._shared.manifest.layers[-1].output, as_numbers("x", x))
 
     def call(self, function: Callable[[Stream], Result]) -> "Future[Result]":
         """Have ``function(stream)`` called after all steps asked for so far."""

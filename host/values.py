@@ -16,8 +16,12 @@ __all__ = [
     "as_numbers",
     "is_raw",
     "quantise",
+    "to_caller",
     "warn_saturated",
 ]
+
+_FLOAT32_BITS = 25
+"""Of codes, sign and all, that float32 holds exactly."""
 
 
 class CodesWarning(UserWarning):
@@ -130,6 +134,18 @@ def quantise(
             "replace it, for example with numpy.nan_to_num"
         )
     return format.to_integers(array, shift), format.saturated(array, shift)
+
+
+def to_caller(codes: IntArray, format: Format, x: NDArray[np.generic]) -> NDArray[Any]:
+    """Turn outputs into what the caller of ``x`` sees: codes for integers, floats for floats.
+
+    Floats of at most 32 bits give float32, which holds every code of up to 25 bits exactly; all others
+    give float64.
+    """
+    if is_raw(x):
+        return codes
+    narrow = x.dtype.itemsize <= 4 and format.bits <= _FLOAT32_BITS
+    return format.to_floats(codes).astype(np.float32 if narrow else np.float64, copy=False)
 
 
 def warn_saturated(

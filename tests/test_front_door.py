@@ -73,6 +73,22 @@ def test_build_runs_and_simulates(build: rtlstm.Build, x: np.ndarray):
     assert found.passed and found.steps == 3
 
 
+@pytest.mark.parametrize(
+    "given, seen",
+    [(np.float32, np.float32), (np.float16, np.float32), (np.float64, np.float64), (np.int16, np.int64)],
+)
+def test_outputs_have_the_type_of_the_inputs(build: rtlstm.Build, given: type, seen: type):
+    x = np.ones((3, 3), given)
+    with build.open() as accelerator, warnings.catch_warnings():
+        warnings.simplefilter("ignore", rtlstm.CodesWarning)
+        y, (h, c) = accelerator.run(x)
+        with accelerator.stream() as stream:
+            assert stream.step(x[0]).dtype == stream.steps(x[1:]).dtype == y.dtype == seen
+        assert h.dtype == c.dtype == (np.int64 if seen is np.int64 else np.float64)
+        exact, _ = accelerator.run(x.astype(np.float64 if seen is not np.int64 else given))
+    np.testing.assert_array_equal(y, exact)
+
+
 def test_build_of_a_folder_is_the_same(build: rtlstm.Build, x: np.ndarray):
     again = rtlstm.Build(build.folder)
     assert again.manifest == build.manifest

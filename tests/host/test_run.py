@@ -74,7 +74,7 @@ def test_floats(small):
     x = np.maximum(x, -numerics.input.maximum)
     raw_y, (raw_h, raw_c) = small.open().run(x)
     y, (h, c) = small.open().run(numerics.input.to_floats(x).astype(np.float32))
-    assert y.dtype == np.float64
+    assert y.dtype == np.float32
     np.testing.assert_array_equal(y, small.manifest.layers[-1].output.to_floats(raw_y))
     np.testing.assert_array_equal(h, numerics.hidden.to_floats(raw_h))
     np.testing.assert_array_equal(c, numerics.cell.to_floats(raw_c))
