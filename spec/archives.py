@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 from rtlstm.spec.errors import RtlstmError
 
@@ -32,7 +32,7 @@ class DamagedArchiveError(ValueError):
 
 
 @contextmanager
-def open_archive(file: Path | BinaryIO) -> Iterator[zipfile.ZipFile]:
+def open_archive(file: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
     """Open an archive whose members have different names.
 
     Raises

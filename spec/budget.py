@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from rtlstm.spec.errors import ModelError, RtlstmError
 
-__all__ = ["MAX_ELEMENTS", "MAX_TEXT", "Budget"]
+__all__ = ["MAX_ELEMENTS", "MAX_TEXT", "Budget", "check_size"]
 
 MAX_ELEMENTS = 2**26
 """Of all arrays of a file together: half a GiB in float64, far beyond any core's memory."""
@@ -35,10 +35,21 @@ class Budget:
             Of the kind given, if the file's arrays have too many elements with it.
         """
         sizes = tuple(int(size) for size in shape)
-        count = math.prod(sizes)
+        count = math.prod(max(size, 0) for size in sizes)
         if count > self._left:
             raise self._error(
                 f"{what} of shape {sizes} goes beyond the {MAX_ELEMENTS:,} elements that a file's arrays may "
                 f"have together; {self._advice}"
             )
         self._left -= count
+
+
+def check_size(shape: Iterable[int], what: str) -> None:
+    """Refuse one array that is made from several of a file's and may be larger than all of them.
+
+    Raises
+    ------
+    ModelError
+        If it has more than :data:`MAX_ELEMENTS`.
+    """
+    Budget(advice="end the network before").take(shape, what)

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rtlstm.gen.frontends.child import FOREIGN, read_in_child
 from rtlstm.gen.frontends.detect import detect
 from rtlstm.gen.frontends.report import (
@@ -79,11 +81,18 @@ def inspect_model(source: Any, options: ReadOptions | None = None, *, name: str 
 
 def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResult:
     try:
-        network = _dispatch(source, options, report)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, with its name
+            network = _dispatch(source, options, report)
         return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
         place = report.source if _is_module(source) else source
         raise ModelError(f"{place}: {error}") from None
+    except (MemoryError, RecursionError) as error:
+        place, kind = report.source if _is_module(source) else source, type(error).__name__
+        raise ModelError(
+            f"{place}: is too large or too deep to be read ({kind}); take the part around the recurrent "
+            "layers alone"
+        ) from None
 
 
 def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Network:

@@ -83,6 +83,7 @@ def without_identity(flow: Flow) -> Flow:
     """The same without a matrix that changes nothing; with a skip it stays, as that has one, too."""
     if flow.skip is not None or flow.dense or flow.matrix.ndim == 0:
         return flow
-    if np.array_equal(flow.matrix, np.eye(flow.width or 0)):
+    rows, columns = flow.matrix.shape
+    if rows == columns and np.array_equal(flow.matrix, np.eye(rows)):
         return replace(flow, matrix=np.asarray(1.0))
     return flow

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, Rnn
@@ -108,6 +109,8 @@ class Flow:
     def _full(self, where: str) -> tuple[Floats, Floats]:
         """Matrix and bias with all their axes."""
         outputs = self._features(where)
+        if self.matrix.ndim == 0:
+            check_size((outputs, outputs), f"{where}: a matrix")
         matrix = self.matrix if self.matrix.ndim else np.eye(outputs) * self.matrix
         return matrix, np.broadcast_to(self.bias, (outputs,))
 
@@ -123,7 +126,7 @@ class Flow:
             self._known(len(factor), where),
             matrix=factor[:, None] * matrix,
             bias=factor * bias,
-            skip=self.skip and self.skip.times(np.diag(factor)),
+            skip=self.skip and replace(self.skip, matrix=factor[:, None] * self.skip.matrix),
         )
 
     def shift(self, addend: Floats, where: str) -> "Flow":
@@ -188,6 +191,7 @@ class Flow:
             source = replace(source, width=base.layers[0].inputs)
         matrix, bias = source._full(where)
         skip = Skip(len(source.layers), source.relu, matrix)
+        check_size((len(matrix), base.width or 0), f"{where}: a matrix")
         none = np.zeros((len(matrix), base.width or 0))
         return replace(base, matrix=none, bias=bias, dense=source.dense, skip=skip)
 
@@ -247,7 +251,7 @@ class Flow:
         """A fully connected layer, ``weight`` being ``(outputs, inputs)``."""
         flow = self._settled() if self.dense else self._merged()
         flow = flow._known(weight.shape[1], where)
-        matrix, added = _compose(weight, flow.matrix, flow.bias)
+        matrix, added = _compose(weight, flow.matrix, flow.bias, where)
         skip = flow.skip and flow.skip.times(weight)
         return replace(flow, matrix=matrix, bias=bias + added, dense=name, skip=skip)
 
@@ -270,10 +274,13 @@ class Flow:
             )
         if isinstance(layer, Bidirectional):
             layer = layer.model_copy(
-                update={"forward": flow._absorb(layer.forward), "backward": flow._absorb(layer.backward)}
+                update={
+                    "forward": flow._absorb(layer.forward, where),
+                    "backward": flow._absorb(layer.backward, where),
+                }
             )
         else:
-            layer = flow._absorb(layer)
+            layer = flow._absorb(layer, where)
         layer = layer.model_copy(update={"name": self._unique(layer.name)})
         return Flow(layers=(*flow.layers, layer), width=layer.outputs)
 
@@ -283,6 +290,7 @@ class Flow:
         A plain RNN with weights of ones and zeros, whose state is a line of delays.
         """
         size = features * (steps + 1)
+        check_size((size, size), f"{where}: a line of delays")
         line = Rnn(
             name=f"{name}_delays",
             w_ih=np.eye(size, features),
@@ -297,8 +305,8 @@ class Flow:
         flow = self._merged()
         return Network(name=name, layers=(flow if flow.plain and not flow.relu else flow._settled()).layers)
 
-    def _absorb(self, layer: Any) -> Any:
-        weight, added = _compose(layer.w_ih, self.matrix, self.bias)
+    def _absorb(self, layer: Any, where: str) -> Any:
+        weight, added = _compose(layer.w_ih, self.matrix, self.bias, where)
         key = "bias_ih" if isinstance(layer, Gru) else "bias"
         update = {"w_ih": weight, key: getattr(layer, key) + added, "input_relu": self.relu}
         return layer.replace(**update)
@@ -309,6 +317,8 @@ class Flow:
         return self._add_dense(self.dense or "affine", matrix, bias, IDENTITY)
 
     def _add_dense(self, name: str, matrix: Floats, bias: Floats, function: ActivationFunction) -> "Flow":
+        kept = sum(layer.weight.size for layer in self.layers if isinstance(layer, Dense))
+        check_size((kept + matrix.size,), f"the dense layers up to {name!r}, as a whole")
         layer = Dense(
             name=self._unique(name),
             weight=matrix,
@@ -378,7 +388,10 @@ def _looks_back(layers: Sequence[Layer]) -> bool:
     return any(isinstance(layer, Bidirectional) or getattr(layer, "reverse", False) for layer in layers)
 
 
-def _compose(weight: Floats, matrix: Floats, bias: Floats) -> tuple[Floats, Floats]:
+def _compose(weight: Floats, matrix: Floats, bias: Floats, where: str) -> tuple[Floats, Floats]:
     """``weight @ (matrix @ x + bias)`` as matrix and bias."""
+    check_size(
+        (len(weight), *(matrix.shape[1:] or weight.shape[1:])), f"{where}: its product with what it reads"
+    )
     product = weight @ matrix if matrix.ndim else weight * matrix
     return product, weight @ np.broadcast_to(bias, (weight.shape[1],))

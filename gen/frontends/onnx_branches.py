@@ -29,12 +29,12 @@ def take_branches(model: Any, choices: Sequence[str]) -> tuple[OnnxGraph, tuple[
     notes: list[str] = []
     used: set[str] = set()
     graph = OnnxGraph(model)
-    while found := _first(graph, wanted):
-        place, taken = found
-        node = graph.nodes[place]
-        used |= {name for name, _ in wanted if fnmatchcase(graph.label(node), name)}
-        notes.append(f"{graph.where(node)}: the {taken} branch was taken")
-        _inline(model.graph, place, taken)
+    while found := _choices(graph, wanted):
+        for place, taken in found:
+            node = graph.nodes[place]
+            used |= {name for name, _ in wanted if fnmatchcase(graph.label(node), name)}
+            notes.append(f"{graph.where(node)}: the {taken} branch was taken")
+        _inline(model.graph, dict(found))
         graph = OnnxGraph(model)
     unknown = {name for name, _ in wanted} - used
     if unknown:
@@ -53,19 +53,21 @@ def _parse(choice: str) -> tuple[str, str]:
     return name, branch
 
 
-def _first(graph: OnnxGraph, wanted: Sequence[tuple[str, str]]) -> tuple[int, str] | None:
-    """The index of the first If node of which a branch is to be taken, and that branch."""
-    for index, node in enumerate(graph.nodes):
-        taken = _decide(graph, node, wanted)
-        if taken is not None:
-            return index, taken
-    return None
+def _choices(graph: OnnxGraph, wanted: Sequence[tuple[str, str]]) -> list[tuple[int, str]]:
+    """The indices of If nodes of which a branch is to be taken, and that branch.
+
+    All whose conditions depend on no other If node, which could decide them once its branch is taken; or
+    one that does.
+    """
+    ifs = {index: node for index, node in enumerate(graph.nodes) if node.op_type == "If"}
+    unsure = graph.descendants(ifs) | ifs.keys()
+    decided = {index: _decide(graph, node, wanted) for index, node in ifs.items()}
+    found = [(index, taken) for index, taken in decided.items() if taken is not None]
+    return [each for each in found if graph.place(ifs[each[0]].input[0]) not in unsure] or found[:1]
 
 
 def _decide(graph: OnnxGraph, node: Any, wanted: Sequence[tuple[str, str]]) -> str | None:
     """The branch of a node to take, or None to leave it."""
-    if node.op_type != "If":
-        return None
     label = graph.label(node)
     choice = next(((name, branch) for name, branch in wanted if fnmatchcase(label, name)), None)
     constant = graph.constant(node.input[0])
@@ -79,13 +81,21 @@ def _decide(graph: OnnxGraph, node: Any, wanted: Sequence[tuple[str, str]]) -> s
     return taken
 
 
-def _inline(graph: Any, place: int, taken: str) -> None:
-    """Put a branch's nodes in the place of their If node."""
-    onnx = import_extra("onnx", "onnx")
-    node = graph.node[place]
-    inner = next(item.g for item in node.attribute if item.name == f"{taken}_branch")
+def _inline(graph: Any, taken: Mapping[int, str]) -> None:
+    """Put the nodes of branches in the places of their If nodes, given by index."""
     there = {name for each in graph.node for name in each.output}
     there |= {item.name for item in graph.initializer} | {item.name for item in graph.input}
+    nodes: list[Any] = []
+    for place, node in enumerate(graph.node):
+        nodes += [node] if place not in taken else _branch(graph, node, taken[place], there)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _branch(graph: Any, node: Any, taken: str, there: set[str]) -> list[Any]:
+    """A branch's nodes with names of their own, and its initializers into the graph."""
+    onnx = import_extra("onnx", "onnx")
+    inner = next(item.g for item in node.attribute if item.name == f"{taken}_branch")
     own = [name for each in inner.node for name in each.output] + [item.name for item in inner.initializer]
     _rename(inner, {name: f"{OnnxGraph.label(node)}/{name}" for name in own if name and name in there})
     # The branch's outputs get the names that the If node's had.
@@ -95,9 +105,9 @@ def _inline(graph: Any, place: int, taken: str) -> None:
         if target
     ]
     graph.initializer.extend(inner.initializer)
-    nodes = [*graph.node[:place], *inner.node, *links, *graph.node[place + 1 :]]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    there |= {name for each in inner.node for name in each.output}
+    there |= {item.name for item in inner.initializer}
+    return [*inner.node, *links]
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:

@@ -19,6 +19,9 @@ __all__ = ["join_cells"]
 
 Floats = NDArray[np.float64]
 
+_MAX_CELLS = 64
+"""The graph is looked through anew for each."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Gate:
@@ -70,6 +73,8 @@ def join_cells(model: Any, graph: OnnxGraph) -> tuple[OnnxGraph, tuple[str, ...]
     notes: list[str] = []
     while found := next(_cells(graph), None):
         cell, x, h_old = found
+        if len(notes) == _MAX_CELLS:
+            raise ModelError(f"has more than {_MAX_CELLS} LSTM cells in parts; export them as LSTM nodes")
         notes.append(
             f"the nodes that give {cell.h!r} are an LSTM cell: it reads {x!r}, and its state is {h_old!r} "
             f"and {cell.c_old!r}"

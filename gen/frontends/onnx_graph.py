@@ -1,19 +1,18 @@
 """An ONNX file as a graph: loading, constants, producers and consumers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
+from rtlstm.gen.frontends.onnx_constants import Constants
 from rtlstm.gen.frontends.onnx_functions import inline_functions, subgraphs
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["OnnxGraph", "captured", "load_onnx", "subgraphs"]
 
-_RANDOM = ("Random", "Multinomial", "Bernoulli")
-_MAX_FOLDED = 1000
 _MIN_OPSET = 7
 
 
@@ -78,7 +77,10 @@ class OnnxGraph:
         self.outputs = [item.name for item in graph.output]
         self._producer: dict[str, int] = {}
         self._consumers: dict[str, list[int]] = {}
-        self._constants: dict[str, Any] = {}
+        self._constants = Constants(model)
+        self.budget = self._constants.budget
+        self.linears: dict[str, Any] = {}
+        """What :mod:`rtlstm.gen.frontends.onnx_linear` has read of tensors so far."""
         self._shapes: dict[str, tuple[int | None, ...]] | None = None
         for index, node in enumerate(self.nodes):
             for name in filter(None, node.output):
@@ -115,6 +117,15 @@ class OnnxGraph:
                 open_tensors.extend(name for name in (*node.input, *captured(node)) if name)
         return found
 
+    def descendants(self, nodes: Collection[int]) -> set[int]:
+        """Indices of all nodes that depend on nodes, which are given by their indices."""
+        found: set[int] = set()
+        for index, node in enumerate(self.nodes):  # the checker has seen that they stand in order
+            read = {self.place(name) for name in (*node.input, *captured(node))}
+            if not read.isdisjoint(found) or any(place in nodes for place in read):
+                found.add(index)
+        return found
+
     def shape(self, tensor: str) -> tuple[int | None, ...]:
         """Sizes of a tensor's axes, None where one is not known; empty if nothing is known."""
         if self._shapes is None:
@@ -148,56 +159,21 @@ class OnnxGraph:
 
     def array(self, proto: Any) -> Any:
         """A tensor message as an array."""
-        try:
-            return self._onnx.numpy_helper.to_array(proto)
-        except Exception as error:  # a type or size that is none
-            raise ModelError(f"tensor {proto.name!r} is damaged: {first_line(error)}") from None
+        return self._constants.array(proto)
+
+    def is_constant(self, tensor: str) -> bool:
+        """Whether a tensor does not depend on the model's inputs; nothing is computed to tell."""
+        return tensor in self._constants
 
     def constant(self, tensor: str) -> Any | None:
-        """The value of a tensor that does not depend on the model's inputs, or None."""
-        if tensor not in self._constants:
-            self._constants[tensor] = self._fold(tensor)
-        return self._constants[tensor]
+        """The value of a tensor that does not depend on the model's inputs, or None.
 
-    def _fold(self, tensor: str) -> Any | None:
-        if tensor in self._initializers:
-            return self.array(self._initializers[tensor])
-        indices = sorted(self.ancestors([tensor]))
-        if not indices or len(indices) > _MAX_FOLDED:
-            return None
-        nodes = [self.nodes[index] for index in indices]
-        if any(node.op_type.startswith(_RANDOM) or any(subgraphs(node)) for node in nodes):
-            return None
-        leaves = {name for node in nodes for name in node.input if name and name not in self._producer}
-        if not leaves <= self._initializers.keys():
-            return None
-        if len(nodes) == 1 and nodes[0].op_type == "Constant":
-            value = self.attributes(nodes[0]).get("value")
-            if value is not None:
-                return self.array(value)
-        return self._evaluate(tensor, nodes, sorted(leaves))
-
-    def _evaluate(self, tensor: str, nodes: list[Any], leaves: list[str]) -> Any | None:
-        onnx = self._onnx
-        reference = import_extra("onnx.reference", "onnx")
-        graph = onnx.helper.make_graph(
-            nodes,
-            "constant",
-            [],
-            [onnx.helper.make_empty_tensor_value_info(tensor)],
-            [self._initializers[name] for name in leaves],
-        )
-        model = onnx.helper.make_model(graph, opset_imports=list(self._model.opset_import))
-        model.ir_version = self._model.ir_version
-        try:
-            value = reference.ReferenceEvaluator(model).run([tensor], {})[0]
-        except Exception as error:  # the evaluator raises what each operator raises
-            names = listed(node.op_type for node in nodes)
-            raise ModelError(
-                f"tensor {tensor!r} is computed from constants by {names}, which failed: "
-                f"{first_line(error)}; fold the model's constants first (for example with onnxsim)"
-            ) from None
-        return np.asarray(value)
+        Raises
+        ------
+        ModelError
+            If it cannot be computed.
+        """
+        return self._constants.get(tensor)
 
     def integers(self, tensor: str) -> list[int] | None:
         """The value of a constant integer tensor as a flat list, or None."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.onnx_activations import OPERATOR_FUNCTIONS, operator_function
 from rtlstm.gen.frontends.onnx_values import Step, Value
+from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import RELU, ActivationFunction
 
@@ -96,6 +97,7 @@ def _conv(step: Step) -> Value:
         return _dense(step, value, weight.reshape(outputs, -1), bias)
     inputs, dilation = weight.shape[1], attributes.get("dilations", [1])[0]
     axes = value.axes.settle(("N", "F", "T"), inputs, step.where)
+    check_size((outputs, reach + 1, inputs), f"{step.where}: its weights with zeros between")
     wide = np.zeros((outputs, reach + 1, inputs))
     wide[:, reach::-dilation] = weight.transpose(0, 2, 1)
     delayed = Value(value.flow.delays(reach, inputs, step.label, step.where), axes)

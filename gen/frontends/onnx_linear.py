@@ -28,14 +28,29 @@ class Linear:
 
 def read_linear(graph: OnnxGraph, tensor: str) -> Linear | None:
     """Read a tensor whose rows lie on its last axis; None if it is nothing of the kind."""
-    node = graph.producer(tensor)
-    reader = None if node is None or node.domain not in ("", "ai.onnx") else _READERS.get(node.op_type)
-    return None if reader is None else reader(graph, node, tensor)
+    # What it is made of comes first: chains may be longer than Python's stack, and meet again.
+    known, waiting = graph.linears, [tensor]
+    while waiting:
+        name = waiting[-1]
+        node = graph.producer(name)
+        reader = None if node is None or node.domain not in ("", "ai.onnx") else _READERS.get(node.op_type)
+        made_of = [] if node is None or reader is None else node.input[: _MADE_OF.get(node.op_type, 0)]
+        missing = [part for part in made_of if part not in known]
+        waiting += missing
+        if not missing:
+            waiting.pop()
+            if name not in known:
+                known[name] = None if reader is None else reader(graph, node, name)
+    found: Linear | None = known[tensor]
+    return found
 
 
 def _constant(graph: OnnxGraph, node: Any, index: int) -> Floats | None:
     value = graph.constant(node.input[index]) if len(node.input) > index and node.input[index] else None
-    return None if value is None or value.dtype.kind != "f" else value.astype(np.float64)
+    if value is None or value.dtype.kind != "f":
+        return None
+    graph.budget.take(value.shape, f"the constant {node.input[index]!r}")
+    return np.asarray(value, dtype=np.float64)
 
 
 def _vector(value: Floats | None, rows: int) -> Floats | None:
@@ -106,7 +121,11 @@ def _add(graph: OnnxGraph, node: Any, _: str) -> Linear | None:
         return None
     terms = dict(first.terms)
     for name, weight in second.terms.items():
-        terms[name] = terms[name] + weight if name in terms else weight
+        if name in terms:
+            graph.budget.take(weight.shape, f"the sum of weights of {name!r}")
+            terms[name] = terms[name] + weight
+        else:
+            terms[name] = weight
     return Linear(terms, first.bias + second.bias)
 
 
@@ -141,3 +160,5 @@ _READERS: dict[str, Callable[[OnnxGraph, Any, str], Linear | None]] = {
     "Slice": _slice,
     "Split": _split,
 }
+_MADE_OF = {"Add": 2, "Identity": 1, "Slice": 1, "Split": 1}
+"""How many of a node's first inputs its reader reads in turn."""

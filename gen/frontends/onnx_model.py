@@ -61,6 +61,7 @@ class _Reader:
         self.needed = graph.ancestors(self.targets)
         self.known: dict[str, Known] = {}
         self.applied: dict[int, Applied] = {}
+        self.fetched: set[str] = set()
         self.first: list[int] = []
 
     def read(self) -> Network:
@@ -108,7 +109,7 @@ class _Reader:
         """Begin with the first recurrent nodes; what stands before them stays outside."""
         self.report.input = tensor
         nodes = [self.graph.nodes[index] for index in sorted(upstream)]
-        nodes = [node for node in nodes if self.graph.constant(node.output[0]) is None]
+        nodes = [node for node in nodes if not self.graph.is_constant(node.output[0])]
         for node in nodes:
             self.report.node(self.graph.label(node), node.op_type, "outside", "before the core")
         kinds = listed(node.op_type for node in nodes)
@@ -144,14 +145,18 @@ class _Reader:
 
     def _fetch(self, tensor: str) -> None:
         """Compute a tensor from the input alone, for a node that reads it beside a layer's results."""
-        node = self.graph.producer(tensor)
-        if node is None or tensor in self.known or self.graph.constant(tensor) is not None:
-            return
-        index = self.graph.place(tensor)
-        with contextlib.suppress(ModelError):  # then the node that reads it says that it cannot
-            for name in node.input:
-                self._fetch(name)
-            self._visit(index)
+        found, waiting = [], [tensor]
+        while waiting:
+            name = waiting.pop()
+            node = self.graph.producer(name)
+            if node is None or name in self.known or name in self.fetched or self.graph.is_constant(name):
+                continue
+            self.fetched.add(name)
+            found.append(self.graph.place(name))
+            waiting += node.input
+        for index in sorted(found):
+            with contextlib.suppress(ModelError):  # then the node that reads it says that it cannot
+                self._visit(index)
 
     def _try(self, index: int) -> None:
         """Visit a node and what it needs beside, and report all so far if it is refused."""
@@ -267,24 +272,17 @@ class _Reader:
         graph = self.graph
         nodes = [graph.nodes[index] for index in sorted(self.applied)]
         states = [tensor for node in nodes if is_recurrent(node) for tensor in node.input[4:7]]
-        before = graph.ancestors(states)
+        before, after = graph.ancestors(states), graph.descendants(self.applied)
         for index, node in enumerate(graph.nodes):
-            if index in self.applied or index in upstream or graph.constant(node.output[0]) is not None:
+            if index in self.applied or index in upstream or graph.is_constant(node.output[0]):
                 continue
-            if index in before or self._measures(index):
+            if index in before or (index in after and node.op_type in (*STATE_ONLY, *_SIZES)):
                 self.report.node(graph.label(node), node.op_type, "state", "shapes and states")
             else:
                 why = "not on the way from the core's input to its output"
                 self.report.node(graph.label(node), node.op_type, "outside", why)
                 if index in self.needed:
                     self.report.note(f"{graph.where(node)} stays outside of the core")
-
-    def _measures(self, index: int) -> bool:
-        """Whether a node only handles sizes of what the core computes."""
-        node = self.graph.nodes[index]
-        return node.op_type in (*STATE_ONLY, *_SIZES) and bool(
-            self.graph.ancestors(node.input) & self.applied.keys()
-        )
 
 
 def _deepest(found: Sequence[_Known]) -> _Known:

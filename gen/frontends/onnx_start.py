@@ -33,7 +33,7 @@ def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: 
     used = [index for index in found if index in needed]
     if not used:
         raise ModelError(f"output {listed(targets)} does not depend on a recurrent node; it has {names}")
-    first = [index for index in used if not any(at in graph.ancestors(nodes[index].input) for at in found)]
+    first = [index for index in used if graph.ancestors(nodes[index].input).isdisjoint(found)]
     if len({nodes[index].input[0] for index in first}) > 1:
         names = listed(graph.label(nodes[index]) for index in first)
         raise ModelError(

@@ -13,7 +13,7 @@ _PASS_DATA = (
 )  # fmt: skip
 
 
-def trace_state(graph: OnnxGraph, tensor: str, seen: frozenset[str] = frozenset()) -> str:
+def trace_state(graph: OnnxGraph, tensor: str) -> str:
     """Find what a state comes from: 'zeros', or the name of a model input.
 
     Raises
@@ -21,24 +21,22 @@ def trace_state(graph: OnnxGraph, tensor: str, seen: frozenset[str] = frozenset(
     ModelError
         If it is anything else; the message says what.
     """
-    if tensor in graph.inputs:
-        return tensor
-    value = graph.constant(tensor)
-    if value is not None:
-        if not np.any(value):
-            return "zeros"
-        raise ModelError(f"is the constant {tensor!r}, which is not zero")
-    node = graph.producer(tensor)
-    if node is None or tensor in seen:
-        raise ModelError(f"is {tensor!r}, which nothing computes")
-    if node.op_type == "ConstantOfShape":
-        fill = graph.attributes(node).get("value")
-        if fill is None or not np.any(graph.array(fill)):
-            return "zeros"
-        raise ModelError(f"is the constant {tensor!r}, which is not zero")
-    if node.op_type in _PASS_DATA:
-        return trace_state(graph, node.input[0], seen | {tensor})
-    raise ModelError(f"is computed by {graph.where(node)}")
+    while tensor not in graph.inputs:
+        node = graph.producer(tensor)
+        value = graph.constant(tensor)
+        if value is None and node is not None and node.op_type == "ConstantOfShape":
+            fill = graph.attributes(node).get("value")
+            value = np.zeros(1) if fill is None else graph.array(fill)
+        if value is not None:
+            if not np.any(value):
+                return "zeros"
+            raise ModelError(f"is the constant {tensor!r}, which is not zero")
+        if node is None:
+            raise ModelError(f"is {tensor!r}, which nothing computes")
+        if node.op_type not in _PASS_DATA:
+            raise ModelError(f"is computed by {graph.where(node)}")
+        tensor = node.input[0]
+    return tensor
 
 
 def state_problems(graph: OnnxGraph, inputs: dict[str, str], notes: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.directions import at_last_step
 from rtlstm.gen.frontends.torch_moves import MOVES, get_item
 from rtlstm.gen.frontends.torch_values import Constant, Data, Outside, Step, outside_refusal
+from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import ActivationFunction, FunctionName
 
@@ -133,6 +134,7 @@ def _conv1d(step: Step) -> Data:
     if reach:
         axes = axes.settle(("N", "F", "T"), axes.features, where)
         data = data.with_flow(data.flow.delays(reach, weight.shape[1], step.label, where))
+        check_size((len(weight), reach + 1, weight.shape[1]), f"{where}: its weights with zeros between")
         wide = np.zeros((len(weight), reach + 1, weight.shape[1]))
         wide[:, reach :: -module.dilation[0]] = weight.transpose(0, 2, 1)
         weight = wide.reshape(len(weight), -1)
