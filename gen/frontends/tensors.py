@@ -96,6 +96,9 @@ def _load_state_dict(path: Path, report: ReportBuilder) -> Tensors:
     if key:
         report.note(f"the state dict is the entry {key!r} of the file")
     tensors: Tensors = {}
+    others = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    if others:
+        report.note(f"left out of the state dict, since they are no tensors: {listed(others)}")
     for name, tensor in state.items():
         if not isinstance(tensor, torch.Tensor):
             continue
@@ -338,6 +341,19 @@ class _Reader:
         return weight, bias
 
     def _report_rest(self) -> None:
+        owners: dict[str, list[str]] = {}
         for name in self._leftovers(set()):
             shape = " x ".join(map(str, self.tensors[name].shape)) or "one number"
             self.report.node(name, "tensor", "outside", f"not named by the options ({shape})")
+            owner, _, part = name.rpartition(".")
+            owners.setdefault(owner, []).append(part)
+        if owners:
+            modules = listed(
+                f"{owner!r} ({', '.join(parts)})" if owner else ", ".join(map(repr, parts))
+                for owner, parts in owners.items()
+            )
+            self.report.note(
+                f"left out, since no option names them: {modules}; if the model computes with them, the "
+                "build's outputs are others: compute what they do outside, or give the torch.nn.Module, "
+                "TorchScript or ONNX"
+            )

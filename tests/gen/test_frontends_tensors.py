@@ -152,6 +152,43 @@ def test_embedding_by_its_shape(read):
         read(lstm(inputs=H) | linear() | {"words.weight": rand(9, H)})
 
 
+NORM = {f"norm.{part}": np.ones(H, np.float32) for part in ("weight", "bias")}
+BATCH = {
+    f"body.bn.{part}": np.ones(H, np.float32) for part in ("weight", "bias", "running_mean", "running_var")
+}
+BATCH |= {"body.bn.num_batches_tracked": np.ones((), np.int64)}
+
+
+@pytest.mark.parametrize(
+    ("rest", "told"),
+    [
+        (NORM, "'norm' (bias, weight);"),
+        (BATCH, "'body.bn' (bias, num_batches_tracked, running_mean, running_var, weight);"),
+        (linear("other"), "'other' (bias, weight);"),
+        ({"scale": rand(H)}, "'scale';"),
+        (NORM | lstm("second.", inputs=H), "'second' (bias_hh_l0, bias_ih_l0, weight_hh_l0, weight_ih_l0);"),
+    ],
+)
+@pytest.mark.parametrize("dense", [("linear",), ()])
+def test_tensors_that_are_left_out_are_told(read, rest, told, dense):
+    tensors = lstm() | rest | (linear() if dense else {})
+    notes = read(tensors, lstm="lstm", dense=dense).report.notes
+    (note,) = [note for note in notes if note.startswith("left out, since no option names them: ")]
+    assert told in note and "give the torch.nn.Module" in note
+
+
+def test_nothing_left_out_is_not_told(read):
+    assert not any("left out" in note for note in read(lstm() | linear()).report.notes)
+
+
+def test_entries_that_are_no_tensors_are_told(tmp_path):
+    torch = pytest.importorskip("torch")
+    state = {name: torch.tensor(value) for name, value in lstm().items()}
+    torch.save(state | {"epoch": 3, "lstm._extra_state": {"a": 1}}, tmp_path / "net.pt")
+    notes = read_model(tmp_path / "net.pt").report.notes
+    assert "left out of the state dict, since they are no tensors: epoch, lstm._extra_state" in notes
+
+
 def test_bfloat16(tmp_path):
     # Bits of 1.5 as bfloat16, written by hand: numpy has no such type.
     import json
