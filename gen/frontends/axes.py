@@ -3,19 +3,23 @@
 A dense layer or a second LSTM reads the right numbers only if its features and steps are where
 it expects them. Each axis has a letter: T steps, N sequences, F features, D a direction or layer
 axis of size 1, B both directions (forward first), L several layers (of a final state), S both directions of
-several layers, 1 any other axis of size 1, M merged rows, and ?0, ?1, ... an axis of the model's input,
-before a layer has shown what it is. When an operator mixes features with anything else the axes are lost:
-what follows may be elementwise, but not a layer.
+several layers, 1 any other axis of size 1, M:T:N the merged rows of steps and sequences, M alone merged
+rows of which that is not known, and ?0, ?1, ... an axis of the model's input, before a layer has shown what
+it is. When an operator mixes features with anything else the axes are lost: what follows may be elementwise,
+but not a layer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
+from rtlstm.gen.frontends.regroup import SINGLE, merge, regroup
+from rtlstm.gen.frontends.sizes import Size
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["Axes"]
 
-_SINGLE = ("D", "1")
+_NOTHING: Mapping[str, Size] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Axes:
     first_step: bool = False
     shown: tuple[tuple[str, str], ...] = ()
     """What layers have shown axes of the input to be: their first tags and those that they have now."""
+    single: tuple[str, ...] = ()
+    """Steps or sequences, if the model handles one at a time."""
 
     def _lose(self, where: str) -> "Axes":
         return replace(self, tags=(), lost=where)
@@ -51,15 +57,22 @@ class Axes:
     def settle(self, tags: tuple[str, ...], features: int, where: str) -> "Axes":
         """The same with these tags, which those not known yet take over."""
         self.expect(where)
+        pairs = list(zip(self.tags, tags, strict=False))
+        # An axis that the model put in is one step, or one sequence, unless it is what is left of many.
+        alone = () if self.last_step or self.first_step else tuple(
+            wanted for mine, wanted in pairs if mine == "1" and wanted in ("T", "N")
+        )  # fmt: skip
         fits = len(tags) == len(self.tags) and all(
-            mine == wanted or _hidden(mine) for mine, wanted in zip(self.tags, tags, strict=True)
+            mine == wanted or _hidden(mine) or (mine == "1" and wanted in alone) for mine, wanted in pairs
         )
         if not fits:
             raise ModelError(
                 f"{where} must read axes ({', '.join(tags)}) for steps, sequences and features, but "
                 f"its input has {self}"
             )
-        return replace(self, tags=tags, features=features, shown=self._shows(tags))
+        return replace(
+            self, tags=tags, features=features, shown=self._shows(tags), single=self.single + alone
+        )
 
     def _shows(self, tags: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         """What is known of the input's axes with these tags in place of those that are hidden."""
@@ -106,12 +119,13 @@ class Axes:
     def together(self, other: "Axes") -> "Axes | None":
         """The axes of a tensor made of two, of which one may be the input as it came; None if they differ."""
         shown = dict((*self.shown, *other.shown))
-        mine, theirs = (tuple(shown.get(tag, tag) for tag in axes.tags) for axes in (self, other))
-        if mine != theirs or any(shown[old] != new for old, new in (*self.shown, *other.shown)):
+        mine, theirs = (tuple(_renamed(tag, shown) for tag in axes.tags) for axes in (self, other))
+        if not _alike(mine, theirs) or any(shown[old] != new for old, new in (*self.shown, *other.shown)):
             return None
         if (self.last_step, self.first_step) != (other.last_step, other.first_step):
             return None
-        return replace(self, tags=mine, shown=tuple(shown.items()))
+        single = tuple(dict.fromkeys((*self.single, *other.single)))
+        return replace(self, tags=mine, shown=tuple(shown.items()), single=single)
 
     def with_features(self, features: int) -> "Axes":
         """The same axes with another number of features."""
@@ -140,7 +154,7 @@ class Axes:
         if self.lost:
             return self
         if axes is None:
-            if all(tag in (*_SINGLE, "F") for tag in self.tags) and self.features > 1:
+            if all(tag in (*SINGLE, *self.single, "F") for tag in self.tags) and self.features > 1:
                 return replace(self, tags=("F",))
             return self._lose(where)
         drop = set()
@@ -152,7 +166,7 @@ class Axes:
                 if strict:
                     raise ModelError(f"{where} removes axis {at} ({tag}), which is not of size 1")
                 continue
-            if tag not in _SINGLE and not strict:
+            if tag not in (*SINGLE, *self.single) and not strict:
                 return self._lose(where)
             drop.add(at)
         return replace(self, tags=tuple(tag for at, tag in enumerate(self.tags) if at not in drop))
@@ -167,43 +181,61 @@ class Axes:
             return self
         if "F" in merged or "B" in merged:
             return self._merge((*self.tags[:first],), merged, (*self.tags[last + 1 :],), where)
-        return replace(self, tags=(*self.tags[:first], "M", *self.tags[last + 1 :]))
+        return replace(self, tags=(*self.tags[:first], merge(merged), *self.tags[last + 1 :]))
 
     def _merge(
         self, before: tuple[str, ...], merged: tuple[str, ...], after: tuple[str, ...], where: str
     ) -> "Axes":
         """Make one axis of features of these, if they are that and perhaps both directions outside of it."""
-        if "".join(tag for tag in merged if tag not in _SINGLE) not in ("F", "BF"):
+        if "".join(tag for tag in merged if tag not in SINGLE) not in ("F", "BF"):
             return self._lose(where)
         return replace(self, tags=(*before, "F", *after), features=self.features * (1 + ("B" in merged)))
 
-    def reshape(self, shape: Sequence[int | None] | None, where: str, *, zero_copies: bool = True) -> "Axes":
-        """Change the shape; None stands for a number that is not known before the run."""
-        if self.lost or shape is None or not shape:
-            return self._lose(where) if not self.lost else self
-        copied = 0
-        while zero_copies and copied < min(len(shape), len(self.tags)) and shape[copied] == 0:
-            copied += 1
-        kept, rest, target = self.tags[:copied], self.tags[copied:], tuple(shape[copied:])
-        if not target and not rest:
+    def reshape(
+        self,
+        shape: Sequence[int | Size | None] | None,
+        where: str,
+        *,
+        zero_copies: bool = True,
+        known: Mapping[str, Size] = _NOTHING,
+    ) -> "Axes":
+        """Change the shape; None stands for a number of which nothing is known before the run.
+
+        ``known`` tells what sizes are, by the names that ``shape`` gives them; those of axes are their tags.
+        """
+        if self.lost:
             return self
-        if target == (-1,):
-            return self._merge(kept, rest, (), where)
-        if rest[1:] == ("N", "F") and len(target) == 4 and target[3] == self.features:
+        if not shape:
+            return self._lose(where)
+        sizes = [Size(size) if isinstance(size, int) else size for size in shape]
+        if self.tags[1:] == ("N", "F") and len(sizes) == 4 and sizes[3] == Size(self.features):
             # PyTorch's documentation takes h_n apart like this.
             apart = {("S", 2): ("L", "B"), ("B", 2): ("D", "B"), ("L", 1): ("L", "D"), ("D", 1): ("D", "D")}
-            found = apart.get((rest[0], target[1] or 0))
+            found = apart.get((self.tags[0], sizes[1].number if sizes[1] and not sizes[1].names else 0))
             if found:
-                return replace(self, tags=(*kept, *found, "N", "F"))
-        if "L" in rest or "S" in rest:
+                return replace(self, tags=(*found, "N", "F"))
+        if "L" in self.tags or "S" in self.tags:
             return self._lose(where)
-        if rest[-2:] == ("B", "F"):
-            rest, features = (*rest[:-2], "F"), 2 * self.features
-        else:
-            features = self.features
-        if rest[-1:] == ("F",) and target[-1:] == (features,) and 0 not in target and "B" not in rest:
-            return replace(self, tags=(*kept, *("M" for _ in target[:-1]), "F"), features=features)
-        return self._lose(where)
+        if sizes.count(None) == 1 and Size(-1) not in sizes:
+            sizes = [size or Size(-1) for size in sizes]
+        given = [size for size in sizes if size is not None]
+        names = {**known, **{old: Size(1, (new,)) for old, new in self.shown if new != "F"}}
+        names |= dict.fromkeys(self.single, Size())
+        regrouped = (
+            regroup(self.tags, self.features, given, names, zero_copies) if None not in sizes else None
+        ) or self._rows(sizes)
+        if regrouped is None:
+            return self._lose(where)
+        return replace(self, tags=regrouped[0], features=regrouped[1])
+
+    def _rows(self, sizes: Sequence[Size | None]) -> tuple[tuple[str, ...], int] | None:
+        """Rows of whole features, of which it is not known what they are."""
+        both = self.tags[-2:] == ("B", "F")
+        features = self.features * (1 + both)
+        kept = self.tags[: -2 if both else -1]
+        if self.tags[-1:] != ("F",) or "B" in kept or sizes[-1] != Size(features) or Size(0) in sizes:
+            return None
+        return (*("M" for _ in sizes[:-1]), "F"), features
 
     def without(self, axis: int, *, keep: bool = False) -> "Axes":
         """Drop an axis, of which one element or the sum is taken; ``keep`` leaves an axis of size 1."""
@@ -220,7 +252,7 @@ class Axes:
         last, first = tag == "T" and index == -1, tag == "T" and index == 0
         if (
             not (last or first)
-            and not (tag in _SINGLE and index in (0, -1))
+            and not (tag in SINGLE and index in (0, -1))
             and not (tag == "L" and index == -1)
         ):
             raise ModelError(
@@ -232,6 +264,19 @@ class Axes:
             last_step=self.last_step or last,
             first_step=self.first_step or first,
         )
+
+
+def _renamed(tag: str, shown: Mapping[str, str]) -> str:
+    """A tag, or those that an axis was merged of, as layers have shown them."""
+    return ":".join(shown.get(atom, atom) for atom in tag.split(":"))
+
+
+def _alike(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Whether two tensors have the same axes; of merged rows it may not be known what they are."""
+    return len(mine) == len(theirs) and all(
+        one == other or (one[0] == other[0] == "M" and "M" in (one, other))
+        for one, other in zip(mine, theirs, strict=True)
+    )
 
 
 def _hidden(tag: str) -> bool:

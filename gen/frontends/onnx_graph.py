@@ -81,7 +81,7 @@ class OnnxGraph:
         self.budget = self._constants.budget
         self.linears: dict[str, Any] = {}
         """What :mod:`rtlstm.gen.frontends.onnx_linear` has read of tensors so far."""
-        self._shapes: dict[str, tuple[int | None, ...]] | None = None
+        self._shapes: dict[str, tuple[int | str, ...]] | None = None
         for index, node in enumerate(self.nodes):
             for name in filter(None, node.output):
                 self._producer[name] = index
@@ -128,18 +128,22 @@ class OnnxGraph:
 
     def shape(self, tensor: str) -> tuple[int | None, ...]:
         """Sizes of a tensor's axes, None where one is not known; empty if nothing is known."""
+        return tuple(size if isinstance(size, int) else None for size in self.dimensions(tensor))
+
+    def dimensions(self, tensor: str) -> tuple[int | str, ...]:
+        """The same with the name that the model gives to a size; empty text where one has none."""
         if self._shapes is None:
             self._shapes = self._infer_shapes()
         return self._shapes.get(tensor, ())
 
-    def _infer_shapes(self) -> dict[str, tuple[int | None, ...]]:
+    def _infer_shapes(self) -> dict[str, tuple[int | str, ...]]:
         try:
             graph = self._onnx.shape_inference.infer_shapes(self._model).graph
         except Exception:  # shapes only help: what they would have shown counts as not known
             graph = self._model.graph
         return {
             item.name: tuple(
-                int(axis.dim_value) if axis.HasField("dim_value") else None
+                int(axis.dim_value) if axis.HasField("dim_value") else str(axis.dim_param)
                 for axis in item.type.tensor_type.shape.dim
             )
             for item in (*graph.input, *graph.value_info, *graph.output)

@@ -15,6 +15,7 @@ from rtlstm.gen.frontends.onnx_graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx_movers import take_states
 from rtlstm.gen.frontends.onnx_ops import CUT, STATE_ONLY, Applied, apply_node
 from rtlstm.gen.frontends.onnx_recurrent import is_recurrent
+from rtlstm.gen.frontends.onnx_sizes import Sizes
 from rtlstm.gen.frontends.onnx_start import find_start, name_condition
 from rtlstm.gen.frontends.onnx_values import Known, State, Step, Value
 from rtlstm.gen.frontends.report import ReadOptions, ReportBuilder
@@ -63,6 +64,7 @@ class _Reader:
         self.applied: dict[int, Applied] = {}
         self.fetched: set[str] = set()
         self.first: list[int] = []
+        self.sizes = Sizes(graph)
 
     def read(self) -> Network:
         self.first = find_start(self.graph, self.options.lstm, self.needed, self.targets)
@@ -73,6 +75,8 @@ class _Reader:
         for index in sorted(self.needed - upstream):
             if index in self.first or self._follows(index):
                 self._try(index)
+            else:
+                self._measure(index)
         for index, applied in sorted(self.applied.items()):
             self._report(index, applied)
         target, flow = self._end()
@@ -91,7 +95,9 @@ class _Reader:
             return False
         source = sources.pop()
         rank = len(self.graph.shape(source))
-        self.known[source] = Value(Flow(), Axes.unknown(rank))
+        axes = Axes.unknown(rank)
+        self.known[source] = Value(Flow(), axes)
+        self.sizes.begin(source, axes)
         try:
             for index in sorted(upstream):
                 self._visit(index)
@@ -113,27 +119,31 @@ class _Reader:
         for node in nodes:
             self.report.node(self.graph.label(node), node.op_type, "outside", "before the core")
         kinds = listed(node.op_type for node in nodes)
-        self.known[tensor] = Value(Flow(), Axes.unknown(3))
+        axes = Axes.unknown(3)
+        self.known[tensor] = Value(Flow(), axes)
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
             self.report.note(f"the model's input is turned by {kinds} before the core")
-            self._know_turned(nodes)
+            axes = self._know_turned(nodes, axes)
         elif nodes:
             self.report.note(
                 f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
                 f"{tensor!r}"
             )
+        self.sizes.begin(tensor, axes)
+        for index in sorted(upstream):
+            self._measure(index)
         for index in self.first:
             self._try(index)
 
-    def _know_turned(self, nodes: list[Any]) -> None:
-        """What follows may read the input as it is before and after these nodes turn it."""
-        axes = Axes.unknown(3)
+    def _know_turned(self, nodes: list[Any], axes: Axes) -> Axes:
+        """What follows may read the input as it is before and after these nodes turn it; its last axes."""
         self.known[nodes[0].input[0]] = Value(Flow(), axes)
         for node in nodes:
             if node.op_type == "Transpose":
                 turns = self.graph.attributes(node).get("perm", (2, 1, 0))
                 axes = axes.transpose(turns, self.graph.where(node))
             self.known[node.output[0]] = Value(Flow(), axes)
+        return axes
 
     # Node by node
 
@@ -173,6 +183,7 @@ class _Reader:
 
     def _visit(self, index: int) -> None:
         node = self.graph.nodes[index]
+        self._measure(index)
         if index in self.applied or node.op_type in _SIZES:
             return
         inputs: list[Known | None] = [self.known.get(name) for name in node.input]
@@ -185,12 +196,19 @@ class _Reader:
             if name and found is not None:
                 self.known[name] = found
 
+    def _measure(self, index: int) -> None:
+        """Follow sizes of tensors through a node."""
+        node = self.graph.nodes[index]
+        found = self.known.get(next(iter(node.input), ""))
+        self.sizes.measure(node, found.axes if isinstance(found, Value) else None)
+
     def _apply(self, node: Any, inputs: list[Known | None], inner: str | None) -> Applied:
         if inner is not None or node.op_type == "If":
             tensor = inner or node.input[0]
             raise ModelError(f"after the LSTM {tensor!r} goes into {name_condition(self.graph, node)}")
         stuck = [found for found in inputs if isinstance(found, State)]
-        step = Step(self.graph, node, tuple(found if isinstance(found, Value) else None for found in inputs))
+        values = tuple(found if isinstance(found, Value) else None for found in inputs)
+        step = Step(self.graph, node, values, self.sizes)
         if stuck and node.op_type in ("Gather", "Slice"):
             taken = take_states(step, stuck[0].parts)
             if taken is not None:
@@ -276,7 +294,8 @@ class _Reader:
         for index, node in enumerate(graph.nodes):
             if index in self.applied or index in upstream or graph.is_constant(node.output[0]):
                 continue
-            if index in before or (index in after and node.op_type in (*STATE_ONLY, *_SIZES)):
+            moved = index in after and node.op_type in (*STATE_ONLY, *_SIZES)
+            if moved or index in before or self.sizes.made(node):
                 self.report.node(graph.label(node), node.op_type, "state", "shapes and states")
             else:
                 why = "not on the way from the core's input to its output"

@@ -50,16 +50,10 @@ def _unsqueeze(step: Step) -> Value:
 
 def _reshape(step: Step) -> Value:
     axes = step.only().axes
-    shape = step.graph.integers(step.node.input[1])
+    shape = step.sizes.of(step.node.input[1])
     copies = not step.attributes().get("allowzero", 0)
-    if shape and copies:
-        # A leading size that is the axis's own says the same as 0, which copies it.
-        own = step.graph.shape(step.node.input[0])
-        for place, (size, there) in enumerate(zip(shape[:-1], own, strict=False)):
-            if size not in (0, there):
-                break
-            shape[place] = 0
-    return step.moved(axes.reshape(shape, step.where, zero_copies=copies))
+    known = step.sizes.known(step.node.input[0], axes)
+    return step.moved(axes.reshape(shape, step.where, zero_copies=copies, known=known))
 
 
 def _flatten(step: Step) -> Value:

@@ -1,6 +1,7 @@
 """Applies one ONNX node to what it reads."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.describe import layer_options
@@ -73,20 +74,21 @@ def _recurrent(step: Step) -> Applied:
     read = read_recurrent_node(step.graph, step.node)
     layer = read.layer
     layout = ("N", "T", "F") if read.layout else ("T", "N", "F")
-    shown = value.axes.settle(layout, layer.inputs, where).shown
+    read_axes = value.axes.settle(layout, layer.inputs, where)
+    kept: dict[str, Any] = {"shown": read_axes.shown, "single": read_axes.single}
     flow = value.flow.recurrent(layer, where)
     width, across, reverse = layer.outputs, "D", False
     if isinstance(layer, Bidirectional):
         width, across = layer.forward.outputs, "B"
     else:
         reverse = layer.reverse
-    y = Axes(("N", "T", across, "F") if read.layout else ("T", across, "N", "F"), width, shown=shown)
+    y = Axes(("N", "T", across, "F") if read.layout else ("T", across, "N", "F"), width, **kept)
     final = Axes(
         ("N", across, "F") if read.layout else (across, "N", "F"),
         width,
         last_step=not reverse,
         first_step=reverse,
-        shown=shown,
+        **kept,
     )
     names = [*step.node.output, "", ""]
     y_h = f"{where}: output Y_h ({names[1]!r})"

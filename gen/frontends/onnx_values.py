@@ -11,6 +11,7 @@ from rtlstm.gen.frontends.arrays import to_float64
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx_graph import OnnxGraph
+from rtlstm.gen.frontends.onnx_sizes import Sizes
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["Known", "State", "Step", "Value"]
@@ -50,11 +51,15 @@ Known = Value | State
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One node to apply; ``inputs`` are what is known of its inputs, None for constants and the like."""
+    """One node to apply; ``inputs`` are what is known of its inputs, None for constants and the like.
+
+    ``sizes`` has those inputs that are made of sizes of tensors.
+    """
 
     graph: OnnxGraph
     node: Any
     inputs: tuple[Value | None, ...]
+    sizes: Sizes
 
     @property
     def label(self) -> str:

@@ -14,7 +14,7 @@ from rtlstm.gen.frontends.torch_names import SUPPORTED, module_kind, operation
 from rtlstm.gen.frontends.torch_ops import OPERATIONS, parameter
 from rtlstm.gen.frontends.torch_recurrent import pack, pad_packed, recurrent
 from rtlstm.gen.frontends.torch_result import choose_output
-from rtlstm.gen.frontends.torch_trace import ancestors, trace
+from rtlstm.gen.frontends.torch_trace import ancestors, input_rank, trace
 from rtlstm.gen.frontends.torch_values import (
     Constant,
     Data,
@@ -88,7 +88,10 @@ class _Reader:
         self.start = self._start()
         self.before = ancestors(self.start.all_input_nodes) if options.lstm is not None else set()
         cell = module_kind(self.modules[self.start.target]).endswith("Cell")
-        self.input = Data(Flow(), Axes.unknown(2 if cell else 3))
+        rank = 2 if cell else 3
+        if not self.before:
+            rank = input_rank(self.start, rank, lambda node: operation(node, self.modules) or "")
+        self.input = Data(Flow(), Axes.unknown(rank))
         report.model_inputs = tuple(node.name for node in self.nodes if node.op == "placeholder")
         report.model_outputs = tuple(node.name for node in result.all_input_nodes)
 
@@ -320,7 +323,7 @@ class _Reader:
             f"x {table.shape[1]}): the core reads its rows"
         )
         self.report.input = f"the output of {step.label}"
-        tags = (*self.input.axes.tags[:-1], "F")
+        tags = (*(value if isinstance(value, Data) else self.input).axes.tags, "F")
         return Data(Flow(width=table.shape[1]), Axes(tags, table.shape[1]), source=step.label)
 
     # The end

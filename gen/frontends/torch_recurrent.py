@@ -31,15 +31,18 @@ def recurrent(step: Step, report: ReportBuilder) -> Any:
         flow = flow.recurrent(layer, where)
         report.node(layer.name, kind, "core", f"{layer.inputs} -> {layer.outputs}")
     _note(step, module, kind, batch_first, report)
-    axes = Axes(data.axes.tags, flow.outputs or 0, shown=data.axes.shown)
+    if "T" in data.axes.single:
+        report.note(_one_step(where))
+    kept: dict[str, Any] = {"shown": data.axes.shown, "single": data.axes.single}
+    axes = Axes(data.axes.tags, flow.outputs or 0, **kept)
     y = replace(data, axes=axes, flow=flow, packed=where if data.packed else "")
     if isinstance(layers[-1], Bidirectional):
         both = ("B" if len(layers) == 1 else "S", "N", "F")
-        final = Axes(both, layers[-1].forward.outputs, last_step=True, shown=data.axes.shown)
+        final = Axes(both, layers[-1].forward.outputs, last_step=True, **kept)
         hidden = Data(flow.final_states(), final, data.source, state=True)
     else:
         tags = ("N", "F") if cell else ("D" if len(layers) == 1 else "L", "N", "F")
-        final = Axes(tags, flow.outputs or 0, last_step=not cell, shown=data.axes.shown)
+        final = Axes(tags, flow.outputs or 0, last_step=not cell, **kept)
         hidden = Data(flow, final, data.source)
     long = kind.startswith("LSTM")
     memory = State(where, "cell state")
@@ -107,7 +110,11 @@ def _note(step: Step, module: Any, kind: str, batch_first: bool, report: ReportB
     if getattr(module, "dropout", 0):
         report.note(f"{step.where}: dropout={module.dropout} is ignored, for it has no effect in inference")
     if kind.endswith("Cell"):
-        report.note(f"{step.where} computes one step: the core keeps its state from step to step")
+        report.note(_one_step(step.where))
+
+
+def _one_step(where: str) -> str:
+    return f"{where} computes one step: the core keeps its state from step to step"
 
 
 def _check_state(step: Step, report: ReportBuilder) -> None:

@@ -2,11 +2,12 @@
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["ancestors", "trace"]
+__all__ = ["ancestors", "input_rank", "trace"]
 
 
 def trace(torch: Any, module: Any) -> Any:
@@ -53,3 +54,25 @@ def ancestors(nodes: list[Any]) -> set[Any]:
             found.add(node)
             waiting.extend(node.all_input_nodes)
     return found
+
+
+def input_rank(node: Any, rank: int, names: Callable[[Any], str]) -> int:
+    """How many axes the model's input has, if what a node gives has ``rank``; ``names`` names operations.
+
+    It looks through embeddings and operators that insert or remove axes, as a decoder's step has them.
+    """
+    while node.all_input_nodes:
+        name = names(node)
+        if name in ("unsqueeze", "embedding"):
+            rank -= 1
+        elif name == "select" or (name == "squeeze" and len(node.args) + len(node.kwargs) > 1):
+            rank += 1
+        elif name == "getitem":
+            key = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
+            rank += sum(isinstance(item, int) for item in key) - sum(item is None for item in key)
+        elif name == "reshape":
+            given = node.args[1:] or tuple(node.kwargs.values())
+            shape = given[0] if isinstance(given[0], list | tuple) else given
+            rank -= sum(isinstance(item, int) and item == 1 for item in shape)
+        node = node.all_input_nodes[0]
+    return max(rank, 1)

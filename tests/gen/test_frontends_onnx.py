@@ -11,6 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 from test_frontends_reference import close, forward
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.gen.frontends.onnx_graph import OnnxGraph
+from rtlstm.gen.frontends.onnx_sizes import Sizes
+from rtlstm.gen.frontends.sizes import Size
 from rtlstm.spec.errors import ModelError, ToolError
 
 I, H, O = 5, 6, 3  # noqa: E741
@@ -186,6 +189,73 @@ def test_reshape_that_keeps_features(path, shape):
     save(path, nodes, weights)
     x = rand(5, 2, I)
     close(forward(read_model(path).network, x).reshape(-1, O), run(path, x).reshape(-1, O))
+
+
+MEASURED = {  # nodes that make "shape" of sizes, behind t of axes (steps, sequences, 1, features)
+    "taken one by one": [
+        node("Shape", "t", "all"), node("Gather", "all i01", "front"), node("Gather", "all i3", "last", "g2"),
+        node("Concat", "front last", "shape", axis=0),
+    ],
+    "multiplied": [
+        node("Shape", "t", "all"), node("Slice", "all i0 i2", "front", "s1"),
+        node("Slice", "all i2 i4", "two", "s2"), node("ReduceProd", "two", "one", keepdims=0),
+        node("Unsqueeze", "one i0", "last"), node("Concat", "front last", "shape", axis=0),
+    ],
+    "divided": [
+        node("Shape", "x", "in"), node("Slice", "in i0 i1", "steps", "cut"), node("Size", "t", "size"),
+        node("Unsqueeze", "size i0", "whole"), node("Div", "whole features", "rows", "d1"),
+        node("Div", "rows steps", "n", "d2"), node("Concat", "steps n features", "shape", axis=0),
+    ],
+    "with the rest left open": [
+        node("Shape", "x", "in", start=0, end=1), node("Cast", "in", "steps", to=7),
+        node("Concat", "steps minus features", "shape", axis=0),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", MEASURED)
+@pytest.mark.parametrize("shape", [("T", "N", I), (5, "N", I), (5, 2, I), (None, None, I)])
+def test_reshape_to_sizes_of_tensors(path, how, shape):
+    """A second LSTM behind it tells whether steps, sequences and features lie where they must."""
+    first, w1 = lstm()
+    second, w2 = lstm(x="s", y="out", name="two", inputs=H)
+    nodes = [*first, node("Transpose", "y", "t", perm=[0, 2, 1, 3]), *MEASURED[how]]
+    nodes += [node("Reshape", "t shape", "s"), *second]
+    weights = [ints(f"i{at}", at) for at in range(5)]
+    weights += [*w1, *w2, ints("i01", 0, 1), ints("features", H), ints("minus", -1)]
+    save(path, nodes, weights, shape=shape, opset=18)
+    x = rand(5, 2, I)
+    result = read_model(path)
+    close(forward(result.network, x), run(path, x)[:, 0])
+    assert {entry.role for entry in result.report.nodes} == {"core", "shape", "state"}
+
+
+@pytest.mark.parametrize("order", ["i10", "i00"])
+def test_reshape_that_takes_steps_for_sequences_is_refused(path, order):
+    first, w1 = lstm()
+    second, w2 = lstm(x="s", y="out", name="two", inputs=H)
+    nodes = [
+        *first, node("Transpose", "y", "t", perm=[0, 2, 1, 3]), node("Shape", "t", "all"),
+        node("Gather", f"all {order}", "front"), node("Concat", "front features", "shape", axis=0),
+        node("Reshape", "t shape", "s"), *second,
+    ]  # fmt: skip
+    save(path, nodes, [*w1, *w2, ints("i10", 1, 0), ints("i00", 0, 0), ints("features", H)])
+    with pytest.raises(ModelError, match=r"LSTM node 'two' must read axes \(T, N, F\)"):
+        read_model(path)
+
+
+def test_products_of_sizes_without_end_are_not_followed():
+    """Each node squares what the one before gave: the last would have 2 to the 60th factors."""
+    nodes, weights = squeezed()
+    nodes += [node("Shape", "x", "p0", start=0, end=1)]
+    nodes += [node("Mul", f"p{at} p{at}", f"p{at + 1}", f"m{at}") for at in range(60)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("T", "N", I))
+    graph = OnnxGraph(helper.make_model(helper.make_graph(nodes, "g", [x], [], weights)))
+    sizes = Sizes(graph)
+    for each in graph.nodes:
+        sizes.measure(each, None)
+    assert sizes.of("p3") == (Size(1, ("size T",) * 8),)
+    assert sizes.of("p60") is None
 
 
 def test_reshape_that_mixes_features_is_refused_before_a_layer(path):

@@ -1,0 +1,143 @@
+"""What the axes of a tensor become when its shape changes: kept, merged, taken apart, or lost.
+
+Sizes are compared as products, so that shapes can be followed which a model computes in the run, from its
+input's.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from rtlstm.gen.frontends.sizes import Size, groups, product
+
+__all__ = ["SINGLE", "axis_sizes", "merge", "regroup"]
+
+SINGLE = ("D", "1")
+"""Tags of axes of size 1."""
+_ONE = Size()
+
+
+def merge(tags: Sequence[str]) -> str:
+    """The tag of one axis made of these, which remembers them."""
+    atoms = [atom for tag in tags for atom in _atoms(tag) if atom not in SINGLE]
+    if len(atoms) < 2:
+        return atoms[0] if atoms else "1"
+    return "M" if "M" in atoms else ":".join(["M", *atoms])
+
+
+def _atoms(tag: str) -> list[str]:
+    """What an axis was merged of, or itself."""
+    return tag.split(":")[1:] if tag.startswith("M:") else [tag]
+
+
+def axis_sizes(tags: Sequence[str], features: int) -> list[Size]:
+    """Size of each axis; those that only a run knows are named by their tags."""
+    fixed = {"F": Size(features), "B": Size(2), **dict.fromkeys(SINGLE, _ONE)}
+    return [
+        Size(1, (f"M at {at}",)) if tag == "M"
+        else product([fixed.get(atom, Size(1, (atom,))) for atom in _atoms(tag)])
+        for at, tag in enumerate(tags)
+    ]  # fmt: skip
+
+
+def regroup(
+    tags: Sequence[str], features: int, shape: Sequence[Size], known: Mapping[str, Size], copies: bool
+) -> tuple[tuple[str, ...], int] | None:
+    """Tags and features after a change of shape; None if features were mixed with other axes.
+
+    ``shape`` may have one -1, for what is left, and with ``copies`` zeros, for the size that stands there.
+    ``known`` tells what names of sizes stand for.
+    """
+    own = [size.resolved(known) for size in axis_sizes(tags, features)]
+    target = [size.resolved(known) for size in shape]
+    if copies:
+        target = [own[at] if size == Size(0) and at < len(own) else size for at, size in enumerate(target)]
+    filled = _fill(own, target)
+    if filled is None:
+        return None
+    # Axes that were merged are taken apart first: they may be what they were again.
+    atoms = [(atom, at) for at, tag in enumerate(tags) for atom in _atoms(tag)]
+    sizes = [
+        own[at] if atom == "M" else axis_sizes([atom], features)[0].resolved(known) for atom, at in atoms
+    ]
+    long = [(atom, size) for (atom, _), size in zip(atoms, sizes, strict=True) if size != _ONE]
+    wanted = [size for size in filled if size != _ONE]
+    runs = groups([size for _, size in long], wanted)
+    if runs is None:
+        return None
+    made = _runs([atom for atom, _ in long], wanted, runs, features)
+    if made is None:
+        return None
+    kept, features = made
+    singles = _singles([(atom, size) for (atom, _), size in zip(atoms, sizes, strict=True)], filled, runs)
+    if singles is None:
+        return None
+    rest, ones = iter(kept), iter(singles)
+    return tuple(next(ones) if size == _ONE else next(rest) for size in filled), features
+
+
+def _fill(own: Sequence[Size], target: Sequence[Size]) -> list[Size] | None:
+    """The target with what is left in the place of its -1."""
+    open_places = [at for at, size in enumerate(target) if size == Size(-1)]
+    if not open_places:
+        return list(target)
+    left = product(own).over(product([size for size in target if size != Size(-1)]))
+    if len(open_places) > 1 or left is None:
+        return None
+    return [left if size == Size(-1) else size for size in target]
+
+
+def _runs(
+    atoms: list[str], wanted: list[Size], runs: list[tuple[int, int]], features: int
+) -> tuple[list[str], int] | None:
+    """Tags of the new axes that are longer than 1, run by run."""
+    made: list[str] = []
+    width = features
+    at = to = 0
+    for count, into in runs:
+        old, new = atoms[at : at + count], wanted[to : to + into]
+        at, to = at + count, to + into
+        if "F" not in old and "B" not in old:
+            made += [merge(old)] if into == 1 else ["M"] * into
+        elif len(old) == into == 1:
+            made += old
+        elif old == ["B", "F"] and into == 1:
+            made, width = [*made, "F"], 2 * features
+        elif old == ["F"] and new == [Size(2), Size(features // 2)] and "B" not in atoms:
+            made, width = [*made, "B", "F"], features // 2
+        else:
+            return None
+    return made, width
+
+
+def _singles(
+    atoms: list[tuple[str, Size]], target: list[Size], runs: list[tuple[int, int]]
+) -> list[str] | None:
+    """Tags of the new axes of size 1, in order; None if the only feature would lose its axis.
+
+    Between two runs there may be more of them, or fewer, than before: steps and sequences keep theirs first.
+    """
+    old = _places([size for _, size in atoms], list(accumulate(count for count, _ in runs)))
+    new = _places(target, list(accumulate(count for _, count in runs)))
+    made: list[str] = []
+    for gap in range(len(runs) + 1):
+        there = [atoms[at][0] for at, place in old if place == gap]
+        count = sum(place == gap for _, place in new)
+        if "F" in there and not count:
+            return None
+        ranks = sorted(range(len(there)), key=lambda at: (there[at] != "F", there[at] in SINGLE, at))
+        kept = [there[at] for at in sorted(ranks[:count])]
+        blank = ["1"] * (count - len(kept))
+        # The features are the last axis mostly: new axes stand in front of them.
+        made += [*kept[:-1], *blank, "F"] if kept[-1:] == ["F"] else [*kept, *blank]
+    return made
+
+
+def _places(sizes: list[Size], ends: list[int]) -> list[tuple[int, int]]:
+    """Index of each size of 1, and how many runs end before it."""
+    found, seen = [], 0
+    for at, size in enumerate(sizes):
+        if size == _ONE:
+            found.append((at, sum(end <= seen for end in ends)))
+        else:
+            seen += 1
+    return found
