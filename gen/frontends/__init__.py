@@ -109,13 +109,9 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         return read_onnx(path, options, report)
     if kind in FOREIGN:
         return read_in_child(path, kind, options, report)
-    if kind == "torchscript":
-        from rtlstm.gen.frontends.torch_module import read_script
+    from rtlstm.gen.frontends.tensors import read_safetensors
 
-        return read_script(path, options, report)
-    from rtlstm.gen.frontends.tensors import read_tensors
-
-    return read_tensors(path, kind, options, report)
+    return read_safetensors(path, options, report)
 
 
 def _is_module(source: Any) -> bool:

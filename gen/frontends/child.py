@@ -4,17 +4,21 @@ Such a library may crash, loop or take all memory over a damaged file. While it 
 other file; it writes nothing but its answer, which is a network and no object of the library's.
 """
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 from pydantic import ValidationError
 
+from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.detect import FileKind
 from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, keep_limits
 from rtlstm.gen.frontends.report import Embedding, ModelReport, ReadOptions, ReportBuilder
@@ -23,10 +27,15 @@ from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
 from rtlstm.spec.network import Network
 from rtlstm.spec.record import Record
 
-__all__ = ["FOREIGN", "main", "read_foreign", "read_in_child"]
+__all__ = ["FOREIGN", "load", "main", "read_foreign", "read_in_child"]
 
-FOREIGN: tuple[FileKind, ...] = ("keras",)
-"""The kinds of files that are read in a child."""
+_FRONTENDS = "rtlstm.gen.frontends"
+FOREIGN: dict[FileKind, tuple[str, str, tuple[str, ...]]] = {
+    "keras": (f"{_FRONTENDS}.keras_model", "read_keras", ("h5py",)),
+    "torch": (f"{_FRONTENDS}.tensors", "read_state_dict", ("torch",)),
+    "torchscript": (f"{_FRONTENDS}.torch_module", "read_script", ("torch", "torch.fx")),
+}
+"""The kinds of files that are read in a child: the reader, and the packages that it needs."""
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); from {} import main; main()"
 _WAIT = 3 * SECONDS
 _SAVE = "save the model again"
@@ -113,7 +122,6 @@ def _parse(answer: bytes) -> _Answer:
 
 def main() -> None:
     """Read the file that is standard input, and answer on standard output."""
-    keep_limits()
     request = _Request.model_validate_json(sys.argv.pop())
     with os.fdopen(os.dup(1), "wb") as out:
         silence = os.open(os.devnull, os.O_WRONLY)
@@ -130,10 +138,28 @@ def _answer(file: BinaryIO, request: _Request) -> _Answer:
     report.name = request.name
     found: dict[str, Any]
     try:
+        load(request.kind)
+        keep_limits()
         found = {"network": read_foreign(file, request.kind, request.options, report)}
     except RtlstmError as error:
         found = {"error": type(error).__name__, "text": str(error)}
     return _Answer(report=report.build(), embeddings=tuple(report.embeddings), **found)
+
+
+def load(kind: FileKind) -> Callable[[BinaryIO, ReadOptions, ReportBuilder], Network]:
+    """Import the reader of a kind of file and the packages that it needs, before limits hold.
+
+    Raises
+    ------
+    ToolError
+        If a package is missing.
+    """
+    module, name, packages = FOREIGN[kind]
+    for package in packages:
+        import_extra(package, "keras" if kind == "keras" else "torch")
+    reader: Callable[[BinaryIO, ReadOptions, ReportBuilder], Network]
+    reader = getattr(importlib.import_module(module), name)
+    return reader
 
 
 def read_foreign(file: BinaryIO, kind: FileKind, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -144,12 +170,10 @@ def read_foreign(file: BinaryIO, kind: FileKind, options: ReadOptions, report: R
     ModelError, ToolError
         As :func:`read_in_child`, but for what ends the process.
     """
+    read = load(kind)
     try:
-        if kind == "keras":
-            from rtlstm.gen.frontends.keras_model import read_keras
-
-            return read_keras(file, options, report)
-        raise AssertionError(kind)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, with its name
+            return read(file, options, report)
     except MemoryError:
         raise ModelError(f"needs more than the {MEMORY >> 30} GiB that reading may take; {_SAVE}") from None
     except RtlstmError:

@@ -1,9 +1,9 @@
 """Tells what kind of model a file holds, by its content."""
 
-import zipfile
 from pathlib import Path
 from typing import Literal
 
+from rtlstm.spec.archives import DAMAGE, open_archive
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["FileKind", "detect"]
@@ -58,7 +58,7 @@ def _is_safetensors(head: bytes, size: int) -> bool:
 
 def _detect_zip(path: Path) -> FileKind:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             names = archive.namelist()
             if "model.weights.h5" in names:
                 return "keras"
@@ -66,6 +66,6 @@ def _detect_zip(path: Path) -> FileKind:
                 return "torchscript"
             if any(name.endswith("data.pkl") for name in names):
                 return "torch"
-    except (zipfile.BadZipFile, OSError, UnicodeDecodeError, NotImplementedError) as error:
+    except (*DAMAGE, OSError) as error:
         raise ModelError(f"the file is a damaged archive ({error}); save the model again") from None
     raise ModelError(f"the archive holds no model; {_SUPPORTED}")

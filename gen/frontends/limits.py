@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 try:
@@ -14,8 +15,8 @@ __all__ = ["ENVIRONMENT", "MEMORY", "SECONDS", "keep_limits", "no_files"]
 
 SECONDS = 60
 """Of processor time."""
-MEMORY = 6 * 2**30
-"""Bytes of address space: libraries alone take one or two GiB of it."""
+MEMORY = 4 * 2**30
+"""Bytes of address space beyond what the libraries have taken when they were loaded."""
 ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),  # each takes memory
     "HDF5_PLUGIN_PRELOAD": "::",  # no filters from shared libraries
@@ -24,14 +25,22 @@ _limited = False
 
 
 def keep_limits() -> None:
-    """From now on, end at :data:`SECONDS`, have at most :data:`MEMORY`, write no file and leave no dump."""
+    """From now on, end at :data:`SECONDS`, take at most :data:`MEMORY`, write no file and leave no dump."""
     global _limited
     _limited = True
     if resource is not None:
         _lower(resource.RLIMIT_CPU, SECONDS)
-        _lower(resource.RLIMIT_AS, MEMORY)
+        _lower(resource.RLIMIT_AS, _taken() + MEMORY)
         _lower(resource.RLIMIT_FSIZE, 0)
         _lower(resource.RLIMIT_CORE, 0)
+
+
+def _taken() -> int:
+    """Bytes of address space that this process has, as Linux tells."""
+    with suppress(OSError):
+        pages = Path("/proc/self/statm").read_text().split()[0]
+        return int(pages) * resource.getpagesize()
+    return 0
 
 
 def _lower(kind: int, most: int) -> None:

@@ -1,9 +1,10 @@
 """Reads recurrent and dense layers from named tensors: safetensors files and PyTorch state dicts."""
 
 import re
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, BinaryIO, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +13,16 @@ from rtlstm.gen.frontends.arrays import expect_shape, import_extra, listed, to_f
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.report import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch_cells import bidirectional_layer, recurrent_layer
+from rtlstm.spec.archives import open_archive
+from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import RELU, ActivationFunction
 from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
 
-__all__ = ["read_tensors"]
+__all__ = ["read_safetensors", "read_state_dict"]
 
 _RECURRENT_NAME = re.compile(
-    r"^(?P<prefix>.*?)(?P<kind>(?:weight|bias)_(?:ih|hh|hr))(?:_l(?P<layer>\d+))?(?P<reverse>_reverse)?$"
+    r"^(?P<prefix>.*?)(?P<kind>(?:weight|bias)_(?:ih|hh|hr))(?:_l(?P<layer>\d{1,9}))?(?P<reverse>_reverse)?$"
 )
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 _SYNTAX = "NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION"
@@ -27,14 +30,19 @@ _SYNTAX = "NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION"
 Tensors = dict[str, Any]
 
 
-def read_tensors(path: Path, kind: str, options: ReadOptions, report: ReportBuilder) -> Network:
-    """Read a safetensors file or a state dict saved by ``torch.save``."""
-    if kind == "safetensors":
-        report.format = "safetensors"
-        tensors = _load_safetensors(path)
-    else:
-        report.format = "torch state dict"
-        tensors = _load_state_dict(path, report)
+def read_safetensors(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a safetensors file."""
+    report.format = "safetensors"
+    return _read(_load_safetensors(path), options, report)
+
+
+def read_state_dict(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a state dict saved by ``torch.save``."""
+    report.format = "torch state dict"
+    return _read(_load_state_dict(file, report), options, report)
+
+
+def _read(tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> Network:
     if options.output is not None:
         raise ModelError("the option output is for models with a graph; choose dense layers with dense")
     if not tensors:
@@ -49,8 +57,10 @@ def _load_safetensors(path: Path) -> Tensors:
     except (safetensors.SafetensorError, OSError) as error:
         raise ModelError(f"must be a safetensors file, but is damaged: {error}") from None
     tensors: Tensors = {}
+    budget = Budget()
     for name, item in sorted(items, key=lambda pair: pair[0]):  # the library's order changes between runs
         dtype, shape, data = item["dtype"], item["shape"], bytes(item["data"])
+        budget.take(shape, f"tensor {name!r}")
         if dtype == "BF16":
             wide = np.frombuffer(data, dtype="<u2").astype("<u4") << 16
             tensors[name] = wide.view("<f4").reshape(shape)
@@ -77,10 +87,17 @@ class _Other:
         return len(self.shape)
 
 
-def _load_state_dict(path: Path, report: ReportBuilder) -> Tensors:
+def _load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
     torch = import_extra("torch", "torch")
     try:
-        loaded = torch.load(str(path), map_location="cpu", weights_only=True)
+        if zipfile.is_zipfile(file):
+            with open_archive(file) as archive:
+                sizes = [member.file_size for member in archive.infolist()]
+            Budget().take([sum(sizes) // 8], "what the archive unpacks to, in float64,")
+        file.seek(0)
+        loaded = torch.load(file, map_location="cpu", weights_only=True)
+    except ModelError:
+        raise
     except Exception:  # torch raises several kinds, with long texts, for damaged and for refused files
         raise ModelError(
             "must be a state dict saved with torch.save(model.state_dict(), path), but is damaged or holds "
@@ -99,9 +116,11 @@ def _load_state_dict(path: Path, report: ReportBuilder) -> Tensors:
     others = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
     if others:
         report.note(f"left out of the state dict, since they are no tensors: {listed(others)}")
+    budget = Budget()
     for name, tensor in state.items():
         if not isinstance(tensor, torch.Tensor):
             continue
+        budget.take(tensor.shape, f"tensor {str(name)!r}")  # one element may stand for all, by strides of 0
         plain = tensor.detach()
         if plain.dtype == torch.bfloat16:
             plain = plain.float()

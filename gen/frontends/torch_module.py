@@ -1,15 +1,18 @@
 """Reads a ``torch.nn.Module``: a recurrent module, or one that has some, followed by tracing."""
 
+import io
+import warnings
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import FLOAT_TYPES, import_extra, listed
+from rtlstm.gen.frontends.arrays import FLOAT_TYPES, first_line, import_extra, listed
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.limits import no_files
 from rtlstm.gen.frontends.report import Embedding, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.torch_archive import checked_archive
 from rtlstm.gen.frontends.torch_names import SUPPORTED, module_kind, operation
 from rtlstm.gen.frontends.torch_ops import OPERATIONS, parameter
 from rtlstm.gen.frontends.torch_recurrent import pack, pad_packed, recurrent
@@ -60,17 +63,31 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
     return _Reader(module, modules, trace(torch, module), options, report).read()
 
 
-def read_script(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
-    """Read a file of TorchScript, as ``torch.jit.save`` writes it."""
+def read_script(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a file of TorchScript, as ``torch.jit.save`` writes it. None of its code runs."""
     torch = import_extra("torch", "torch")
+    report.format = "TorchScript"
     try:
-        module = torch.jit.load(str(path), map_location="cpu")
+        archive = checked_archive(file)
+        _import_all(torch)
+        with no_files():
+            module = torch.jit.load(archive, map_location="cpu")
+    except ModelError:
+        raise
     except Exception as error:  # torch raises several kinds, with long texts
         raise ModelError(
-            f"must be a TorchScript file, but cannot be loaded ({str(error).splitlines()[0][:100]}); save "
+            f"must be a TorchScript file, but cannot be loaded ({first_line(error)[:100]}); save "
             "the model again"
         ) from None
     return read_module(module, options, report)
+
+
+def _import_all(torch: Any) -> None:
+    """Have torch import what it imports only when it first loads a file, since no file can be opened then."""
+    empty = io.BytesIO()
+    with warnings.catch_warnings(action="ignore"):
+        torch.jit.save(torch.jit.script(torch.nn.Identity()), empty)
+        torch.jit.load(io.BytesIO(empty.getvalue()), map_location="cpu")
 
 
 class _Reader:

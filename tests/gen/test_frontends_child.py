@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_frontends_hdf5 import CELL, save
 
@@ -25,6 +26,22 @@ def test_keras_file_is_read_in_a_child(path, monkeypatch, read_here):
     assert there.report == here.report
     assert there.network.model_dump_json() == here.network.model_dump_json()
     assert there.report.source == "model.keras" and there.report.format == "Keras 3"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("kind", ["TorchScript", "torch state dict"])
+def test_pytorchs_files_are_read_in_a_child(tmp_path, kind):
+    torch = pytest.importorskip("torch")
+    module, path = torch.nn.LSTM(3, 2), tmp_path / "net.pt"
+    if kind == "TorchScript":
+        torch.jit.trace(torch.nn.Sequential(module), torch.rand(2, 1, 3)).save(str(path))
+    else:
+        torch.save(module.state_dict(), path)
+    result = read_model(path)
+    wanted = read_model(module).network.layers[0]
+    found = result.network.layers[0]
+    assert result.report.format == kind
+    assert np.array_equal(found.w_ih, wanted.w_ih) and np.array_equal(found.bias, wanted.bias)
 
 
 def test_refusal_comes_from_the_child_with_its_report(tmp_path):
@@ -85,7 +102,7 @@ from pathlib import Path
 from rtlstm.gen.frontends import limits
 limits.keep_limits()
 try:
-    bytearray(limits.MEMORY)
+    bytearray(limits.MEMORY + 2**30)
 except MemoryError:
     print("memory")
 old = open({old!r}, "r+b")

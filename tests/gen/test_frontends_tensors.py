@@ -1,5 +1,7 @@
 """safetensors files: names by PyTorch's convention, and what must be said by options."""
 
+import zipfile
+
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -7,6 +9,7 @@ from test_frontends_reference import close, forward
 
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
+from rtlstm.spec.budget import MAX_ELEMENTS
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Lstm, Network
 
@@ -181,6 +184,7 @@ def test_nothing_left_out_is_not_told(read):
     assert not any("left out" in note for note in read(lstm() | linear()).report.notes)
 
 
+@pytest.mark.usefixtures("read_here")
 def test_entries_that_are_no_tensors_are_told(tmp_path):
     torch = pytest.importorskip("torch")
     state = {name: torch.tensor(value) for name, value in lstm().items()}
@@ -257,4 +261,29 @@ def test_damaged_file(tmp_path):
     safetensors.numpy.save_file(lstm(), path)
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(ModelError, match="must be a safetensors file, but is damaged"):
+        read_model(path)
+
+
+def test_layer_numbers_of_any_length(read):
+    tensors = {f"lstm.weight_ih_l{'7' * 5000}": rand(4, 1)}
+    with pytest.raises(ModelError, match="must hold an LSTM"):
+        read(tensors)
+
+
+@pytest.mark.usefixtures("read_here")
+def test_elements_that_strides_repeat_are_counted(tmp_path):
+    """A file of 2 KB that declares 10^8 elements, and one that holds more than the budget has."""
+    torch = pytest.importorskip("torch")
+    huge = torch.zeros(1).expand(4 * 5000, 5000)
+    path = tmp_path / "net.pt"
+    torch.save({"weight_ih_l0": huge, "weight_hh_l0": huge}, path)
+    assert path.stat().st_size < 3000
+    with pytest.raises(ModelError, match=f"tensor 'weight_ih_l0' of shape .* {MAX_ELEMENTS:,} elements"):
+        read_model(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("net/data.pkl", b"\x80\x02.")
+        with archive.open("net/data/0", "w", force_zip64=True) as member:
+            for _ in range(9):
+                member.write(bytes(2**26))
+    with pytest.raises(ModelError, match=f"unpacks to, .* {MAX_ELEMENTS:,} elements"):
         read_model(path)

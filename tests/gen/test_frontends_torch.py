@@ -264,6 +264,7 @@ def test_what_is_no_model():
 # State dicts
 
 
+@pytest.mark.usefixtures("read_here")
 def test_state_dict_file(tmp_path):
     module, x = nn.LSTM(I, H, num_layers=2), torch.randn(4, 1, I)
     torch.save({"epoch": 3, "state_dict": module.state_dict()}, tmp_path / "net.pt")
@@ -274,6 +275,7 @@ def test_state_dict_file(tmp_path):
 
 
 @pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.usefixtures("read_here")
 def test_pickled_module_is_refused(tmp_path, zipped):
     torch.save(nn.LSTM(I, H), tmp_path / "net.pt", _use_new_zipfile_serialization=zipped)
     with pytest.raises(ModelError, match=r"net.pt: must be a state dict.*pickled modules are not loaded"):

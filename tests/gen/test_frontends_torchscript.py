@@ -1,6 +1,9 @@
 """TorchScript files: scripted and traced modules give the same network as the module itself."""
 
+import subprocess
+import sys
 import zipfile
+from typing import Tuple  # noqa: UP035 - TorchScript's compiler wants it
 
 import numpy as np
 import pytest
@@ -11,9 +14,12 @@ from rtlstm.spec.errors import ModelError
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning", "ignore:LSTM with projections"
-)
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning", "ignore:LSTM with projections"
+    ),
+    pytest.mark.usefixtures("read_here"),
+]
 
 I, H = 3, 4  # noqa: E741
 
@@ -146,3 +152,109 @@ def test_damaged_archive(tmp_path):
         archive.writestr("net/constants.pkl", b"nothing")
     with pytest.raises(ModelError, match="must be a TorchScript file, but cannot be loaded"):
         read_model(path)
+
+
+# Code of the file's own
+
+
+class Writes(nn.Module):
+    """Its state is restored by code, which overwrites a file."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path, self.kept = path, torch.zeros(1, dtype=torch.uint8)
+
+    def forward(self, x):
+        return x
+
+    @torch.jit.export
+    def __getstate__(self):
+        return (self.path, self.training)
+
+    @torch.jit.export
+    def __setstate__(self, state: Tuple[str, bool]):  # noqa: UP006
+        self.path, self.training = state[0], state[1]
+        self.kept = torch.from_file(state[0], True, 4, dtype=torch.uint8).fill_(88)
+
+
+class Trap(nn.Module):
+    """An LSTM beside it."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.rnn, self.writes = nn.LSTM(I, H), Writes(path)
+
+    def forward(self, x):
+        return self.writes(self.rnn(x)[0])
+
+
+LOAD = """
+import sys
+sys.path[:] = {path!r}
+import torch
+from rtlstm.gen.frontends import limits
+limits.keep_limits()
+with open({file!r}, "rb") as file, limits.no_files():
+    try:
+        torch.jit.load(file)
+        print("loaded")
+    except Exception as error:
+        print("Too many open files" in str(error) or error)
+"""
+
+
+@pytest.fixture
+def attack(tmp_path):
+    """A TorchScript file, and the file that it overwrites when it is loaded."""
+    victim, path = tmp_path / "victim", tmp_path / "net.pt"
+    victim.write_bytes(b"as it was")
+    torch.jit.script(Trap(str(victim))).save(str(path))
+    return path, victim
+
+
+def test_code_of_the_file_does_not_run(attack):
+    path, victim = attack
+    with pytest.raises(ModelError, match=r"must have no __setstate__, but 'net/code/.*\.py' has"):
+        read_model(path)
+    assert victim.read_bytes() == b"as it was"
+    torch.jit.load(path)
+    assert victim.read_bytes() == b"XXXXt was"  # the attack is one
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep fewer of these limits")
+def test_code_that_runs_all_the_same_opens_no_file(attack):
+    """The second wall: what the check of the code would miss finds that no file can be opened."""
+    path, victim = attack
+    code = LOAD.format(path=sys.path, file=str(path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done
+    assert victim.read_bytes() == b"as it was"
+
+
+def change(path, name, function):
+    """Write an archive anew with one member changed, by the end of its name."""
+    with zipfile.ZipFile(path) as archive:
+        members = {item: archive.read(item) for item in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for item, data in members.items():
+            archive.writestr(item, function(data) if item.endswith(name) else data)
+
+
+@pytest.mark.parametrize(
+    "split", [b"__torch__.torch.classes.quantized\n", b"__torch__\ntorch.classes.quantized."]
+)
+def test_objects_of_native_classes_are_refused(tmp_path, split):
+    """Whichever of module and name has the dots."""
+    torch.jit.script(nn.LSTM(I, H)).save(str(tmp_path / "net.pt"))
+    rest = b"LinearPackedParamsBase\n"
+    change(tmp_path / "net.pt", "data.pkl", lambda data: data[:2] + b"c" + split + rest + data[2:])
+    with pytest.raises(ModelError, match="no objects of C\\+\\+ classes, but 'net/data.pkl'"):
+        read_model(tmp_path / "net.pt")
+
+
+@pytest.mark.parametrize("name", ["data.pkl", "constants.pkl", ".py", "version"])
+def test_damaged_members_are_named(tmp_path, name):
+    torch.jit.script(nn.LSTM(I, H)).save(str(tmp_path / "net.pt"))
+    change(tmp_path / "net.pt", name, lambda data: b"\xff" + data[: len(data) // 2])
+    with pytest.raises(ModelError, match="must be a TorchScript file"):
+        read_model(tmp_path / "net.pt")
