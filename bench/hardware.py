@@ -16,7 +16,6 @@ from rtlstm.host import Accelerator
 from rtlstm.host.transport import Progress
 from rtlstm.sim.cycles import SETTLE_STEPS, last_intervals, measure_latencies
 from rtlstm.sim.toolchain import compiler, verilator
-from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Lstm, Network
@@ -61,10 +60,10 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
     wanted = Manifest.create(shape.name, quantised.shapes, shape.parameters, quantised.numerics)
     try:
         there = Manifest.load(folder)
-        verilog = read_verilog(folder, there)
+        verilog = (folder / "rtl" / f"{there.name}.v").read_text()
         if there.build_hash == wanted.build_hash and verilog == core_to_verilog(wanted):
-            return there
-    except BuildError:
+            return wanted
+    except (BuildError, OSError):
         pass
     return generate_build(
         network,

@@ -36,6 +36,10 @@ class Accuracy(Record):
     cell_values: int
     losses: tuple[Loss, ...]
     """What is too small for its format, quantity by quantity."""
+    max_abs_cell: float
+    """Largest magnitude of any cell state in float, or of a GRU's h."""
+    max_abs_final_cell: float
+    """Largest magnitude of an LSTM's c after a sequence's last step; 0 of a network without one."""
 
 
 def _data(
@@ -48,13 +52,8 @@ def _data(
         x = np.random.default_rng(_SEED).uniform(-reach, reach, shape)
         description = f"random, uniform within the input range +-{reach.max():.4g}, seed {_SEED}"
         return Calibration.of(network, x), description
-    steps = max(_RANDOM_STEPS, _WORK // (network.weight_count * calibration.sequences))
-    if steps < calibration.steps:
-        return (
-            calibration.first(steps),
-            f"the first {steps} of {calibration.steps} steps of the calibration data",
-        )
-    return calibration, "the calibration data"
+    some = calibration.sample(max(_RANDOM_STEPS, _WORK // network.weight_count))
+    return some, some.share_of(calibration)
 
 
 def measure_accuracy(
@@ -64,8 +63,9 @@ def measure_accuracy(
     data, description = _data(network, quantised, calibration)
     x, lengths = data.x, data.lengths
     numerics = quantised.numerics
-    reference = run_float(network, x, lengths=lengths)
-    golden = Golden(quantised).run(numerics.quantise_input(x), lengths=lengths)
+    reference = run_float(network, x, data.state, lengths)
+    state = data.integer_state(quantised)
+    golden = Golden(quantised).run(numerics.quantise_input(x), state, lengths)
     error = quantised.shapes[-1].output.to_floats(golden.y) - reference.y
     units = sum(layer.outputs for layer in network.pseudo_layers)
     return Accuracy(
@@ -81,6 +81,8 @@ def measure_accuracy(
         cell_saturations=golden.cell_saturations,
         cell_values=int(lengths.sum()) * units,
         losses=find_losses(network, quantised, x, reference, golden),
+        max_abs_cell=_rounded(reference.cell),
+        max_abs_final_cell=_rounded(max((float(np.abs(c).max()) for c in reference.c), default=0.0)),
     )
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.gen.c_header import c_header
+from rtlstm.gen.c_header import HEADER, c_header
 from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.default_array import ArrayRequest, choose_array
 from rtlstm.gen.fit import FitRequest, NothingFitsError, fit_device
@@ -18,6 +19,7 @@ from rtlstm.gen.hardware import Hardware
 from rtlstm.gen.loadable import (
     device_hardware,
     device_settings,
+    device_verilog,
     headroom,
     with_capacity,
 )
@@ -30,9 +32,8 @@ from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host.loadable import check_loadable
 from rtlstm.host.packing import pack
 from rtlstm.host.transport import Progress
-from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.manifest import C_HEADER, Manifest
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
@@ -53,6 +54,7 @@ def generate_build(
     capacities: Mapping[str, int] | None = None,
     calibration: NDArray[np.generic] | None = None,
     calibration_lengths: ArrayLike | None = None,
+    calibration_state: Any = None,
     source: ModelReport | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -77,6 +79,8 @@ def generate_build(
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see :func:`rtlstm.gen.quantise.quantise`.
     calibration_lengths
         Valid steps of each of these sequences, ``(N,)``; all if None.
+    calibration_state
+        What each of them begins with, ``(h_0, c_0)`` as a build's ``run`` takes and gives it; zeros if None.
     source
         The front end's report, for the record.
     progress
@@ -101,7 +105,7 @@ def generate_build(
             "--headroom-bits is for fixed programs: the headroom of a loadable device is a capacity, give "
             f"--capacity headroom={settings.headroom_bits}"
         )
-    data = Calibration.given(network, calibration, calibration_lengths)
+    data = Calibration.given(network, calibration, calibration_lengths, calibration_state)
 
     begin = _stages(progress)
     with new_folder(target) as work:
@@ -130,7 +134,7 @@ def generate_build(
         begin(2)
         report = create_report(network, quantised, manifest, settings, data, source, fitted)
         begin(3)
-        manifest = _write(work, manifest, image, verilog, report)
+        _write(work, manifest, image, verilog, report)
     begin(4)
     _tell_former(former)
     return manifest
@@ -144,6 +148,7 @@ def generate_for(
     input_range: float | None = None,
     calibration: NDArray[np.generic] | None = None,
     calibration_lengths: ArrayLike | None = None,
+    calibration_state: Any = None,
     source: ModelReport | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -160,7 +165,7 @@ def generate_for(
         Another build.
     input_range
         Largest input; calibration data decide if None, and 8 without them. Of a fixed device, its own.
-    calibration, calibration_lengths, source, progress
+    calibration, calibration_lengths, calibration_state, source, progress
         As of :func:`generate_build`.
 
     Raises
@@ -180,7 +185,7 @@ def generate_for(
             f"the build must not replace the device {folder} that it is for; choose another folder"
         )
     settings = device_settings(device, input_range)
-    data = Calibration.given(network, calibration, calibration_lengths)
+    data = Calibration.given(network, calibration, calibration_lengths, calibration_state)
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
@@ -191,11 +196,11 @@ def generate_for(
         check_loadable(manifest, device)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
-        verilog = read_verilog(device_folder, device)
+        verilog = device_verilog(device_folder, device)
         begin(2)
         report = create_report(network, quantised, manifest, settings, data, source, loaded=True)
         begin(3)
-        manifest = _write(work, manifest, image, verilog, report)
+        _write(work, manifest, image, verilog, report)
     begin(4)
     _tell_former(former)
     return manifest
@@ -220,18 +225,15 @@ def _stages(progress: Progress | None) -> Callable[[int], None]:
     return begin
 
 
-def _write(work: Path, manifest: Manifest, image: bytes, verilog: str, report: BuildReport) -> Manifest:
-    """Write all files; return the manifest, which lists those that other tools compile."""
-    compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest)}
-    manifest = manifest.with_files(compiled)
+def _write(work: Path, manifest: Manifest, image: bytes, verilog: str, report: BuildReport) -> None:
     write_files(
         work,
         {
             "manifest.json": manifest.to_json(),
+            f"rtl/{manifest.name}.v": verilog,
             "weights.bin": image,
+            HEADER: c_header(manifest),
             "report.json": report.to_json(),
             "report.html": render_report(report),
-            **compiled,
         },
     )
-    return manifest

@@ -1,19 +1,26 @@
-"""Calibration data: typical inputs, and how long each of their sequences is."""
+"""Calibration data: typical inputs, how long each of their sequences is, and what each begins with."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.sim.reference import FloatResult, run_float
+from rtlstm.host.state import LayerArrays, StateFormats, split_layers
+from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.network import Network
+from rtlstm.spec.network import Custom, Lstm, Network, PseudoLayer
+from rtlstm.spec.numerics import QuantizedNetwork
 
-__all__ = ["Calibration", "run_reference"]
+__all__ = ["Calibration", "keeps_cell_state", "run_reference"]
 
 Floats = NDArray[np.float64]
+
+
+def keeps_cell_state(layer: PseudoLayer) -> bool:
+    """Whether a layer has a c beside its h."""
+    return isinstance(layer, Lstm) or (isinstance(layer, Custom) and layer.has_cell_state)
 
 
 @dataclass(frozen=True)
@@ -24,22 +31,39 @@ class Calibration:
     """``(T, N, inputs)``; zero past a sequence's length."""
     lengths: IntArray
     """Valid steps of each sequence, ``(N,)``."""
+    state: FloatState | None = None
+    """h of each pseudo-layer, and c of each that has one, before the first step, ``(N, units)``."""
 
     @classmethod
-    def given(cls, network: Network, x: ArrayLike | None, lengths: ArrayLike | None) -> Self | None:
-        """Check what may be left out: data, or only their lengths. Raises as :meth:`of` does."""
-        if x is None and lengths is not None:
-            raise InputError("lengths of calibration data need the data; give them, or leave the lengths out")
-        return None if x is None else cls.of(network, x, lengths)
+    def given(
+        cls, network: Network, x: ArrayLike | None, lengths: ArrayLike | None, state: Any = None
+    ) -> Self | None:
+        """Check what may be left out: data, or only what belongs to them. Raises as :meth:`of` does."""
+        for name, part in (("lengths", lengths), ("initial states", state)):
+            if x is None and part is not None:
+                raise InputError(
+                    f"{name} of calibration data need the data; give them, or leave the {name} out"
+                )
+        return None if x is None else cls.of(network, x, lengths, state)
 
     @classmethod
-    def of(cls, network: Network, x: ArrayLike, lengths: ArrayLike | None = None) -> Self:
-        """Check what a caller gave: ``(T, inputs)`` or ``(T, N, inputs)``, and lengths ``(N,)`` or None.
+    def of(cls, network: Network, x: ArrayLike, lengths: ArrayLike | None = None, state: Any = None) -> Self:
+        """Check what a caller gave.
+
+        Parameters
+        ----------
+        x
+            Floats, ``(T, inputs)`` or ``(T, N, inputs)``.
+        lengths
+            Valid steps of each sequence, ``(N,)``; all if None.
+        state
+            What each sequence begins with, ``(h_0, c_0)`` in the structure that a build's ``run`` takes and
+            gives, floats; zeros if None.
 
         Raises
         ------
         InputError
-            If these are not finite numbers of such a shape, or not the lengths of such sequences.
+            If these are not finite numbers of such a shape, or not the lengths or states of such sequences.
         """
         values = np.asarray(x)
         if not np.issubdtype(values.dtype, np.floating):
@@ -48,7 +72,8 @@ class Calibration:
                 f"calibration data must be real numbers, as floats, not {values.dtype}; convert them with "
                 "astype(float) if they are real values"
             )
-        if values.ndim == 2:
+        batched = values.ndim != 2
+        if not batched:
             values = values[:, None, :]
         if values.ndim != 3 or values.shape[2] != network.inputs or 0 in values.shape:
             raise InputError(
@@ -65,15 +90,49 @@ class Calibration:
                 f"{place[2]} are {values[place]}; leave them out, or replace them, for example with "
                 "numpy.nan_to_num"
             )
-        return cls(values, valid)
+        begins = None if state is None else _check_state(network, state, len(valid) if batched else None)
+        return cls(values, valid, begins)
 
     def scaled(self, factors: Floats) -> Self:
         """Return the data with each feature times its factor, ``(inputs,)``."""
-        return type(self)(self.x * factors, self.lengths)
+        return type(self)(self.x * factors, self.lengths, self.state)
 
-    def first(self, steps: int) -> Self:
-        """Return the first steps of each sequence."""
-        return type(self)(self.x[:steps], np.minimum(self.lengths, steps))
+    def sample(self, steps: int) -> Self:
+        """Return whole sequences, drawn evenly, that have ``steps`` steps in all at most.
+
+        If even one has more, it is cut: these are its first ones. If all together have no more, it is these.
+        """
+        if self.total_steps <= steps:
+            return self
+        chosen = np.arange(self.sequences)
+        while len(chosen) > 1 and self.lengths[chosen].sum() > steps:
+            count = max(1, min(len(chosen) - 1, int(steps / self.lengths[chosen].mean())))
+            chosen = (2 * np.arange(count) + 1) * self.sequences // (2 * count)
+        lengths = self.lengths[chosen]
+        if len(chosen) == 1:
+            lengths = np.minimum(lengths, steps)
+        state = None
+        if self.state is not None:
+            h, c = ([part[chosen] for part in parts] for parts in self.state)
+            state = h, c
+        return type(self)(self.x[: lengths.max(), chosen], lengths, state)
+
+    def share_of(self, whole: Self) -> str:
+        """Say for people what a :meth:`sample` is of the data that it was drawn from."""
+        if self.total_steps == whole.total_steps:
+            return "the calibration data"
+        if whole.sequences == 1:
+            return f"the first {self.steps} of {whole.steps} steps of the calibration data"
+        steps = f"{self.total_steps} steps in all"
+        return f"{self.sequences} of {whole.sequences} sequences of the calibration data, {steps}"
+
+    def integer_state(self, network: QuantizedNetwork) -> tuple[LayerArrays, LayerArrays] | None:
+        """The initial states as the golden model takes them, limited where they must be; None for zeros."""
+        if self.state is None:
+            return None
+        h, c = self.state
+        formats = StateFormats(network.shapes, network.numerics)
+        return formats.parse((tuple(h), tuple(c)), self.sequences, raw=False)[:2]
 
     @property
     def steps(self) -> int:
@@ -81,13 +140,18 @@ class Calibration:
         return len(self.x)
 
     @property
+    def total_steps(self) -> int:
+        """Steps of all sequences."""
+        return int(self.lengths.sum())
+
+    @property
     def sequences(self) -> int:
         """Number of sequences."""
         return len(self.lengths)
 
 
-def run_reference(network: Network, data: Calibration) -> FloatResult:
-    """Run the data through the float network.
+def run_reference(network: Network, data: Calibration, cell_limit: float | None = None) -> FloatResult:
+    """Run the data through the float network, whose c is limited to ``cell_limit``.
 
     Raises
     ------
@@ -95,7 +159,7 @@ def run_reference(network: Network, data: Calibration) -> FloatResult:
         If its values grow until no format holds them: functions without bounds may feed themselves.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        result = run_float(network, data.x, lengths=data.lengths)
+        result = run_float(network, data.x, data.state, data.lengths, cell_limit)
     met = (result.preactivation, result.cell, *result.layers)
     if not np.isfinite(met).all() or not np.isfinite(result.y).all():
         raise ConfigurationError(
@@ -117,3 +181,26 @@ def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArra
             f"not {np.asarray(lengths).tolist()!r:.80}"
         )
     return array.astype(np.int64)
+
+
+def _check_state(network: Network, state: Any, count: int | None) -> FloatState:
+    """The states of ``count`` sequences; None of a single one whose arrays have no such axis."""
+    if not isinstance(state, tuple | list) or len(state) != 2:
+        raise InputError(
+            "what calibration data begin with must be a pair (h_0, c_0) of states, not "
+            f"{type(state).__name__}"
+        )
+    layers = network.pseudo_layers
+    sizes = [layer.outputs for layer in layers], [layer.units for layer in layers if keeps_cell_state(layer)]
+    found: list[list[Floats]] = []
+    for name, part, wanted in zip(("h_0", "c_0"), state, sizes, strict=True):
+        name = f"{name} of calibration data"
+        arrays = split_layers(name, part, tuple(wanted), count)
+        for index, array in enumerate(arrays):
+            if array.dtype.kind != "f" or not np.isfinite(array).all():
+                raise InputError(
+                    f"{name} must hold finite floats, but those of layer {index} are not; convert integers "
+                    "with astype(float) if they are real values, and leave out sequences without a state"
+                )
+        found.append([np.atleast_2d(array.astype(np.float64)) for array in arrays])
+    return found[0], found[1]

@@ -236,6 +236,7 @@ def compile(
     *,
     calibration: ArrayLike | None = None,
     calibration_lengths: ArrayLike | None = None,
+    calibration_state: Any = None,
     folder: str | Path | None = None,
     name: str | None = None,
     fit: str | None = None,
@@ -255,6 +256,8 @@ def compile(
         Typical inputs, ``(T, I)`` or ``(T, N, I)``, from which number formats follow.
     calibration_lengths
         Valid steps of each of these sequences, ``(N,)``.
+    calibration_state
+        What each of them begins with, ``(h_0, c_0)`` as :meth:`Build.run` takes and gives it; zeros if None.
     folder
         The build folder: new, empty, or a build that is replaced; ``build/NAME`` by default.
     name
@@ -291,6 +294,7 @@ def compile(
     common: dict[str, Any] = {
         "calibration": data,
         "calibration_lengths": calibration_lengths,
+        "calibration_state": calibration_state,
         "source": source,
         "progress": progress,
     }

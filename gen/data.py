@@ -73,16 +73,25 @@ def load_state(path: Path) -> tuple[Any, Any]:
     loaded = _load_file(path, "the state")
     names = list(loaded) if isinstance(loaded, dict) else []
     if isinstance(loaded, dict):
-        if set(names) == {"h", "c"}:
-            return loaded["h"], loaded["c"]
-        layers = len(names) // 2
-        if layers and set(names) == {f"{part}_{index}" for part in "hc" for index in range(layers)}:
-            h, c = (tuple(loaded[f"{part}_{index}"] for index in range(layers)) for part in "hc")
+        # A network of GRUs or plain recurrent layers has no c.
+        h, c = (_state_part(loaded, part) for part in "hc")
+        known = sum(len(part) if isinstance(part, tuple) else 1 for part in (h, c))
+        if known == len(names) and {"h", "h_0"} & set(names):
             return h, c
     raise InputError(
         f"the state {path} must be an .npz file of arrays h and c (h_0, c_0, h_1, ... for layers that "
         f"differ in size), but its arrays are: {', '.join(names) or 'none'}"
     )
+
+
+def _state_part(loaded: dict[str, Array], name: str) -> Array | tuple[Array, ...]:
+    """h or c of a file: one array, or one of each layer."""
+    if name in loaded:
+        return loaded[name]
+    layers = 0
+    while f"{name}_{layers}" in loaded:
+        layers += 1
+    return tuple(loaded[f"{name}_{index}"] for index in range(layers))
 
 
 def check_results(output: Path | None, state: Path | None = None) -> None:

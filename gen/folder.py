@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rtlstm.spec.errors import BuildError
-from rtlstm.spec.manifest import C_HEADER
 
 __all__ = ["check_target", "new_folder", "write_files"]
 
@@ -16,7 +15,7 @@ _OURS = {
     "manifest.json",
     "rtl",
     "weights.bin",
-    C_HEADER,
+    "rtlstm_registers.h",
     "report.json",
     "report.html",
     "sim",

@@ -7,25 +7,26 @@ when there are any, and from bounds or stated assumptions otherwise.
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Self
+from functools import partial
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from rtlstm.gen.calibration import Calibration, run_reference
+from rtlstm.gen.cell_range import MARGIN, power_of_two, search_cell_range, states_leave
 from rtlstm.gen.directions import unfold
 from rtlstm.gen.hardware import Hardware
 from rtlstm.gen.input_shifts import choose_shifts, fold_shifts
 from rtlstm.gen.lowering import ArrayLayer, is_plain, lower
-from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.activation import DIRECT_BITS, design_table
 from rtlstm.spec.cell_formats import CellFormats, Functions, resolve
 from rtlstm.spec.cell_graph import CellGraph
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.network import Custom, Lstm, Network
+from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     LayerShape,
@@ -45,8 +46,6 @@ __all__ = ["QuantizationSettings", "quantise"]
 
 Floats = NDArray[np.float64]
 
-_CALIBRATION_STEPS = 2048
-"""Steps of the calibration data that the search for the cell range runs."""
 _SUM_BITS, _WEIGHT_REACH = 46, 20
 """Widest partial sums, and largest power of two in a weight, that are built."""
 _SEARCH_BITS = 16
@@ -66,6 +65,9 @@ class QuantizationSettings(Record):
     """Largest input magnitude; calibration data decide if None, and 8 without them."""
     cell_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Where the cell state saturates; calibration data decide if None, and 16 without them."""
+    final_states: bool | None = None
+    """Whether final states go on elsewhere, so that the cell state's range, if calibration data decide, holds
+    them; if None, they do of a network that does not end in a dense layer."""
     headroom_bits: Annotated[int, Field(ge=0, le=16)] = 0
     """Bits by which weights and sums may grow that the hardware is given later, a retrained model's."""
     tables: TableKind = "interpolated"
@@ -73,6 +75,11 @@ class QuantizationSettings(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.final_states is not None and self.cell_range is not None:
+            raise ValueError(
+                "the cell state's range must be stated (--cell-range), or found with or without regard to "
+                "final states (--final-states, --no-final-states), not both; leave one out"
+            )
         if self.tables == "direct" and self.data_bits > DIRECT_BITS:
             raise ValueError(
                 f"data_bits must be at most {DIRECT_BITS} with direct tables, not {self.data_bits}; "
@@ -85,13 +92,9 @@ DEFAULT_INPUT_RANGE = 8.0
 DEFAULT_CELL_RANGE = 16.0
 
 
-def _power_of_two(magnitude: float) -> float:
-    return 2.0 ** math.ceil(math.log2(magnitude)) if magnitude > 0 else 1.0
-
-
 def _saturation_range(gate: Format) -> float:
     """Where sigmoid is within half a unit in the last place of 1, rounded up to a power of two."""
-    return _power_of_two(math.log(2.0) * (gate.fraction + 1))
+    return power_of_two(math.log(2.0) * (gate.fraction + 1))
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ class _Quantiser:
         """Return the format that covers ``magnitude``, or less if all functions are flat there."""
         if self.hardware.device is not None:
             return self.hardware.device.preactivation
-        reach = _power_of_two(magnitude)
+        reach = power_of_two(magnitude)
         if self.hardware.shared:
             # For any network: up to where sigmoid is flat.
             reach = max(reach, _saturation_range(self.gate))
@@ -147,7 +150,7 @@ class _Quantiser:
         """Return the cell state's format for a range, and the format its tanh reads."""
         if self.hardware.device is not None:
             return self.hardware.device.cell, self.hardware.device.cell_argument
-        reach = _power_of_two(reach)
+        reach = power_of_two(reach)
         cell = Format(
             bits=self.settings.cell_bits,
             fraction=self.settings.cell_bits - 1 - int(math.log2(reach)),
@@ -370,9 +373,9 @@ def _measured(network: Network, reference: FloatResult) -> _Reaches:
             results.append(0.0)
             continue
         found = unfolded.reach(reference, layer.origin)
-        results.append(1.25 * getattr(found, layer.reach))
+        results.append(MARGIN * getattr(found, layer.reach))
         if not layer.linear:
-            preactivation = max(preactivation, 1.25 * found.preactivation)
+            preactivation = max(preactivation, MARGIN * found.preactivation)
     return _Reaches(preactivation, tuple(results))
 
 
@@ -389,6 +392,7 @@ def quantise(
     calibration: NDArray[np.generic] | Calibration | None = None,
     lengths: ArrayLike | None = None,
     hardware: Hardware | None = None,
+    state: Any = None,
 ) -> QuantizedNetwork:
     """Quantise a network.
 
@@ -398,18 +402,20 @@ def quantise(
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or what is checked already, with its lengths.
         They set the input range and the shifts of small features (:mod:`rtlstm.gen.input_shifts`; none if the
         settings state a range, which is every feature's), the ranges of results that no function bounds (with
-        a quarter more as margin), and the cell state's range: the power of two at which the quantised outputs
-        come closest to the float ones. Without them, and where the weights give no bound, a run on random
-        inputs sets ranges.
+        a quarter more as margin), and the cell state's range (:mod:`rtlstm.gen.cell_range`). Without them,
+        and where the weights give no bound, a run on random inputs sets ranges.
     lengths
         Valid steps of each sequence of the calibration data, ``(N,)``; all if None.
     hardware
         What it is for, if not for hardware of its own alone.
+    state
+        What the sequences of the calibration data begin with, ``(h_0, c_0)`` as a build's ``run`` takes and
+        gives it; zeros if None.
 
     Raises
     ------
     InputError
-        If the calibration data or their lengths do not fit the network.
+        If the calibration data, their lengths or their states do not fit the network.
     ConfigurationError
         If the formats asked for cannot be built, or the network does not fit the device.
     """
@@ -419,7 +425,7 @@ def quantise(
     if isinstance(calibration, Calibration):
         data: Calibration | None = calibration
     else:
-        data = Calibration.given(network, calibration, lengths)
+        data = Calibration.given(network, calibration, lengths, state)
     largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(np.abs(data.x).max()) or 1.0
     input_range = largest if settings.input_range is None else settings.input_range * last_code
     shifts = _input_shifts(network, settings, input_range, data, hardware)
@@ -429,6 +435,11 @@ def quantise(
         data = None if data is None else data.scaled(np.ldexp(1.0, shifts))
     quantiser = _Quantiser(network, settings, input_range, hardware, shifts)
     if data is None:
+        if settings.final_states is not None:
+            raise ConfigurationError(
+                "--final-states and --no-final-states say how calibration data decide the range of the cell "
+                "state, but there are none; give such data (--calibrate), or state the range (--cell-range)"
+            )
         reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
         return quantiser.build(reaches, settings.cell_range or DEFAULT_CELL_RANGE)
     reference = run_reference(network, data)
@@ -464,40 +475,23 @@ def _search_cell_range(
     data: Calibration,
     reference: FloatResult,
 ) -> float:
-    """Try the powers of two up to the cell's largest magnitude; keep the most accurate."""
-    keeps = (
-        isinstance(layer, Lstm) or (isinstance(layer, Custom) and layer.has_cell_state)
-        for layer in network.pseudo_layers
-    )
-    if not any(keeps):
-        return 1.0
-    some = data.first(max(1, _CALIBRATION_STEPS // data.sequences))
+    """Search the range of c, in formats of which it is the coarsest."""
     fine = settings.replace(
         weight_bits=max(settings.weight_bits, _SEARCH_BITS),
         data_bits=max(settings.data_bits, _SEARCH_BITS),
         gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
         tables="interpolated",
     )
-    # Backward, the first steps of a shortened sequence are not what they are in the whole one.
-    wanted = run_reference(network, some).y if some.steps < data.steps else reference.y
     reaches = _measured(network, reference)
-    reach = min(_power_of_two(max(reference.cell, 1.0)), 2.0 ** (settings.cell_bits - 1))
+    leave = states_leave(network, settings.final_states)
+    limit = 2.0 ** (settings.cell_bits - 1)
+
+    def search(formats: QuantizationSettings) -> float:
+        quantiser = _Quantiser(network, formats, input_range)
+        build = partial(quantiser.build, reaches)
+        return search_cell_range(network, data, reference, leave, build, limit)
+
     try:
-        errors = _cell_errors(_Quantiser(network, fine, input_range), reaches, reach, some, wanted)
+        return search(fine)
     except ConfigurationError:  # a cell takes no finer formats
-        errors = _cell_errors(_Quantiser(network, settings, input_range), reaches, reach, some, wanted)
-    return min(errors, key=lambda reach: errors[reach])
-
-
-def _cell_errors(
-    quantiser: _Quantiser, reaches: _Reaches, reach: float, data: Calibration, wanted: Floats
-) -> dict[float, float]:
-    """The outputs' largest error for cell ranges from ``reach`` down, until it is far from the least."""
-    integers = quantiser.input.to_integers(data.x)
-    errors: dict[float, float] = {}
-    while reach >= 1.0 and (not errors or errors[2 * reach] <= 4 * min(errors.values())):
-        trial = quantiser.build(reaches, reach)
-        y = trial.shapes[-1].output.to_floats(Golden(trial).run(integers, lengths=data.lengths).y)
-        errors[reach] = float(np.abs(y - wanted).max())
-        reach /= 2
-    return errors
+        return search(settings)

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from rtlstm.boards.estimate import Estimate, estimate_devices
 from rtlstm.gen.accuracy import Accuracy, measure_accuracy
-from rtlstm.gen.calibration import Calibration
+from rtlstm.gen.calibration import Calibration, keeps_cell_state
+from rtlstm.gen.cell_range import search_sample, states_leave
 from rtlstm.gen.fit import Fit
 from rtlstm.gen.frontends.report import ModelReport
 from rtlstm.gen.headroom import Headroom, measure_headroom
@@ -21,7 +22,7 @@ from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
-from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.numerics import Numerics, QuantizedNetwork
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Region
 
@@ -336,22 +337,68 @@ def _cycle_report(manifest: Manifest) -> CycleReport:
     )
 
 
+def _calibrated(
+    network: Network,
+    settings: QuantizationSettings,
+    calibration: Calibration,
+    numerics: Numerics,
+    accuracy: Accuracy,
+) -> list[str]:
+    """What was assumed of the calibration data, and what of c they do not decide."""
+    found = [
+        "the calibration data are typical: pre-activations and linear outputs have the largest values met "
+        "and a quarter more"
+    ]
+    if not any(map(keeps_cell_state, network.pseudo_layers)):
+        return found
+    if settings.cell_range is None:
+        share = search_sample(network, calibration).share_of(calibration)
+        finals = ", and holds final states" if states_leave(network, settings.final_states) else ""
+        found.append(
+            f"cell states reach {accuracy.max_abs_cell:.4g} and are limited to "
+            f"+-{numerics.cell.maximum * numerics.cell.step:.4g}: of the ranges tried on {share}, that is "
+            f"where outputs are most accurate with room for cell states half as large again{finals}"
+        )
+    return found
+
+
+def _cut_states(numerics: Numerics, accuracy: Accuracy, asked: str) -> list[str]:
+    """What to do if final states that are needed elsewhere are limited."""
+    limit = numerics.cell.maximum * numerics.cell.step
+    if accuracy.data == "random" or accuracy.max_abs_final_cell <= limit:
+        return []
+    return [
+        f"c reaches {accuracy.max_abs_final_cell:.4g} after a sequence's last step and is limited to "
+        f"+-{limit:.4g}: if final states go on elsewhere, for example to a decoder, {asked}"
+    ]
+
+
 def _assumptions(
-    network: Network, settings: QuantizationSettings, calibrated: bool, manifest: Manifest, loaded: bool
+    network: Network,
+    settings: QuantizationSettings,
+    calibration: Calibration | None,
+    manifest: Manifest,
+    accuracy: Accuracy,
+    loaded: bool,
 ) -> tuple[str, ...]:
+    numerics = manifest.numerics
     if loaded:
-        cell, reach = manifest.numerics.cell, manifest.numerics.preactivation
+        cell, reach = numerics.cell, numerics.preactivation
         last = manifest.layers[-1].output
         own = "" if manifest.parameters.capacity is None else ", but for the input's range"
         return (
             f"formats are those of the hardware it is loaded into{own}: cell states are "
             f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to "
             f"+-{reach.maximum * reach.step:.4g}, outputs to +-{last.maximum * last.step:.4g}",
+            *_cut_states(numerics, accuracy, "generate that hardware with a larger --cell-range"),
         )
-    if calibrated:
+    if calibration is not None:
+        asked = (
+            "generate with --final-states" if settings.cell_range is None else "choose a larger --cell-range"
+        )
         return (
-            "the calibration data are typical: pre-activations and linear outputs have the largest "
-            "values met and a quarter more, and the cell state is limited where that was most accurate",
+            *_calibrated(network, settings, calibration, numerics, accuracy),
+            *_cut_states(numerics, accuracy, asked),
         )
     found = []
     if settings.input_range is None:
@@ -420,7 +467,7 @@ def create_report(
         cycles=_cycle_report(manifest),
         times=time_reports(manifest),
         accuracy=accuracy,
-        assumptions=_assumptions(network, settings, calibration is not None, manifest, loaded),
+        assumptions=_assumptions(network, settings, calibration, manifest, accuracy, loaded),
         notes=(
             *(() if source is None else source.notes),
             *(loss.note for loss in accuracy.losses if loss.note),

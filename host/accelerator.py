@@ -88,6 +88,8 @@ class Accelerator(Closing):
         """Outputs of a last layer without bounds that stand at their format's ends, since then."""
         last = manifest.layers[-1]
         self._bounded = not last.dense or ActivationFunction.of(last.activation).within_one
+        ends = {at + layer.feedback for at, layer in enumerate(manifest.layers) if layer.recurrent}
+        self._gives_states = len(manifest.layers) - 1 in ends
         self._progress = progress
         self._image: WeightImage | None = None
         """What was loaded last."""
@@ -292,6 +294,8 @@ class Accelerator(Closing):
         batch = self._check_run(array if batched else array[:, np.newaxis], lengths, state, batched)
         y, h, c = self._run_waves(batch, outputs)
         self._count_limited(y, raw, stacklevel=2)
+        if not raw:
+            self._warn_states("c_n", c, stacklevel=2)
         self._lengths = batch.lengths.tolist()
         if outputs == "last":
             y = y[batch.lengths - 1, np.arange(len(batch.lengths))]
@@ -328,13 +332,8 @@ class Accelerator(Closing):
         raw = is_raw(array)
         h = c = None
         if state is not None:
-            h, c, saturated = self.device.layout.parse(state, count if batched else None, raw)
-            layout = self.device.layout
-            units = count * sum(layout.sizes)
-            for name, limited, format in zip(
-                ("h_0", "c_0"), saturated, (layout.hidden, layout.cell), strict=True
-            ):
-                warn_saturated(name, limited, units, format, stacklevel=3)
+            h, c, limited = self.device.layout.parse(state, count if batched else None, raw)
+            self.device.layout.warn_limited(("h_0", "c_0"), limited, count, stacklevel=3)
         # In the caller's shape, so that a message names a place in the caller's array.
         x = self._quantise_input(array if batched else array[:, 0], int(valid.sum()) * inputs, stacklevel=3)
         return _Batch(x.reshape(array.shape), valid, h, c)
@@ -393,6 +392,14 @@ class Accelerator(Closing):
                 SaturationWarning,
                 stacklevel=stacklevel + 1,
             )
+
+    def _warn_states(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
+        """Warn of final states that may have been limited, of a network whose states are results like y.
+
+        Where a dense layer is the last, c is limited on purpose if that makes y more accurate.
+        """
+        if self._gives_states:
+            self.device.layout.warn_at_limit(name, c, stacklevel + 1)
 
     def _run_waves(self, batch: _Batch, outputs: Outputs) -> tuple[IntArray, LayerArrays, LayerArrays]:
         streams = np.array(self._free(), dtype=np.int64)

@@ -1,18 +1,20 @@
 """The recurrent state of streams: what callers see, and the words that memories hold."""
 
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.packing import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
-from rtlstm.host.values import as_numbers, is_raw, quantise
+from rtlstm.host.values import SaturationWarning, as_numbers, is_raw, quantise, warn_saturated
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray, round_shift, saturate
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import LayerShape, Numerics
 
-__all__ = ["LayerArrays", "State", "StateLayout", "StatePart"]
+__all__ = ["LayerArrays", "Limited", "State", "StateFormats", "StateLayout", "StatePart", "split_layers"]
 
 LayerArrays = tuple[IntArray, ...]
 """One integer array ``(N, H_l)`` per layer."""
@@ -24,22 +26,29 @@ State = tuple[StatePart, StatePart]
 """``(h, c)``: h of every recurrent layer, c of every LSTM layer."""
 
 
-class StateLayout:
-    """Shapes, formats and memory words of the state of a build's streams.
+class Limited(NamedTuple):
+    """Values of a caller's state that are beyond their format, and were limited to it."""
+
+    values: int
+    largest: float
+    """Largest magnitude given."""
+
+
+class StateFormats:
+    """Shapes and formats of the state of a quantised network.
 
     In integers, a state is h of each recurrent layer as the vector memory holds it, and the cell state of
     each layer that has one: an LSTM's c; a GRU's h, with more bits. To a caller, a GRU has the latter alone.
 
     Parameters
     ----------
-    manifest
-        The build's.
+    layers
+        The network's.
+    numerics
+        The network's.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
-        program, numerics, layers = manifest.program, manifest.numerics, manifest.layers
-        self.macs = manifest.parameters.macs
-        self.banks = manifest.parameters.gate_units
+    def __init__(self, layers: Sequence[LayerShape], numerics: Numerics) -> None:
         recurrent = [(index, layer) for index, layer in enumerate(layers) if layer.recurrent]
         self._hidden = [layers[index + layer.feedback].output for index, layer in recurrent]
         self._kept = [layer.state or numerics.cell for layer in layers if layer.has_state]
@@ -52,20 +61,12 @@ class StateLayout:
             for number, (_, layer) in zip(cell_of, recurrent, strict=True)
         ]
         self._own = [number for number, kind in enumerate(stateful) if kind == "lstm"]
-        self.sizes = tuple(units for _, units in program.hidden)
+        self.sizes = tuple(layers[index + layer.feedback].outputs for index, layer in recurrent)
         """Values of each recurrent layer's h."""
-        self.cell_sizes = tuple(units for _, units in program.cells)
+        self.cell_sizes = tuple(layer.outputs for layer in layers if layer.has_state)
         """Units of each cell state."""
+        self._own_sizes = tuple(self.cell_sizes[number] for number in self._own)
         self.hidden, self.cell = self._seen_h(0), self._kept[self._own[0]] if self._own else numerics.cell
-        # (first row, rows) of each layer, and the span that a single burst reads and writes.
-        self._vectors = [(first, manifest.parameters.words(units)) for first, units in program.hidden]
-        self._cells = [(first, manifest.parameters.items(units)) for first, units in program.cells]
-        # The first layer's h may be in the place after its own.
-        first, rows = self._vectors[0]
-        self.vector_span = _span([*self._vectors, (first + program.copy_words, rows)])
-        self.cell_span = _span(self._cells)
-        self._word_bits = numerics.data_bits
-        self._cell_bits = numerics.cell.bits
 
     def _seen_h(self, index: int) -> Format:
         """Format of a layer's h as a caller sees it."""
@@ -79,6 +80,143 @@ class StateLayout:
             for sizes in (self.sizes, self.cell_sizes)
         )
         return h, c
+
+    def parse(
+        self, state: Any, batch: int | None, raw: bool | None = None
+    ) -> tuple[LayerArrays, LayerArrays, tuple[Limited, Limited]]:
+        """Turn a caller's ``(h, c)`` into integers.
+
+        Parameters
+        ----------
+        state
+            ``h`` and ``c`` in the structure that :meth:`present` gives.
+        batch
+            Number of sequences N, or None for arrays without that axis.
+        raw
+            Whether integers are expected (True) or floats (False); None takes either.
+
+        Returns
+        -------
+        h and cell states as arrays ``(N, H_l)`` (N = 1 without a batch), and what was limited of a
+        caller's h and c.
+
+        Raises
+        ------
+        InputError
+            If shape, type or values are wrong.
+        """
+        if isinstance(state, np.ndarray) or not isinstance(state, Sequence) or len(state) != 2:
+            raise InputError(f"state must be a pair (h_0, c_0), not {type(state).__name__}")
+        formats = [self._seen_h(index) for index in range(len(self.sizes))]
+        seen, limited_h = self._integers("h_0", state[0], self.sizes, formats, batch, raw)
+        own_formats = [self._kept[number] for number in self._own]
+        own, limited_c = self._integers("c_0", state[1], self._own_sizes, own_formats, batch, raw)
+        c = dict(zip(self._own, own, strict=True))
+        h: list[IntArray] = []
+        for values, wide, narrow in zip(seen, self._wide, self._hidden, strict=True):
+            if wide is None:
+                h.append(values)
+            else:
+                c[wide] = values
+                drop = self._kept[wide].fraction - narrow.fraction
+                h.append(saturate(round_shift(values, drop), narrow.bits))
+        return tuple(h), tuple(c[number] for number in range(len(c))), (limited_h, limited_c)
+
+    def _integers(
+        self,
+        name: str,
+        part: Any,
+        sizes: tuple[int, ...],
+        formats: list[Format],
+        batch: int | None,
+        raw: bool | None,
+    ) -> tuple[list[IntArray], Limited]:
+        """One half of a state in integers, and what was limited of it."""
+        layers, saturated, largest = [], 0, 0.0
+        for index, array in enumerate(split_layers(name, part, sizes, batch)):
+            if raw is not None and is_raw(array) != raw:
+                raise InputError(
+                    f"state must be {'integers' if raw else 'floats'} because x is, but {name} "
+                    f"is {array.dtype}; convert one of them"
+                )
+            integers, count = quantise(f"{name}[{index}]", array, formats[index])
+            layers.append(integers.reshape(-1, sizes[index]))
+            saturated += count
+            largest = max(largest, float(np.abs(array).max(initial=0))) if count else largest
+        return layers, Limited(saturated, largest)
+
+    def warn_limited(
+        self, names: tuple[str, str], limited: tuple[Limited, Limited], batch: int, stacklevel: int
+    ) -> None:
+        """Warn of what :meth:`parse` limited of ``batch`` sequences' h and c, whose names these are."""
+        (h, c), stacklevel = limited, stacklevel + 1
+        warn_saturated(names[0], h.values, batch * sum(self.sizes), self.hidden, stacklevel)
+        reach = _range_of(self.cell, c.largest)
+        advice = f"generate with --cell-range {reach:g}, or with calibration data that begin with such states"
+        warn_saturated(names[1], c.values, batch * sum(self._own_sizes), self.cell, stacklevel, advice=advice)
+
+    def warn_at_limit(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
+        """Warn of values of an LSTM's c, called ``name``, that stand at the end of their format."""
+        own = [np.abs(c[number]) == self.cell.maximum for number in self._own]
+        count = sum(int(np.count_nonzero(values)) for values in own)
+        if count:
+            limit = self.cell.maximum * self.cell.step
+            warnings.warn(
+                f"{count} of {sum(values.size for values in own)} values of {name} stand at the end of their "
+                f"format, +-{limit:.6g}, and may have been limited to it; if they go on elsewhere, generate "
+                f"with --cell-range {_range_of(self.cell, 2.0 * limit):g} or more, or with calibration data "
+                "that cover them",
+                SaturationWarning,
+                stacklevel=stacklevel + 1,
+            )
+
+    def present(self, h: Sequence[IntArray], c: Sequence[IntArray], raw: bool, batched: bool) -> State:
+        """Turn integer arrays ``(N, H_l)`` per layer into what a caller sees."""
+
+        def part(arrays: list[tuple[IntArray, Format]]) -> StatePart:
+            values: list[NDArray[Any]] = []
+            for array, form in arrays:
+                mine = array if batched else array[0]
+                values.append(mine if raw else form.to_floats(mine))
+            same = len({array.shape[-1] for array, _ in arrays}) == 1
+            return np.stack(values) if same else tuple(values)
+
+        seen = [values if wide is None else c[wide] for values, wide in zip(h, self._wide, strict=True)]
+        return (
+            part([(values, self._seen_h(index)) for index, values in enumerate(seen)]),
+            part([(c[number], self._kept[number]) for number in self._own]),
+        )
+
+
+def _range_of(form: Format, magnitude: float) -> float:
+    """The smallest range, a power of two, at which a format of as many bits holds ``+-magnitude``."""
+    covering = Format.covering(form.bits, min(magnitude, 2.0**form.bits))
+    return float(2.0 ** (covering.bits - 1 - covering.fraction))
+
+
+class StateLayout(StateFormats):
+    """Shapes, formats and memory words of the state of a build's streams.
+
+    Parameters
+    ----------
+    manifest
+        The build's.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest.layers, manifest.numerics)
+        program = manifest.program
+        self.macs = manifest.parameters.macs
+        self.banks = manifest.parameters.gate_units
+        # (first row, rows) of each layer, and the span that a single burst reads and writes.
+        self._vectors = [(first, manifest.parameters.words(units)) for first, units in program.hidden]
+        self._cells = [(first, manifest.parameters.items(units)) for first, units in program.cells]
+        # The first layer's h may be in the place after its own.
+        first, rows = self._vectors[0]
+        self.vector_span = _span([*self._vectors, (first + program.copy_words, rows)])
+        self.cell_span = _span(self._cells)
+        self._word_bits = manifest.numerics.data_bits
+        self._cell_bits = manifest.numerics.cell.bits
 
     def encode(self, h: Sequence[IntArray], c: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
         """Words of one stream's ``(H_l,)`` arrays.
@@ -111,92 +249,28 @@ class StateLayout:
             c.append(unpack_fields(mine[:, None], self._cell_bits, 1)[:, 0])
         return tuple(h), tuple(c)
 
-    def parse(
-        self, state: Any, batch: int | None, raw: bool | None = None
-    ) -> tuple[LayerArrays, LayerArrays, tuple[int, int]]:
-        """Turn a caller's ``(h, c)`` into integers.
 
-        Parameters
-        ----------
-        state
-            ``h`` and ``c`` in the structure that :meth:`present` gives.
-        batch
-            Number of sequences N, or None for arrays without that axis.
-        raw
-            Whether integers are expected (True) or floats (False); None takes either.
-
-        Returns
-        -------
-        h and cell states as arrays ``(N, H_l)`` (N = 1 without a batch), and the counts of
-        saturated values of a caller's h and c.
-
-        Raises
-        ------
-        InputError
-            If shape, type or values are wrong.
-        """
-        if isinstance(state, np.ndarray) or not isinstance(state, Sequence) or len(state) != 2:
-            raise InputError(f"state must be a pair (h_0, c_0), not {type(state).__name__}")
-        formats = [self._seen_h(index) for index in range(len(self.sizes))]
-        seen, saturated_h = self._integers("h_0", state[0], self.sizes, formats, batch, raw)
-        own_sizes = tuple(self.cell_sizes[number] for number in self._own)
-        own_formats = [self._kept[number] for number in self._own]
-        own, saturated_c = self._integers("c_0", state[1], own_sizes, own_formats, batch, raw)
-        c = dict(zip(self._own, own, strict=True))
-        h: list[IntArray] = []
-        for values, wide, narrow in zip(seen, self._wide, self._hidden, strict=True):
-            if wide is None:
-                h.append(values)
-            else:
-                c[wide] = values
-                drop = self._kept[wide].fraction - narrow.fraction
-                h.append(saturate(round_shift(values, drop), narrow.bits))
-        return tuple(h), tuple(c[number] for number in range(len(c))), (saturated_h, saturated_c)
-
-    def _integers(
-        self,
-        name: str,
-        part: Any,
-        sizes: tuple[int, ...],
-        formats: list[Format],
-        batch: int | None,
-        raw: bool | None,
-    ) -> tuple[list[IntArray], int]:
-        """One half of a state in integers, and how many values were limited."""
-        layers, saturated = [], 0
-        for index, array in enumerate(_split(name, part, sizes, batch)):
-            if raw is not None and is_raw(array) != raw:
-                raise InputError(
-                    f"state must be {'integers' if raw else 'floats'} because x is, but {name} "
-                    f"is {array.dtype}; convert one of them"
-                )
-            integers, count = quantise(f"{name}[{index}]", array, formats[index])
-            layers.append(integers.reshape(-1, sizes[index]))
-            saturated += count
-        return layers, saturated
-
-    def present(self, h: Sequence[IntArray], c: Sequence[IntArray], raw: bool, batched: bool) -> State:
-        """Turn integer arrays ``(N, H_l)`` per layer into what a caller sees."""
-
-        def part(arrays: list[tuple[IntArray, Format]]) -> StatePart:
-            values: list[NDArray[Any]] = []
-            for array, form in arrays:
-                mine = array if batched else array[0]
-                values.append(mine if raw else form.to_floats(mine))
-            same = len({array.shape[-1] for array, _ in arrays}) == 1
-            return np.stack(values) if same else tuple(values)
-
-        seen = [values if wide is None else c[wide] for values, wide in zip(h, self._wide, strict=True)]
-        return (
-            part([(values, self._seen_h(index)) for index, values in enumerate(seen)]),
-            part([(c[number], self._kept[number]) for number in self._own]),
-        )
-
-
-def _split(
+def split_layers(
     name: str, part: ArrayLike, sizes: tuple[int, ...], batch: int | None
 ) -> list[NDArray[np.generic]]:
-    """One array per layer, of the right shape."""
+    """Return one array per layer of h or c, in any structure that a caller may give.
+
+    Parameters
+    ----------
+    name
+        For messages.
+    part
+        An array ``(layers, batch, units)``, or one ``(batch, units)`` per layer.
+    sizes
+        Units of each layer.
+    batch
+        Number of sequences, or None for arrays without that axis.
+
+    Raises
+    ------
+    InputError
+        If these are not numbers of such shapes.
+    """
     lead = () if batch is None else (batch,)
     shapes = [(*lead, units) for units in sizes]
     uniform = len(set(sizes)) == 1

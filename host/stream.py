@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.host.closing import Closing
 from rtlstm.host.snapshot import load_snapshot, save_snapshot
 from rtlstm.host.state import State
-from rtlstm.host.values import as_numbers, warn_saturated
+from rtlstm.host.values import as_numbers
 from rtlstm.spec.errors import DeviceError, InputError
 
 if TYPE_CHECKING:
@@ -81,12 +81,8 @@ class Stream(Closing):
     @state.setter
     def state(self, value: Any) -> None:
         device = self.accelerator.device
-        h, c, saturated = device.layout.parse(value, None)
-        units = sum(device.layout.sizes)
-        for name, count, format in zip(
-            ("h", "c"), saturated, (device.layout.hidden, device.layout.cell), strict=True
-        ):
-            warn_saturated(name, count, units, format, stacklevel=2)
+        h, c, limited = device.layout.parse(value, None)
+        device.layout.warn_limited(("h", "c"), limited, 1, stacklevel=2)
         device.write_state(self._number, [part[0] for part in h], [part[0] for part in c])
 
     @property
@@ -97,6 +93,8 @@ class Stream(Closing):
     def _read_state(self, raw: bool) -> State:
         device = self.accelerator.device
         h, c = device.read_state(self._number)
+        if not raw:
+            self.accelerator._warn_states("c", c, stacklevel=3)
         return device.layout.present(
             [part[np.newaxis] for part in h], [part[np.newaxis] for part in c], raw, batched=False
         )

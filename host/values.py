@@ -149,16 +149,24 @@ def to_caller(codes: IntArray, format: Format, x: NDArray[np.generic]) -> NDArra
 
 
 def warn_saturated(
-    name: str, count: int, total: int, format: Format, stacklevel: int, shift: ArrayLike = 0
+    name: str,
+    count: int,
+    total: int,
+    format: Format,
+    stacklevel: int,
+    shift: ArrayLike = 0,
+    advice: str = "scale them, or generate with calibration data that covers them",
 ) -> None:
-    """Warn of ``count`` saturated values of ``total``, if any were; ``shift`` as of :func:`quantise`."""
+    """Warn that ``count`` of ``total`` values were saturated, if any were, and say what to do.
+
+    ``shift`` is as of :func:`quantise`.
+    """
     if count:
         limits = format.to_floats(format.maximum, shift)
         least, most = (f"+-{limit:.6g}" for limit in (limits.min(), limits.max()))
         where = most if least == most else f"their features' ranges, {least} to {most},"
         warnings.warn(
-            f"{count} of {total} values of {name} were outside {where} and were limited to "
-            "it; scale them, or generate with calibration data that covers them",
+            f"{count} of {total} values of {name} were outside {where} and were limited to it; {advice}",
             SaturationWarning,
             stacklevel=stacklevel + 1,
         )

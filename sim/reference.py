@@ -13,7 +13,7 @@ from rtlstm.spec.functions import ActivationFunction
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer
 from rtlstm.spec.passes import turn
 
-__all__ = ["FloatResult", "LayerReach", "run_float"]
+__all__ = ["FloatResult", "FloatState", "LayerReach", "run_float"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -64,11 +64,15 @@ def _clip(x: Floats, limit: float | None) -> Floats:
 class _Cell:
     """A direction's state, and a step of it."""
 
-    def __init__(self, layer: PseudoLayer, h: Floats, c: Floats | None) -> None:
+    def __init__(self, layer: PseudoLayer, h: Floats, c: Floats | None, cell_limit: float | None) -> None:
         self.layer = layer
-        self.h = h
-        self.c = c
+        self.cell_limit = cell_limit
         self.reach = LayerReach()
+        self.h = h
+        self.c = _clip(c, cell_limit) if c is not None else None
+        # What it begins with is held in the same formats as what it makes of it.
+        self.reach.see("output", h)
+        self.reach.see("cell", h if c is None else c)
 
     def inputs(self, x: Floats) -> Floats:
         """What does not depend on the state."""
@@ -146,7 +150,7 @@ def _run_direction(cell: _Cell, x: Floats, alive: Mask) -> Floats:
         h, c = cell.step(parts[step])
         cell.h = np.where(alive[step, :, None], h, cell.h)
         if c is not None and cell.c is not None:
-            cell.c = np.where(alive[step, :, None], c, cell.c)
+            cell.c = np.where(alive[step, :, None], _clip(c, cell.cell_limit), cell.c)
         outputs[step] = np.where(alive[step, :, None], h, 0.0)
     cell.reach.see("output", outputs)
     return outputs
@@ -158,6 +162,7 @@ class _States:
 
     batch: int
     given: FloatState | None
+    cell_limit: float | None
     h: list[Floats] = field(default_factory=list)
     c: list[Floats] = field(default_factory=list)
 
@@ -168,7 +173,7 @@ class _States:
         c = None
         if isinstance(layer, Lstm) or (isinstance(layer, Custom) and layer.has_cell_state):
             c = np.zeros((self.batch, layer.units)) if given is None else np.asarray(given[1][len(self.c)])
-        return _Cell(layer, h, c)
+        return _Cell(layer, h, c, self.cell_limit)
 
     def keep(self, cell: _Cell) -> None:
         """Take its final state."""
@@ -178,7 +183,11 @@ class _States:
 
 
 def run_float(
-    network: Network, x: Floats, state: FloatState | None = None, lengths: ArrayLike | None = None
+    network: Network,
+    x: Floats,
+    state: FloatState | None = None,
+    lengths: ArrayLike | None = None,
+    cell_limit: float | None = None,
 ) -> FloatResult:
     """Run ``x`` of shape ``(T, N, inputs)`` through the float network.
 
@@ -188,12 +197,14 @@ def run_float(
         Initial h of each pseudo-layer and c of each that has one, ``(N, ...)``; zeros if None.
     lengths
         Valid steps of each sequence, ``(N,)``; all if None. A reverse direction begins at the last valid one.
+    cell_limit
+        Where the c that is kept is limited, as hardware does in its format; nowhere if None.
     """
     values = np.asarray(x, dtype=np.float64)
     steps, batch, _ = values.shape
     valid = np.full(batch, steps) if lengths is None else np.asarray(lengths)
     alive = np.arange(steps)[:, None] < valid
-    states = _States(batch, state)
+    states = _States(batch, state, cell_limit)
     reaches: list[tuple[LayerReach, ...]] = []
     given = [values]
     for layer in network.layers:

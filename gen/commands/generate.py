@@ -11,11 +11,13 @@ from rtlstm.gen.commands.generate_options import (
     BusOption,
     CalibrateLengthsOption,
     CalibrateOption,
+    CalibrateStateOption,
     CapacityOption,
     CellBitsOption,
     CellRangeOption,
     DataBitsOption,
     FamilyOption,
+    FinalStatesOption,
     FitOption,
     ForOption,
     GateBitsOption,
@@ -62,6 +64,7 @@ _WITH_FOR = {
     "device",
     "calibrate",
     "calibrate_lengths",
+    "calibrate_state",
     "input_range",
     "lstm",
     "output_tensor",
@@ -99,9 +102,11 @@ def generate(
     cell_bits: CellBitsOption = 16,
     input_range: InputRangeOption = None,
     cell_range: CellRangeOption = None,
+    final_states: FinalStatesOption = None,
     headroom_bits: HeadroomBitsOption = 0,
     calibrate: CalibrateOption = None,
     calibrate_lengths: CalibrateLengthsOption = None,
+    calibrate_state: CalibrateStateOption = None,
     lstm: LstmOption = None,
     output_tensor: OutputTensorOption = None,
     dense: DenseOption = None,
@@ -112,11 +117,12 @@ def generate(
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with Session(as_json, debug) as session:
         from rtlstm.gen.build import generate_build, generate_for
-        from rtlstm.gen.data import load_lengths
+        from rtlstm.gen.data import load_lengths, load_state
         from rtlstm.gen.former import former_results
         from rtlstm.gen.quantise import QuantizationSettings
         from rtlstm.gen.requests import array_request, fit_request
 
+        begin = None if calibrate_state is None else load_state(calibrate_state)
         options = read_options(lstm, output_tensor, dense, branch)
         former = former_results(output)
         if device is not None:
@@ -130,6 +136,7 @@ def generate(
                     input_range=input_range,
                     calibration=calibration,
                     calibration_lengths=load_lengths(calibrate_lengths),
+                    calibration_state=begin,
                     source=read.report,
                     progress=progress,
                 )
@@ -160,6 +167,7 @@ def generate(
             cell_bits=cell_bits,
             input_range=input_range,
             cell_range=cell_range,
+            final_states=final_states,
             headroom_bits=headroom_bits,
             tables=tables,
         )
@@ -175,6 +183,7 @@ def generate(
                 capacities=capacities,
                 calibration=calibration,
                 calibration_lengths=load_lengths(calibrate_lengths),
+                calibration_state=begin,
                 source=read.report,
                 progress=progress,
             )

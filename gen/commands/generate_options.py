@@ -11,11 +11,13 @@ __all__ = [
     "BusOption",
     "CalibrateLengthsOption",
     "CalibrateOption",
+    "CalibrateStateOption",
     "CapacityOption",
     "CellBitsOption",
     "CellRangeOption",
     "DataBitsOption",
     "FamilyOption",
+    "FinalStatesOption",
     "FitOption",
     "ForOption",
     "GateBitsOption",
@@ -108,6 +110,15 @@ CalibrateLengthsOption = Annotated[
     ),
 ]
 
+CalibrateStateOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="What each sequence of the typical inputs begins with: an .npz file of h and c, as rtlstm run "
+        "--state-output writes it; zeros by default.",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
 CellBitsOption = Annotated[
     int,
     typer.Option(help="Of the cell state, 8 to 32.", rich_help_panel=_NUMBERS),
@@ -130,6 +141,16 @@ FamilyOption = Annotated[
     str | None,
     typer.Option(
         help="generic (the default), ecp5, ice40, nexus, gowin, xilinx or intel.", rich_help_panel=_HARDWARE
+    ),
+]
+
+FinalStatesOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--final-states/--no-final-states",
+        help="Whether final states go on elsewhere, as an encoder's to a decoder: then the range that the "
+        "calibration data give c holds them; by default if the network does not end in a dense layer.",
+        rich_help_panel=_NUMBERS,
     ),
 ]
 

@@ -20,6 +20,7 @@ from rtlstm.host import Accelerator, SaturationWarning
 from rtlstm.sim.devices import SimulatedDevice
 from rtlstm.sim.toolchain import icarus
 from rtlstm.spec.errors import ToolError
+from rtlstm.spec.manifest import Manifest
 
 DENSE = ("--dense", "fc:sigmoid")
 SMALL = ("--macs", "2")
@@ -74,13 +75,17 @@ def test_generate(cli, model, tmp_path):
     calibration = tmp_path / "c.npz"
     np.savez(calibration, x=np.random.default_rng(0).normal(size=(40, INPUTS)), p=np.zeros(3))
     arguments = ("generate", model, "-o", tmp_path / "b", *SMALL, *DENSE, "--calibrate", calibration)
-    arguments += ("--calibrate-lengths", "30")
+    arguments += ("--calibrate-lengths", "30", "--final-states")
+    np.savez(tmp_path / "state.npz", h=np.zeros((1, UNITS)), c=np.full((1, UNITS), 20.0))
+    arguments += ("--calibrate-state", tmp_path / "state.npz")
     result = cli(*arguments, "--json")
     assert result.code == 0, result.err
     assert result.json["report"] == json.loads((tmp_path / "b" / "report.json").read_text())
     assert result.json["report"]["name"] == "tiny"
     assert result.json["report"]["source"] == "tiny.net.safetensors"
     assert result.json["report"]["accuracy"]["input_values"] == 30 * INPUTS
+    # c begins at 20, and a quarter more has room.
+    assert Manifest.load(tmp_path / "b").numerics.cell.fraction == 15 - 5
     before = snapshot(tmp_path / "b")
     people = cli(*arguments)
     assert people.code == 0
@@ -143,6 +148,9 @@ def test_broken_models_are_refused(cli, tmp_path, case):
         (("--family", "z80"), ["z80", "ecp5"]),
         (("--name", "module"), ["module"]),
         (("--calibrate", "no.npy"), ["no.npy"]),
+        (("--calibrate-state", "no.npz"), ["no.npz"]),
+        (("--final-states",), ["--final-states", "--calibrate", "there are none"]),
+        (("--no-final-states", "--cell-range", "8"), ["--no-final-states", "--cell-range", "not both"]),
         (("--dense", "nothing"), ["nothing"]),
         (("--lanes", "many"), ["--lanes"]),
         (("--fit", "lfe5u"), ["no device 'lfe5u'", "lfe5u-85f"]),
@@ -167,6 +175,9 @@ def test_wrong_calibration_data_are_refused(cli, model, tmp_path):
 
     alone = cli("generate", model, "-o", tmp_path / "b", *DENSE, "--calibrate-lengths", "3")
     alone.refused("lengths of calibration data need the data")
+    np.savez(tmp_path / "h.npz", h=np.zeros((1, 1, UNITS)), c=np.zeros((1, 1, UNITS)))
+    alone = cli("generate", model, "-o", tmp_path / "b", *DENSE, "--calibrate-state", tmp_path / "h.npz")
+    alone.refused("initial states of calibration data need the data")
     refused({"a": np.zeros(2), "b": np.zeros(2)}, "'x'", "a, b")
     refused({"x": np.zeros((4, INPUTS + 1))}, "calibration", str(INPUTS))
     refused({"x": np.full((4, INPUTS), np.inf)}, "finite")
@@ -251,7 +262,7 @@ def refuse_all(cli, build, x_file, *words):
 
 def test_manifest_of_another_version(cli, build, x_file):
     path = build / "manifest.json"
-    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 99'))
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
     refuse_all(cli, build, x_file, "99", "generate")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from small_builds import TINY, network
 
+import rtlstm.gen.cell_range
 from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.gen.report import BuildReport, create_report, table_error
@@ -92,3 +93,31 @@ def test_bars_are_to_scale():
         assert bar.array_width * layer.overhead_cycles == pytest.approx(
             bar.overhead_width * layer.array_cycles, rel=0.01
         )
+
+
+def test_final_states_that_are_limited_are_told():
+    """By the network's own outputs a narrow range is best; what goes on elsewhere is the user's to say."""
+    report, _, manifest = make(CALIBRATION, cell_range=0.25)
+    (told,) = (text for text in report.assumptions if "after a sequence's last step" in text)
+    assert f"c reaches {report.accuracy.max_abs_final_cell:.4g}" in told and "larger --cell-range" in told
+    held, _, _ = make(CALIBRATION, final_states=True)
+    assert not any("after a sequence's last step" in text for text in held.assumptions)
+    (searched,) = (text for text in held.assumptions if "cell states reach" in text)
+    assert "of the ranges tried on the calibration data" in searched and "holds final states" in searched
+    loaded = create_report(
+        network(),
+        quantise(network(), QuantizationSettings(cell_range=0.25), CALIBRATION),
+        manifest,
+        QuantizationSettings(),
+        Calibration.of(network(), CALIBRATION),
+        loaded=True,
+    )
+    assert any("generate that hardware with a larger --cell-range" in text for text in loaded.assumptions)
+
+
+def test_it_is_said_how_many_sequences_were_run(monkeypatch):
+    monkeypatch.setattr(rtlstm.gen.cell_range, "_WORK", 0)
+    report, _, _ = make(np.zeros((100, 300, 3)))
+    assert report.accuracy.description == "the calibration data"
+    (searched,) = (text for text in report.assumptions if "cell states reach" in text)
+    assert re.search(r"tried on 20 of 300 sequences of the calibration data, 2000 steps in all", searched)

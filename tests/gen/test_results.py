@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from small_builds import INPUTS
 
+from rtlstm.gen.data import load_state, save_state
 from rtlstm.gen.report import BuildReport
 from rtlstm.host import Accelerator
 from rtlstm.host.device import Device
 from rtlstm.sim.toolchain import icarus
-from rtlstm.spec.errors import ToolError
+from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.manifest import Manifest
 
 RUN = "from rtlstm.gen.cli import main; main()"
@@ -80,7 +81,7 @@ def test_weights_need_not_be_read_back(cli, pristine: Path, x: Path, monkeypatch
 
 
 def test_integers_are_noted(cli, pristine: Path, tmp_path: Path):
-    np.save(tmp_path / "one.npy", np.eye(INPUTS, dtype="uint8")[:1])
+    np.save(tmp_path / "one.npy", np.eye(INPUTS, dtype="uint8"))
     done = cli("run", pristine, "--backend", "golden", "--input", tmp_path / "one.npy", "--json")
     (note,) = done.json["notes"]
     assert note.startswith(
@@ -170,3 +171,32 @@ def test_report_through_links(pristine: Path, tmp_path: Path, monkeypatch):
     assert (tmp_path / "report.json").is_symlink()
     assert json.loads((tmp_path / "far.json").read_text())["name"] == report.name
     assert sorted(path.name for path in tmp_path.iterdir()) == ["far.json", "report.html", "report.json"]
+
+
+@pytest.mark.parametrize(
+    ("h", "c"),
+    [
+        (np.ones((2, 3, 4)), np.zeros((2, 3, 4))),
+        ((np.ones((3, 4)), np.ones((3, 5))), (np.zeros((3, 4)), np.ones((3, 5)))),
+        (np.ones((2, 3, 4)), ()),
+        ((np.ones((3, 4)), np.ones((3, 5))), np.zeros((1, 3, 4))),
+    ],
+    ids=["alike", "layers of two sizes", "without c", "c of one layer"],
+)
+def test_states_come_back_from_files(tmp_path: Path, h: object, c: object) -> None:
+    """What a run gives is what the next one takes, also of GRUs, which have no c."""
+    path = tmp_path / "state.npz"
+    save_state(path, (h, c))
+    for found, given in zip(load_state(path), (h, c), strict=True):
+        assert isinstance(found, tuple) == isinstance(given, tuple) and len(found) == len(given)
+        for one, other in zip(found, given, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "names", [("c",), ("h", "x"), ("h_0", "h_2"), ("h", "h_0"), ("c_0", "h_1")], ids=" ".join
+)
+def test_other_arrays_are_no_state(tmp_path: Path, names: tuple[str, ...]) -> None:
+    np.savez(tmp_path / "state.npz", **dict.fromkeys(names, np.zeros((1, 2))))
+    with pytest.raises(InputError, match=rf"of arrays h and c .* its arrays are: {', '.join(names)}"):
+        load_state(tmp_path / "state.npz")

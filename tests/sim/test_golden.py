@@ -65,7 +65,7 @@ def test_quantised_stays_close_to_float() -> None:
     with torch.no_grad():
         y = module(x)[0].numpy()
     quantised = quantise(network, QuantizationSettings(), x.numpy())
-    result = Golden(quantised).run(quantised.numerics.input.to_integers(x.numpy()))
+    result = Golden(quantised).run(quantised.numerics.quantise_input(x.numpy()))
     error = np.abs(quantised.shapes[-1].output.to_floats(result.y) - y)
     assert error.max() < 1e-3
 
@@ -98,3 +98,17 @@ def test_values_beyond_the_input_format_are_refused() -> None:
     x[1, 2, 0] = case.network.numerics.input.maximum + 1
     with pytest.raises(InputError, match="x must be within"):
         Golden(case.network).run(x)
+
+
+def test_float_reference_with_a_limited_cell_state() -> None:
+    """What is kept is limited, not what h reads; initial states count among the magnitudes met."""
+    layer = Lstm(w_ih=np.zeros((4, 1)), w_hh=np.zeros((4, 1)), bias=np.array([0.0, 40.0, 40.0, 40.0]))
+    network, x = Network(layers=(layer,)), np.zeros((3, 2, 1))
+    free, held = run_float(network, x), run_float(network, x, cell_limit=0.75)
+    np.testing.assert_allclose(free.c[0], 1.5)
+    np.testing.assert_allclose(held.c[0], 0.75)
+    np.testing.assert_allclose(held.y[:, 0, 0], np.tanh([0.5, 1.0, 1.25]))
+    begin = [np.full((2, 1), 0.5)], [np.full((2, 1), 9.0)]
+    found = run_float(network, x, begin, cell_limit=0.75)
+    assert found.cell == 9.0
+    np.testing.assert_allclose(found.y[:, 0, 0], np.tanh([1.25, 1.25, 1.25]))
