@@ -53,7 +53,7 @@ def check(case: Case, backend: str, folder: Path) -> None:
     # The netlist has hard cells, and nothing of the RTL's memories and multipliers.
     parameters = case.manifest.parameters
     cells = {"ecp5": "MULT18X18D", "ice40": "SB_MAC16"}
-    assert cells[parameters.family] in text and "_multiplier" not in text
+    assert cells[parameters.family] in text and f"{case.manifest.name}_multiplier" not in text
     assert ("SB_SPRAM256KA" in text) == (parameters.weight_memory == "large")
     y, results = case.golden()
     with Accelerator.open(netlist, backend=backend) as accelerator:
