@@ -4,10 +4,13 @@ import itertools
 import logging
 
 import numpy as np
+import onnx
 import pytest
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
-from rtlstm.gen.frontends import read_model
+from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -151,3 +154,33 @@ def test_step_of_a_decoder(tmp_path, kind, batch_first, how):
     notes = "; ".join(read_model(module).report.notes)
     assert "computes one step: the core keeps its state from step to step" in notes
     assert "give the state to the driver at run time" in notes
+
+
+class _Inputs(CalibrationDataReader):
+    def __init__(self):
+        self.left = iter([{"x": np.random.default_rng(0).normal(size=(T, N, I)).astype(np.float32)}] * 2)
+
+    def get_next(self):
+        return next(self.left, None)
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_model_with_a_quantised_end_may_be_cut_before_it(tmp_path, bits, opset):
+    """Its constants are dequantised by operators that may not be computable here, and need not be."""
+    module, x, free = model("LSTM", False, "all", "batch and steps", "one layer")
+    path = tmp_path / "float.onnx"
+    axes = {"x": dict(zip(free, "ab", strict=True))}
+    torch.onnx.export(
+        module, (x,), path, dynamo=False, input_names=["x"], dynamic_axes=axes, opset_version=opset
+    )
+    chosen = {8: QuantType.QInt8, 16: QuantType.QInt16}[bits]
+    quantised = tmp_path / "quantised.onnx"
+    quantize_static(path, quantised, _Inputs(), weight_type=chosen, activation_type=chosen)
+    end = next(node for node in onnx.load(quantised).graph.node if node.op_type == "QuantizeLinear").input[0]
+    result = read_model(quantised, ReadOptions(output=end))
+    with torch.no_grad():
+        expected = module.rnn(x)[0].numpy()
+    np.testing.assert_allclose(run_float(result.network, x.numpy()).y, expected, atol=1e-5)
+    with pytest.raises(ModelError, match=f"QuantizeLinear node .* end at output='{end}'"):
+        read_model(quantised)
