@@ -4,7 +4,8 @@
 >>> result.network.layers
 >>> result.report.notes
 
-ONNX, Keras, safetensors and TorchScript files, PyTorch state dicts and ``torch.nn.Module`` objects are read.
+ONNX, Keras, safetensors, TorchScript and exported (``.pt2``) files, PyTorch state dicts, ``torch.nn.Module``
+and ``torch.export.ExportedProgram`` objects are read.
 Every attribute of a recurrent layer is honoured or refused by name. :func:`inspect_model` gives the same
 report without raising for a model that is refused.
 """
@@ -46,8 +47,8 @@ def read_model(source: Any, options: ReadOptions | None = None, *, name: str | N
     Parameters
     ----------
     source:
-        Path of an ONNX, Keras, safetensors or TorchScript file or of a PyTorch state dict, or a
-        ``torch.nn.Module``.
+        Path of an ONNX, Keras, safetensors, TorchScript or ``.pt2`` file or of a PyTorch state dict, a
+        ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
     options:
         Which part of the model to take; by default all that follows from its only LSTM.
     name:
@@ -85,10 +86,10 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
             network = _dispatch(source, options, report)
         return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
-        place = report.source if _is_module(source) else source
+        place = report.source if _is_live(source) else source
         raise ModelError(f"{place}: {error}") from None
     except (MemoryError, RecursionError) as error:
-        place, kind = report.source if _is_module(source) else source, type(error).__name__
+        place, kind = report.source if _is_live(source) else source, type(error).__name__
         raise ModelError(
             f"{place}: is too large or too deep to be read ({kind}); take the part around the recurrent "
             "layers alone"
@@ -101,8 +102,12 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         from rtlstm.gen.frontends.torch_module import read_module
 
         return read_module(source, options, report)
+    kind = "exported" if _is_live(source) else detect(Path(source))
+    if kind == "exported":
+        from rtlstm.gen.frontends.torch_exported import read_exported
+
+        return read_exported(source if _is_live(source) else Path(source), options, report)
     path = Path(source)
-    kind = detect(path)
     if kind == "onnx":
         from rtlstm.gen.frontends.onnx_model import read_onnx
 
@@ -119,15 +124,24 @@ def _is_module(source: Any) -> bool:
     return torch is not None and isinstance(source, torch.nn.Module)
 
 
+def _is_live(source: Any) -> bool:
+    """Whether it is an object of PyTorch's: a module or an exported program."""
+    torch = sys.modules.get("torch")
+    return _is_module(source) or (torch is not None and isinstance(source, torch.export.ExportedProgram))
+
+
 def _builder(source: Any, name: str | None) -> ReportBuilder:
-    if _is_module(source):
+    if _is_live(source):
         label = type(source).__name__
         stem = label
     elif isinstance(source, str | Path):
         label, stem = str(source), Path(source).name.split(".")[0]
     else:
-        raise ModelError(f"a model must be a path or a torch.nn.Module, not {type(source).__name__}")
-    builder = ReportBuilder(label if _is_module(source) else Path(source).name or label)
+        raise ModelError(
+            "a model must be a path, a torch.nn.Module or a torch.export.ExportedProgram, not "
+            f"{type(source).__name__}"
+        )
+    builder = ReportBuilder(label if _is_live(source) else Path(source).name or label)
     builder.name = name or _identifier(stem)
     return builder
 

@@ -8,12 +8,12 @@ from rtlstm.spec.errors import ModelError
 
 __all__ = ["FileKind", "detect"]
 
-FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript"]
+FileKind = Literal["onnx", "keras", "safetensors", "torch", "torchscript", "exported"]
 
 _OTHER_SUFFIXES = (".safetensors", ".pt", ".pth", ".npy", ".npz", ".v", ".bin")
 # Field 1 of an ONNX ModelProto, ir_version, 3 (2017) or later.
 _ONNX_START = tuple(bytes((0x08, version)) for version in range(3, 32))
-_SUPPORTED = "give an ONNX, Keras, safetensors or TorchScript file, or a PyTorch state dict"
+_SUPPORTED = "give an ONNX, Keras, safetensors, TorchScript or .pt2 file, or a PyTorch state dict"
 
 
 def detect(path: Path) -> FileKind:
@@ -62,6 +62,8 @@ def _detect_zip(path: Path) -> FileKind:
             names = archive.namelist()
             if "model.weights.h5" in names:
                 return "keras"
+            if any(name.endswith(("/archive_format", "serialized_exported_program.json")) for name in names):
+                return "exported"
             if any(name.endswith("/constants.pkl") or "/code/" in name for name in names):
                 return "torchscript"
             if any(name.endswith("data.pkl") for name in names):

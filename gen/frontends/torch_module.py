@@ -30,7 +30,7 @@ from rtlstm.gen.frontends.torch_values import (
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Network
 
-__all__ = ["read_module", "read_script"]
+__all__ = ["read_graph", "read_module", "read_script"]
 
 _CUT = "to end earlier, give the node or module to end at as output"
 _ZEROS = ("zeros", "zeros_like", "new_zeros")
@@ -88,6 +88,13 @@ def _import_all(torch: Any) -> None:
     with warnings.catch_warnings(action="ignore"):
         torch.jit.save(torch.jit.script(torch.nn.Identity()), empty)
         torch.jit.load(io.BytesIO(empty.getvalue()), map_location="cpu")
+
+
+def read_graph(
+    root: Any, modules: dict[str, Any], graph: Any, options: ReadOptions, report: ReportBuilder
+) -> Network:
+    """Read a graph of torch.fx, its modules given by path, its tensors attributes of ``root``."""
+    return _Reader(root, modules, graph, options, report).read()
 
 
 class _Reader:
