@@ -43,7 +43,8 @@ _HARDWARE, _NUMBERS, _LOADABLE = "Hardware", "Numbers", "Loadable program"
 ModelArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="MODEL", help="An ONNX, Keras, TorchScript, .pt2 or safetensors file, or a PyTorch state dict."
+        metavar="MODEL",
+        help="An ONNX, Keras, TorchScript, .pt2 or safetensors file or PyTorch state dict.",
     ),
 ]
 
