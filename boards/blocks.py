@@ -121,7 +121,7 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
         width = table.base_bits + table.slope_bits
         found = MemoryPart(f"{name} tables", count * units, width, max(2, table.rows), registered=registered)
         yield _clocked(found)
-    beat = parameters.beat_out * numerics.data_bits + max(1, ceil_log2(parameters.streams)) + 1
+    beat = parameters.beat_out * numerics.output_bits + max(1, ceil_log2(parameters.streams)) + 1
     capacity = parameters.capacity
     beats = -(-(capacity.outputs if capacity else manifest.program.outputs) // parameters.beat_out)
     if capacity:

@@ -117,7 +117,7 @@ def _gate_tables(manifest: Manifest) -> float:
         return sum(
             carries.get(node.kind, 0) * node.format.bits for cell in numerics.cells for node in cell.nodes
         )
-    return 3 * _cell_sum(numerics) + numerics.cell.bits + numerics.cell_argument.bits + numerics.data_bits
+    return 3 * _cell_sum(numerics) + numerics.cell.bits + numerics.cell_argument.bits + numerics.result_bits
 
 
 def _cell_sum(numerics: Numerics) -> int:

@@ -49,8 +49,8 @@ def top_sizes(manifest: Manifest, family: str) -> Sizes:
     ConfigurationError
         As of :func:`link_memories`.
     """
-    parameters, bits = manifest.parameters, manifest.numerics.data_bits
-    x_bits, y_bits = parameters.beat_in * bits, parameters.beat_out * bits
+    parameters, numerics = manifest.parameters, manifest.numerics
+    x_bits, y_bits = parameters.beat_in * numerics.data_bits, parameters.beat_out * numerics.output_bits
     luts, per_bit = _LUTS[family]
     ffs, per_input_bit = _FFS[family]
     return Sizes(

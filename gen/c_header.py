@@ -77,6 +77,7 @@ def _shape(manifest: Manifest) -> Iterator[tuple[str, str]]:
         "OUTPUTS": program.outputs,
         "STREAMS": parameters.streams,
         "DATA_BITS": numerics.data_bits,
+        "OUTPUT_BITS": numerics.output_bits,
         "INPUT_FRACTION_BITS": numerics.input.fraction,
         "OUTPUT_FRACTION_BITS": output.fraction,
     }.items():

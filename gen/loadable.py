@@ -79,6 +79,7 @@ def device_settings(device: Manifest, input_range: float | None) -> Quantization
     return QuantizationSettings(
         weight_bits=numerics.weight_bits,
         data_bits=numerics.data_bits,
+        output_bits=numerics.own_output_bits,
         gate_bits=numerics.gate.bits,
         cell_bits=numerics.cell.bits,
         cell_range=2.0 ** (numerics.cell.bits - 1 - numerics.cell.fraction),

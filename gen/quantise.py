@@ -57,9 +57,11 @@ class QuantizationSettings(Record):
 
     weight_bits: Annotated[int, Field(ge=2, le=18)] = 16
     data_bits: Annotated[int, Field(ge=4, le=18)] = 16
-    """Of inputs, h and dense outputs."""
+    """Of inputs, h and dense results."""
+    output_bits: Annotated[int, Field(ge=4, le=18)] | None = None
+    """Of the network's outputs, if a dense layer gives them; the data's if None."""
     gate_bits: Annotated[int, Field(ge=6, le=18)] | None = None
-    """Of sigmoid and tanh results; max(12, data_bits) if None."""
+    """Of sigmoid and tanh results; the data's or the outputs' if None, and at least 12."""
     cell_bits: Annotated[int, Field(ge=8, le=32)] = 16
     input_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Largest input magnitude; calibration data decide if None, and 8 without them."""
@@ -80,11 +82,13 @@ class QuantizationSettings(Record):
                 "the cell state's range must be stated (--cell-range), or found with or without regard to "
                 "final states (--final-states, --no-final-states), not both; leave one out"
             )
-        if self.tables == "direct" and self.data_bits > DIRECT_BITS:
-            raise ValueError(
-                f"data_bits must be at most {DIRECT_BITS} with direct tables, not {self.data_bits}; "
-                "choose fewer, or interpolated tables"
-            )
+        for name in ("data_bits", "output_bits"):
+            bits = getattr(self, name)
+            if self.tables == "direct" and bits is not None and bits > DIRECT_BITS:
+                raise ValueError(
+                    f"{name} must be at most {DIRECT_BITS} with direct tables, not {bits}; "
+                    "choose fewer, or interpolated tables"
+                )
         return self
 
 
@@ -124,8 +128,9 @@ class _Quantiser:
         self.layers, self.passes = lower(unfolded)
         self.hardware.check_layers(self.layers)
         self.settings = settings
+        self._check_outputs()
         bits = settings.data_bits
-        gate_bits = settings.gate_bits or max(12, bits)
+        gate_bits = settings.gate_bits or max(12, bits, settings.output_bits or 0)
         self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
         self.hidden = Format(bits=bits, fraction=bits - 1)
         fixed = self.hardware.fixed
@@ -133,6 +138,34 @@ class _Quantiser:
         self.input_shifts = input_shifts
         self.direct = settings.tables == "direct"
         self.argument_bits = min(gate_bits + 2, DIRECT_BITS if self.direct else 20)
+
+    def _check_outputs(self) -> None:
+        """Refuse bits of outputs that the network's last layer cannot give."""
+        data, bits, last = self.settings.data_bits, self.settings.output_bits, self.layers[-1]
+        if bits in (None, data):
+            return
+        if self.passes:
+            raise ConfigurationError(
+                f"outputs of a network with a reverse direction have the data's {data} bits, not {bits}: "
+                "they are kept with its inputs; leave --output-bits out"
+            )
+        # Into a device that is there, h may go in wider words.
+        wider = self.hardware.device is not None and bits is not None and bits > data
+        if not self.gives_outputs(len(self.layers) - 1) and not wider:
+            raise ConfigurationError(
+                f"outputs of {bits} bits need a dense layer at the network's end, but layer {last.name!r} "
+                f"there gives h, which has the data's {data}; leave --output-bits out, or change --data-bits"
+            )
+
+    def gives_outputs(self, index: int) -> bool:
+        """Whether the results of a layer are the network's outputs and nothing else."""
+        last, layers = len(self.layers) - 1, self.layers
+        read_back = any(
+            at + layer.feedback == last for at, layer in enumerate(layers) if layer.w_rec is not None
+        )
+        # A layer with a skip has two products, in one format.
+        mine = index == last or (index == last - 1 and layers[last].kind == "sum")
+        return mine and layers[last].kind in ("dense", "sum") and not read_back and not self.passes
 
     def preactivation(self, magnitude: float) -> Format:
         """Return the format that covers ``magnitude``, or less if all functions are flat there."""
@@ -165,11 +198,13 @@ class _Quantiser:
         """Return the formats of the layers' results."""
         if self.hardware.layers:
             return [layer.output for layer in self.hardware.layers]
-        bits = self.settings.data_bits
-        found = [
-            self.hidden if layer.within_one else Format.covering(bits, reach)
-            for layer, reach in zip(self.layers, ranges, strict=True)
-        ]
+        found = []
+        for index, (layer, reach) in enumerate(zip(self.layers, ranges, strict=True)):
+            bits = self.settings.data_bits
+            if self.gives_outputs(index):
+                bits = self.settings.output_bits or bits
+            bounded = Format(bits=bits, fraction=bits - 1)
+            found.append(bounded if layer.within_one else Format.covering(bits, reach))
         if self.layers[0].origin < 0:
             found[0] = self.input
         # What stands side by side is read as one vector, in one format.
@@ -316,6 +351,7 @@ class _Quantiser:
             weight_bits=self.settings.weight_bits,
             input=self.input,
             input_shifts=self.input_shifts,
+            own_output_bits=self.settings.output_bits,
             gate=self.gate,
             preactivation=reads,
             cell=stored,
@@ -479,6 +515,7 @@ def _search_cell_range(
     fine = settings.replace(
         weight_bits=max(settings.weight_bits, _SEARCH_BITS),
         data_bits=max(settings.data_bits, _SEARCH_BITS),
+        output_bits=None,
         gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
         tables="interpolated",
     )

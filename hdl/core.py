@@ -57,7 +57,7 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
         "x_quiet": In(1),
         "x_valid": In(1),
         "x_ready": Out(1),
-        "y_data": Out(parameters.beat_out * data),
+        "y_data": Out(parameters.beat_out * manifest.numerics.output_bits),
         "y_stream": Out(streams),
         "y_last": Out(1),
         "y_valid": Out(1),
@@ -111,7 +111,6 @@ class Core(wiring.Component):
         self._access = self._late(m, self._window, "near") if distance > 1 else self._window
         self._far = self._late(m, self._access, "far") if distance else self._window
         self._result = self._gate_units[0].result
-        self._values = Cat(unit.value for unit in self._gate_units)
         tokens = DelayLine(
             m, token_layout(manifest), self._sequencer.token, "token", manifest.parameters.summed
         )
@@ -171,7 +170,8 @@ class Core(wiring.Component):
             ),
         ]
         parts = [
-            Mux(counts[unit] & chosen[slot], self._values.word_select(unit, bits), 0)
+            # What has more bits is an output, and is not stored.
+            Mux(counts[unit] & chosen[slot], self._gate_units[unit].value[:bits], 0)
             for slot in slots
             for unit in range(units)
         ]
@@ -242,7 +242,9 @@ class Core(wiring.Component):
         m.d.comb += [
             self._output.y_ready.eq(self.y_ready),
             self._output.result.eq(self._result),
-            self._output.values.eq(self._values),
+            self._output.values.eq(
+                Cat(unit.value[: self._manifest.numerics.output_bits] for unit in self._gate_units)
+            ),
         ]
         for name in BUS_PORTS:
             ours, inner = getattr(self, name), getattr(self._window, name)

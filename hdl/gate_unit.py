@@ -135,12 +135,29 @@ class GateUnit(Unit):
 
     def _dense(self, m: Module, gates: list[Value], item: View, compared: View) -> Value:
         """Return a dense layer's result: sigmoid of gate 0, tanh of gate 2, or the sum itself."""
+        fitted = [self._fit_dense(m, gates, item, compared, bits) for bits in self._dense_bits()]
+        result = Signal(signed(max(map(len, fitted))), reset_less=True)
+        m.d.sync += result.eq(fitted[0] if len(fitted) == 1 else Mux(compared.emit, fitted[1], fitted[0]))
+        return result
+
+    def _dense_bits(self) -> tuple[int, ...]:
+        """Bits of dense layers' results: those that other layers read, and those of outputs."""
+        manifest = self._manifest
+        inner, outer = manifest.numerics.data_bits, manifest.numerics.output_bits
+        if inner == outer:
+            return (inner,)
+        if manifest.parameters.capacity is None and not any(layer.dense for layer in manifest.layers[:-1]):
+            return (outer,)
+        return (inner, outer)
+
+    def _fit_dense(self, m: Module, gates: list[Value], item: View, compared: View, width: int) -> Value:
+        """Round and limit a dense layer's result to ``width`` bits."""
         numerics = self._manifest.numerics
         bits = numerics.preactivation.bits - 1
-        form = Format(bits=numerics.data_bits, fraction=0)
+        form = Format(bits=width, fraction=0)
         linear = delay(m, self.magnitudes[:bits], self._stages)
         negative = delay(m, self.negative[0], self._stages)
-        drop = numerics.gate.fraction - numerics.hidden.fraction
+        drop = numerics.gate.fraction - (width - 1)
         value, sign = Mux(item.sigmoid, gates[0], gates[2]), negative & ~item.sigmoid
         # What comes straight from a block RAM is chosen in one cycle and rounded in the next.
         chosen = self._compared if self._manifest.parameters.tables == "direct" else 0
@@ -150,14 +167,12 @@ class GateUnit(Unit):
             delay(m, sign, chosen),
             drop,
             form,
-            "squashed",
+            f"squashed{width}",
             self._compared - chosen,
         )
         plain = Mux(item.relu & negative, 0, linear)
-        plain = _signed(m, plain, negative, 0, form, "linear", self._compared)
-        result = Signal(signed(numerics.data_bits), reset_less=True)
-        m.d.sync += result.eq(Mux(compared.sigmoid | compared.tanh, squashed, plain))
-        return result
+        plain = _signed(m, plain, negative, 0, form, f"linear{width}", self._compared)
+        return Mux(compared.sigmoid | compared.tanh, squashed, plain)
 
     def _announce(self, m: Module, dense: View, hidden: View) -> None:
         """Say where the next cycle's result goes: both kinds of items never end in the same cycle."""

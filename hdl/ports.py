@@ -199,8 +199,8 @@ class OutputQueue(wiring.Component):
             ({"step": In(step_layout(manifest))} if self._loadable else {})
             | {
                 "result": In(result_layout(manifest)),
-                "values": In(manifest.parameters.gate_units * manifest.numerics.data_bits),
-                "y_data": Out(manifest.parameters.beat_out * manifest.numerics.data_bits),
+                "values": In(manifest.parameters.gate_units * manifest.numerics.output_bits),
+                "y_data": Out(manifest.parameters.beat_out * manifest.numerics.output_bits),
                 "y_stream": Out(stream_bits(manifest)),
                 "y_last": Out(1),
                 "y_valid": Out(1),

@@ -70,7 +70,7 @@ class Unit(wiring.Component):
                 "negative": In(4),
                 "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
                 "result": Out(result_layout(manifest)),
-                "value": Out(signed(numerics.data_bits)),
+                "value": Out(signed(numerics.result_bits)),
                 "soon": Out(result_layout(manifest)),
                 "soon_last": Out(1),
                 "soon_word": Out(1),

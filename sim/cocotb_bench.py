@@ -225,10 +225,10 @@ class _Player:
 
     def compare(self, step: int, beats: list[str]) -> None:
         shape = self.shape
-        words = unpack_beats(beats, shape.beat_out, shape.data_bits).reshape(-1)
+        words = unpack_beats(beats, shape.beat_out, shape.y_bits).reshape(-1)
         if words[shape.outputs :].any():
             raise _CheckError(f"step {step}: words of y past the last output must be 0")
-        found = sign_extend(words[: shape.outputs], shape.data_bits)
+        found = sign_extend(words[: shape.outputs], shape.y_bits)
         expected = self.scenario["y"][step]
         self.words += shape.outputs
         for index in np.flatnonzero(found != expected).tolist():

@@ -38,7 +38,7 @@ def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) 
     sizes = {
         "TOP": shape.name,
         "X_BITS": shape.beat_in * shape.data_bits,
-        "Y_BITS": shape.beat_out * shape.data_bits,
+        "Y_BITS": shape.beat_out * shape.y_bits,
         "STREAM_BITS": shape.stream_bits,
         "DUE": _DUE + shape.sequence_steps,
     }
@@ -151,12 +151,12 @@ class IcarusModel:
         words = np.zeros((steps, shape.beats_out * shape.beat_out), dtype=np.int64)
         if loud.size:
             offered[loud] = _hexadecimal([[row[1]] for row in given]).reshape(-1, shape.beats_out)[:, -1]
-            beats = unpack_beats([row[2] for row in given], shape.beat_out, shape.data_bits)
+            beats = unpack_beats([row[2] for row in given], shape.beat_out, shape.y_bits)
             words[loud] = beats.reshape(len(loud), -1)
         wrong = np.flatnonzero(words[:, shape.outputs :].any(axis=1))
         if wrong.size:
             raise Fault(8, int(wrong[0])).error(shape)
-        y = sign_extend(words[:, : shape.outputs], shape.data_bits)
+        y = sign_extend(words[:, : shape.outputs], shape.y_bits)
         return y, StepCycles(begun, accepted, offered)
 
     def close(self) -> None:

@@ -71,8 +71,9 @@ class DeviceEngine:
         self.limits = limits
         self._transport = transport
         self._manifest = manifest
-        self._size = value_bytes(manifest.numerics.data_bits)
-        self._x_bytes = manifest.program.inputs * self._size
+        self._x_size = value_bytes(manifest.numerics.data_bits)
+        self._y_size = value_bytes(manifest.numerics.output_bits)
+        self._x_bytes = manifest.program.inputs * self._x_size
         self._deframer = Deframer(limits.body)
         self._dropped = 0
         self._session = 0
@@ -261,11 +262,11 @@ class DeviceEngine:
             return []
         bits = self._manifest.numerics.data_bits
         half = 1 << (bits - 1)
-        x = decode_values(steps[:, 2:].tobytes(), self._size).reshape(len(steps), -1)
+        x = decode_values(steps[:, 2:].tobytes(), self._x_size).reshape(len(steps), -1)
         x = ((x & (2 * half - 1)) ^ half) - half
         y = self._transport.exchange(streams, x, quiet if quiet.any() else None)
         self.steps += len(steps)
-        rows = encode_values(np.asarray(y), self._size)
+        rows = encode_values(np.asarray(y), self._y_size)
         return [b"" if hush else row.tobytes() for row, hush in zip(rows, quiet, strict=True)]
 
     def _deal(self, outputs: list[bytes], step: int, ends: list[int], responses: list[_Response]) -> int:

@@ -16,8 +16,10 @@ namespace {
 
 constexpr int kBeatIn = RTLSTM_BEAT_IN;
 constexpr int kBeatOut = RTLSTM_BEAT_OUT;
-constexpr int kBits = RTLSTM_DATA_BITS;
-constexpr uint32_t kMask = (1u << kBits) - 1;
+constexpr int kBitsIn = RTLSTM_X_BITS;
+constexpr int kBitsOut = RTLSTM_Y_BITS;
+constexpr uint32_t kMaskIn = (1u << kBitsIn) - 1;
+constexpr uint32_t kMaskOut = (1u << kBitsOut) - 1;
 
 // Codes shared with rtlstm.sim.ports.Fault.
 enum Status {
@@ -34,16 +36,17 @@ enum Status {
     kEnded = 13,
 };
 
-// Verilator makes ports of up to 64 bits integers and wider ones arrays of 32-bit words.
+// Verilator makes ports of up to 64 bits integers and wider ones arrays of 32-bit words. Words are put into x and got
+// from y.
 template <typename Port>
 void putWord(Port& port, int index, uint32_t value) {
-    const int low = index * kBits;
+    const int low = index * kBitsIn;
     port = static_cast<Port>(port | static_cast<Port>(static_cast<uint64_t>(value) << low));
 }
 
 template <typename Port>
 uint32_t getWord(const Port& port, int index) {
-    return static_cast<uint32_t>(static_cast<uint64_t>(port) >> (index * kBits)) & kMask;
+    return static_cast<uint32_t>(static_cast<uint64_t>(port) >> (index * kBitsOut)) & kMaskOut;
 }
 
 template <typename Port>
@@ -53,18 +56,18 @@ void clearPort(Port& port) {
 
 template <std::size_t Size>
 void putWord(VlWide<Size>& port, int index, uint32_t value) {
-    const int low = index * kBits, word = low >> 5, shift = low & 31;
+    const int low = index * kBitsIn, word = low >> 5, shift = low & 31;
     const uint64_t moved = static_cast<uint64_t>(value) << shift;
     port[word] |= static_cast<uint32_t>(moved);
-    if (shift + kBits > 32) port[word + 1] |= static_cast<uint32_t>(moved >> 32);
+    if (shift + kBitsIn > 32) port[word + 1] |= static_cast<uint32_t>(moved >> 32);
 }
 
 template <std::size_t Size>
 uint32_t getWord(const VlWide<Size>& port, int index) {
-    const int low = index * kBits, word = low >> 5, shift = low & 31;
+    const int low = index * kBitsOut, word = low >> 5, shift = low & 31;
     uint64_t value = port[word];
-    if (shift + kBits > 32) value |= static_cast<uint64_t>(port[word + 1]) << 32;
-    return static_cast<uint32_t>(value >> shift) & kMask;
+    if (shift + kBitsOut > 32) value |= static_cast<uint64_t>(port[word + 1]) << 32;
+    return static_cast<uint32_t>(value >> shift) & kMaskOut;
 }
 
 template <std::size_t Size>
@@ -226,7 +229,7 @@ private:
         clearPort(core_->x_data);
         for (int i = 0; i < kBeatIn; ++i) {
             const uint32_t word = i < left ? static_cast<uint32_t>(words[i]) : random_.next();
-            putWord(core_->x_data, i, word & kMask);
+            putWord(core_->x_data, i, word & kMaskIn);
         }
         core_->x_stream = job_.streams[job_.sent];
         core_->x_quiet = job_.quiet[job_.sent];
@@ -240,7 +243,7 @@ private:
         if (!stallIn_) return;
         // What x carries while it is not valid must not matter.
         clearPort(core_->x_data);
-        for (int i = 0; i < kBeatIn; ++i) putWord(core_->x_data, i, random_.next() & kMask);
+        for (int i = 0; i < kBeatIn; ++i) putWord(core_->x_data, i, random_.next() & kMaskIn);
     }
 
     // A quiet step is done as soon as its input is taken: nothing else will be heard of it.
@@ -310,7 +313,7 @@ private:
         job.offering = false;
         int32_t* words = job.y + job.delivered * outputs_ + job.beatOut * kBeatOut;
         const int left = outputs_ - job.beatOut * kBeatOut;
-        constexpr uint32_t kSign = 1u << (kBits - 1);
+        constexpr uint32_t kSign = 1u << (kBitsOut - 1);
         for (int i = 0; i < kBeatOut; ++i) {
             if (i < left) {
                 words[i] = static_cast<int32_t>((seen_[i] ^ kSign) - kSign);

@@ -38,7 +38,8 @@ def _defines(shape: PortShape) -> list[str]:
     sizes = {
         "BEAT_IN": shape.beat_in,
         "BEAT_OUT": shape.beat_out,
-        "DATA_BITS": shape.data_bits,
+        "X_BITS": shape.data_bits,
+        "Y_BITS": shape.y_bits,
     }
     return [f"-DRTLSTM_{name}={size}" for name, size in sizes.items()]
 

@@ -30,6 +30,8 @@ class PortShape:
     inputs: int
     outputs: int
     data_bits: int
+    output_bits: int = 0
+    """Of the words of y; those of x if 0."""
     beat_in: int = 1
     beat_out: int = 1
     streams: int = 1
@@ -49,6 +51,7 @@ class PortShape:
             inputs=manifest.program.inputs,
             outputs=manifest.program.outputs,
             data_bits=manifest.numerics.data_bits,
+            output_bits=manifest.numerics.output_bits,
             beat_in=manifest.parameters.beat_in,
             beat_out=manifest.parameters.beat_out,
             streams=manifest.parameters.streams,
@@ -56,6 +59,11 @@ class PortShape:
             family=manifest.parameters.family,
             patience=10_000 + 4 * (cycles.cold_latency_cycles + cycles.step_interval_cycles),
         )
+
+    @property
+    def y_bits(self) -> int:
+        """Width of a word of y."""
+        return self.output_bits or self.data_bits
 
     @property
     def beats_in(self) -> int:

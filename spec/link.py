@@ -138,6 +138,6 @@ class Report:
         return cls(version, session, Limits(*limits), identity, build, steps, dropped)
 
 
-def value_bytes(data_bits: int) -> int:
+def value_bytes(bits: int) -> int:
     """Bytes of one value of a step: two's complement, sign extended, little-endian."""
-    return -(-data_bits // 8)
+    return -(-bits // 8)

@@ -89,6 +89,9 @@ class Manifest(Record):
             raise ValueError(
                 f"input_shifts must be one for each of {self.program.inputs} inputs, not {shifts}"
             )
+        widest = max(self.layers[-1].output.bits, self.numerics.data_bits if self.sequence else 0)
+        if widest > self.numerics.output_bits:
+            raise ValueError(f"outputs have {self.numerics.output_bits} bits, but need {widest}")
         return self
 
     @classmethod
@@ -186,7 +189,9 @@ class Manifest(Record):
             Register.BUILD: self.build_number,
             Register.VERSION: MAP_VERSION[0] << 16 | MAP_VERSION[1],
             Register.SHAPE: (program.outputs & 0xFFFF) << 16 | program.inputs & 0xFFFF,
-            Register.CAPACITY: self.numerics.data_bits << 16 | parameters.streams,
+            Register.CAPACITY: self.numerics.output_bits << 24
+            | self.numerics.data_bits << 16
+            | parameters.streams,
         }
 
     @property

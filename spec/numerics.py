@@ -149,6 +149,8 @@ class Numerics(Record):
     input_shifts: tuple[Annotated[int, Field(ge=0, le=MOST_INPUT_SHIFT)], ...] = ()
     """Of each input feature: its codes are those of ``x * 2**shift``, and its weights are divided by the same
     power of two; none if all are 0."""
+    own_output_bits: Annotated[int, Field(ge=4, le=18)] | None = None
+    """Width of the network's outputs where it is not that of every vector."""
     gate: Format
     """Of sigmoid and tanh results: ``bits - 1`` fraction bits."""
     preactivation: Format
@@ -177,9 +179,10 @@ class Numerics(Record):
     def _check(self) -> Self:
         if not 4 <= self.data_bits <= 18:
             raise ValueError(f"inputs and h have 4 to 18 bits, not {self.data_bits}")
-        if not max(6, self.data_bits) <= self.gate.bits <= 18:
+        least = max(6, self.data_bits, self.output_bits)
+        if not least <= self.gate.bits <= 18:
             raise ValueError(
-                f"gates have {max(6, self.data_bits)} to 18 bits (at least 6 and the data's), "
+                f"gates have {least} to 18 bits (at least 6, the data's and the outputs'), "
                 f"not {self.gate.bits}"
             )
         if not 8 <= self.cell.bits <= 32:
@@ -206,8 +209,18 @@ class Numerics(Record):
 
     @property
     def data_bits(self) -> int:
-        """Bits of inputs, h and dense results."""
+        """Bits of inputs, h and dense results but for the network's outputs."""
         return self.input.bits
+
+    @property
+    def output_bits(self) -> int:
+        """Bits of the network's outputs."""
+        return self.own_output_bits or self.data_bits
+
+    @property
+    def result_bits(self) -> int:
+        """Bits that hold every layer's results."""
+        return max(self.data_bits, self.output_bits)
 
     @property
     def input_shift(self) -> IntArray:

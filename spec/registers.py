@@ -29,7 +29,7 @@ __all__ = [
 IDENTITY = 0x4C53544D
 """What the ID register reads: "LSTM" in ASCII."""
 
-MAP_VERSION = (1, 2)
+MAP_VERSION = (1, 3)
 """Major and minor version of this map: a new major number breaks drivers."""
 
 BusKind = Literal["none", "axi", "axilite", "wishbone"]
@@ -184,7 +184,11 @@ REGISTERS: dict[Register, Description] = {
     Register.CAPACITY: Description(
         "r",
         "What the build holds.",
-        (Field("DATA_BITS", 23, 16, "width of a value"), Field("STREAMS", 15, 0, "independent sequences")),
+        (
+            Field("OUTPUT_BITS", 31, 24, "width of an output"),
+            Field("DATA_BITS", 23, 16, "width of any other value"),
+            Field("STREAMS", 15, 0, "independent sequences"),
+        ),
     ),
     Register.CONTROL: Description(
         "w",

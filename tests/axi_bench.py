@@ -60,6 +60,7 @@ class AxiPort:
         self.dut, self.clock, self.device = dut, dut.aclk, device
         numerics, self.parameters = device.manifest.numerics, device.manifest.parameters
         self.bits, self.bytes = numerics.data_bits, -(-numerics.data_bits // 8)
+        self.output_bytes = -(-numerics.output_bits // 8)
         level = {"reset": dut.aresetn, "reset_active_level": False}
         self.source = AxiStreamSource(AxiStreamBus.from_prefix(dut, "s_axis_x"), dut.aclk, **level)
         self.sink = AxiStreamSink(AxiStreamBus.from_prefix(dut, "m_axis_y"), dut.aclk, **level)
@@ -116,8 +117,8 @@ class AxiPort:
     def values(self, frame: AxiStreamFrame) -> list[int]:
         """A step's output, of a packet that must have the right length and nothing in what is left over."""
         words = [
-            int.from_bytes(frame.tdata[at : at + self.bytes], "little", signed=True)
-            for at in range(0, len(frame.tdata), self.bytes)
+            int.from_bytes(frame.tdata[at : at + self.output_bytes], "little", signed=True)
+            for at in range(0, len(frame.tdata), self.output_bytes)
         ]
         beats = -(-self.program.outputs // self.parameters.beat_out)
         assert len(words) == beats * self.parameters.beat_out
@@ -176,7 +177,7 @@ async def says_what_it_is(dut: Any) -> None:
     assert await port.read(Register.BUILD) == manifest.build_number
     assert await port.read(Register.VERSION) == MAP_VERSION[0] << 16 | MAP_VERSION[1]
     assert await port.read(Register.SHAPE) == manifest.program.outputs << 16 | manifest.program.inputs
-    assert await port.read(Register.CAPACITY) == manifest.numerics.data_bits << 16 | 3
+    assert await port.read(Register.CAPACITY) == 7 << 24 | 10 << 16 | 3
 
 
 @cocotb.test()

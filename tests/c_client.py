@@ -32,7 +32,11 @@ def run_client(
     program: Path, line: str, weights: Path, manifest: Manifest, x: IntArray | str, build: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run it with steps, or with any text; ``build`` is its last argument."""
-    sizes = (manifest.program.inputs, manifest.program.outputs, manifest.numerics.data_bits)
+    numerics = manifest.numerics
+    bits = str(numerics.data_bits)
+    if numerics.own_output_bits is not None:
+        bits += f":{numerics.own_output_bits}"
+    sizes = (manifest.program.inputs, manifest.program.outputs, bits)
     text = x if isinstance(x, str) else "\n".join(" ".join(str(value) for value in row) for row in x.tolist())
     command = [str(program), line, str(weights), *(str(size) for size in sizes)]
     command += [] if build is None else [build]

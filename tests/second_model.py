@@ -217,7 +217,7 @@ class SecondModel:
             elif shape.kind == "lstm":
                 result, kept = self._lstm(totals, c[unit])
             else:
-                result, kept = self._dense(shape.activation, totals[0]), None
+                result, kept = self._dense(shape.activation, totals[0], shape.output.bits), None
             results.append(result)
             keeps.append(kept)
         return results, None if None in keeps else keeps
@@ -237,8 +237,8 @@ class SecondModel:
         bits = numerics.input.bits
         return self._rounded("h", product, 2 * gate - (bits - 1), bits)[0], kept
 
-    def _dense(self, activation: str, total: int) -> int:
-        numerics, bits = self.numerics, self.numerics.input.bits
+    def _dense(self, activation: str, total: int, bits: int) -> int:
+        numerics = self.numerics
         value = self._preactivation(total, numerics.preactivation.bits)
         if activation in ("identity", "relu"):
             if activation == "relu" and value <= 0:

@@ -36,6 +36,13 @@ static int take_argument(char *text, const char *name, long most, unsigned *into
   return -1;
 }
 
+/* One number of bits for inputs and outputs, or two: "8" or "8:16". */
+static int take_bits(char *text, unsigned *bits, unsigned *output_bits) {
+  char *second = strchr(text, ':');
+  if (second) *second++ = 0;
+  return take_argument(text, "BITS", 18, bits) || take_argument(second ? second : text, "BITS", 18, output_bits);
+}
+
 /* As the generated header or `rtlstm inspect` writes it: hexadecimal, with or without 0x and u. */
 static int take_build(const char *text, uint32_t *build) {
   char *end;
@@ -84,18 +91,18 @@ static int take_step(char *line, size_t size, unsigned long number, int32_t *x, 
 int main(int count, char **arguments) {
   int32_t x[MOST], y[MOST];
   rtlstm device;
-  unsigned inputs, outputs, bits;
+  unsigned inputs, outputs, bits, output_bits;
   uint32_t build = 0;
   char *line = NULL;
   size_t room = 0;
   ssize_t size;
   int result = 1;
   if (count != 6 && count != 7) {
-    fprintf(stderr, "usage: %s LINE WEIGHTS INPUTS OUTPUTS BITS [BUILD] < steps > outputs\n", arguments[0]);
+    fprintf(stderr, "usage: %s LINE WEIGHTS INPUTS OUTPUTS BITS[:OUTPUT_BITS] [BUILD] < steps > outputs\n", arguments[0]);
     return 2;
   }
   if (take_argument(arguments[3], "INPUTS", MOST, &inputs) || take_argument(arguments[4], "OUTPUTS", MOST, &outputs) ||
-      take_argument(arguments[5], "BITS", 18, &bits) || (count == 7 && take_build(arguments[6], &build))) {
+      take_bits(arguments[5], &bits, &output_bits) || (count == 7 && take_build(arguments[6], &build))) {
     return 2;
   }
   if (rtlstm_open(&device, arguments[1]) || rtlstm_load(&device, arguments[2], build)) goto failed;
@@ -105,7 +112,7 @@ int main(int count, char **arguments) {
       result = 2;
       goto done;
     }
-    if (rtlstm_step(&device, 0, x, inputs, y, outputs, bits)) goto failed;
+    if (rtlstm_step(&device, 0, x, inputs, bits, y, outputs, output_bits)) goto failed;
     for (unsigned i = 0; i < outputs; ++i) printf("%" PRId32 "%c", y[i], i + 1 < outputs ? ' ' : '\n');
   }
   fprintf(stderr, "%u requests sent again\n", device.resent);

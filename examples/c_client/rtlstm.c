@@ -358,20 +358,20 @@ int rtlstm_load(rtlstm *device, const char *path, uint32_t build) {
   return result;
 }
 
-int rtlstm_step(rtlstm *device, unsigned stream, const int32_t *x, unsigned inputs, int32_t *y, unsigned outputs,
-                unsigned bits) {
+int rtlstm_step(rtlstm *device, unsigned stream, const int32_t *x, unsigned inputs, unsigned bits, int32_t *y,
+                unsigned outputs, unsigned output_bits) {
   uint8_t payload[LARGEST], result[LARGEST];
-  unsigned bytes = (bits + 7) / 8;
-  if (2 + inputs * bytes > LARGEST - HEADER || outputs * bytes > LARGEST - HEADER) {
+  unsigned bytes = (bits + 7) / 8, output_bytes = (output_bits + 7) / 8;
+  if (2 + inputs * bytes > LARGEST - HEADER || outputs * output_bytes > LARGEST - HEADER) {
     return fail(device, "this client's steps must fit into one frame");
   }
   put(payload, stream, 2);
   for (unsigned i = 0; i < inputs; ++i) put(payload + 2 + i * bytes, (uint32_t)x[i], (int)bytes);
-  if (request(device, STEPS, payload, 2 + inputs * bytes, result) != (int)(outputs * bytes)) {
+  if (request(device, STEPS, payload, 2 + inputs * bytes, result) != (int)(outputs * output_bytes)) {
     return device->error[0] ? -1 : fail(device, "the answer has a wrong length");
   }
   for (unsigned i = 0; i < outputs; ++i) {
-    uint32_t value = little(result + i * bytes, (int)bytes), sign = 1u << (8 * bytes - 1);
+    uint32_t value = little(result + i * output_bytes, (int)output_bytes), sign = 1u << (8 * output_bytes - 1);
     y[i] = (int32_t)((value ^ sign) - sign);
   }
   return 0;

@@ -38,8 +38,9 @@ int rtlstm_read(rtlstm *device, unsigned number, uint32_t *words, unsigned count
  * the same number. With a loadable one the file's number is the network's, and nothing there tells the device. */
 int rtlstm_load(rtlstm *device, const char *path, uint32_t build);
 
-/* Run one step of a stream: `inputs` integers in, `outputs` integers out, of `bits` bits each. */
-int rtlstm_step(rtlstm *device, unsigned stream, const int32_t *x, unsigned inputs, int32_t *y, unsigned outputs,
-                unsigned bits);
+/* Run one step of a stream: `inputs` integers of `bits` bits in, `outputs` integers of `output_bits` bits out, which
+ * the build's header has as RTLSTM_DATA_BITS and RTLSTM_OUTPUT_BITS. */
+int rtlstm_step(rtlstm *device, unsigned stream, const int32_t *x, unsigned inputs, unsigned bits, int32_t *y,
+                unsigned outputs, unsigned output_bits);
 
 #endif

@@ -31,6 +31,7 @@ from rtlstm.gen.commands.generate_options import (
     ModelArgument,
     MultipliersOption,
     NameOption,
+    OutputBitsOption,
     OutputFolderOption,
     StreamsOption,
     TablesOption,
@@ -98,6 +99,7 @@ def generate(
     device: ForOption = None,
     weight_bits: WeightBitsOption = 16,
     data_bits: DataBitsOption = 16,
+    output_bits: OutputBitsOption = None,
     gate_bits: GateBitsOption = None,
     cell_bits: CellBitsOption = 16,
     input_range: InputRangeOption = None,
@@ -163,6 +165,7 @@ def generate(
         settings = QuantizationSettings(
             weight_bits=weight_bits,
             data_bits=data_bits,
+            output_bits=output_bits,
             gate_bits=gate_bits,
             cell_bits=cell_bits,
             input_range=input_range,

@@ -31,6 +31,7 @@ __all__ = [
     "ModelArgument",
     "MultipliersOption",
     "NameOption",
+    "OutputBitsOption",
     "OutputFolderOption",
     "StreamsOption",
     "TablesOption",
@@ -135,7 +136,15 @@ CellRangeOption = Annotated[
 
 DataBitsOption = Annotated[
     int,
-    typer.Option(help="Of inputs, h and outputs, 4 to 18.", rich_help_panel=_NUMBERS),
+    typer.Option(help="Of inputs, h and dense results, 4 to 18.", rich_help_panel=_NUMBERS),
+]
+
+OutputBitsOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Of the network's outputs, behind a dense layer, 4 to 18; by default those of the data.",
+        rich_help_panel=_NUMBERS,
+    ),
 ]
 
 FamilyOption = Annotated[
@@ -168,7 +177,7 @@ FitOption = Annotated[
 GateBitsOption = Annotated[
     int | None,
     typer.Option(
-        help="Of sigmoid and tanh, 6 to 18; by default those of the data, at least 12.",
+        help="Of sigmoid and tanh, 6 to 18; by default the data's or the outputs', at least 12.",
         rich_help_panel=_NUMBERS,
     ),
 ]

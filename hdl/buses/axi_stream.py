@@ -14,9 +14,9 @@ UNDER_WAY = 8
 """Steps between input and output whose frames are remembered; a core holds fewer."""
 
 
-def padded_bits(manifest: Manifest) -> int:
-    """Width of a value in TDATA: whole bytes."""
-    return -(-manifest.numerics.data_bits // 8) * 8
+def padded_bits(bits: int) -> int:
+    """Width of a value of so many bits in TDATA: whole bytes."""
+    return -(-bits // 8) * 8
 
 
 class Mode(enum.Enum):
@@ -56,7 +56,7 @@ class InputStream(wiring.Component):
         super().__init__(
             shape_port(manifest)
             | {
-                "tdata": In(beat * padded_bits(manifest)),
+                "tdata": In(beat * padded_bits(manifest.numerics.data_bits)),
                 "tid": In(streams),
                 "tuser": In(1),
                 "tlast": In(1),
@@ -121,7 +121,8 @@ class InputStream(wiring.Component):
 
     def _values(self) -> Value:
         """The words of a beat without their padding."""
-        bits, width = self._manifest.numerics.data_bits, padded_bits(self._manifest)
+        bits = self._manifest.numerics.data_bits
+        width = padded_bits(bits)
         beat = self._manifest.parameters.beat_in
         return Cat(self.tdata[width * index : width * index + bits] for index in range(beat))
 
@@ -147,12 +148,12 @@ class OutputStream(wiring.Component):
         beat, streams = manifest.parameters.beat_out, stream_bits(manifest)
         super().__init__(
             {
-                "y_data": In(beat * manifest.numerics.data_bits),
+                "y_data": In(beat * manifest.numerics.output_bits),
                 "y_stream": In(streams),
                 "y_last": In(1),
                 "y_valid": In(1),
                 "y_ready": Out(1),
-                "tdata": Out(beat * padded_bits(manifest)),
+                "tdata": Out(beat * padded_bits(manifest.numerics.output_bits)),
                 "tid": Out(streams),
                 "tuser": Out(1),
                 "tlast": Out(1),
@@ -170,7 +171,8 @@ class OutputStream(wiring.Component):
         m = Module()
         frames = fifo.SyncFIFO(width=1, depth=UNDER_WAY)
         m.submodules.frames = ResetInserter(self.forget)(frames)
-        bits, width = self._manifest.numerics.data_bits, padded_bits(self._manifest)
+        bits = self._manifest.numerics.output_bits
+        width = padded_bits(bits)
         words = [
             self.y_data.word_select(index, bits).as_signed()
             for index in range(self._manifest.parameters.beat_out)

@@ -115,7 +115,7 @@ class OutputFifo(wiring.Component):
             shape_port(manifest)
             | {
                 "port": In(PortRequests()),
-                "y_data": In(manifest.parameters.beat_out * manifest.numerics.data_bits),
+                "y_data": In(manifest.parameters.beat_out * manifest.numerics.output_bits),
                 "y_stream": In(stream_bits(manifest)),
                 "y_last": In(1),
                 "y_valid": In(1),
@@ -127,7 +127,7 @@ class OutputFifo(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         outputs, beat = most_values(self._manifest)[1], self._manifest.parameters.beat_out
-        bits, port = self._manifest.numerics.data_bits, self.port
+        bits, port = self._manifest.numerics.output_bits, self.port
         width = len(self.y_data) + len(self.y_stream)
         depth = STEPS * -(-outputs // beat)
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=depth)

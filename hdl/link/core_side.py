@@ -32,14 +32,13 @@ def from_core(manifest: Manifest) -> tuple[str, ...]:
 
 def core_side(manifest: Manifest) -> dict[str, wiring.Member]:
     """Return the members of a component that drives a build's core."""
-    data = manifest.numerics.data_bits
     return {
-        "x_data": Out(manifest.parameters.beat_in * data),
+        "x_data": Out(manifest.parameters.beat_in * manifest.numerics.data_bits),
         "x_stream": Out(stream_bits(manifest)),
         "x_quiet": Out(1),
         "x_valid": Out(1),
         "x_ready": In(1),
-        "y_data": In(manifest.parameters.beat_out * data),
+        "y_data": In(manifest.parameters.beat_out * manifest.numerics.output_bits),
         "y_valid": In(1),
         "y_ready": Out(1),
         "bus_address": Out(4),

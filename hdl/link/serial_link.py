@@ -42,14 +42,14 @@ def link_limits(manifest: Manifest) -> Limits:
             "the serial link takes steps one by one, but this network goes backwards in sequences; use the "
             "core's own streams"
         )
-    size = value_bytes(manifest.numerics.data_bits)
 
-    def memory(values: int) -> int:
-        bodies = -(-(2 + values * size) // (BODY_LIMIT - HEADER.size))
+    def memory(values: int, bits: int) -> int:
+        bodies = -(-(2 + values * value_bytes(bits)) // (BODY_LIMIT - HEADER.size))
         return max(_USUAL_BYTES, 1 << ceil_log2(2 * bodies * BODY_LIMIT))
 
     inputs, outputs = most_values(manifest)
-    requests, responses = memory(inputs), memory(outputs)
+    numerics = manifest.numerics
+    requests, responses = memory(inputs, numerics.data_bits), memory(outputs, numerics.output_bits)
     if max(requests, responses) > _MOST_BYTES:
         raise ConfigurationError(
             f"the serial link holds two steps in at most {_MOST_BYTES} bytes, which is too little for "

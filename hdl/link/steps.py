@@ -155,7 +155,7 @@ class StepReader(wiring.Component):
             | {
                 "o": Out(stream.Signature(8)),
                 "done": Out(1),
-                "y_data": In(manifest.parameters.beat_out * manifest.numerics.data_bits),
+                "y_data": In(manifest.parameters.beat_out * manifest.numerics.output_bits),
                 "y_valid": In(1),
                 "y_ready": Out(1),
             }
@@ -163,7 +163,7 @@ class StepReader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        bits, beat = self._manifest.numerics.data_bits, self._manifest.parameters.beat_out
+        bits, beat = self._manifest.numerics.output_bits, self._manifest.parameters.beat_out
         size = value_bytes(bits)
         byte, slot = Signal(range(size)), Signal(range(beat))
         value = Signal(signed(8 * size))

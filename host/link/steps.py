@@ -44,10 +44,11 @@ class StepCodec:
         self._inputs, self._outputs = manifest.program.inputs, manifest.program.outputs
         self._streams = manifest.parameters.streams
         self._format = manifest.numerics.input
-        self._size = value_bytes(manifest.numerics.data_bits)
+        self._x_size = value_bytes(manifest.numerics.data_bits)
+        self._y_size = value_bytes(manifest.numerics.output_bits)
         self._room = limits.body - HEADER.size
-        self._x_bytes = 2 + self._inputs * self._size
-        self._y_bytes = self._outputs * self._size
+        self._x_bytes = 2 + self._inputs * self._x_size
+        self._y_bytes = self._outputs * self._y_size
 
     def check(
         self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None
@@ -79,7 +80,7 @@ class StepCodec:
         """Yield chains of requests, in order."""
         steps = np.empty((len(streams), self._x_bytes), dtype=np.uint8)
         steps[:, :2] = encode_values((streams | quiet * QUIET)[:, None], 2)
-        steps[:, 2:] = encode_values(x, self._size)
+        steps[:, 2:] = encode_values(x, self._x_size)
         if self._x_bytes <= self._room and self._y_bytes <= self._room:
             many = min(self._room // self._x_bytes, self._room // self._y_bytes)
             for begin in range(0, len(steps), many):
@@ -122,5 +123,5 @@ class StepCodec:
                 "load this build's bitstream"
             )
         y = np.zeros((len(quiet), self._outputs), dtype=np.int64)
-        y[loud] = decode_values(data, self._size).reshape(-1, self._outputs)
+        y[loud] = decode_values(data, self._y_size).reshape(-1, self._outputs)
         return y

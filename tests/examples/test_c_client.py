@@ -27,12 +27,15 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region, Register
 
+SETTINGS = QuantizationSettings(data_bits=12, output_bits=8)
+"""Outputs of fewer bytes than inputs."""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("client") / "build"
     parameters = Parameters(lanes=4, macs=2, streams=2)
-    generate_build(network(), folder, parameters=parameters, settings=QuantizationSettings(data_bits=12))
+    generate_build(network(), folder, parameters=parameters, settings=SETTINGS)
     return folder
 
 

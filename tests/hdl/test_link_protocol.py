@@ -25,7 +25,9 @@ DIVISOR = 4
 SESSION = 0x1234
 
 
-def build(inputs: int, outputs: int, data_bits: int, **parameters: int) -> Case:
+def build(
+    inputs: int, outputs: int, data_bits: int, output_bits: int | None = None, **parameters: int
+) -> Case:
     rng = np.random.default_rng(inputs)
     layers = (
         Lstm(
@@ -36,13 +38,14 @@ def build(inputs: int, outputs: int, data_bits: int, **parameters: int) -> Case:
         ),
         Dense(name="dense", weight=rng.normal(size=(outputs, 4)), bias=rng.normal(size=outputs)),
     )
-    network = quantise(Network(layers=layers), QuantizationSettings(data_bits=data_bits))
+    settings = QuantizationSettings(data_bits=data_bits, output_bits=output_bits)
+    network = quantise(Network(layers=layers), settings)
     return make_case(1, network, Parameters(lanes=4, macs=4, **parameters), 1)
 
 
 CASES = {
     "short steps": lambda: build(3, 2, 8, streams=3),
-    "uneven beats": lambda: build(7, 5, 12, streams=2, beat_in=4, beat_out=4),
+    "uneven beats": lambda: build(7, 5, 8, output_bits=12, streams=2, beat_in=4, beat_out=4),
     "steps beyond a frame": lambda: build(601, 301, 16, streams=1, beat_in=2),
 }
 
@@ -141,7 +144,7 @@ def chain(rng: np.random.Generator, data: bytes, empty: int) -> list[tuple[int, 
 
 def random_requests(rng: np.random.Generator, case: Case) -> list[tuple[int, bytes]]:
     """A request, or a chain; one in three is wrong."""
-    outputs = case.network.outputs * value_bytes(case.manifest.numerics.data_bits)
+    outputs = case.network.outputs * value_bytes(case.manifest.numerics.output_bits)
     kind = int(rng.integers(8))
     if kind == 0:
         words = b"".join(bytes([row, 0, 0, 0]) for row in rng.integers(16, size=rng.integers(1, 127)))

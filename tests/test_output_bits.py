@@ -1,0 +1,140 @@
+"""Outputs of their own width: golden model, second model and RTL, through every way out of a core."""
+
+import numpy as np
+import pytest
+from link_bench import LinkBench
+from loadable_builds import Build
+from second_model import SecondModel
+from small_builds import NARROW, TINY, network
+
+from rtlstm.gen.build import generate_build, generate_for
+from rtlstm.gen.compare import compare
+from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.host import Accelerator
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Network
+from rtlstm.spec.registers import Register
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(12, 2, 3))
+LSTM, DENSE = network().layers
+WIDE = QuantizationSettings(weight_bits=8, data_bits=8, output_bits=16, cell_bits=12, input_range=4.0)
+NARROWER = WIDE.replace(data_bits=10, output_bits=6)
+
+
+def dense(outputs: int, inputs: int, **options: object) -> Dense:
+    return Dense(weight=3 * RNG.normal(size=(outputs, inputs)), bias=RNG.normal(size=outputs), **options)
+
+
+SHAPES = {"w_ih": (12, 3), "w_hh": (12, 4), "bias_ih": (12,), "bias_hh": (12,)}
+GRU = Gru(**{name: RNG.normal(size=shape) for name, shape in SHAPES.items()})
+NETWORKS = {
+    # Without biases, so that larger inputs mean larger scores.
+    "scores": Network(layers=(LSTM.replace(bias=np.zeros(16)), DENSE.replace(bias=np.zeros(2)))),
+    "behind a ReLU": Network(layers=(LSTM, dense(5, 4, activation="relu"), dense(3, 5))),
+    "sigmoid": Network(layers=(LSTM, DENSE.replace(activation="sigmoid"))),
+    "tanh behind tanh": Network(
+        layers=(LSTM, DENSE.replace(activation="tanh"), dense(3, 2, activation="tanh"))
+    ),
+    "GRU with a residual": Network(layers=(GRU, dense(3, 4, skip=np.eye(3)))),
+}
+
+
+@pytest.mark.parametrize("settings", [WIDE, NARROWER], ids=["wider", "narrower"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_rtl_equals_golden_model(name, settings, tmp_path):
+    """On every bit and cycle, with larger inputs than calibrated, so that outputs are limited."""
+    parameters = TINY.replace(beat_out=2) if name == "scores" else TINY
+    options = {"settings": settings, "parameters": parameters, "name": "tiny"}
+    generate_build(NETWORKS[name], tmp_path / "b", calibration=0.02 * X, **options)
+    manifest = Manifest.load(tmp_path / "b")
+    output = manifest.layers[-1].output
+    assert output.bits == manifest.numerics.output_bits == settings.output_bits
+    assert {layer.output.bits for layer in manifest.layers if layer.kind not in ("skip", "sum")} <= {
+        settings.data_bits,
+        settings.output_bits,
+    }
+    codes = manifest.numerics.quantise_input(X)
+    result, y = compare(tmp_path / "b", codes, simulator="icarus", verify=False)
+    assert result.passed, result.first_difference
+    assert np.abs(y).max() == output.maximum or name != "scores"
+
+
+def test_second_model_agrees():
+    for source in list(NETWORKS.values())[:4]:
+        for settings in (WIDE, NARROWER):
+            quantised = quantise(source, settings, X)
+            codes = quantised.numerics.quantise_input(2 * X[:, 0])
+            model, golden = SecondModel(quantised), Golden(quantised)
+            y = model.sequence(codes.tolist(), model.zeros())
+            np.testing.assert_array_equal(np.array(y), golden.run(codes[:, None]).y[:, 0])
+
+
+def test_scores_of_a_wide_range_keep_their_steps():
+    """With 8-bit data, steps of .5 before: much more than the error of h makes of them."""
+    scores = Network(layers=(LSTM, DENSE.replace(bias=np.array([50.0, 0.0]))))
+    errors = []
+    for bits in (None, 16):
+        quantised = quantise(scores, WIDE.replace(output_bits=bits), X)
+        output = quantised.shapes[-1].output
+        y = output.to_floats(Golden(quantised).run(quantised.numerics.quantise_input(X)).y)
+        errors.append((output.step, np.sqrt(np.mean((y - run_float(scores, X).y) ** 2))))
+    (coarse, before), (fine, after) = errors
+    assert coarse >= 0.25 and fine == coarse / 256
+    assert after < 0.1 * before
+
+
+def test_over_a_link():
+    quantised = quantise(NETWORKS["scores"], WIDE, X)
+    build = Build(quantised, Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics))
+    codes = quantised.numerics.quantise_input(X)
+    wanted = Golden(quantised).run(codes).y
+    assert np.abs(wanted).max() > 127
+    with LinkBench(build).open() as accelerator:
+        np.testing.assert_array_equal(accelerator.run(codes)[0], wanted)
+        assert accelerator.device.register(Register.CAPACITY) == 16 << 24 | 8 << 16 | 2
+
+
+def test_loadable_device_gives_h_in_wider_words(tmp_path):
+    options = {
+        "settings": NARROW.replace(gate_bits=12, output_bits=12),
+        "parameters": TINY,
+        "capacities": {"outputs": 4},
+    }
+    generate_build(NETWORKS["scores"], tmp_path / "device", name="tiny", **options)
+    made = generate_for(Network(layers=(LSTM,)), tmp_path / "h", tmp_path / "device")
+    assert (made.layers[-1].output.bits, made.numerics.output_bits) == (8, 12)
+    with Accelerator.open(tmp_path / "device", "icarus", verify=False) as accelerator:
+        accelerator.load(tmp_path / "h", verify=False)
+        y, _ = accelerator.run(X[:4])
+    with Accelerator.open(tmp_path / "h") as golden:
+        np.testing.assert_array_equal(y, golden.run(X[:4])[0])
+
+
+def test_what_has_no_outputs_of_its_own_is_refused():
+    both = Bidirectional(forward=LSTM, backward=LSTM.replace(reverse=True))
+    for source, said in (
+        (
+            Network(layers=(LSTM,)),
+            "outputs of 16 bits need a dense layer at the network's end, but layer 'lstm'",
+        ),
+        (
+            Network(layers=(both, dense(2, 8))),
+            "a network with a reverse direction have the data's 8 bits, not 16",
+        ),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            quantise(source, WIDE)
+    projected = LSTM.replace(projection=np.ones((4, 4)))
+    with pytest.raises(ConfigurationError, match="gives h, which has the data's 8"):
+        quantise(Network(layers=(projected,)), WIDE)
+    with pytest.raises(ConfigurationError, match="output_bits must be at most 12 with direct tables, not 16"):
+        WIDE.replace(tables="direct")
+    with pytest.raises(
+        ConfigurationError, match=r"gates have 16 to 18 bits \(at least 6, the data's and the outputs'\)"
+    ):
+        quantise(NETWORKS["scores"], WIDE.replace(gate_bits=12))
+    assert quantise(Network(layers=(LSTM,)), WIDE.replace(output_bits=8)).numerics.output_bits == 8
