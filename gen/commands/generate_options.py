@@ -45,7 +45,7 @@ ModelArgument = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="An ONNX, Keras, TorchScript, .pt2 or safetensors file or PyTorch state dict.",
+        help="An ONNX, Keras, TorchScript, .pt2 or safetensors file, or a PyTorch state dict.",
     ),
 ]
 
