@@ -328,7 +328,7 @@ class Manifest(Record):
             raise BuildError(
                 f"{folder} is not a build folder: it {what}; make one with 'rtlstm generate MODEL -o DIR'"
             ) from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:  # RecursionError: it nests too deep
             raise BuildError(f"{path} cannot be read as JSON: {error}") from None
         found = fields.get("schema_version") if isinstance(fields, dict) else None
         if found != MANIFEST_SCHEMA:
