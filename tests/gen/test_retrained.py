@@ -85,6 +85,9 @@ def test_the_hash_does_not_depend_on_weights(first, tmp_path):
         after, _ = accelerator.run(x)
         np.testing.assert_array_equal(after, own.run(x)[0])
         assert not np.array_equal(before, after)
+        # The whole folder, too, as of a loadable device's networks.
+        accelerator.load(first)
+        np.testing.assert_array_equal(accelerator.run(x)[0], before)
 
 
 def test_a_build_for_fixed_hardware(first, fresh):
