@@ -200,7 +200,8 @@ class Accelerator(Closing):
         """Switch a loadable device to the network of another build: program, weights, tables, sizes.
 
         The other build must be made for the device (``rtlstm generate MODEL --for DIR``), or be the one that
-        the device was made from; of a fixed program it has other weights alone. Until all of it is written and checked the device takes no step.
+        the device was made from; of a fixed program it has other weights alone. Until all
+        of it is written and checked the device takes no step.
 
         Parameters
         ----------
