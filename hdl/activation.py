@@ -1,9 +1,9 @@
 """Interpolated sigmoid or tanh in hardware."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, signed
-from amaranth.lib import wiring
+from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.pipeline import clocked, delay, multiply
 from rtlstm.spec.activation import ActivationTable
 from rtlstm.spec.parameters import MultiplierKind, TableKind
@@ -11,7 +11,7 @@ from rtlstm.spec.parameters import MultiplierKind, TableKind
 __all__ = ["Activation"]
 
 
-class Activation(wiring.Component):
+class Activation(Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
     Latency: ``table_stages`` cycles, 2 if the table is a block RAM with output register, and two
@@ -32,6 +32,14 @@ class Activation(wiring.Component):
     write : In(1)
         Store ``write_data`` in row ``write_row``.
     """
+
+    negative: Signal
+    magnitude: Signal
+    value: Signal
+    entry: Signal
+    write: Signal
+    write_row: Signal
+    write_data: Signal
 
     def __init__(
         self,
@@ -74,7 +82,7 @@ class Activation(wiring.Component):
             m.d.comb += self.value.eq(base)
             return m
         slope = read.data[table.base_bits :].as_signed()
-        rise = Const(0, 1)
+        rise: Value = Const(0, 1)
         if table.low_bits:
             low = delay(m, self.magnitude[: table.low_bits], self._stages)
             rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), 1, self._kind, name="rise")

@@ -1,9 +1,11 @@
 """The array: blocks of lanes, through which vectors, addresses and control pass one by one."""
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.lane import lane_instance, lanes_per_module
 from rtlstm.hdl.layouts import row_bits
 from rtlstm.hdl.pipeline import delay
@@ -24,7 +26,7 @@ def _gathered(manifest: Manifest) -> int:
     return min(manifest.parameters.pipeline.window, 1)
 
 
-class Array(wiring.Component):
+class Array(Component):
     """All lanes, in blocks of ``4 * gate_units``. Each block hands on what it was given.
 
     Latency: block ``b`` works ``b`` cycles after the first, in step with the drain, which takes
@@ -46,6 +48,17 @@ class Array(wiring.Component):
     weights : Out
         The word of bank ``bank`` that ``address`` points at, :func:`array_round_trip` cycles later.
     """
+
+    address: Signal
+    vector: Signal
+    row: Signal
+    bank: Signal
+    write_data: Signal
+    add: Signal
+    ends: Signal
+    write: Signal
+    held: Signal
+    weights: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -70,7 +83,7 @@ class Array(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        given = {name: getattr(self, name) for name in self._passed | self._events}
+        given: Mapping[str, Value] = {name: getattr(self, name) for name in self._passed | self._events}
         held: list[Value] = []
         entries: list[Value] = []
         for block in range(self._manifest.parameters.blocks):
@@ -81,7 +94,7 @@ class Array(wiring.Component):
         self._read_back(m, entries)
         return m
 
-    def _hand_on(self, m: Module, given: dict[str, Value], block: int) -> dict[str, Value]:
+    def _hand_on(self, m: Module, given: Mapping[str, Value], block: int) -> Mapping[str, Value]:
         later = {
             name: Signal(len(given[name]), name=f"{name}{block}", reset_less=True) for name in self._passed
         }
@@ -89,7 +102,7 @@ class Array(wiring.Component):
         m.d.sync += [register.eq(given[name]) for name, register in later.items()]
         return later
 
-    def _block(self, m: Module, given: dict[str, Value], block: int, held: list[Value]) -> Value:
+    def _block(self, m: Module, given: Mapping[str, Value], block: int, held: list[Value]) -> Value:
         """Add a block's lanes; return the word of the selected one."""
         size = 4 * self._manifest.parameters.gate_units
         row, write_data = (delay(m, given[name], 1) for name in ("row", "write_data"))

@@ -1,10 +1,10 @@
 """The cell unit: a network's cells, each a pipeline made from its graph."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
-from amaranth.lib.data import View
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.array import any_of
+from rtlstm.hdl.component import Struct
 from rtlstm.hdl.layouts import DelayLine, item_layout, result_layout, row_bits
 from rtlstm.hdl.pipeline import delay, multiply
 from rtlstm.hdl.unit import Unit
@@ -32,6 +32,10 @@ class CellUnit(Unit):
     window_bank : In
         While the memory window is open, the table that it looks at.
     """
+
+    cell_fresh: Signal
+    own: Signal
+    window_bank: Signal
 
     def __init__(self, manifest: Manifest, index: int) -> None:
         assert manifest.timing is not None
@@ -78,11 +82,11 @@ class CellUnit(Unit):
         self._entries.setdefault(index, unit.entry)
         return unit.value
 
-    def _chosen(self, item: View, number: int) -> Value:
+    def _chosen(self, item: Struct, number: int) -> Value:
         """Whether a cell is the item's."""
         return item.cell == number if len(self._manifest.numerics.cells) > 1 else Const(1)
 
-    def _keep(self, m: Module, cells: list["_Cell"], item: View) -> None:
+    def _keep(self, m: Module, cells: list["_Cell"], item: Struct) -> None:
         """Write new states."""
         stage = self._timing.keep
         keeping = [cell for cell in cells if cell.graph.state is not None]
@@ -122,7 +126,7 @@ class CellUnit(Unit):
         m.d.comb += [self.result.eq(place), self.value.eq(delay(m, value, result))]
 
 
-def _yields(item: View) -> Value:
+def _yields(item: Struct) -> Value:
     return item.lstm | (item.dense & ~item.park)
 
 
@@ -232,7 +236,7 @@ class _Cell:
         table, parameters = self._manifest.numerics.tables[node.index], self._manifest.parameters
         result = Signal(signed(node.format.bits), name=f"{name}_value")
         above, below = table.negates
-        minus = Const(below, 1)
+        minus: Value = Const(below, 1)
         if above != below:
             minus = delay(m, negative, parameters.activation) ^ above
         m.d.comb += result.eq(Mux(minus, -found, found))

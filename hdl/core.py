@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.array import Array, any_of
 from rtlstm.hdl.cell_unit import CellUnit
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.drain import Drain
 from rtlstm.hdl.gate_unit import GateUnit
 from rtlstm.hdl.layouts import TIMED_STEPS, DelayLine, stream_bits, token_layout
@@ -16,6 +17,7 @@ from rtlstm.hdl.pipeline import clocked, delay
 from rtlstm.hdl.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.preactivation import Preactivation
 from rtlstm.hdl.program import StepFields
+from rtlstm.hdl.sequence import SequenceMemory
 from rtlstm.hdl.sequencer import Sequencer
 from rtlstm.hdl.window import Window
 from rtlstm.spec.manifest import Manifest
@@ -73,12 +75,38 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
     }
 
 
-class Core(wiring.Component):
+class Core(Component):
     """An LSTM network in hardware, as a manifest describes it.
 
     Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`,
     exact. Ports: ``docs/ports.md``.
     """
+
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_valid: Signal
+    x_ready: Signal
+    y_data: Signal
+    y_stream: Signal
+    y_last: Signal
+    y_valid: Signal
+    y_ready: Signal
+    bus_address: Signal
+    bus_write: Signal
+    bus_data: Signal
+    bus_valid: Signal
+    bus_ready: Signal
+    bus_read_data: Signal
+    bus_read_valid: Signal
+    shape: Signal
+    """Of a loadable core only."""
+    stopped: Signal
+    """Of a loadable core only."""
+
+    _sequencer: Sequencer
+    _input: InputBuffer | SequenceMemory
+    _output: OutputQueue | SequenceMemory
 
     X_PORTS: ClassVar[tuple[str, ...]] = ("x_data", "x_stream", "x_quiet", "x_valid")
 
@@ -127,11 +155,11 @@ class Core(wiring.Component):
     def _add_input(self, m: Module) -> None:
         """Add what keeps the input, and what decides when it is read."""
         m.submodules.sequencer = self._sequencer = Sequencer(self._manifest)
-        m.submodules.input_buffer = self._input = InputBuffer(self._manifest)
+        m.submodules.input_buffer = self._input = self._buffer = InputBuffer(self._manifest)
 
     def _add_output(self, m: Module) -> None:
         """Add what gives the output."""
-        m.submodules.output_queue = self._output = OutputQueue(self._manifest)
+        m.submodules.output_queue = self._output = self._queue = OutputQueue(self._manifest)
 
     def _late(self, m: Module, source: Window | _Access, name: str) -> _Access:
         """Register what the window gives: it is far from most memories."""
@@ -269,8 +297,8 @@ class Core(wiring.Component):
             loaded.write.eq(far.write[Region.PROGRAM]),
             loaded.row.eq(far.row),
             loaded.data.eq(far.write_data),
-            *(part.step.eq(loaded.fields) for part in (sequencer, self._input, self._output)),
-            *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._input)),
+            *(part.step.eq(loaded.fields) for part in (sequencer, self._buffer, self._queue)),
+            *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._buffer)),
             sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
             self.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
             window.shape.eq(self.shape),
@@ -326,7 +354,7 @@ class Core(wiring.Component):
 
     def _since(self, m: Module) -> Value:
         """The cycle of the last input beat of the step whose output is being given."""
-        sequencer, source = self._sequencer, self._input
+        sequencer, source = self._sequencer, self._buffer
         # The step's number follows it to its last output beat: few steps are under way at once.
         number, reading, emitting = (
             Signal.like(source.number, reset_less=True, name=n) for n in ("number", "reading", "emitting")
@@ -348,19 +376,19 @@ class Core(wiring.Component):
 
     def _steps(self, m: Module) -> None:
         """Wire sequencer, input and output."""
-        sequencer, source = self._sequencer, self._input
+        sequencer, source = self._sequencer, self._buffer
         m.d.comb += [
             *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
             sequencer.halves_full.eq(source.halves_full),
             sequencer.halves_streams.eq(source.halves_streams),
             source.taken.eq(sequencer.input_taken),
-            sequencer.room.eq(self._output.room),
-            self._output.emits.eq(sequencer.emits),
+            sequencer.room.eq(self._queue.room),
+            self._queue.emits.eq(sequencer.emits),
         ]
 
     def _waiting(self) -> Value:
         """Whether a complete input waits to be read."""
-        return self._input.halves_full.any()
+        return self._buffer.halves_full.any()
 
     def _memory_window(self, m: Module) -> None:
         """Connect the window to every memory."""

@@ -1,13 +1,13 @@
 """Drains finished row groups from the array, one item per cycle, and says where items belong."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
 from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Struct
 from rtlstm.hdl.layouts import DelayLine, item_layout, row_bits, token_layout
 from rtlstm.hdl.pipeline import delay, lookup
-from rtlstm.hdl.program import field_lookup, field_memory, program_ports
+from rtlstm.hdl.program import ProgramPart, field_lookup, field_memory, program_ports
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.operations import ITEM_FLAGS, drain_fields, drain_widths
 from rtlstm.spec.registers import Region
@@ -15,7 +15,7 @@ from rtlstm.spec.registers import Region
 __all__ = ["Drain"]
 
 
-class Drain(wiring.Component):
+class Drain(ProgramPart):
     """Counts the items of every group and the memory rows that go with them.
 
     An LSTM layer's item is a block: the four totals of each of its ``gate_units`` units. A dense
@@ -43,6 +43,18 @@ class Drain(wiring.Component):
     program_write, program_data, program_word
         Only with a loadable program: see :func:`rtlstm.hdl.program.program_ports`.
     """
+
+    token: Struct
+    blocks: Signal
+    lanes: Signal
+    shift_row: Signal
+    addend_row: Signal
+    item: Struct
+    soon: Struct
+    cell_row: Signal
+    cell_fresh: Signal
+    window: Signal
+    window_row: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -91,13 +103,14 @@ class Drain(wiring.Component):
         ]
         return m
 
-    def _sequence(self, m: Module, tokens: DelayLine, ends: Signal, opens: Signal, opening: Value) -> View:
+    def _sequence(self, m: Module, tokens: DelayLine, ends: Signal, opens: Signal, opening: Value) -> Struct:
         """Count items and their rows; a group's first item is there as soon as it is summed.
 
         Whether there is an item is decided one cycle ahead.
         """
         width = self._parameters.gate_units
-        item = Signal(item_layout(self._manifest), name="item0")
+        layout = item_layout(self._manifest)
+        item = View(layout, Signal(layout, name="item0"))
         shift_row = Signal.like(self.shift_row, reset_less=True)
         addend_row = Signal.like(self.addend_row, reset_less=True)
         park_row, cell_row, row, slot = (
@@ -204,7 +217,7 @@ class Drain(wiring.Component):
         ]
         return [delay(m, base, 1) for base in bases]
 
-    def _choose(self, m: Module, ends: Signal, item: View) -> None:
+    def _choose(self, m: Module, ends: Signal, item: Struct) -> None:
         """Step through an LSTM layer's blocks, or a dense layer's lanes, behind a group's last word."""
         starts = Signal()
         blocks, lanes = Signal.like(self.blocks, reset_less=True), Signal.like(self.lanes, reset_less=True)

@@ -1,8 +1,8 @@
 """The gate unit: from four pre-activations to new c and h; and the dense layers' activation."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib.data import View
 
+from rtlstm.hdl.component import Struct
 from rtlstm.hdl.layouts import DelayLine, item_layout, result_layout
 from rtlstm.hdl.pipeline import delay, multiply
 from rtlstm.hdl.unit import Unit
@@ -90,7 +90,7 @@ class GateUnit(Unit):
         m.d.sync += total.eq(with_carry >> 1)
         return total
 
-    def _round_cell(self, m: Module, total: Signal, item: View) -> tuple[Signal, Signal]:
+    def _round_cell(self, m: Module, total: Signal, item: Struct) -> tuple[Signal, Signal]:
         """Round the sum to the cell that is kept and, apart, to what tanh reads.
 
         Limits are compared with the sum as it is, beside the rounding and not behind it.
@@ -133,7 +133,7 @@ class GateUnit(Unit):
         sign = delay(m, negative, self._stages + 1)
         return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
 
-    def _dense(self, m: Module, gates: list[Value], item: View, compared: View) -> Value:
+    def _dense(self, m: Module, gates: list[Value], item: Struct, compared: Struct) -> Value:
         """Return a dense layer's result: sigmoid of gate 0, tanh of gate 2, or the sum itself."""
         fitted = [self._fit_dense(m, gates, item, compared, bits) for bits in self._dense_bits()]
         result = Signal(signed(max(map(len, fitted))), reset_less=True)
@@ -150,7 +150,7 @@ class GateUnit(Unit):
             return (outer,)
         return (inner, outer)
 
-    def _fit_dense(self, m: Module, gates: list[Value], item: View, compared: View, width: int) -> Value:
+    def _fit_dense(self, m: Module, gates: list[Value], item: Struct, compared: Struct, width: int) -> Value:
         """Round and limit a dense layer's result to ``width`` bits."""
         numerics = self._manifest.numerics
         bits = numerics.preactivation.bits - 1
@@ -174,13 +174,13 @@ class GateUnit(Unit):
         plain = _signed(m, plain, negative, 0, form, f"linear{width}", self._compared)
         return Mux(compared.sigmoid | compared.tanh, squashed, plain)
 
-    def _announce(self, m: Module, dense: View, hidden: View) -> None:
+    def _announce(self, m: Module, dense: Struct, hidden: Struct) -> None:
         """Say where the next cycle's result goes: both kinds of items never end in the same cycle."""
         for item, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
             with m.If(item.valid & wanted):
                 m.d.comb += [self.soon[name].eq(item[name]) for name in result_layout(self._manifest).members]
 
-    def _count(self, m: Module, dense: View, hidden: View) -> None:
+    def _count(self, m: Module, dense: Struct, hidden: Struct) -> None:
         """Announce what the sequencer counts, decided a cycle before: it is far."""
         parameters = self._manifest.parameters
         last_slot = parameters.macs // parameters.gate_units - 1

@@ -7,15 +7,30 @@ from amaranth.hdl import Cat, ClockSignal, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component, Interface
 from rtlstm.hdl.pipeline import delay, multiply, multiply_pair, storage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import MemoryStyle
 from rtlstm.spec.registers import Region
 
-__all__ = ["Lane", "lane_instance", "lane_module", "lanes_per_module"]
+__all__ = ["Lane", "LaneInstance", "lane_instance", "lane_module", "lanes_per_module"]
 
 
-class Lane(wiring.Component):
+class _LanePorts:
+    """The ports of a lane, whether it is a component or an instance of its module."""
+
+    address: Signal
+    vector: Signal
+    add: Signal
+    ends: Signal
+    held: Signal
+    weights: Signal
+    write: Signal
+    write_row: Signal
+    write_data: Signal
+
+
+class Lane(_LanePorts, Component):
     """Dot products of one or two rows with a vector, one word of ``macs`` values per cycle.
 
     Latency: with the address in cycle ``n``, the word's sum of products stands in a register in
@@ -144,12 +159,16 @@ def lane_module(manifest: Manifest) -> str:
     return f"{manifest.name}_lane"
 
 
-def lane_instance(m: Module, manifest: Manifest, name: str) -> wiring.PureInterface:
+class LaneInstance(_LanePorts, Interface):
+    """Wires to the ports of a lane's module."""
+
+
+def lane_instance(m: Module, manifest: Manifest, name: str) -> LaneInstance:
     """Add an instance of the build's lane module; return its ports."""
-    lane = _signature(manifest).create(path=(name,))
+    lane = LaneInstance(_signature(manifest), path=(name,))
     ports = {
-        f"{'i' if member.flow is In else 'o'}_{path[0]}": value
-        for path, member, value in lane.signature.flatten(lane)
+        f"{'i' if member.flow is In else 'o'}_{name}": getattr(lane, name)
+        for name, member in lane.signature.members.items()
     }
     m.submodules[name] = Instance(lane_module(manifest), i_clk=ClockSignal(), i_rst=ResetSignal(), **ports)
     return lane

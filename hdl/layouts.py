@@ -1,8 +1,9 @@
 """What travels down the pipeline beside the data."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Signal, ValueLike
 from amaranth.lib.data import StructLayout, View
 
+from rtlstm.hdl.component import Struct
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
@@ -122,17 +123,17 @@ class DelayLine:
     Only ``valid`` is reset; the other fields mean nothing without it.
     """
 
-    def __init__(self, m: Module, layout: StructLayout, value: Value, name: str, depth: int) -> None:
-        stages: list[View] = [View(layout, value)]
+    def __init__(self, m: Module, layout: StructLayout, value: ValueLike, name: str, depth: int) -> None:
+        stages: list[Struct] = [View(layout, value)]
         for stage in range(1, depth + 1):
             rest = Signal(layout, reset_less=True, name=f"{name}{stage}")
             valid = Signal(name=f"{name}{stage}_valid")
             m.d.sync += [rest.eq(stages[-1]), valid.eq(stages[-1].valid)]
-            seen = Signal(layout, name=f"{name}{stage}_q")
+            seen = View(layout, Signal(layout, name=f"{name}{stage}_q"))
             m.d.comb += [seen.eq(rest), seen.valid.eq(valid)]
             stages.append(seen)
         self._stages = stages
 
-    def at(self, stage: int) -> View:
+    def at(self, stage: int) -> Struct:
         """Return the structure as it was ``stage`` cycles ago."""
         return self._stages[stage]

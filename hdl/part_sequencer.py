@@ -30,6 +30,11 @@ class PartSequencer(Sequencer):
         Its first word is being issued; from the next cycle on these speak of the step after it.
     """
 
+    step_part: Signal
+    step_base: Signal
+    step_there: Signal
+    begun: Signal
+
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
         assert manifest.sequence is not None

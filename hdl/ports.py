@@ -1,9 +1,10 @@
 """The data ports: input beats to the array's words, results to output beats."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal
-from amaranth.lib import fifo, wiring
+from amaranth.lib import fifo
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.layouts import TIMED_STEPS, result_layout, row_bits, stream_bits
 from rtlstm.hdl.pipeline import clocked
 from rtlstm.hdl.program import step_layout, step_values
@@ -13,7 +14,7 @@ from rtlstm.spec.operations import step_fields
 __all__ = ["InputBuffer", "OutputQueue"]
 
 
-class InputBuffer(wiring.Component):
+class InputBuffer(Component):
     """Holds two steps' inputs, so that one can arrive while the other is read.
 
     Latency: a step whose last beat is accepted in cycle ``n`` has ``full`` set, and can be read,
@@ -43,6 +44,30 @@ class InputBuffer(wiring.Component):
         Only with a loadable program: what was loaded of a step. While stopped, nothing is accepted and what
         was is forgotten.
     """
+
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_valid: Signal
+    x_ready: Signal
+    row: Signal
+    word: Signal
+    full: Signal
+    coming: Signal
+    words: Signal
+    grows: Signal
+    fills: Signal
+    stream: Signal
+    quiet: Signal
+    halves_full: Signal
+    halves_streams: Signal
+    bank: Signal
+    number: Signal
+    filled: Signal
+    coming_number: Signal
+    taken: Signal
+    step: Struct
+    stopped: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -167,7 +192,7 @@ class InputBuffer(wiring.Component):
         return m
 
 
-class OutputQueue(wiring.Component):
+class OutputQueue(Component):
     """Packs emitted results into beats and queues two steps of them, or more.
 
     Latency: a beat whose last result is written in cycle ``n`` is offered in cycle ``n + 1`` if
@@ -187,6 +212,18 @@ class OutputQueue(wiring.Component):
     step : In
         Only with a loadable program: what was loaded of a step.
     """
+
+    result: Struct
+    values: Signal
+    y_data: Signal
+    y_stream: Signal
+    y_last: Signal
+    y_valid: Signal
+    y_ready: Signal
+    emits: Signal
+    room: Signal
+    pushed_last: Signal
+    step: Struct
 
     def __init__(self, manifest: Manifest, steps: int = 2) -> None:
         self._manifest = manifest

@@ -1,10 +1,10 @@
 """From the array's totals to rounded pre-activations."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.array import any_of
+from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.layouts import item_layout
 from rtlstm.hdl.pipeline import delay, storage
 from rtlstm.spec.manifest import Manifest
@@ -17,7 +17,7 @@ GATES = 4
 CANDIDATE = 2
 
 
-class Preactivation(wiring.Component):
+class Preactivation(Component):
     """Takes a unit's four totals (a dense output's one) from the block that drains.
 
     They are shifted right by their rows' own shifts, rounding down, and added to a bias or to
@@ -50,6 +50,22 @@ class Preactivation(wiring.Component):
     shifts, partials : Out
         Words of the two memories, for read-back.
     """
+
+    held: Signal
+    blocks: Signal
+    lanes: Signal
+    shift_row: Signal
+    addend_row: Signal
+    soon: Struct
+    negative: Signal
+    magnitudes: Signal
+    own: Signal
+    window_row: Signal
+    write_shifts: Signal
+    write_partials: Signal
+    write_data: Signal
+    shifts: Signal
+    partials: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -124,8 +140,9 @@ class Preactivation(wiring.Component):
             shifted = Signal(signed(width), reset_less=True, name=f"shifted{gate}")
             plus = Signal(signed(width), reset_less=True, name=f"plus{gate}")
             minus = Signal(signed(width + 1), reset_less=True, name=f"minus{gate}")
-            moved = Signal(signed(len(total) + numerics.accumulator.align), name=f"moved{gate}")
-            m.d.comb += moved.eq(total << numerics.accumulator.align)
+            aligned = Signal(signed(len(total) + numerics.accumulator.align), name=f"moved{gate}")
+            m.d.comb += aligned.eq(total << numerics.accumulator.align)
+            moved: Value = aligned
             if self._manifest.parameters.pipeline.narrow == 4:
                 # The amount's upper bits first, its lower ones a cycle later.
                 half = (len(amount) + 1) // 2

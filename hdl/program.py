@@ -4,15 +4,24 @@ from collections.abc import Mapping
 
 from amaranth.hdl import Const, Module, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.data import StructLayout, View
+from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.layouts import row_bits
 from rtlstm.hdl.pipeline import WritePort, clocked, lookup
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.operations import step_fields, step_widths
 
-__all__ = ["StepFields", "field_lookup", "field_memory", "program_ports", "step_layout", "step_values"]
+__all__ = [
+    "ProgramPart",
+    "StepFields",
+    "field_lookup",
+    "field_memory",
+    "program_ports",
+    "step_layout",
+    "step_values",
+]
 
 
 def program_ports(widths: Mapping[str, int]) -> dict[str, wiring.Member]:
@@ -23,6 +32,14 @@ def program_ports(widths: Mapping[str, int]) -> dict[str, wiring.Member]:
     """
     width = sum(widths.values())
     return {"program_write": In(1), "program_data": In(width), "program_word": Out(width)}
+
+
+class ProgramPart(Component):
+    """A component with the members of :func:`program_ports` if the program is loadable, and more."""
+
+    program_write: Signal
+    program_data: Signal
+    program_word: Signal
 
 
 def field_lookup(m: Module, index: Value, fields: Mapping[str, list[int]], name: str) -> dict[str, Value]:
@@ -52,7 +69,7 @@ def step_layout(manifest: Manifest) -> StructLayout:
     return StructLayout(step_widths(manifest.parameters))
 
 
-def step_values(manifest: Manifest, loaded: View | None) -> dict[str, Value]:
+def step_values(manifest: Manifest, loaded: Struct | None) -> dict[str, Value]:
     """Return a step's fields: what is loaded, or a fixed program's constants."""
     if manifest.parameters.capacity is None:
         fields = step_fields(manifest.program, manifest.parameters)
@@ -62,7 +79,7 @@ def step_values(manifest: Manifest, loaded: View | None) -> dict[str, Value]:
     return {name: loaded[name] for name in step_widths(manifest.parameters)}
 
 
-class StepFields(wiring.Component):
+class StepFields(Component):
     """Keeps a loaded program's fields of a step, and stops the core while there is no whole program.
 
     The core is stopped by reset, and as soon as any word of the program is written; it goes on when the
@@ -80,6 +97,13 @@ class StepFields(wiring.Component):
     stopped : Out(1)
         No operation is to be loaded, no input taken.
     """
+
+    touched: Signal
+    write: Signal
+    row: Signal
+    data: Signal
+    fields: Struct
+    stopped: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         assert manifest.parameters.capacity is not None

@@ -1,9 +1,10 @@
 """Whole sequences: the memory that passes read and write, and what leads the core through them."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal, Value
-from amaranth.lib import enum, wiring
+from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.layouts import part_bits, result_layout, row_bits, stream_bits
 from rtlstm.hdl.pipeline import clocked, delay, lookup, storage
 from rtlstm.hdl.ports import OutputQueue
@@ -19,7 +20,7 @@ class _Phase(enum.Enum):
     GIVE = 3
 
 
-class SequenceMemory(wiring.Component):
+class SequenceMemory(Component):
     """Takes a sequence in, lets every pass read one half of it and write the other, gives the output.
 
     Latency and throughput: :mod:`rtlstm.spec.sequence_schedule`, exact. It takes an input beat a cycle; a
@@ -47,6 +48,33 @@ class SequenceMemory(wiring.Component):
     pushed_last : Out(1), since : Out(32), now : In(32)
         A step's last beat leaves; the cycle of the last input beat; the cycle counter.
     """
+
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_last: Signal
+    x_valid: Signal
+    x_ready: Signal
+    hold: Signal
+    computing: Signal
+    busy: Signal
+    part: Signal
+    stream: Signal
+    base: Signal
+    there: Signal
+    begun: Signal
+    row: Signal
+    word: Signal
+    result: Struct
+    values: Signal
+    y_data: Signal
+    y_stream: Signal
+    y_last: Signal
+    y_valid: Signal
+    y_ready: Signal
+    pushed_last: Signal
+    since: Signal
+    now: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         assert manifest.sequence is not None
@@ -173,7 +201,7 @@ class SequenceMemory(wiring.Component):
                     ]
         assert words <= plan.row_words
 
-    def _of_part(self, m: Module, part: Value, name: str, values: list[int]) -> Signal:
+    def _of_part(self, m: Module, part: Value, name: str, values: list[int]) -> Value:
         return lookup(m, part, values, name)
 
     def _walk(self, m: Module, name: str, advance: Value, half: int) -> tuple[Signal, Value, Value, Value]:

@@ -1,6 +1,6 @@
 """The core of networks with reverse directions: it takes whole sequences."""
 
-from amaranth.hdl import Module, Value
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.wiring import In, Member
 
 from rtlstm.hdl.core import Core
@@ -16,6 +16,12 @@ class SequenceCore(Core):
 
     Latency and throughput: :mod:`rtlstm.spec.sequence_schedule`, exact. Ports: ``docs/ports.md``.
     """
+
+    x_last: Signal
+
+    _sequencer: PartSequencer
+    _input: SequenceMemory
+    _output: SequenceMemory
 
     X_PORTS = (*Core.X_PORTS, "x_last")
 

@@ -4,12 +4,19 @@ from collections.abc import Mapping
 from typing import Literal
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Member, Out
 
+from rtlstm.hdl.component import Struct
 from rtlstm.hdl.layouts import row_bits, stream_bits, token_layout
 from rtlstm.hdl.pipeline import lookup
-from rtlstm.hdl.program import field_lookup, field_memory, program_ports, step_layout, step_values
+from rtlstm.hdl.program import (
+    ProgramPart,
+    field_lookup,
+    field_memory,
+    program_ports,
+    step_layout,
+    step_values,
+)
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.operations import issue_fields, issue_widths
 from rtlstm.spec.registers import Region
@@ -20,7 +27,7 @@ Case = Literal["loaded", "issued", "waits"]
 """What a cycle does: loads an operation, issues a word that does not end one, or neither."""
 
 
-class Sequencer(wiring.Component):
+class Sequencer(ProgramPart):
     """Issues the program's operations in order; :mod:`rtlstm.spec.schedule` is its exact model.
 
     The parking recurrent operations follow a step at once and prepare the next one; the body's first
@@ -76,6 +83,43 @@ class Sequencer(wiring.Component):
         Only with a loadable program: what was loaded of a step; no operation is to be loaded; the window
         looks at the program; and the ports of :func:`rtlstm.hdl.program.program_ports`.
     """
+
+    step: Struct
+    stopped: Signal
+    program_window: Signal
+    token: Struct
+    weight_row: Signal
+    vector_row: Signal
+    vector_base: Signal
+    from_input: Signal
+    relu: Signal
+    blank: Signal
+    input_full: Signal
+    input_coming: Signal
+    input_words: Signal
+    input_grows: Signal
+    input_fills: Signal
+    input_stream: Signal
+    input_quiet: Signal
+    input_bank: Signal
+    halves_full: Signal
+    halves_streams: Signal
+    input_taken: Signal
+    room: Signal
+    emits: Signal
+    output: Signal
+    abandons: Signal
+    result_last: Signal
+    result_word: Signal
+    window: Signal
+    window_wanted: Signal
+    window_row: Signal
+    reset_stream: Signal
+    state_written: Signal
+    weights_written: Signal
+    command_stream: Signal
+    idle: Signal
+    flags: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -506,7 +550,8 @@ class Sequencer(wiring.Component):
 def _exceeds(a: Value, b: Value) -> Value:
     """Whether ``a > b``, without a carry chain: synthesis then sees how deep it is."""
     width = max(len(a), len(b))
-    above, equal = Const(0, 1), Const(1, 1)
+    above: Value = Const(0, 1)
+    equal: Value = Const(1, 1)
     for bit in reversed(range(width)):
         one = a[bit] if bit < len(a) else Const(0, 1)
         other = b[bit] if bit < len(b) else Const(0, 1)

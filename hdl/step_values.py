@@ -7,10 +7,11 @@ from amaranth.hdl import Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.layouts import most_values
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["StepValues", "Way", "after_first", "count_values", "shape_port"]
+__all__ = ["StepPart", "StepValues", "Way", "after_first", "count_values", "shape_port"]
 
 Way = Literal["inputs", "outputs"]
 """Values into a step, or out of it."""
@@ -21,17 +22,23 @@ def shape_port(manifest: Manifest) -> dict[str, wiring.Member]:
     return {"shape": In(32)} if manifest.parameters.capacity else {}
 
 
+class StepPart(Component):
+    """A component with the port of :func:`shape_port`, and more."""
+
+    shape: Signal
+    """Of a loadable core only."""
+
+
 def _most(manifest: Manifest, way: Way) -> int:
     """How many values a step can have."""
     inputs, outputs = most_values(manifest)
     return inputs if way == "inputs" else outputs
 
 
-def after_first(manifest: Manifest, part: wiring.Component, way: Way) -> ValueLike:
+def after_first(manifest: Manifest, part: StepPart, way: Way) -> ValueLike:
     """How many values follow a step's first one; ``part`` has the port of :func:`shape_port`."""
     if manifest.parameters.capacity is None:
         return _most(manifest, way) - 1
-    assert isinstance(part.shape, Value)
     # Of 16 bits, as SHAPE has: 0 stands for 65,536 values.
     values = part.shape[:16] if way == "inputs" else part.shape[16:]
     return (values - 1)[:16]
@@ -46,7 +53,7 @@ class StepValues:
 
 
 def count_values(
-    m: Module, manifest: Manifest, part: wiring.Component, way: Way, moved: Value, by: int = 1
+    m: Module, manifest: Manifest, part: StepPart, way: Way, moved: Value, by: int = 1
 ) -> StepValues:
     """Count a step's values, ``by`` of them in each cycle with ``moved``.
 

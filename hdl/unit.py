@@ -1,23 +1,31 @@
 """What the units share that turn an item's pre-activations into a result."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
-from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.activation import Activation
+from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.layouts import item_layout, result_layout
 from rtlstm.hdl.pipeline import storage
 from rtlstm.spec.activation import ActivationTable
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Unit"]
+__all__ = ["Entries", "Unit"]
 
 
-class Unit(wiring.Component):
+class Entries(Protocol):
+    """Words of a unit's memories: those that it has of these, and others by their regions' names."""
+
+    cells: Signal
+    tables: Signal
+
+
+class Unit(Component):
     """A unit: its members, the memory of its states, and its tables, all open to the memory window.
 
     Parameters
@@ -51,6 +59,22 @@ class Unit(wiring.Component):
     entries : Out
         Words of the memories, for read-back.
     """
+
+    item: Struct
+    cell_row: Signal
+    negative: Signal
+    magnitudes: Signal
+    result: Struct
+    value: Signal
+    soon: Struct
+    soon_last: Signal
+    soon_word: Signal
+    saturated: Signal
+    window: Signal
+    window_row: Signal
+    write: Signal
+    write_data: Signal
+    entries: Entries
 
     def __init__(
         self,
@@ -111,7 +135,7 @@ class Unit(wiring.Component):
         m.d.sync += old.eq(Mux(fresh, 0, read.data.as_signed()))
         return old
 
-    def _write_state(self, m: Module, item: View, writes: Value, state: Value, limited: Value) -> None:
+    def _write_state(self, m: Module, item: Struct, writes: Value, state: Value, limited: Value) -> None:
         """Keep an item's new state, or the window's; ``limited`` says that it saturated."""
         write, counts = self._state_write, item.mask[self._index]
         m.d.comb += [

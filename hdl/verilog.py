@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
-from amaranth.back import rtlil
-from amaranth.hdl import ClockDomain, Elaboratable, Module, Signal, Value
-from amaranth.lib import wiring
+from amaranth.back.rtlil import convert as convert_to_rtlil
+from amaranth.hdl import Elaboratable, Module, Shape, Signal, Value
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
+from rtlstm.hdl.component import Component, Domain
 from rtlstm.hdl.core import Core
 from rtlstm.hdl.header import PortLine, verilog_header
 from rtlstm.hdl.lane import Lane, lane_module
@@ -72,7 +72,7 @@ def _outputs(verilog: str) -> dict[str, frozenset[str]]:
     return {name: frozenset(port.findall(body)) for name, body in modules}
 
 
-def to_verilog(components: Mapping[str, wiring.Component], family: Family = "generic") -> str:
+def to_verilog(components: Mapping[str, Component], family: Family = "generic") -> str:
     """Convert components to modules of these names; the same ones give the same text.
 
     All other modules bear the first one's name, primitives too.
@@ -117,7 +117,7 @@ def convert(
     """
     modules = []
     for name, (design, ports) in designs.items():
-        text = rtlil.convert(design, name=name, ports=ports, emit_src=False)
+        text = convert_to_rtlil(design, name=name, ports=ports, emit_src=False)
         modules.append(f"read_rtlil <<rtlil\n{_owned(text, owner)}\nrtlil")
     netlist = run_yosys(READ.format(modules="\n".join(modules)))
     if cells:
@@ -132,15 +132,20 @@ def _owned(rtlil_text: str, owner: str) -> str:
     return re.sub(rf"^(\s*cell \\){_PREFIX}(?=\w+ )", rf"\g<1>{owner}_", rtlil_text, flags=re.MULTILINE)
 
 
-def _port_lines(component: wiring.Component) -> Iterator[PortLine]:
+def _port_lines(component: Component) -> Iterator[PortLine]:
     """Yield the ports that :func:`_clocked` gives a component."""
     pins: Pins = getattr(component, "pins", Pins())
     yield from ((pins.clock, "in", 1), (pins.reset, "in", 1))
-    for path, member, value in component.signature.flatten(component):
-        yield "__".join(map(str, path)), "in" if member.flow is In else "out", len(Value.cast(value))
+    for path, member in component.signature.members.flatten():
+        if member.is_port:
+            yield (
+                "__".join(map(str, path)),
+                "in" if member.flow is In else "out",
+                Shape.cast(member.shape).width,
+            )
 
 
-def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
+def _clocked(component: Component) -> tuple[Module, list[Value]]:
     """Give a component a clock and a reset (``clk``, ``rst``, or what its ``pins`` say), which has a register
     of its own.
 
@@ -149,7 +154,7 @@ def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
     """
     pins: Pins = getattr(component, "pins", Pins())
     clock, reset = Signal(name=pins.clock), Signal(name=pins.reset)
-    inner, outer = ClockDomain("sync"), ClockDomain("pins", reset_less=True)
+    inner, outer = Domain("sync"), Domain("pins", reset_less=True)
     inner.clk = outer.clk = clock
     top = Module()
     top.domains += [inner, outer]
@@ -161,7 +166,7 @@ def _clocked(component: wiring.Component) -> tuple[Module, list[Value]]:
 def core_to_verilog(manifest: Manifest) -> str:
     """Generate the Verilog of a manifest's core, a module with the manifest's name, and of its wrapper."""
     core = Core if manifest.sequence is None else SequenceCore
-    modules: dict[str, wiring.Component] = {manifest.name: core(manifest)}
+    modules: dict[str, Component] = {manifest.name: core(manifest)}
     around = wrapper(manifest)
     if around is not None:
         modules[wrapper_name(manifest)] = around
@@ -181,11 +186,11 @@ def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
     # Before any component is made: Amaranth complains of one that is then not used.
     link_limits(manifest)
     check_divisor(divisor)
-    modules: dict[str, wiring.Component] = {f"{manifest.name}_link": LinkedCore(manifest, divisor)}
+    modules: dict[str, Component] = {f"{manifest.name}_link": LinkedCore(manifest, divisor)}
     return _design(modules, manifest, "LSTM core with a serial link")
 
 
-def _design(modules: dict[str, wiring.Component], manifest: Manifest, what: str) -> str:
+def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str:
     ports = {name: list(_port_lines(module)) for name, module in modules.items()}
     # All lanes are alike: one module serves them, which keeps conversion quick and the file small.
     modules = modules | {lane_module(manifest): Lane(manifest)}

@@ -1,10 +1,10 @@
 """Registers, and the window through which the host reaches the core's memories."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.array import array_round_trip
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.layouts import row_bits, stream_bits
 from rtlstm.hdl.pipeline import delay
 from rtlstm.spec.manifest import Manifest
@@ -16,7 +16,7 @@ READ_WAIT = 16
 """Cycles from opening the window to its row's data standing at every read port near the window."""
 
 
-class Window(wiring.Component):
+class Window(Component):
     """The register bus: :mod:`rtlstm.spec.registers` in hardware.
 
     DATA and COMMAND are accepted when the core is idle; while one of them waits, no step begins.
@@ -45,6 +45,36 @@ class Window(wiring.Component):
     shape : In(32)
         Only with a loadable program: what SHAPE reads.
     """
+
+    bus_address: Signal
+    bus_write: Signal
+    bus_data: Signal
+    bus_valid: Signal
+    bus_ready: Signal
+    bus_read_data: Signal
+    bus_read_valid: Signal
+    busy: Signal
+    granted: Signal
+    active: Signal
+    opens: Signal
+    row: Signal
+    bank: Signal
+    region: Signal
+    write: Signal
+    write_data: Signal
+    read_data: Signal
+    stream: Signal
+    reset_stream: Signal
+    state_written: Signal
+    weights_written: Signal
+    flags: Signal
+    step_done: Signal
+    saturated: Signal
+    since: Signal
+    now: Signal
+    touches: Signal
+    shape: Signal
+    stopped: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -144,8 +174,9 @@ class Window(wiring.Component):
             self.bus_read_data.eq(Mux(gives, staging[:32], value)),
         ]
         place = Signal.like(address, reset_less=True)
-        commands = Cat(data == Command.RESET, data == Command.STATE_WRITTEN)
-        commands &= (accepted & commanding).replicate(2)
+        commands = Cat(data == Command.RESET, data == Command.STATE_WRITTEN) & (
+            accepted & commanding
+        ).replicate(2)
         m.d.sync += [
             written.eq(accepted & write),
             place.eq(address),

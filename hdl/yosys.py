@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 from amaranth._toolchain.yosys import YosysError, find_yosys
 
@@ -18,6 +19,9 @@ from rtlstm.spec.errors import ToolError
 __all__ = ["run_yosys"]
 
 _OLDEST = (0, 40)
+
+# The function comes without types.
+_find: Callable[[Callable[[tuple[int, ...]], bool]], Any] = find_yosys
 
 
 def run_yosys(script: str) -> str:
@@ -29,7 +33,7 @@ def run_yosys(script: str) -> str:
         If Yosys is missing or refuses the design.
     """
     try:
-        yosys = find_yosys(lambda version: version >= _OLDEST)
+        yosys = _find(lambda version: version >= _OLDEST)
         package = getattr(yosys, "YOSYS_PACKAGE", None)
         if package is None:
             return str(yosys.run(["-q", "-"], script))

@@ -4,7 +4,8 @@ from amaranth.hdl import Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.requests import NUMBER_BITS, Requests
+from rtlstm.hdl.buses.requests import NUMBER_BITS, RequestPort, Requests
+from rtlstm.hdl.component import Component
 
 __all__ = ["AxiLite", "axi_lite_ports"]
 
@@ -38,7 +39,7 @@ def axi_lite_ports(prefix: str = "") -> dict[str, wiring.Member]:
     return {prefix + name: member for name, member in ports.items()}
 
 
-class AxiLite(wiring.Component):
+class AxiLite(Component):
     """Turns AXI4-Lite transfers into requests, writes and reads in turn if both wait.
 
     Each channel holds one transfer. Latency, to a register that is answered at once: 4 cycles from the later
@@ -49,6 +50,25 @@ class AxiLite(wiring.Component):
     -------
     The ports of :func:`axi_lite_ports`, and ``bus`` : Out(Requests).
     """
+
+    awaddr: Signal
+    awvalid: Signal
+    awready: Signal
+    wdata: Signal
+    wstrb: Signal
+    wvalid: Signal
+    wready: Signal
+    bresp: Signal
+    bvalid: Signal
+    bready: Signal
+    araddr: Signal
+    arvalid: Signal
+    arready: Signal
+    rdata: Signal
+    rresp: Signal
+    rvalid: Signal
+    rready: Signal
+    bus: RequestPort
 
     def __init__(self) -> None:
         super().__init__(axi_lite_ports() | {"bus": Out(Requests())})

@@ -1,11 +1,12 @@
 """AXI4-Stream on the core's data ports."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, ResetSignal, Signal, Value
-from amaranth.lib import enum, fifo, wiring
+from amaranth.lib import enum, fifo
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.layouts import stream_bits
-from rtlstm.hdl.step_values import count_values, shape_port
+from rtlstm.hdl.step_values import StepPart, count_values, shape_port
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["InputStream", "Mode", "OutputStream", "padded_bits"]
@@ -29,7 +30,7 @@ class Mode(enum.Enum):
     """What comes belongs to no step, up to TLAST."""
 
 
-class InputStream(wiring.Component):
+class InputStream(StepPart):
     """Hands packets to the core, one of ``ceil(inputs / beat_in)`` beats per step; adds no cycle.
 
     A packet is malformed if TLAST comes before its last beat (zeros complete the step), or not with it
@@ -49,6 +50,22 @@ class InputStream(wiring.Component):
     shape : In(32)
         Only of a loadable core: values of a step, as its SHAPE register gives them.
     """
+
+    tdata: Signal
+    tid: Signal
+    tuser: Signal
+    tlast: Signal
+    tvalid: Signal
+    tready: Signal
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_valid: Signal
+    x_ready: Signal
+    malformed: Signal
+    frame: Signal
+    frame_valid: Signal
+    frame_ready: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -127,7 +144,7 @@ class InputStream(wiring.Component):
         return Cat(self.tdata[width * index : width * index + bits] for index in range(beat))
 
 
-class OutputStream(wiring.Component):
+class OutputStream(Component):
     """Gives each step's output as a packet; adds no cycle.
 
     Members
@@ -142,6 +159,23 @@ class OutputStream(wiring.Component):
     done : Out(1)
         A step's last beat is taken.
     """
+
+    y_data: Signal
+    y_stream: Signal
+    y_last: Signal
+    y_valid: Signal
+    y_ready: Signal
+    tdata: Signal
+    tid: Signal
+    tuser: Signal
+    tlast: Signal
+    tvalid: Signal
+    tready: Signal
+    frame: Signal
+    frame_valid: Signal
+    frame_ready: Signal
+    forget: Signal
+    done: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest

@@ -1,10 +1,10 @@
 """The registers of a bus wrapper; those of the core are passed on to it."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.requests import NUMBER_BITS, PortRequests, Requests
+from rtlstm.hdl.buses.requests import NUMBER_BITS, FifoPort, PortRequests, RequestPort, Requests
+from rtlstm.hdl.component import Component
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import REGISTERS, Register, registers_of
 
@@ -14,7 +14,7 @@ CORE_BITS = 4
 """Width of the core's own register numbers."""
 
 
-class Control(wiring.Component):
+class Control(Component):
     """Answers a bus' requests: its own registers, the core's, and those of the data FIFOs, if any.
 
     Latency: a register of the wrapper is answered in the cycle after ``valid``; one of the core 3 cycles
@@ -34,6 +34,20 @@ class Control(wiring.Component):
     irq : Out(1)
         An enabled interrupt is pending.
     """
+
+    bus: RequestPort
+    port: FifoPort
+    core_address: Signal
+    core_write: Signal
+    core_data: Signal
+    core_valid: Signal
+    core_ready: Signal
+    core_read_data: Signal
+    core_read_valid: Signal
+    done: Signal
+    malformed: Signal
+    reset: Signal
+    irq: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._bus = manifest.parameters.bus

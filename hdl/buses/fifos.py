@@ -1,12 +1,12 @@
 """Data FIFOs: a step's values through registers, one value a word."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
-from amaranth.lib import fifo, wiring
+from amaranth.lib import fifo
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.requests import PortRequests
+from rtlstm.hdl.buses.requests import FifoPort, PortRequests
 from rtlstm.hdl.layouts import most_values, stream_bits
-from rtlstm.hdl.step_values import count_values, shape_port
+from rtlstm.hdl.step_values import StepPart, count_values, shape_port
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
@@ -16,7 +16,7 @@ STEPS = 4
 """Whole steps that fit into each FIFO."""
 
 
-class InputFifo(wiring.Component):
+class InputFifo(StepPart):
     """Collects values written to X_DATA into beats for the core.
 
     Room is counted in whole steps: a step that has begun never lacks any. Latency: the core is offered a
@@ -30,6 +30,13 @@ class InputFifo(wiring.Component):
     shape : In(32)
         Only of a loadable core: values of a step, as its SHAPE register gives them.
     """
+
+    port: FifoPort
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_valid: Signal
+    x_ready: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -95,7 +102,7 @@ class InputFifo(wiring.Component):
         return m
 
 
-class OutputFifo(wiring.Component):
+class OutputFifo(StepPart):
     """Keeps the core's output beats and hands out their values one by one through Y_DATA.
 
     Members
@@ -108,6 +115,14 @@ class OutputFifo(wiring.Component):
     shape : In(32)
         As of :class:`InputFifo`.
     """
+
+    port: FifoPort
+    y_data: Signal
+    y_stream: Signal
+    y_last: Signal
+    y_valid: Signal
+    y_ready: Signal
+    done: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest

@@ -1,14 +1,29 @@
 """What stands between a bus and the registers: one request at a time."""
 
+from amaranth.hdl import Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Interface
 from rtlstm.spec.registers import Register
 
-__all__ = ["NUMBER_BITS", "PortRequests", "Requests"]
+__all__ = ["NUMBER_BITS", "FifoPort", "PortRequests", "RequestPort", "Requests"]
 
 NUMBER_BITS = (max(Register)).bit_length()
 """Width of a register number."""
+
+
+class RequestPort(Interface):
+    """A port with the members of :class:`Requests`."""
+
+    number: Signal
+    write: Signal
+    data: Signal
+    whole: Signal
+    valid: Signal
+    done: Signal
+    read_data: Signal
+    refused: Signal
 
 
 class Requests(wiring.Signature):
@@ -43,6 +58,21 @@ class Requests(wiring.Signature):
             }
         )
 
+    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> RequestPort:
+        """Make a port."""
+        return RequestPort(self, path=path, src_loc_at=src_loc_at + 1)
+
+
+class FifoPort(Interface):
+    """A port with the members of :class:`PortRequests`."""
+
+    number: Signal
+    write: Signal
+    data: Signal
+    decided: Signal
+    read_data: Signal
+    refused: Signal
+
 
 class PortRequests(wiring.Signature):
     """Requests from the registers to what else answers some of them.
@@ -68,3 +98,7 @@ class PortRequests(wiring.Signature):
                 "refused": In(1),
             }
         )
+
+    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> FifoPort:
+        """Make a port."""
+        return FifoPort(self, path=path, src_loc_at=src_loc_at + 1)

@@ -4,7 +4,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.requests import NUMBER_BITS, Requests
+from rtlstm.hdl.buses.requests import NUMBER_BITS, RequestPort, Requests
+from rtlstm.hdl.component import Component
 
 __all__ = ["Wishbone", "wishbone_ports"]
 
@@ -26,7 +27,7 @@ def wishbone_ports(prefix: str = "") -> dict[str, wiring.Member]:
     return {prefix + name: member for name, member in ports.items()}
 
 
-class Wishbone(wiring.Component):
+class Wishbone(Component):
     """Turns Wishbone transfers into requests.
 
     ``stall`` is low in the cycle of ``ack`` or ``err`` alone: a pipelined master then holds its request as a
@@ -38,6 +39,18 @@ class Wishbone(wiring.Component):
     -------
     The ports of :func:`wishbone_ports`, and ``bus`` : Out(Requests).
     """
+
+    cyc: Signal
+    stb: Signal
+    we: Signal
+    adr: Signal
+    dat_w: Signal
+    sel: Signal
+    dat_r: Signal
+    ack: Signal
+    err: Signal
+    stall: Signal
+    bus: RequestPort
 
     def __init__(self) -> None:
         super().__init__(wishbone_ports() | {"bus": Out(Requests())})

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from amaranth.hdl import (
-    ClockDomain,
     ClockSignal,
     Const,
     DomainRenamer,
@@ -22,7 +21,9 @@ from rtlstm.hdl.buses.axi_stream import InputStream, OutputStream
 from rtlstm.hdl.buses.control import Control
 from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
 from rtlstm.hdl.buses.wishbone import Wishbone, wishbone_ports
+from rtlstm.hdl.component import Component, Domain
 from rtlstm.hdl.core import core_ports
+from rtlstm.hdl.step_values import StepPart
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["AxiCore", "AxiLiteCore", "Pins", "WishboneCore", "wrapper", "wrapper_name"]
@@ -37,8 +38,10 @@ class Pins:
     reset_low: bool = False
 
 
-class _Wrapper(wiring.Component):
+class _Wrapper(Component):
     """What both wrappers have: the core's instance, the registers, and a reset of their own for data."""
+
+    irq: Signal
 
     pins = Pins()
 
@@ -50,7 +53,7 @@ class _Wrapper(wiring.Component):
         """Add registers and core; data paths go into the domains ``data`` and ``steps``."""
         m.submodules.control = self._control = Control(self._manifest)
         # Writing CONTROL resets what the reset pin does, but for the registers and the bus itself.
-        m.domains.data = data = ClockDomain(local=True)
+        m.domains.data = data = Domain(local=True)
         m.d.comb += [
             data.clk.eq(ClockSignal()),
             data.rst.eq(ResetSignal() | self._control.reset),
@@ -68,7 +71,7 @@ class _Wrapper(wiring.Component):
                 ours, inner = getattr(self._control, name), ports[f"bus_{name.removeprefix('core_')}"]
                 m.d.comb += inner.eq(ours) if port.flow == Out else ours.eq(inner)
         # A loadable core forgets what it was given of steps when it is stopped; so does whatever counts them.
-        m.domains.steps = steps = ClockDomain(local=True)
+        m.domains.steps = steps = Domain(local=True)
         self._switching = self._is_switching(m)
         m.d.comb += [steps.clk.eq(ClockSignal()), steps.rst.eq(data.rst | self._switching)]
 
@@ -83,7 +86,7 @@ class _Wrapper(wiring.Component):
             m.d.data += waits.eq(0)
         return stopped | waits
 
-    def _connect(self, m: Module, source: wiring.Component, sink: wiring.Component) -> None:
+    def _connect(self, m: Module, source: InputStream | InputFifo, sink: OutputStream | OutputFifo) -> None:
         """Connect the core's data ports to what feeds x and takes y."""
         for name in ("x_data", "x_stream", "x_quiet", "x_valid"):
             m.d.comb += self._core[name].eq(getattr(source, name))
@@ -95,10 +98,10 @@ class _Wrapper(wiring.Component):
             self._control.done.eq(sink.done),
         ]
         for part in (source, sink):
-            if "shape" in part.signature.members:
+            if isinstance(part, StepPart) and "shape" in self._core:
                 m.d.comb += part.shape.eq(self._core["shape"])
 
-    def _lead_out(self, m: Module, part: wiring.Component, prefix: str, names: Mapping[str, object]) -> None:
+    def _lead_out(self, m: Module, part: Component, prefix: str, names: Mapping[str, object]) -> None:
         """Make a part's ports the wrapper's, with a prefix."""
         for name in names:
             ours, inner = getattr(self, prefix + name), getattr(part, name)
@@ -109,7 +112,7 @@ class _Wrapper(wiring.Component):
 _STREAM = ("tdata", "tid", "tuser", "tlast", "tvalid", "tready")
 
 
-def _stream_ports(part: wiring.Component, prefix: str) -> dict[str, wiring.Member]:
+def _stream_ports(part: Component, prefix: str) -> dict[str, wiring.Member]:
     return {prefix + name: part.signature.members[name] for name in _STREAM}
 
 

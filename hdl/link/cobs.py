@@ -1,10 +1,11 @@
 """Consistent overhead byte stuffing: frames without zeros, and a zero after each."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.link.bytes import read_bytes
 from rtlstm.hdl.pipeline import storage
 
@@ -19,7 +20,7 @@ _LONGEST = 254
 """Bytes in a block without a zero."""
 
 
-class CobsDecoder(wiring.Component):
+class CobsDecoder(Component):
     """Line bytes to frames. No latency; at most one item out for each byte in.
 
     Members
@@ -28,6 +29,9 @@ class CobsDecoder(wiring.Component):
     o : Out(stream of :data:`DECODED`)
         ``good`` is 0 if the frame ended within a block.
     """
+
+    i: stream.Interface
+    o: stream.Interface
 
     def __init__(self) -> None:
         super().__init__(
@@ -61,7 +65,7 @@ class CobsDecoder(wiring.Component):
         return m
 
 
-class CobsEncoder(wiring.Component):
+class CobsEncoder(Component):
     """Frames to line bytes, a zero after each frame.
 
     A block is offered when it is complete, while the next is being taken: the line never waits if
@@ -72,6 +76,9 @@ class CobsEncoder(wiring.Component):
     i : In(stream of :data:`FRAMED`)
     o : Out(stream of 8)
     """
+
+    i: stream.Interface
+    o: stream.Interface
 
     def __init__(self) -> None:
         super().__init__(

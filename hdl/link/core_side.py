@@ -1,13 +1,15 @@
 """The core's ports that the link is wired to, as the link sees them."""
 
+from amaranth.hdl import Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.layouts import stream_bits
 from rtlstm.hdl.step_values import shape_port
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["CORE_PORTS", "TO_CORE", "core_side", "from_core"]
+__all__ = ["CORE_PORTS", "TO_CORE", "CoreDriver", "core_side", "from_core"]
 
 TO_CORE = (
     "x_data",
@@ -28,6 +30,28 @@ CORE_PORTS = TO_CORE + _FROM_CORE
 def from_core(manifest: Manifest) -> tuple[str, ...]:
     """Return the ports that a build's core drives."""
     return (*_FROM_CORE, *shape_port(manifest))
+
+
+class CoreDriver(Component):
+    """A component with the members of :func:`core_side`, and more."""
+
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_valid: Signal
+    x_ready: Signal
+    y_data: Signal
+    y_valid: Signal
+    y_ready: Signal
+    bus_address: Signal
+    bus_write: Signal
+    bus_data: Signal
+    bus_valid: Signal
+    bus_ready: Signal
+    bus_read_data: Signal
+    bus_read_valid: Signal
+    shape: Signal
+    """Of a loadable core only."""
 
 
 def core_side(manifest: Manifest) -> dict[str, wiring.Member]:

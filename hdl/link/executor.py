@@ -1,10 +1,11 @@
 """Carries out requests, one after the other."""
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.link.core_side import core_side
+from rtlstm.hdl.component import Struct
+from rtlstm.hdl.link.core_side import CoreDriver, core_side
 from rtlstm.hdl.link.requests import REQUEST
 from rtlstm.hdl.link.steps import StepFeeder, StepReader
 from rtlstm.spec.link import CRC_BYTES, NUMBERED, READ_LIMIT, ErrorCode, FrameType
@@ -13,7 +14,7 @@ from rtlstm.spec.manifest import Manifest
 __all__ = ["Executor"]
 
 
-class Executor(wiring.Component):
+class Executor(CoreDriver):
     """Takes requests from their memory, drives the core, and writes responses.
 
     Members
@@ -31,6 +32,20 @@ class Executor(wiring.Component):
     x_*, y_*, bus_*
         The core's ports; see ``docs/ports.md``.
     """
+
+    there: Signal
+    request: Struct
+    i: stream.Interface
+    close: Signal
+    o: stream.Interface
+    full: Signal
+    restart: Signal
+    finish: Signal
+    failed: Signal
+    room: Signal
+    ending: Signal
+    idle: Signal
+    steps: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.link.cobs import DECODED, CobsDecoder, CobsEncoder
 from rtlstm.spec.link import CRC_BYTES, CRC_POLYNOMIAL, CRC_RESIDUE
 
@@ -14,7 +15,7 @@ BODY = StructLayout({"data": 8, "end": 1})
 """A byte of a body, or its end, then without a byte."""
 
 
-class Crc32c(wiring.Component):
+class Crc32c(Component):
     """CRC-32C, a bit a cycle: a byte on the line takes at least forty.
 
     Members
@@ -28,6 +29,12 @@ class Crc32c(wiring.Component):
     low : Out(8), good : Out(1)
         While ``i.ready``: the lowest byte of the checksum of the bytes so far; they end with their checksum.
     """
+
+    i: stream.Interface
+    start: Signal
+    moves: Signal
+    low: Signal
+    good: Signal
 
     def __init__(self) -> None:
         super().__init__(
@@ -63,7 +70,7 @@ class Crc32c(wiring.Component):
         return m
 
 
-class FrameReceiver(wiring.Component):
+class FrameReceiver(Component):
     """Line bytes to bodies, each followed by its checksum's bytes. No latency; a byte in nine cycles.
 
     Members
@@ -72,6 +79,9 @@ class FrameReceiver(wiring.Component):
     o : Out(stream of :data:`~rtlstm.hdl.link.cobs.DECODED`)
         At the end ``good`` says whether stuffing and checksum were right.
     """
+
+    i: stream.Interface
+    o: stream.Interface
 
     def __init__(self) -> None:
         super().__init__(
@@ -100,7 +110,7 @@ class FrameReceiver(wiring.Component):
         return m
 
 
-class FrameSender(wiring.Component):
+class FrameSender(Component):
     """Bodies to line bytes. Throughput: a byte in nine cycles.
 
     Members
@@ -108,6 +118,9 @@ class FrameSender(wiring.Component):
     i : In(stream of :data:`BODY`)
     o : Out(stream of 8)
     """
+
+    i: stream.Interface
+    o: stream.Interface
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,10 +1,11 @@
 """Requests that were accepted and not carried out."""
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.link.bytes import read_bytes
 from rtlstm.hdl.pipeline import ReadPort, WritePort, storage
 from rtlstm.spec.link import CRC_BYTES, PAYLOAD_LIMIT
@@ -19,7 +20,7 @@ REQUEST = StructLayout({"length": 10, "kind": 4})
 """Bytes of a payload, those of the frame's checksum counted in, and the lower half of the frame's type."""
 
 
-class RequestMemory(wiring.Component):
+class RequestMemory(Component):
     """A ring of payloads that are written before it is known whether they count.
 
     Bytes go to an open record. Once its checksum is known to be right it is committed, or forgotten. The
@@ -48,6 +49,20 @@ class RequestMemory(wiring.Component):
     clear : In(1)
         Forget everything; nothing may be written or read in this cycle.
     """
+
+    write: Signal
+    data: Signal
+    forget: Signal
+    commit: Signal
+    kind: Signal
+    publish: Signal
+    fits: Signal
+    long: Signal
+    there: Signal
+    request: Struct
+    o: stream.Interface
+    close: Signal
+    clear: Signal
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -1,9 +1,10 @@
 """What is sent to the host, and when."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.link.bytes import read_bytes
 from rtlstm.hdl.link.framing import BODY
 from rtlstm.hdl.link.requests import RECORDS
@@ -15,7 +16,7 @@ from rtlstm.spec.parameters import ceil_log2
 __all__ = ["Responder"]
 
 
-class Responder(wiring.Component):
+class Responder(Component):
     """Sends answers and responses, and forgets responses that the host has.
 
     Parameters
@@ -37,6 +38,28 @@ class Responder(wiring.Component):
     clear : In(1)
         Forget all responses; only while ``idle`` and ``ending``.
     """
+
+    o: stream.Interface
+    made: Signal
+    oldest: Signal
+    oldest_place: Signal
+    address: Signal
+    word: Signal
+    number: Signal
+    end: Signal
+    error: Signal
+    session: Signal
+    expected: Signal
+    ack: Signal
+    acked: Signal
+    answer: Struct
+    answers: Signal
+    answered: Signal
+    again: Signal
+    ending: Signal
+    report: Signal
+    idle: Signal
+    clear: Signal
 
     def __init__(self, size: int) -> None:
         bits = ceil_log2(size)

@@ -1,9 +1,10 @@
 """Responses, kept until the host has them."""
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.link.requests import RECORDS
 from rtlstm.hdl.pipeline import storage
 from rtlstm.spec.link import PAYLOAD_LIMIT
@@ -12,7 +13,7 @@ from rtlstm.spec.parameters import ceil_log2
 __all__ = ["ResponseMemory"]
 
 
-class ResponseMemory(wiring.Component):
+class ResponseMemory(Component):
     """Writes responses into a ring, one after the other. Where each ends is in a memory of its own.
 
     Parameters
@@ -45,6 +46,23 @@ class ResponseMemory(wiring.Component):
     number : In(8), end : Out, error : Out(1)
         Clocked read, two cycles: where the response of this number ends, and whether it is an ERROR.
     """
+
+    i: stream.Interface
+    full: Signal
+    restart: Signal
+    finish: Signal
+    failed: Signal
+    room: Signal
+    discard: Signal
+    made: Signal
+    oldest: Signal
+    oldest_place: Signal
+    clear: Signal
+    address: Signal
+    word: Signal
+    number: Signal
+    end: Signal
+    error: Signal
 
     def __init__(self, size: int) -> None:
         self._bits = ceil_log2(size)

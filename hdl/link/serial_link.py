@@ -1,11 +1,12 @@
 """The device's side of the link, put together."""
 
-from amaranth.hdl import Cat, Const, Module, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.layouts import most_values
-from rtlstm.hdl.link.core_side import TO_CORE, core_side, from_core
+from rtlstm.hdl.link.core_side import TO_CORE, CoreDriver, core_side, from_core
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.requests import RECORDS, RequestMemory
@@ -59,7 +60,7 @@ def link_limits(manifest: Manifest) -> Limits:
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
 
 
-class LinkEngine(wiring.Component):
+class LinkEngine(CoreDriver):
     """The protocol, on a line of bytes: what ``docs/link.md`` says of the device.
 
     Members
@@ -78,6 +79,11 @@ class LinkEngine(wiring.Component):
     ConfigurationError
         If a step is too large for the protocol.
     """
+
+    i: stream.Interface
+    o: stream.Interface
+    errors: Signal
+    active: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest, self._limits = manifest, link_limits(manifest)
@@ -142,7 +148,7 @@ class LinkEngine(wiring.Component):
         )
 
 
-class SerialLink(wiring.Component):
+class SerialLink(CoreDriver):
     """The link on a UART; see :class:`LinkEngine`.
 
     Parameters
@@ -157,6 +163,11 @@ class SerialLink(wiring.Component):
     errors, active, x_*, y_*, bus_*
         As of :class:`LinkEngine`.
     """
+
+    rx: Signal
+    tx: Signal
+    errors: Signal
+    active: Signal
 
     def __init__(self, manifest: Manifest, divisor: int) -> None:
         self._manifest, self._divisor = manifest, check_divisor(divisor)
@@ -176,6 +187,6 @@ class SerialLink(wiring.Component):
         return m
 
 
-def _join(m: Module, source: wiring.Component, target: wiring.Component, names: tuple[str, ...]) -> None:
+def _join(m: Module, source: Component, target: Component, names: tuple[str, ...]) -> None:
     """Connect members of the same name."""
     m.d.comb += [getattr(target, name).eq(getattr(source, name)) for name in names]

@@ -1,10 +1,11 @@
 """What to do with each frame from the host."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
+from amaranth.lib import stream
 from amaranth.lib.data import StructLayout, View
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.link.cobs import DECODED
 from rtlstm.spec.link import CRC_BYTES, HEADER, NUMBERED, FrameType
 
@@ -20,7 +21,7 @@ _BELIEVED = HEADER.size + 1
 _KIND = 0xF0
 
 
-class Session(wiring.Component):
+class Session(Component):
     """Takes frames of the host: accepts requests, answers the others, drops what is wrong.
 
     Members
@@ -41,6 +42,27 @@ class Session(wiring.Component):
     dropped : Out(32)
         Frames dropped.
     """
+
+    i: stream.Interface
+    write: Signal
+    data: Signal
+    forget: Signal
+    commit: Signal
+    kind: Signal
+    publish: Signal
+    fits: Signal
+    long: Signal
+    session: Signal
+    expected: Signal
+    ack: Signal
+    acked: Signal
+    answer: Struct
+    answers: Signal
+    answered: Signal
+    again: Signal
+    ending: Signal
+    ended: Signal
+    dropped: Signal
 
     def __init__(self) -> None:
         super().__init__(
@@ -70,7 +92,8 @@ class Session(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        head, count = Signal(_HEAD, reset_less=True), Signal(range(_HELLO_BYTES + CRC_BYTES + 1))
+        head = View(_HEAD, Signal(_HEAD, reset_less=True))
+        count = Signal(range(_HELLO_BYTES + CRC_BYTES + 1))
         # The frame that is coming began in a session that is over.
         waiting, drops, stale = Signal(), Signal(), Signal()
         # HELLO believes the device to be in the session that it is in.
@@ -129,7 +152,7 @@ class Session(wiring.Component):
                 self._judge(m, head, knows, waiting, drops)
         return m
 
-    def _judge(self, m: Module, head: View, knows: Signal, waiting: Signal, drops: Signal) -> None:
+    def _judge(self, m: Module, head: Struct, knows: Signal, waiting: Signal, drops: Signal) -> None:
         mine, due, behind = self._seen
         noticed = Signal()
         with m.If(head.kind == FrameType.RESUME):
@@ -152,7 +175,7 @@ class Session(wiring.Component):
                 self._answer(m, waiting, head.session, 0, 0)
                 m.d.sync += noticed.eq(1)
 
-    def _answer(self, m: Module, waiting: Signal, session: Value, number: Value, lost: Value) -> None:
+    def _answer(self, m: Module, waiting: Signal, session: Value, number: ValueLike, lost: ValueLike) -> None:
         m.d.sync += [
             waiting.eq(1),
             self.answer.session.eq(session),

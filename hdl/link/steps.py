@@ -1,18 +1,18 @@
 """Steps as bytes: to the core's input, and from its output."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.layouts import most_values, stream_bits
-from rtlstm.hdl.step_values import after_first, count_values, shape_port
+from rtlstm.hdl.step_values import StepPart, after_first, count_values, shape_port
 from rtlstm.spec.link import QUIET, STREAM_MASK, value_bytes
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["StepFeeder", "StepReader"]
 
 
-class StepFeeder(wiring.Component):
+class StepFeeder(StepPart):
     """Gives the core steps that come as bytes.
 
     Members
@@ -32,6 +32,19 @@ class StepFeeder(wiring.Component):
     shape : In(32)
         Only of a loadable core: values of a step, as its SHAPE register gives them.
     """
+
+    i: stream.Interface
+    cut: Signal
+    between: Signal
+    hungry: Signal
+    unknown: Signal
+    given: Signal
+    loud: Signal
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_valid: Signal
+    x_ready: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -134,7 +147,7 @@ class StepFeeder(wiring.Component):
         return m
 
 
-class StepReader(wiring.Component):
+class StepReader(StepPart):
     """Turns the core's output into bytes.
 
     Members
@@ -147,6 +160,12 @@ class StepReader(wiring.Component):
     shape : In(32)
         As of :class:`StepFeeder`.
     """
+
+    o: stream.Interface
+    done: Signal
+    y_data: Signal
+    y_valid: Signal
+    y_ready: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest

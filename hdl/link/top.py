@@ -1,9 +1,9 @@
 """A core with a serial line as its only interface."""
 
-from amaranth.hdl import Module
-from amaranth.lib import wiring
+from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.core import Core
 from rtlstm.hdl.link.core_side import TO_CORE, from_core
 from rtlstm.hdl.link.serial_link import SerialLink
@@ -12,7 +12,7 @@ from rtlstm.spec.manifest import Manifest
 __all__ = ["LinkedCore"]
 
 
-class LinkedCore(wiring.Component):
+class LinkedCore(Component):
     """A :class:`~rtlstm.hdl.core.Core` behind a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.
 
     Parameters
@@ -27,6 +27,11 @@ class LinkedCore(wiring.Component):
     errors : Out(32), active : Out(1)
         Frames dropped since reset; a host has opened a session.
     """
+
+    rx: Signal
+    tx: Signal
+    errors: Signal
+    active: Signal
 
     def __init__(self, manifest: Manifest, divisor: int) -> None:
         self._manifest, self._divisor = manifest, divisor

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtlstm.hdl.component import Component
 from rtlstm.spec.errors import ConfigurationError
 
 __all__ = ["SMALLEST_DIVISOR", "Uart", "UartReceiver", "UartTransmitter", "check_divisor"]
@@ -28,7 +29,7 @@ def check_divisor(divisor: int) -> int:
     return divisor
 
 
-class UartReceiver(wiring.Component):
+class UartReceiver(Component):
     """Bytes from a line.
 
     A byte is offered half a bit time and three cycles after its stop bit begins. One that is not taken before
@@ -40,6 +41,9 @@ class UartReceiver(wiring.Component):
         The line, not synchronous to the clock.
     o : Out(stream of 8)
     """
+
+    rx: Signal
+    o: stream.Interface
 
     def __init__(self, divisor: int) -> None:
         self._divisor = check_divisor(divisor)
@@ -75,7 +79,7 @@ class UartReceiver(wiring.Component):
         return m
 
 
-class UartTransmitter(wiring.Component):
+class UartTransmitter(Component):
     """Bytes to a line, without a pause between them.
 
     Members
@@ -84,6 +88,9 @@ class UartTransmitter(wiring.Component):
     tx : Out(1)
         The line, from a register; 1 when idle.
     """
+
+    i: stream.Interface
+    tx: Signal
 
     def __init__(self, divisor: int) -> None:
         self._divisor = check_divisor(divisor)
@@ -112,7 +119,7 @@ class UartTransmitter(wiring.Component):
         return m
 
 
-class Uart(wiring.Component):
+class Uart(Component):
     """Both directions of a serial line.
 
     Parameters
@@ -127,6 +134,11 @@ class Uart(wiring.Component):
     received : Out(stream of 8), sent : In(stream of 8)
         Their bytes; see :class:`UartReceiver` and :class:`UartTransmitter`.
     """
+
+    rx: Signal
+    tx: Signal
+    received: stream.Interface
+    sent: stream.Interface
 
     def __init__(self, divisor: int) -> None:
         self._divisor = check_divisor(divisor)

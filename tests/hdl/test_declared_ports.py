@@ -1,0 +1,98 @@
+"""Components declare their ports to the type checker as they are: all, no others, and of their types."""
+
+from collections import defaultdict
+from inspect import get_annotations
+from typing import get_type_hints
+
+import pytest
+from amaranth.hdl import Fragment
+from amaranth.lib import wiring
+from bus_builds import CAPACITIES, SETTINGS, SIZES, quantised_network, small_network
+from cell_networks import CELL_NETWORKS
+from loadable_builds import NARROW, make_device
+from random_builds import TINY
+from random_sequences import random_sequence_case
+
+from rtlstm.gen.quantise import quantise
+from rtlstm.hdl.buses import wrappers
+from rtlstm.hdl.core import Core
+from rtlstm.hdl.lane import Lane
+from rtlstm.hdl.link.top import LinkedCore
+from rtlstm.hdl.sequence_core import SequenceCore
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.registers import BusKind
+
+WRAPPERS = (wrappers.AxiCore, wrappers.AxiLiteCore, wrappers.WishboneCore)
+"""Their ports are those of their parts, with a prefix."""
+
+
+def manifest(network: QuantizedNetwork, parameters: Parameters) -> Manifest:
+    return Manifest.create("dut", network.shapes, parameters, network.numerics)
+
+
+def components() -> list[wiring.Component]:
+    """Tops of builds that have every component between them."""
+    plain, cells = quantised_network(), quantise(CELL_NETWORKS["gru"], NARROW)
+    loadable = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", **CAPACITIES).manifest
+    buses: tuple[BusKind, ...] = ("axi", "axilite", "wishbone")
+    wrapped = [wrappers.wrapper(manifest(plain, Parameters(bus=bus, **SIZES))) for bus in buses]
+    wrapped += [wrappers.wrapper(loadable.replace(parameters=loadable.parameters.replace(bus="axi")))]
+    return [
+        Core(manifest(cells, Parameters(lanes=8, macs=4))),
+        SequenceCore(random_sequence_case(1, TINY).manifest),
+        LinkedCore(loadable, 8),
+        Lane(manifest(plain, Parameters(**SIZES))),
+        *(top for top in wrapped if top is not None),
+    ]
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[type, list[wiring.Component]]:
+    """Components by class, those inside others too."""
+    found: dict[type, list[wiring.Component]] = defaultdict(list)
+    usual = wiring.Component.__init__
+
+    def record(self: wiring.Component, *arguments: object, **options: object) -> None:
+        usual(self, *arguments, **options)
+        found[type(self)].append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wiring.Component, "__init__", record)
+        for top in components():
+            Fragment.get(top, None)
+    return {kind: parts for kind, parts in found.items() if kind.__module__.startswith("rtlstm.")}
+
+
+def declared(kind: type) -> dict[str, object]:
+    """What a component's body and those of its bases tell the type checker, but for private names."""
+    return {name: hint for name, hint in get_type_hints(kind).items() if not name.startswith("_")}
+
+
+def test_every_port_is_declared(made: dict[type, list[wiring.Component]]) -> None:
+    assert len(made) > 30
+    for kind, parts in made.items():
+        for part in parts:
+            if kind not in WRAPPERS:
+                assert set(part.signature.members) <= declared(kind).keys(), kind
+
+
+def test_nothing_else_is_declared(made: dict[type, list[wiring.Component]]) -> None:
+    for base in {base for kind in made for base in kind.__mro__ if base.__module__.startswith("rtlstm.")}:
+        kinds = [kind for kind in made if issubclass(kind, base)]
+        ports = {name for kind in kinds for part in made[kind] for name in part.signature.members}
+        names = {name for name in get_annotations(base) if not name.startswith("_")}
+        # What has a value in the class is no port.
+        assert {name for name in names if not hasattr(kinds[0], name)} <= ports, base
+
+
+def test_declared_types_are_those_of_the_ports(made: dict[type, list[wiring.Component]]) -> None:
+    for kind, parts in made.items():
+        for name, hint in declared(kind).items():
+            for part in parts:
+                if name not in part.signature.members:
+                    continue
+                port = getattr(part, name)
+                whole = wiring.flipped(port) if isinstance(port, wiring.FlippedInterface) else port
+                assert getattr(hint, "_is_protocol", False) or isinstance(whole, hint), (kind, name)
