@@ -16,6 +16,7 @@ from rtlstm.host import Accelerator
 from rtlstm.host.transport import Progress
 from rtlstm.sim.cycles import SETTLE_STEPS, last_intervals, measure_latencies
 from rtlstm.sim.toolchain import compiler, verilator
+from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Lstm, Network
@@ -60,10 +61,10 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
     wanted = Manifest.create(shape.name, quantised.shapes, shape.parameters, quantised.numerics)
     try:
         there = Manifest.load(folder)
-        verilog = (folder / "rtl" / f"{there.name}.v").read_text()
+        verilog = read_verilog(folder, there)
         if there.build_hash == wanted.build_hash and verilog == core_to_verilog(wanted):
-            return wanted
-    except (BuildError, OSError):
+            return there
+    except BuildError:
         pass
     return generate_build(
         network,

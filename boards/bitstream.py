@@ -1,5 +1,6 @@
 """From a build to a file that an FPGA is configured with: a board's top, placed, routed and packed."""
 
+import hashlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 
-__all__ = ["BITSTREAMS", "BITSTREAM_RECORD", "Bitstream", "Use", "make_bitstream"]
+__all__ = ["BITSTREAMS", "BITSTREAM_RECORD", "Bitstream", "Use", "file_hash", "make_bitstream"]
 
 BITSTREAMS: dict[Architecture, str] = {"ecp5": "top.bit", "ice40": "top.bin", "gowin": "top.fs"}
 """Names of the finished files."""
@@ -48,6 +49,8 @@ class Bitstream(Record):
     build_hash: str
     file: str
     """Its name, beside this record."""
+    sha256: str
+    """Of its content."""
     clock_mhz: float
     requested_mhz: float
     fmax_mhz: float
@@ -136,6 +139,7 @@ def make_bitstream(
         board=board.name,
         build_hash=manifest.build_hash,
         file=name,
+        sha256=file_hash(folder / name),
         clock_mhz=line.clock_mhz,
         requested_mhz=requested_mhz,
         fmax_mhz=fmax,
@@ -150,6 +154,11 @@ def make_bitstream(
         route_seconds=routed.seconds,
         stored=synthesis.stored and routed.stored,
     )
+
+
+def file_hash(path: Path) -> str:
+    """Return a file's SHA-256; OSError if it cannot be read."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _all(synthesis: Synthesis) -> Counts:

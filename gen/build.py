@@ -8,7 +8,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.gen.c_header import HEADER, c_header
+from rtlstm.gen.c_header import c_header
 from rtlstm.gen.calibration import Calibration
 from rtlstm.gen.default_array import ArrayRequest, choose_array
 from rtlstm.gen.fit import FitRequest, NothingFitsError, fit_device
@@ -19,7 +19,6 @@ from rtlstm.gen.hardware import Hardware
 from rtlstm.gen.loadable import (
     device_hardware,
     device_settings,
-    device_verilog,
     headroom,
     with_capacity,
 )
@@ -32,8 +31,9 @@ from rtlstm.hdl.verilog import core_to_verilog
 from rtlstm.host.loadable import check_loadable
 from rtlstm.host.packing import pack
 from rtlstm.host.transport import Progress
+from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
 
@@ -134,7 +134,7 @@ def generate_build(
         begin(2)
         report = create_report(network, quantised, manifest, settings, data, source, fitted)
         begin(3)
-        _write(work, manifest, image, verilog, report)
+        manifest = _write(work, manifest, image, verilog, report)
     begin(4)
     _tell_former(former)
     return manifest
@@ -196,11 +196,11 @@ def generate_for(
         check_loadable(manifest, device)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
-        verilog = device_verilog(device_folder, device)
+        verilog = read_verilog(device_folder, device)
         begin(2)
         report = create_report(network, quantised, manifest, settings, data, source, loaded=True)
         begin(3)
-        _write(work, manifest, image, verilog, report)
+        manifest = _write(work, manifest, image, verilog, report)
     begin(4)
     _tell_former(former)
     return manifest
@@ -225,15 +225,18 @@ def _stages(progress: Progress | None) -> Callable[[int], None]:
     return begin
 
 
-def _write(work: Path, manifest: Manifest, image: bytes, verilog: str, report: BuildReport) -> None:
+def _write(work: Path, manifest: Manifest, image: bytes, verilog: str, report: BuildReport) -> Manifest:
+    """Write all files; return the manifest, which lists those that other tools compile."""
+    compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest)}
+    manifest = manifest.with_files(compiled)
     write_files(
         work,
         {
             "manifest.json": manifest.to_json(),
-            f"rtl/{manifest.name}.v": verilog,
             "weights.bin": image,
-            HEADER: c_header(manifest),
             "report.json": report.to_json(),
             "report.html": render_report(report),
+            **compiled,
         },
     )
+    return manifest

@@ -14,11 +14,9 @@ from rtlstm.spec.registers import (
     registers_of,
 )
 
-__all__ = ["HEADER", "c_header"]
+__all__ = ["c_header"]
 
 _LOADABLE = "; INPUTS, OUTPUTS and the fractions are of its own network: SHAPE tells which is loaded"
-HEADER = "rtlstm_registers.h"
-"""The file's name in a build."""
 
 
 def c_header(manifest: Manifest) -> str:

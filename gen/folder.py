@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rtlstm.spec.errors import BuildError
+from rtlstm.spec.manifest import C_HEADER
 
 __all__ = ["check_target", "new_folder", "write_files"]
 
@@ -15,7 +16,7 @@ _OURS = {
     "manifest.json",
     "rtl",
     "weights.bin",
-    "rtlstm_registers.h",
+    C_HEADER,
     "report.json",
     "report.html",
     "sim",

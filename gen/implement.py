@@ -20,11 +20,12 @@ from rtlstm.gen.report import BuildReport
 from rtlstm.gen.report_html import render_report
 from rtlstm.hdl.verilog import PRIMITIVES
 from rtlstm.host.transport import Progress
-from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.build_files import read_verilog
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["DEFAULT_SEEDS", "Placer", "Router", "check_family", "default_jobs", "implement", "read_verilog"]
+__all__ = ["DEFAULT_SEEDS", "Placer", "Router", "check_family", "default_jobs", "implement"]
 
 DEFAULT_SEEDS = 3
 
@@ -84,7 +85,7 @@ def implement(
     """
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
-    verilog = read_verilog(folder, manifest.name)
+    verilog = read_verilog(folder, manifest)
     device = chosen.device
     family = manifest.parameters.family
     if family in PRIMITIVES and family != device.family:
@@ -149,22 +150,6 @@ def implement(
     )
     _write(folder, report.with_implementation(found))
     return found
-
-
-def read_verilog(folder: Path, name: str) -> str:
-    """Return a build's Verilog.
-
-    Raises
-    ------
-    BuildError
-        If it is missing or no text.
-    """
-    path = Path(folder) / "rtl" / f"{name}.v"
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise BuildError(f"{path} cannot be read ({reason}); generate the build again") from None
 
 
 def check_family(manifest: Manifest, device: Device, board: str) -> None:

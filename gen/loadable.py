@@ -1,12 +1,11 @@
 """Capacities that are chosen for loadable builds, and networks for a device that is there."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from rtlstm.gen.hardware import Hardware
 from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.spec.capacity import CAPACITIES, Capacity
-from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
@@ -14,7 +13,6 @@ from rtlstm.spec.parameters import Parameters
 __all__ = [
     "device_hardware",
     "device_settings",
-    "device_verilog",
     "headroom",
     "parse_capacities",
     "with_capacity",
@@ -92,18 +90,3 @@ def device_hardware(device: Manifest) -> Hardware:
     """Return what a network for this device is quantised for."""
     fixed = device.parameters.capacity is None
     return Hardware(device=device.numerics, layers=device.layers if fixed else ())
-
-
-def device_verilog(folder: Path, device: Manifest) -> str:
-    """Return a device's Verilog.
-
-    Raises
-    ------
-    BuildError
-        If it cannot be read.
-    """
-    path = Path(folder) / "rtl" / f"{device.name}.v"
-    try:
-        return path.read_text()
-    except OSError as error:
-        raise BuildError(f"{path} cannot be read ({error.strerror}); generate the device again") from None

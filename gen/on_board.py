@@ -5,7 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Self
 
-from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, make_bitstream
+from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, file_hash, make_bitstream
 from rtlstm.boards.board import Board, Line, find_line
 from rtlstm.boards.catalogue import find_any_board, find_board
 from rtlstm.boards.estimate import check_estimate, estimate
@@ -14,11 +14,11 @@ from rtlstm.boards.pll import find_pll, megahertz
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
 from rtlstm.boards.zynq import ZynqBoard
-from rtlstm.gen.implement import check_family, read_verilog
+from rtlstm.gen.implement import check_family
 from rtlstm.host.transport import Progress
 from rtlstm.sim.board import BoardShape, NativeBoard, build_board
 from rtlstm.sim.cache import load_cached
-from rtlstm.sim.devices import rtl_path
+from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
@@ -70,7 +70,7 @@ class OnBoard:
         check_family(manifest, device, place.name)
         wanted = clock_mhz or _default_clock(manifest, place)
         line = find_line(place, wanted, baud)
-        return cls(Path(folder), manifest, place, line, wanted, read_verilog(folder, manifest.name))
+        return cls(Path(folder), manifest, place, line, wanted, read_verilog(folder, manifest))
 
     @property
     def place(self) -> Path:
@@ -125,7 +125,7 @@ class OnBoard:
         top = self.place / "top.v"
         write_file(top, board_verilog(self.board, self.manifest, self.line, self.core))
         shape = self._shape()
-        return build_board(top, rtl_path(self.folder, self.manifest.name), shape, progress), shape
+        return build_board(top, check_rtl(self.folder, self.manifest), shape, progress), shape
 
     def _shape(self) -> BoardShape:
         button = self.board.button
@@ -174,7 +174,7 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
     Raises
     ------
     BuildError
-        If there is none, several to choose from, or one of an earlier build.
+        If there is none, several to choose from, one of an earlier build, or its file was changed.
     """
     manifest = Manifest.load(folder)
     if board is not None and isinstance(find_any_board(board), ZynqBoard):
@@ -193,7 +193,7 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
     try:
         found = Bitstream.model_validate_json(path.read_text())
         file = path.with_name(found.file)
-        whole = file.is_file() and found.build_hash == manifest.build_hash
+        whole = found.build_hash == manifest.build_hash and found.sha256 == file_hash(file)
     except (OSError, ValueError):
         whole = False
     if not whole:

@@ -6,7 +6,8 @@ from typing import Self
 
 from rtlstm.boards.vivado import RESERVED, SCRIPT, VivadoProject, write_project
 from rtlstm.boards.zynq import FabricClock, ZynqBoard, find_fabric_clock
-from rtlstm.gen.implement import check_family, read_verilog
+from rtlstm.gen.implement import check_family
+from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
@@ -62,7 +63,7 @@ class OnZynq:
             board=board,
             clock=find_fabric_clock(wanted),
             requested_mhz=wanted,
-            core=read_verilog(folder, manifest.name),
+            core=read_verilog(folder, manifest),
         )
 
     @property

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.sim.cache import Report, cached, digest
-from rtlstm.sim.devices import rtl_path
 from rtlstm.sim.ports import PortShape, StepCycles
 from rtlstm.sim.sources import copy_sources, simulation_sources
 from rtlstm.sim.toolchain import icarus, package_version, verilator, verilator_environment
+from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
@@ -207,7 +207,7 @@ def run_bench(
         the result.
     """
     shape = PortShape.from_manifest(manifest)
-    verilog = rtl_path(folder, manifest.name)
+    verilog = check_rtl(folder, manifest)
     return play(verilog, shape, simulator, scenario, run_folder, waves, progress)
 
 

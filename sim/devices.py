@@ -15,26 +15,13 @@ from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
 from rtlstm.sim.ports import Model, PortShape, StepCycles
-from rtlstm.spec.errors import BuildError, ConfigurationError, DeviceError, InputError
+from rtlstm.spec.build_files import check_rtl
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
-__all__ = ["GoldenDevice", "IcarusDevice", "SimulatedDevice", "VerilatorDevice", "rtl_path"]
-
-
-def rtl_path(folder: Path, name: str) -> Path:
-    """Return the Verilog file of a build.
-
-    Raises
-    ------
-    BuildError
-        If it is missing.
-    """
-    path = Path(folder) / "rtl" / f"{name}.v"
-    if not path.is_file():
-        raise BuildError(f"{folder} has no rtl/{name}.v; generate the build again with 'rtlstm generate'")
-    return path
+__all__ = ["GoldenDevice", "IcarusDevice", "SimulatedDevice", "VerilatorDevice"]
 
 
 class SimulatedDevice:
@@ -180,7 +167,7 @@ class VerilatorDevice(SimulatedDevice):
                 f"what follows 'verilator:' must be a seed, a whole number, not {argument!r}"
             )
         shape = PortShape.from_manifest(manifest)
-        verilog = rtl_path(folder, shape.name)
+        verilog = check_rtl(folder, manifest)
         model = load_cached(
             lambda: build_native(verilog, shape, progress),
             lambda library: NativeModel(library, shape, int(argument or 1), progress),
@@ -197,7 +184,7 @@ class IcarusDevice(SimulatedDevice):
         if argument:
             raise ConfigurationError(f"the icarus backend takes no argument, not {argument!r}")
         shape = PortShape.from_manifest(manifest)
-        verilog = rtl_path(folder, shape.name)
+        verilog = check_rtl(folder, manifest)
         model = load_cached(
             lambda: build_icarus(verilog, shape, progress),
             lambda program: IcarusModel(program, shape, progress),

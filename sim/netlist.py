@@ -10,8 +10,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from rtlstm.sim.devices import rtl_path
 from rtlstm.sim.toolchain import formal_environment, run_tool
+from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
@@ -94,9 +94,9 @@ def netlist_build(folder: Path, manifest: Manifest, target: Path) -> Path:
     ``Accelerator.open(target, backend=...)`` then runs the netlist in place of the RTL.
     """
     name = manifest.name
-    netlist = flat_netlist(rtl_path(folder, name).read_text(), name, manifest.parameters.family)
+    netlist = flat_netlist(read_verilog(folder, manifest), name, manifest.parameters.family)
     (target / "rtl").mkdir(parents=True, exist_ok=True)
-    for file in ("manifest.json", "weights.bin"):
-        shutil.copy(folder / file, target / file)
-    (target / "rtl" / f"{name}.v").write_text(netlist)
+    shutil.copy(folder / "weights.bin", target / "weights.bin")
+    (target / manifest.rtl).write_text(netlist)
+    (target / "manifest.json").write_text(manifest.with_files({manifest.rtl: netlist}).to_json())
     return target

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -29,9 +30,12 @@ from rtlstm.spec.schedule import Cycles, count_cycles
 from rtlstm.spec.sequence import SequencePlan, compile_sequences
 from rtlstm.spec.sequence_schedule import count_sequence_cycles
 
-__all__ = ["MANIFEST_SCHEMA", "Manifest", "RegionLayout"]
+__all__ = ["C_HEADER", "MANIFEST_SCHEMA", "FileHash", "Manifest", "RegionLayout"]
 
-MANIFEST_SCHEMA: Final = 1
+MANIFEST_SCHEMA: Final = 2
+C_HEADER: Final = "rtlstm_registers.h"
+"""The C header's name in a build."""
+_Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 def _version() -> str:
@@ -44,6 +48,36 @@ def _version() -> str:
 def _digest(shaped: dict[str, Any]) -> str:
     text = json.dumps(shaped, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+_DISAGREEMENT = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
+"""What compiling a program raises if its layers, say, name a cell that there is none of."""
+
+
+def _difference(found: Any, wanted: Any, place: str = "") -> str | None:
+    """Return the first place in which two JSON values differ, and both values there, in words."""
+    if type(found) is type(wanted) and isinstance(wanted, dict | list) and len(found) == len(wanted):
+        pairs: Iterable[tuple[Any, Any]] = wanted.items() if isinstance(wanted, dict) else enumerate(wanted)
+        for key, value in pairs:
+            if difference := _difference(found[key], value, f"{place}.{key}" if place else str(key)):
+                return difference
+        return None
+    if found == wanted:
+        return None
+    return f"{place} must be {_short(wanted)}, not {_short(found)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:36]} ..."
+
+
+class FileHash(Record):
+    """A file of the build folder that other tools compile, and what it must be."""
+
+    path: Annotated[str, Field(max_length=200)]
+    """Relative to the folder, with slashes."""
+    sha256: _Sha256
 
 
 class RegionLayout(Record):
@@ -67,10 +101,10 @@ class RegionLayout(Record):
 class Manifest(Record):
     """The contract between a build and whoever uses it. ``manifest.json`` in a build folder."""
 
-    schema_version: Literal[1] = MANIFEST_SCHEMA
+    schema_version: Literal[2] = MANIFEST_SCHEMA
     name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
     rtlstm_version: str
-    build_hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    build_hash: _Sha256
     """SHA-256 of everything that shapes the hardware, and of the program (not the weights)."""
     layers: tuple[LayerShape, ...]
     parameters: Parameters
@@ -81,6 +115,21 @@ class Manifest(Record):
     """How whole sequences go through the layers; none if steps go through one by one."""
     sequence: SequencePlan | None = None
     """What the device needs to compute whole sequences, if it does."""
+    files: tuple[FileHash, ...] = ()
+    """Verilog and C header of the folder; not in the build's hash, and none before they are written."""
+
+    def with_files(self, contents: Mapping[str, str]) -> Self:
+        """Return a copy that lists these files of the folder, text by path."""
+        files = (
+            FileHash(path=path, sha256=hashlib.sha256(text.encode()).hexdigest())
+            for path, text in contents.items()
+        )
+        return self.replace(files=tuple(files))
+
+    @property
+    def rtl(self) -> str:
+        """The path of the build's Verilog in its folder."""
+        return f"rtl/{self.name}.v"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -314,10 +363,14 @@ class Manifest(Record):
     def load(cls, folder: Path) -> Self:
         """Read ``manifest.json`` of a build folder.
 
+        Program, cycles and all else that follows from shapes, formats and options is worked out once more
+        and compared. Files that it lists are not read: see :mod:`rtlstm.spec.build_files`.
+
         Raises
         ------
         BuildError
-            If it is missing, is not JSON, has another schema version or does not validate.
+            If it is missing, is not JSON, has another schema version, does not validate, is not what it was
+            when it was generated, or does not list the folder's Verilog.
         """
         path = Path(folder) / "manifest.json"
         try:
@@ -341,12 +394,36 @@ class Manifest(Record):
         except (ConfigurationError, ValidationError) as error:
             reason = describe_validation(error) if isinstance(error, ValidationError) else error
             raise BuildError(f"{path} does not validate: {reason}") from None
-        expected = cls.create(
-            manifest.name, manifest.layers, manifest.parameters, manifest.numerics, manifest.passes
-        )
-        if expected.build_hash != manifest.build_hash:
+        try:
+            manifest._check_derived()
+            manifest._check_files(Path(folder))
+        except ConfigurationError as error:
             raise BuildError(
-                f"{path} was changed after it was generated, or comes from another version of "
-                f"rtlstm ({manifest.rtlstm_version}); generate the build again"
-            )
+                f"{path} was changed after it was generated, or comes from another version of rtlstm "
+                f"({manifest.rtlstm_version}): {error}; generate the build again"
+            ) from None
         return manifest
+
+    def _check_derived(self) -> None:
+        """Refuse values that do not follow from the others, with a ConfigurationError that names one."""
+        try:
+            expected = self.create(self.name, self.layers, self.parameters, self.numerics, self.passes)
+        except _DISAGREEMENT as error:
+            apart = "its layers, passes, parameters and formats do not go together"
+            raise ConfigurationError(error if isinstance(error, ConfigurationError) else apart) from None
+        if expected.build_hash != self.build_hash:
+            raise ConfigurationError("its build_hash is not that of its shapes, formats and options")
+        # What was chosen or listed, beside what follows.
+        given = {"rtlstm_version", "files"}
+        found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
+        if difference := _difference(found, wanted):
+            raise ConfigurationError(f"by its shapes, formats and options {difference}")
+
+    def _check_files(self, folder: Path) -> None:
+        """Refuse a list of other files than there are to be, with a ConfigurationError."""
+        listed = [file.path for file in self.files]
+        allowed = [self.rtl, C_HEADER]
+        if listed != [path for path in allowed if path in listed]:
+            raise ConfigurationError(f"its files must be {' and '.join(allowed)}, not {_short(listed)}")
+        if self.rtl not in listed and (folder / self.rtl).exists():
+            raise ConfigurationError(f"its files do not list {self.rtl}")

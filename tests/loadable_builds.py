@@ -35,7 +35,8 @@ class Build:
     def save(self, folder: Path, verilog: str = "") -> Path:
         """Write a build folder."""
         (folder / "rtl").mkdir(parents=True)
-        (folder / "manifest.json").write_text(self.manifest.to_json())
+        listed = self.manifest.with_files({self.manifest.rtl: verilog} if verilog else {})
+        (folder / "manifest.json").write_text(listed.to_json())
         (folder / "weights.bin").write_bytes(pack(self.network, self.manifest).to_bytes())
         if verilog:
             (folder / "rtl" / f"{self.manifest.name}.v").write_text(verilog)

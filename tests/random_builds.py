@@ -67,9 +67,10 @@ class Case:
 def write_build(folder: Path, network: QuantizedNetwork, manifest: Manifest) -> Path:
     """Write a build folder, without its report."""
     (folder / "rtl").mkdir(parents=True, exist_ok=True)
-    (folder / "manifest.json").write_text(manifest.to_json())
+    verilog = core_to_verilog(manifest)
+    (folder / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
     (folder / "weights.bin").write_bytes(pack(network, manifest).to_bytes())
-    (folder / "rtl" / f"{manifest.name}.v").write_text(core_to_verilog(manifest))
+    (folder / manifest.rtl).write_text(verilog)
     return folder
 
 

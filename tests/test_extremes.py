@@ -60,9 +60,10 @@ def test_bound_is_reached_and_held(
     parameters = Parameters(lanes=8, macs=3)
     manifest = Manifest.create("extreme", network.shapes, parameters, numerics)
     (tmp_path / "rtl").mkdir()
-    (tmp_path / "manifest.json").write_text(manifest.to_json())
+    verilog = core_to_verilog(manifest)
+    (tmp_path / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
     (tmp_path / "weights.bin").write_bytes(pack(network, manifest).to_bytes())
-    (tmp_path / "rtl" / "extreme.v").write_text(core_to_verilog(manifest))
+    (tmp_path / manifest.rtl).write_text(verilog)
     x = np.full((3, INPUTS), lowest)
     h, c = np.full(UNITS, lowest), np.full(UNITS, -numerics.cell.maximum)
     lstm = network.layers[0]

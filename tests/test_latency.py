@@ -44,9 +44,10 @@ def build(folder: Path, shape: str, lanes: int, macs: int) -> Manifest:
     parameters = Parameters(lanes=lanes, macs=macs)
     manifest = Manifest.create(shape, quantised.shapes, parameters, quantised.numerics)
     (folder / "rtl").mkdir()
-    (folder / "manifest.json").write_text(manifest.to_json())
+    verilog = core_to_verilog(manifest)
+    (folder / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
     (folder / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
-    (folder / "rtl" / f"{shape}.v").write_text(core_to_verilog(manifest))
+    (folder / manifest.rtl).write_text(verilog)
     x = np.random.default_rng(1).integers(-100, 100, size=(6, quantised.inputs))
     np.savez(folder / "golden.npz", x=x, y=Golden(quantised).run(x[:, None]).y[:, 0])
     return manifest

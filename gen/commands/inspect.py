@@ -91,7 +91,8 @@ def _inspect_build(session: Session, folder: Path) -> None:
     from rtlstm.gen.headroom import measure_headroom
     from rtlstm.host.image import WeightImage
     from rtlstm.host.packing import check_image
-    from rtlstm.spec.errors import ImageError
+    from rtlstm.spec.build_files import read_listed
+    from rtlstm.spec.errors import BuildError, ImageError
     from rtlstm.spec.manifest import Manifest
 
     manifest = Manifest.load(folder)
@@ -99,15 +100,20 @@ def _inspect_build(session: Session, folder: Path) -> None:
     headroom, damage = None, None
     try:
         headroom = measure_headroom(check_image(WeightImage.load(image_path, manifest), manifest))
-    except ImageError as error:
+        for file in manifest.files:
+            read_listed(folder, manifest, file.path)
+    except (BuildError, ImageError) as error:
         damage = error
     _describe_build(session, manifest, _measured(session, folder, manifest))
-    size = image_path.stat().st_size if damage is None else None
-    session.fields["image"] = {"ok": damage is None, "bytes": size}
+    size = image_path.stat().st_size if headroom is not None else None
+    session.fields["image"] = {"ok": headroom is not None, "bytes": size}
+    session.fields["files"] = {file.path: file.sha256 for file in manifest.files}
     session.fields["headroom"] = None if headroom is None else headroom.model_dump()
     if damage is not None:
         raise damage
     assert headroom is not None
+    for file in manifest.files:
+        session.say(f"{file.path}: as it was generated, SHA-256 {file.sha256[:16]}...")
     session.say(f"weights.bin: {size:,} bytes, of this build, CRC-32 right")
     session.say(f"headroom for a retrained model: {headroom.text}")
 

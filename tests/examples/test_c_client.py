@@ -13,7 +13,7 @@ from loadable_builds import Build, build_for, make_device, stacked
 from small_builds import network
 
 from rtlstm.gen.build import generate_build
-from rtlstm.gen.c_header import HEADER, c_header
+from rtlstm.gen.c_header import c_header
 from rtlstm.gen.quantise import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.transport import open_transport
@@ -23,7 +23,7 @@ from rtlstm.sim.line_server import LineServer
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_line import SimulatedLine
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region, Register
 
@@ -222,7 +222,7 @@ def test_weights_of_the_other_kind(folder: Path, loadable: list[Build], client: 
 
 
 @pytest.mark.parametrize(
-    "order", [(HEADER, "rtlstm.h"), ("rtlstm.h", HEADER)], ids=["build first", "client first"]
+    "order", [(C_HEADER, "rtlstm.h"), ("rtlstm.h", C_HEADER)], ids=["build first", "client first"]
 )
 def test_both_headers(folder: Path, tmp_path: Path, order: tuple[str, str]):
     """They go together, and the client's numbers are the build's byte offsets / 4."""
@@ -234,7 +234,7 @@ def test_both_headers(folder: Path, tmp_path: Path, order: tuple[str, str]):
     includes = "".join(f'#include "{name}"\n' for name in order)
     shifts = "static const unsigned char shifts[RTLSTM_INPUTS] = RTLSTM_INPUT_SHIFTS;\n"
     (tmp_path / "main.c").write_text(f"{includes}{shifts}int main(void) {{ return {tests} || shifts[0]; }}\n")
-    (tmp_path / HEADER).write_text(c_header(Manifest.load(folder)))
+    (tmp_path / C_HEADER).write_text(c_header(Manifest.load(folder)))
     paths = [tmp_path / "main.c", "-I", tmp_path, "-I", SOURCES, "-o", tmp_path / "both"]
     subprocess.run(["gcc", *STRICT, *paths], check=True)
     subprocess.run([tmp_path / "both"], check=True)

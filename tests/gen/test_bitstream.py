@@ -1,5 +1,6 @@
 """``rtlstm bitstream`` and ``rtlstm program``: real bitstreams of a tiny network, and what is refused."""
 
+import hashlib
 import os
 import shutil
 import stat
@@ -164,6 +165,7 @@ def record(**changes: object) -> Bitstream:
         "board": "ulx3s-12f",
         "build_hash": "0",
         "file": "top.bit",
+        "sha256": hashlib.sha256(b"bits").hexdigest(),
         "clock_mhz": 100.0,
         "requested_mhz": 100.0,
         "fmax_mhz": 91.0,
@@ -220,8 +222,11 @@ def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
     assert "timing is not met: 100 MHz was asked for and seed 1 reaches 91 MHz; use --clock 87.5" in done.err
     assert "wrapper" not in done.err
     cli("program", folder).refused("must meet its clock, but reaches 91 of 100 MHz")
-    # Of another build, or incomplete.
-    (folder / "boards" / "ulx3s-12f" / "top.bit").unlink()
+    # Changed or incomplete.
+    bits = folder / "boards" / "ulx3s-12f" / "top.bit"
+    bits.write_bytes(b"bitz")
+    cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make it with")
+    bits.unlink()
     cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make it with")
 
 

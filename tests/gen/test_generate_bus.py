@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from rtlstm.gen.c_header import HEADER, c_header
+from rtlstm.gen.c_header import c_header
 from rtlstm.sim.toolchain import compiler
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.registers import IDENTITY, Register, registers_of
 
 PROGRAM = """
@@ -43,7 +43,7 @@ def test_unknown_bus_is_refused(cli, model, tmp_path):
 
 def test_header_compiles_and_says_what_the_map_says(pristine, tmp_path):
     manifest = Manifest.load(pristine)
-    assert (pristine / HEADER).read_text() == c_header(manifest)
+    assert (pristine / C_HEADER).read_text() == c_header(manifest)
     (tmp_path / "main.c").write_text(PROGRAM)
     flags = ["-x", "c", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{pristine}"]
     program = tmp_path / "main"

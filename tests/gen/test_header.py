@@ -13,12 +13,11 @@ from bus_builds import quantised_network, write_build, write_loadable
 from rtlstm.boards.board import find_line
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import board_verilog
-from rtlstm.gen.c_header import HEADER
 from rtlstm.gen.quantise import QuantizationSettings, quantise
 from rtlstm.hdl.header import SPDX, build_options
 from rtlstm.hdl.verilog import core_to_verilog, linked_core_to_verilog
 from rtlstm.spec import manifest as manifests
-from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.network import Bidirectional, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
@@ -121,7 +120,7 @@ def test_hash_does_not_depend_on_what_is_told(pristine: Path, monkeypatch: pytes
 
 
 def test_other_files_have_their_licence(cli, pristine: Path, model: Path, tmp_path: Path) -> None:
-    assert (pristine / HEADER).read_text().startswith(f"/* {SPDX} */\n")
+    assert (pristine / C_HEADER).read_text().startswith(f"/* {SPDX} */\n")
     made = Manifest.load(pristine)
     board, core = find_board("icebreaker"), core_to_verilog(made)
     top = board_verilog(board, made, find_line(board, board.usual_mhz), core)

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_builds import network
+from small_builds import network, own_verilog
 
 from rtlstm.boards import fpga_tools
 from rtlstm.boards.devices import find_device
@@ -231,7 +231,7 @@ def test_wrong_input_is_refused(cli, model, build, tmp_path):
 
 def test_missing_or_strange_verilog(cli, build):
     rtl = build / "rtl" / "tiny.v"
-    rtl.write_text("module other(); endmodule\n")
+    own_verilog(build, "module other(); endmodule\n")
     cli("implement", build, "--device", "lfe5u-12f").refused("must have a module tiny")
     rtl.unlink()
     with pytest.raises(BuildError, match=r"tiny\.v cannot be read"):
@@ -239,7 +239,7 @@ def test_missing_or_strange_verilog(cli, build):
 
 
 def test_tool_errors_are_one_sentence(cli, build):
-    (build / "rtl" / "tiny.v").write_text("module tiny(input clk, output q);\n  nonsense\nendmodule\n")
+    own_verilog(build, "module tiny(input clk, output q);\n  nonsense\nendmodule\n")
     refused = cli("implement", build, "--device", "lfe5u-12f")
     refused.refused("synthesis of tiny for lfe5u-12f failed: syntax error", "impl/lfe5u-12f-6/synthesis.log")
 
@@ -262,9 +262,10 @@ def test_design_that_does_not_fit_is_refused_before_place_and_route(cli, build):
         for i in range(29)
     )
     total = " ^ ".join(f"p{i}" for i in range(29))
-    (build / "rtl" / "tiny.v").write_text(
+    own_verilog(
+        build,
         f"module tiny(input clk, input signed [15:0] x, output [31:0] y);\n{products}\n"
-        f"  assign y = {total};\nendmodule\n"
+        f"  assign y = {total};\nendmodule\n",
     )
     refused = cli("implement", build, "--device", "lfe5u-12f")
     refused.refused("tiny does not fit lfe5u-12f: it takes 29 multipliers (it has 28)")
