@@ -129,6 +129,16 @@ def test_sweep_of_verilator(seed: int, tmp_path: Path) -> None:
     check_device(random_sequence_case(seed, LARGE, steps=20), tmp_path, "verilator")
 
 
+def test_steps_that_wait_for_the_drain_of_the_other_direction(tmp_path: Path) -> None:
+    """The last word of a step's first operation waits for eight items; the step has begun by then."""
+    rng = np.random.default_rng(4)
+    layer = Bidirectional(forward=random_lstm(rng, 5, 8), backward=random_lstm(rng, 5, 8, reverse=True))
+    settings = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
+    network = quantise(Network(layers=(layer,)), settings)
+    case = make_sequence_case(4, network, Parameters(lanes=32, macs=4, max_steps=4), 4)
+    check_device(case, tmp_path, "icarus")
+
+
 def test_outputs_of_both_directions_with_gate_units(tmp_path: Path) -> None:
     """The last layer has two directions of odd sizes, beside each other in items of two values."""
     rng = np.random.default_rng(2)
