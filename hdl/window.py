@@ -243,7 +243,7 @@ class Window(Component):
     def _counters(self, m: Module) -> dict[Register, Signal]:
         steps, latency, saturations = Signal(32), Signal(32), Signal(32)
         # With a reset, so that nothing of before is counted after it.
-        done, limited = Signal(name="done"), Signal(name="limited")
+        done, limited = Signal(name="done"), Signal.like(self.saturated, name="limited")
         m.d.sync += [
             self.now.eq(self.now + 1),
             done.eq(self.step_done),

@@ -17,6 +17,7 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest, RegionLayout
 from rtlstm.spec.registers import Command, Region, Register
+from rtlstm.spec.schedule import step_cycles
 from rtlstm.spec.sequence import SequencePlan
 from rtlstm.spec.sequence_schedule import sequence_cycles
 
@@ -169,10 +170,13 @@ class GoldenDevice:
         self._counters = dict.fromkeys(
             (Register.STEPS, Register.LATENCY, Register.CELL_SATURATIONS, Register.CYCLES), 0
         )
+        self._timed: tuple[IntArray, NDArray[np.bool_], NDArray[np.bool_]] | None = None
+        """Of the last exchange with an output: its streams, those that were ready, and the quiet steps."""
 
     def adopt(self, manifest: Manifest) -> None:
         """Take another build of the same hardware from now on: what the memories are to hold."""
         self._settle()
+        self._latency()
         self._manifest, self._layout = manifest, StateLayout(manifest)
         self._golden = None
 
@@ -239,6 +243,8 @@ class GoldenDevice:
             # Whole sequences prepare nothing.
             stale = self._stale[stream] and self._manifest.sequence is None
             return int(self._fresh[stream]) | int(stale) << 1
+        if register == Register.LATENCY:
+            return self._latency()
         fixed = {
             Register.STREAM: self._stream,
             Register.SELECT: self._window.select,
@@ -254,13 +260,15 @@ class GoldenDevice:
         ends: NDArray[np.bool_] | None = None,
     ) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
-        y = self._exchange(streams, x) if ends is None else self._exchange_sequences(streams, x, ends)
-        if quiet is not None:
-            y = np.where(np.asarray(quiet)[:, None], 0, y)
-            self._counters[Register.STEPS] -= int(np.count_nonzero(quiet))
-        return y
+        hush = np.zeros(len(streams), dtype=bool) if quiet is None else np.asarray(quiet, dtype=bool)
+        if ends is None:
+            y = self._exchange(streams, x, hush)
+        else:
+            y = self._exchange_sequences(streams, x, hush, ends)
+        self._counters[Register.STEPS] += len(y) - int(np.count_nonzero(hush))
+        return np.where(hush[:, None], 0, y)
 
-    def _exchange(self, streams: IntArray, x: IntArray) -> IntArray:
+    def _exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_]) -> IntArray:
         self._open()
         streams = np.asarray(streams, dtype=np.int64)
         x = np.asarray(x, dtype=np.int64)
@@ -271,7 +279,7 @@ class GoldenDevice:
             raise DeviceError("the device holds no whole program, and takes no steps; load a build")
         self._checked(int(streams.min()))
         self._checked(int(streams.max()))
-        self._count(streams)
+        self._count(streams, quiet)
         if len(streams) == 1:
             return self._step(int(streams[0]), x)
         self._settle()
@@ -280,7 +288,9 @@ class GoldenDevice:
         y[order] = self._run(runs, x[order])
         return y
 
-    def _exchange_sequences(self, streams: IntArray, x: IntArray, ends: NDArray[np.bool_]) -> IntArray:
+    def _exchange_sequences(
+        self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_], ends: NDArray[np.bool_]
+    ) -> IntArray:
         """Run whole sequences."""
         self._open()
         plan = self._manifest.sequence
@@ -293,19 +303,24 @@ class GoldenDevice:
         self._checked(int(runs.streams.max()))
         y = np.zeros((len(streams), self._manifest.program.outputs), dtype=np.int64)
         y[:, list(plan.output_places)] = self._run(runs, np.asarray(x, dtype=np.int64))
-        self._count_sequences(plan, runs.lengths)
+        self._count_sequences(plan, runs.lengths, quiet)
         return y
 
-    def _count_sequences(self, plan: SequencePlan, lengths: IntArray) -> None:
-        manifest = self._manifest
-        cycles = {
-            length: sequence_cycles(manifest.program, plan, manifest.parameters, [length])[0]
+    def _count_sequences(self, plan: SequencePlan, lengths: IntArray, quiet: NDArray[np.bool_]) -> None:
+        program, parameters = self._manifest.program, self._manifest.parameters
+        done = {
+            length: sequence_cycles(program, plan, parameters, [length])[0].done
             for length in set(lengths.tolist())
         }
-        last = cycles[int(lengths[-1])]
-        self._counters[Register.LATENCY] = last.offered[-1] - last.accepted
-        self._counters[Register.STEPS] += int(lengths.sum())
-        self._counters[Register.CYCLES] += sum(cycles[length].done for length in lengths.tolist())
+        self._counters[Register.CYCLES] += sum(done[length] for length in lengths.tolist())
+        after = np.cumsum(lengths)
+        if not quiet.all():
+            # The sequence with the last step that has an output.
+            number = int(np.searchsorted(after, np.flatnonzero(~quiet)[-1], side="right"))
+            length = int(lengths[number])
+            mine = quiet[after[number] - length : after[number]].tolist()
+            cycles = sequence_cycles(program, plan, parameters, [length], mine)[0]
+            self._counters[Register.LATENCY] = max(cycles.offered) - cycles.accepted
 
     def _step(self, stream: int, x: IntArray) -> IntArray:
         """Run one step, x ``(1, inputs)``, and leave the state where the next one needs it."""
@@ -389,10 +404,28 @@ class GoldenDevice:
         vectors[...] = words.reshape(vectors.shape)
         cells[...] = cell_words
 
-    def _count(self, streams: IntArray) -> None:
-        """Count steps, and the cycles that the manifest predicts for them."""
-        cycles, last = self._manifest.cycles, int(streams[-1])
-        cold = self._stale[last] and np.count_nonzero(streams == last) == 1
-        self._counters[Register.LATENCY] = cycles.cold_latency_cycles if cold else cycles.step_latency_cycles
-        self._counters[Register.STEPS] += len(streams)
-        self._counters[Register.CYCLES] += len(streams) * cycles.step_interval_cycles
+    def _count(self, streams: IntArray, quiet: NDArray[np.bool_]) -> None:
+        """Count the cycles that the manifest predicts, and remember what LATENCY depends on."""
+        self._counters[Register.CYCLES] += len(streams) * self._manifest.cycles.step_interval_cycles
+        if not quiet.all():
+            self._timed = streams.copy(), ~self._stale, quiet
+
+    def _latency(self) -> int:
+        """Cycles of the last step that had an output, its wait for earlier ones included.
+
+        Counted when somebody asks: the schedule takes as long as the steps themselves. As if the core had
+        been at rest when the exchange began.
+        """
+        if self._timed is not None:
+            streams, ready, quiet = self._timed
+            last = int(np.flatnonzero(~quiet)[-1])
+            cycles = step_cycles(
+                self._manifest.program,
+                self._manifest.parameters,
+                streams.tolist(),
+                np.flatnonzero(ready).tolist(),
+                quiet.tolist(),
+            )
+            accepted, offered = cycles[last]
+            self._counters[Register.LATENCY], self._timed = offered - accepted, None
+        return self._counters[Register.LATENCY]

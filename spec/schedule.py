@@ -6,7 +6,7 @@ accepts a step's last input beat; a step ends in the cycle that offers its last 
 Nobody stalls: input is offered whenever it is accepted, output is taken at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from rtlstm.spec.numerics import LayerShape
@@ -14,7 +14,7 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program import Op, Program, group_ends
 from rtlstm.spec.record import Record
 
-__all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "offer_cycles"]
+__all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "offer_cycles", "step_cycles"]
 
 COLD_JUMP = 2
 """Cycles from the first step of a stream being ready to its recurrent part being issued."""
@@ -150,27 +150,42 @@ def offer_cycles(
     steps' output nobody wants (none, if None): of those, the cycle after the last result.
     """
     stream_of = [0] * steps if streams is None else list(streams)
-    silent = [False] * steps if quiet is None else list(quiet)
-    warm: set[int] = set() if cold else set(stream_of)
+    found = step_cycles(program, parameters, stream_of, set() if cold else set(stream_of), quiet)
+    return [offered for _, offered in found]
+
+
+def step_cycles(
+    program: Program,
+    parameters: Parameters,
+    streams: Sequence[int],
+    warm: Collection[int],
+    quiet: Sequence[bool] | None = None,
+) -> list[tuple[int, int]]:
+    """Cycles in which each step's last input beat is accepted and its last output beat is offered.
+
+    As :func:`offer_cycles`; ``warm`` are the streams whose recurrent part is ready at the beginning.
+    """
+    silent = [False] * len(streams) if quiet is None else list(quiet)
+    known = set(warm)
     beats = -(-program.inputs // parameters.beat_in)
     timeline = Timeline(program, parameters)
     released: list[int] = []
-    offered: list[int] = []
+    found: list[tuple[int, int]] = []
     begins, ahead = 0, False
-    for index in range(steps):
-        free, done = timeline.step(begins, stream_of[index] not in warm, ahead, silent[index])
-        warm.add(stream_of[index])
+    for index, stream in enumerate(streams):
+        free, offered = timeline.step(begins, stream not in known, ahead, silent[index])
+        known.add(stream)
         released.append(free)
-        offered.append(done)
         begins += beats
+        found.append((begins - 1, offered))
         if index >= 1:
             # The input buffer holds two steps: the next goes where the last but one was read.
             begins = max(begins, released[index - 1] + 1)
-        same = index + 1 < steps and stream_of[index + 1] == stream_of[index]
+        same = index + 1 < len(streams) and streams[index + 1] == stream
         ahead = program.ahead is not None and same and timeline.next_is_there(begins)
         if not ahead:
             timeline.prepare()
-    return offered
+    return found
 
 
 def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: Parameters) -> Cycles:

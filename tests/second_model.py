@@ -16,14 +16,24 @@ import numpy as np
 from rtlstm.spec.activation import ActivationTable
 from rtlstm.spec.cell_graph import CellGraph
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
+from rtlstm.spec.numerics import LayerShape, QuantizedDense, QuantizedLayer, QuantizedNetwork
 
-__all__ = ["SecondModel", "State", "limit_events", "rounding_events"]
+__all__ = ["Rounded", "SecondModel", "State", "limit_events", "rounding_events"]
 
 Row = list[int]
 
 GUARD = 4
 """Fraction bits that a row's sum has beside those of what is read next."""
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A value of a unit before ``drop`` bits were rounded away, and the bits it was limited to."""
+
+    unit: int
+    value: int
+    drop: int
+    bits: int
 
 
 @dataclass
@@ -37,6 +47,10 @@ class State:
     def of(cls, h: Iterable[Any], c: Iterable[Any]) -> "State":
         """From arrays ``(units,)``."""
         return cls(*([np.asarray(part).tolist() for part in parts] for parts in (h, c)))
+
+    def copy(self) -> "State":
+        """Another one, of the same values."""
+        return State([list(part) for part in self.h], [list(part) for part in self.c])
 
 
 def limit_events(what: str) -> set[str]:
@@ -55,6 +69,16 @@ def rounding_events(what: str) -> set[str]:
     return ties | limit_events(what)
 
 
+def _parts(layer: QuantizedLayer) -> list[tuple[list[Row], Row]]:
+    """Weights and shifts of the input part and, if there is one, the recurrent part."""
+    if isinstance(layer, QuantizedDense):
+        return [(layer.weight.tolist(), layer.shift.tolist())]
+    return [
+        (layer.w_ih.tolist(), layer.shift_ih.tolist()),
+        (layer.w_hh.tolist(), layer.shift_hh.tolist()),
+    ]
+
+
 class SecondModel:
     """Sequences through a network, one integer at a time."""
 
@@ -64,6 +88,11 @@ class SecondModel:
         self.saturations = 0
         """What the register CELL_SATURATIONS counts."""
         self.events: Counter[str] = Counter()
+        self.rounded: list[Rounded] = []
+        """What was rounded in the first layer since this was cleared."""
+        self._place = 0, 0
+        self._parts = [_parts(layer) for layer in network.layers]
+        self._biases = [layer.bias.tolist() for layer in network.layers]
 
     def zeros(self) -> State:
         """Of a sequence that has not begun."""
@@ -133,22 +162,17 @@ class SecondModel:
 
     def _sums(self, at: int, x: Row, h: Row | None, parked: list[Row]) -> list[Row]:
         """Sums of all rows with guard bits, ``[gate][unit]``."""
-        layer, shape = self.network.layers[at], self.network.shapes[at]
+        shape, bias = self.network.shapes[at], self._biases[at]
         if shape.input_relu:
             x = [max(0, value) for value in x]
-        if any(value == self.numerics.input.lowest for value in x):
+        if self.numerics.input.lowest in x:
             self.events["input: lowest code"] += 1
-        recurrent = h is not None
-        parts = [(layer.w_ih, layer.shift_ih, x), (layer.w_hh, layer.shift_hh, h)] if recurrent else []
-        parts = parts or [(layer.weight, layer.shift, x)]
-        before = list(chain(*parked)) if shape.kind in ("gru_candidate", "sum") else [0] * len(layer.bias)
-        flat = []
-        for row, (bias, more) in enumerate(zip(layer.bias.tolist(), before, strict=True)):
-            total = bias + more
-            for weights, shifts, vector in parts:
-                exact = sum(w * v for w, v in zip(weights[row].tolist(), vector, strict=True))
-                total += (exact << self.numerics.accumulator.align) >> int(shifts[row])
-            flat.append(total)
+        goes_on = shape.kind in ("gru_candidate", "sum")
+        flat = [a + b for a, b in zip(bias, chain(*parked), strict=True)] if goes_on else list(bias)
+        for (weights, shifts), vector in zip(self._parts[at], [x] if h is None else [x, h], strict=True):
+            for row, (mine, shift) in enumerate(zip(weights, shifts, strict=True)):
+                exact = sum(w * v for w, v in zip(mine, vector, strict=True))
+                flat[row] += (exact << self.numerics.accumulator.align) >> shift
         units = shape.outputs
         return [flat[first : first + units] for first in range(0, len(flat), units)]
 
@@ -171,6 +195,9 @@ class SecondModel:
 
     def _rounded(self, what: str, value: int, drop: int, bits: int) -> tuple[int, bool]:
         """Half up, then limited; and whether it was."""
+        layer, unit = self._place
+        if layer == 0:
+            self.rounded.append(Rounded(unit, value, drop, bits))
         if drop <= 0:
             found = value * 2**-drop
         else:
@@ -210,6 +237,7 @@ class SecondModel:
         results, keeps = [], []
         for unit in range(shape.outputs):
             totals = [row[unit] for row in sums]
+            self._place = at, unit
             if shape.cell is not None:
                 own = getattr(self.network.layers[at], "parameters", None)
                 mine = [] if own is None else own[unit].tolist()

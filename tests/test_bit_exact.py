@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from device_pair import pair
 from random_builds import TINY, Case, make_case, random_case
 
 from rtlstm.gen.quantise import quantise
-from rtlstm.host import Accelerator
 from rtlstm.host.packing import pack
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.bench import BusRead, BusWrite, Scenario, run_bench
@@ -30,44 +30,27 @@ COCOTB = (101, pytest.param(102, marks=pytest.mark.slow))
 SMALL = (1, 2, 3, 5, 7, 11, 13)
 
 
-def exchange(accelerator: Accelerator, case: Case, quiet: np.ndarray | None = None) -> np.ndarray:
-    """Set every stream's state, run the steps; return y."""
-    device = accelerator.device
-    for stream in range(case.manifest.parameters.streams):
-        h, c = ([part[stream] for part in parts] for parts in case.state)
-        device.write_state(stream, h, c)
-    return device.exchange(case.streams, case.x, quiet)
-
-
 def check_device(case: Case, folder: Path, backend: str, verify: bool = True) -> None:
-    """Play the case with stalls and without; compare words, states and cycles.
+    """Play the case with stalls and without; compare words, states, registers and cycles.
 
     ``verify``: the driver reads the weights back, which takes a simulator as long as all the rest.
     """
     case.write(folder)
     y, results = case.golden()
-    with Accelerator.open(folder, backend=backend, verify=verify) as accelerator:
-        transport = accelerator.device.transport
-        assert isinstance(transport, SimulatedDevice)
+    with pair(folder, backend, verify) as both:
         for stalls in (case.stalls, (0.0, 0.0)):
-            transport.stalls(case.seed, *stalls)
-            np.testing.assert_array_equal(exchange(accelerator, case), y)
-            for stream, result in enumerate(results):
-                h, c = accelerator.device.read_state(stream)
-                for got, want in zip((*h, *c), (*result.h, *result.c), strict=True):
-                    np.testing.assert_array_equal(got, want[0])
-        check_cycles(case, transport, cold=True)
+            both.stalls(case.seed, *stalls)
+            both.write_states(case)
+            np.testing.assert_array_equal(both.exchange(case.streams, case.x), y)
+        check_cycles(case, both.transport, cold=True)
         # Without some of the outputs: the others are the same, and so are the states.
-        np.testing.assert_array_equal(exchange(accelerator, case, case.quiet), y * ~case.quiet[:, None])
-        check_cycles(case, transport, cold=True, quiet=case.quiet)
-        for stream, result in enumerate(results):
-            h, c = accelerator.device.read_state(stream)
-            for got, want in zip((*h, *c), (*result.h, *result.c), strict=True):
-                np.testing.assert_array_equal(got, want[0])
+        both.write_states(case)
+        quiet = both.exchange(case.streams, case.x, case.quiet)
+        np.testing.assert_array_equal(quiet, y * ~case.quiet[:, None])
+        check_cycles(case, both.transport, cold=True, quiet=case.quiet)
         # Once more, from the states that are there, after the window was open: every stream is warm.
-        again = accelerator.device.exchange(case.streams, case.x)
-        np.testing.assert_array_equal(again, case.golden(results)[0])
-        check_cycles(case, transport, cold=False)
+        np.testing.assert_array_equal(both.exchange(case.streams, case.x), case.golden(results)[0])
+        check_cycles(case, both.transport, cold=False)
 
 
 def check_cycles(case: Case, transport: SimulatedDevice, cold: bool, quiet: np.ndarray | None = None) -> None:

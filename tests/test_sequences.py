@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_pair import pair
 from numpy.typing import NDArray
 from random_sequences import (
     SequenceCase,
@@ -65,22 +66,28 @@ def check_device(case: SequenceCase, folder: Path, backend: str) -> None:
     golden, layout = Golden(case.network), StateLayout(case.manifest)
     *state, _ = layout.parse(case.state, len(case.lengths), raw=True)
     expected = golden.run(case.x, state, case.lengths)
-    with Accelerator.open(folder, backend=backend, verify=False) as accelerator:
-        device = accelerator.device.transport
-        assert isinstance(device, SimulatedDevice)
+    with pair(folder, backend) as both:
+        accelerator, twin = both.both
+        device = both.transport
         recorder = record(accelerator, device)
         for stalls in (case.stalls, (0.0, 0.0)):
-            device.stalls(1, *stalls)
+            both.stalls(1, *stalls)
             y, found = accelerator.run(case.x, case.lengths, case.state)
             np.testing.assert_array_equal(y, expected.y)
             check_states(layout, found, expected)
+            twin.run(case.x, case.lengths, case.state)
+            both.check_registers()
         check_cycles(case, device, recorder)
         last, found = accelerator.run(case.x, case.lengths, case.state, outputs="last")
         np.testing.assert_array_equal(last, expected.y[case.lengths - 1, np.arange(len(case.lengths))])
         check_states(layout, found, expected)
         check_cycles(case, device, recorder)
+        twin.run(case.x, case.lengths, case.state, outputs="last")
+        both.check_registers()
         _, found = accelerator.run(case.x, case.lengths, outputs="none")
         check_states(layout, found, golden.run(case.x, None, case.lengths))
+        twin.run(case.x, case.lengths, outputs="none")
+        both.check_registers()
 
 
 def check_states(layout: StateLayout, found: State, expected: GoldenResult) -> None:

@@ -1,0 +1,22 @@
+"""What tests have found out beside passing, printed behind their results."""
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how often each rare case was met: a row for each case, a column for each build."""
+    met: dict[str, dict[str, int]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            # A report of the call has the properties; those of setup and teardown would repeat them.
+            if getattr(report, "when", None) == "call":
+                met |= dict(value for name, value in report.user_properties if name == "rare cases")
+    cases = sorted({case for counts in met.values() for case in counts})
+    if not cases:
+        return
+    width = max(map(len, cases))
+    terminalreporter.section("rare cases that simulated cores were given")
+    terminalreporter.write_line(" " * width + "".join(f"{name:>10}" for name in sorted(met)))
+    for case in cases:
+        counts = (met[name].get(case, "") for name in sorted(met))
+        terminalreporter.write_line(f"{case:{width}}" + "".join(f"{count:>10}" for count in counts))
