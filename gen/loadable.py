@@ -74,8 +74,10 @@ def device_settings(device: Manifest, input_range: float | None) -> Quantization
             "--input-range is that of the device where its program is fixed, as of "
             f"{device.name!r}: leave it out, or generate a build of its own for the network"
         )
+    used = numerics.own_weight_bits or (numerics.weight_bits, None)
     return QuantizationSettings(
-        weight_bits=numerics.weight_bits,
+        weight_bits=used[0],
+        dense_weight_bits=used[1],
         data_bits=numerics.data_bits,
         output_bits=numerics.own_output_bits,
         gate_bits=numerics.gate.bits,

@@ -26,7 +26,7 @@ from rtlstm.spec.cell_formats import CellFormats, Functions, resolve
 from rtlstm.spec.cell_graph import CellGraph
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.network import Network
+from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     LayerShape,
@@ -56,6 +56,8 @@ class QuantizationSettings(Record):
     """Widths, and ranges to use where calibration data do not tell."""
 
     weight_bits: Annotated[int, Field(ge=2, le=18)] = 16
+    dense_weight_bits: Annotated[int, Field(ge=2, le=18)] | None = None
+    """Of dense layers' weights; as other layers' if None. The hardware's words have the wider ones' bits."""
     data_bits: Annotated[int, Field(ge=4, le=18)] = 16
     """Of inputs, h and dense results."""
     output_bits: Annotated[int, Field(ge=4, le=18)] | None = None
@@ -90,6 +92,15 @@ class QuantizationSettings(Record):
                     "choose fewer, or interpolated tables"
                 )
         return self
+
+    def bits_of(self, dense: bool) -> int:
+        """Bits of a dense layer's weights, or of another's."""
+        return self.dense_weight_bits if dense and self.dense_weight_bits else self.weight_bits
+
+    @property
+    def most_weight_bits(self) -> int:
+        """Bits that hold every weight."""
+        return max(self.weight_bits, self.dense_weight_bits or 0)
 
 
 DEFAULT_INPUT_RANGE = 8.0
@@ -126,6 +137,10 @@ class _Quantiser:
         cells = self.hardware.device is not None and bool(self.hardware.device.cells)
         self.plain = is_plain(unfolded) and not cells
         self.layers, self.passes = lower(unfolded)
+        self.weight_bits = [
+            settings.bits_of(at >= 0 and isinstance(unfolded.layers[at], Dense))
+            for at in (layer.origin for layer in self.layers)
+        ]
         self.hardware.check_layers(self.layers)
         self.settings = settings
         self._check_outputs()
@@ -215,12 +230,12 @@ class _Quantiser:
                 found[end] = widest
         return found
 
-    def _row_scales(self, weights: Floats, fraction: int, target: int) -> IntArray:
+    def _row_scales(self, weights: Floats, fraction: int, target: int, bits: int) -> IntArray:
         """Return each row's accumulator fraction bits: the finest at which its weights fit."""
-        limit = (1 << (self.settings.weight_bits - 1)) - 1
+        limit = (1 << (bits - 1)) - 1
         most = np.abs(weights).max(axis=1)
         safe = np.where(most > 0, most, 1.0)
-        scale = self.settings.weight_bits - 1 - np.ceil(np.log2(safe)).astype(np.int64)
+        scale = bits - 1 - np.ceil(np.log2(safe)).astype(np.int64)
         scale -= np.floor(np.ldexp(safe, scale) + 0.5) > limit
         # Finer than this changes nothing that is read next, but would cost shifter bits.
         finest = self.hardware.finest(target, self.settings.data_bits)
@@ -251,7 +266,8 @@ class _Quantiser:
             if layer.w_rec is not None:
                 parts.append((layer.w_rec, outputs[index + layer.feedback].fraction))
             self._check_reach(layer.name, parts, layer.bias, target)
-            scales = [self._row_scales(weights, fraction, target) for weights, fraction in parts]
+            bits = self.weight_bits[index]
+            scales = [self._row_scales(weights, fraction, target, bits) for weights, fraction in parts]
             plans.append((layer, parts, target, scales))
         coarsest = (int((target - s).max()) for _, _, target, scales in plans for s in scales)
         align = self.hardware.align(max(0, *coarsest))
@@ -348,7 +364,10 @@ class _Quantiser:
                 shape = shape.replace(cell=cells.index(graph), state=state)
             shapes.append(shape)
         numerics = Numerics(
-            weight_bits=self.settings.weight_bits,
+            weight_bits=self.settings.most_weight_bits,
+            own_weight_bits=None
+            if self.settings.dense_weight_bits is None
+            else (self.settings.weight_bits, self.settings.dense_weight_bits),
             input=self.input,
             input_shifts=self.input_shifts,
             own_output_bits=self.settings.output_bits,
@@ -500,7 +519,8 @@ def _input_shifts(
     if data is None or settings.input_range is not None:
         return ()
     form = Format.covering(settings.data_bits, input_range)
-    shifts = choose_shifts(network, data, form, settings.weight_bits)
+    bits = settings.bits_of(isinstance(network.layers[0], Dense))
+    shifts = choose_shifts(network, data, form, bits)
     return tuple(shifts.tolist()) if shifts.any() else ()
 
 
@@ -513,7 +533,8 @@ def _search_cell_range(
 ) -> float:
     """Search the range of c, in formats of which it is the coarsest."""
     fine = settings.replace(
-        weight_bits=max(settings.weight_bits, _SEARCH_BITS),
+        weight_bits=max(settings.most_weight_bits, _SEARCH_BITS),
+        dense_weight_bits=None,
         data_bits=max(settings.data_bits, _SEARCH_BITS),
         output_bits=None,
         gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),

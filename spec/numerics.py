@@ -144,6 +144,9 @@ class Numerics(Record):
     """Formats of the datapath. Layer outputs have formats of their own in :class:`LayerShape`."""
 
     weight_bits: Annotated[int, Field(ge=2, le=18)]
+    """Of every word of weights."""
+    own_weight_bits: tuple[int, int] | None = None
+    """Those that weights of recurrent and of dense layers use of them, if they differ."""
     input: Format
     """Of the network's input; its width is that of every vector."""
     input_shifts: tuple[Annotated[int, Field(ge=0, le=MOST_INPUT_SHIFT)], ...] = ()

@@ -1,4 +1,4 @@
-"""Outputs of their own width: golden model, second model and RTL, through every way out of a core."""
+"""Outputs and dense weights of their own width: golden models and RTL, through every way out of a core."""
 
 import numpy as np
 import pytest
@@ -138,3 +138,38 @@ def test_what_has_no_outputs_of_its_own_is_refused():
     ):
         quantise(NETWORKS["scores"], WIDE.replace(gate_bits=12))
     assert quantise(Network(layers=(LSTM,)), WIDE.replace(output_bits=8)).numerics.output_bits == 8
+
+
+@pytest.mark.parametrize(("bits", "dense_bits"), [(4, 9), (9, 4)])
+def test_dense_weights_have_bits_of_their_own(tmp_path, bits, dense_bits):
+    """Wider and narrower than an LSTM's, whose projection's are its own; RTL as the golden model."""
+    projected = LSTM.replace(w_hh=LSTM.w_hh[:, :2], projection=RNG.normal(size=(2, 4)))
+    source = Network(layers=(projected, dense(3, 2, activation="relu"), dense(2, 3)))
+    settings = QuantizationSettings(
+        weight_bits=bits, dense_weight_bits=dense_bits, data_bits=8, output_bits=12, cell_bits=12
+    )
+    quantised = quantise(source, settings, X)
+    lstm, projection, *others = quantised.layers
+    for weights in (lstm.w_ih, lstm.w_hh, projection.weight):
+        assert np.abs(weights).max().item().bit_length() == bits - 1
+    assert [np.abs(each.weight).max().item().bit_length() for each in others] == [dense_bits - 1] * 2
+    assert (quantised.numerics.weight_bits, quantised.numerics.own_weight_bits) == (9, (bits, dense_bits))
+    generate_build(source, tmp_path / "b", settings=settings, parameters=TINY, calibration=X, name="tiny")
+    result, _ = compare(tmp_path / "b", X, simulator="icarus", verify=False)
+    assert result.passed, result.first_difference
+    # A retrained model for this device keeps both.
+    retrained = source.replace(layers=(*source.layers[:2], source.layers[2].replace(bias=np.zeros(2))))
+    made = generate_for(retrained, tmp_path / "retrained", tmp_path / "b")
+    assert made.build_hash == Manifest.load(tmp_path / "b").build_hash
+
+
+def test_wider_dense_weights_are_nearer_to_float():
+    errors = []
+    for bits in (None, 12):
+        settings = QuantizationSettings(weight_bits=4, dense_weight_bits=bits)
+        quantised = quantise(NETWORKS["scores"], settings, X)
+        result = Golden(quantised).run(quantised.numerics.quantise_input(X))
+        given = quantised.shapes[-1].output.to_floats(result.y[-1])
+        wanted = quantised.shapes[0].output.to_floats(result.h[0]) @ NETWORKS["scores"].layers[-1].weight.T
+        errors.append(float(np.abs(given - wanted).max()))
+    assert errors[1] < 0.05 * errors[0]

@@ -16,6 +16,7 @@ from rtlstm.gen.commands.generate_options import (
     CellBitsOption,
     CellRangeOption,
     DataBitsOption,
+    DenseWeightBitsOption,
     FamilyOption,
     FinalStatesOption,
     FitOption,
@@ -98,6 +99,7 @@ def generate(
     capacity: CapacityOption = None,
     device: ForOption = None,
     weight_bits: WeightBitsOption = 16,
+    dense_weight_bits: DenseWeightBitsOption = None,
     data_bits: DataBitsOption = 16,
     output_bits: OutputBitsOption = None,
     gate_bits: GateBitsOption = None,
@@ -164,6 +166,7 @@ def generate(
             )
         settings = QuantizationSettings(
             weight_bits=weight_bits,
+            dense_weight_bits=dense_weight_bits,
             data_bits=data_bits,
             output_bits=output_bits,
             gate_bits=gate_bits,

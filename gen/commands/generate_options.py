@@ -16,6 +16,7 @@ __all__ = [
     "CellBitsOption",
     "CellRangeOption",
     "DataBitsOption",
+    "DenseWeightBitsOption",
     "FamilyOption",
     "FinalStatesOption",
     "FitOption",
@@ -143,6 +144,14 @@ OutputBitsOption = Annotated[
     int | None,
     typer.Option(
         help="Of the network's outputs, behind a dense layer, 4 to 18; by default those of the data.",
+        rich_help_panel=_NUMBERS,
+    ),
+]
+
+DenseWeightBitsOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Of dense layers' weights, 2 to 18; by default those of all. Words have the wider ones' bits.",
         rich_help_panel=_NUMBERS,
     ),
 ]
