@@ -12,12 +12,14 @@ from amaranth.hdl import (
     Mux,
     ResetSignal,
     Signal,
+    Value,
 )
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
 from rtlstm.boards.board import Board, Line, Pin
 from rtlstm.boards.harness import CORE, Port, read_ports
 from rtlstm.boards.pll import Pll, megahertz
+from rtlstm.hdl.component import Domain
 from rtlstm.hdl.header import SPDX
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.hdl.verilog import convert, primitives
@@ -80,7 +82,7 @@ class BoardTop(Elaboratable):
             m.d.comb += ports[pin.port].eq(~light if pin.inverted else light)
 
 
-def _level(ports: Mapping[str, Signal], pin: Pin) -> Signal:
+def _level(ports: Mapping[str, Signal], pin: Pin) -> Value:
     """Return what a pin means: its port, or its inverse."""
     return ~ports[pin.port] if pin.inverted else ports[pin.port]
 
@@ -104,10 +106,10 @@ def _add_pll(m: Module, pll: Pll, source: Signal) -> Signal:
     return locked
 
 
-def _add_reset(m: Module, locked: Signal, button: Signal | None) -> None:
+def _add_reset(m: Module, locked: Signal, button: Value | None) -> None:
     """Hold domain ``sync`` in reset until the PLL has locked, and a while longer."""
     stop = ~locked if button is None else ~locked | button
-    m.domains.start = start = ClockDomain(local=True)
+    m.domains.start = start = Domain(local=True)
     m.d.comb += start.clk.eq(ClockSignal("sync"))
     m.submodules.start = ResetSynchronizer(stop, domain="start")
     count, running = Signal(_RESET_BITS), Signal()

@@ -127,7 +127,8 @@ class CellUnit(Unit):
 
 
 def _yields(item: Struct) -> Value:
-    return item.lstm | (item.dense & ~item.park)
+    yields: Value = item.lstm | (item.dense & ~item.park)
+    return yields
 
 
 class _Cell:

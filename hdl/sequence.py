@@ -290,7 +290,7 @@ class SequenceMemory(Component):
                 slot.eq(Mux(wraps, 0, here + 1)),
                 row.eq(there + wraps),
             ]
-        collected = come & self.result.last & ends_pass
+        collected: Value = come & self.result.last & ends_pass
         with m.If(collected & ends_all):
             m.d.sync += self._phase.eq(_Phase.GIVE)
         return collected
