@@ -62,7 +62,7 @@ def check_target(folder: Path) -> Path:
 def _is_build(folder: Path) -> bool:
     try:
         fields = json.loads((folder / "manifest.json").read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(fields, dict) and "build_hash" in fields
 

@@ -73,6 +73,11 @@ def _decide(graph: OnnxGraph, node: Any, wanted: Sequence[tuple[str, str]]) -> s
     constant = graph.constant(node.input[0])
     if constant is None:
         return None if choice is None else choice[1]
+    if constant.size != 1:
+        raise ModelError(
+            f"{graph.where(node)}: its condition must be one value, not of shape {constant.shape}; the model "
+            "is damaged"
+        )
     taken = _BRANCHES[0 if bool(constant) else 1]
     if choice is not None and choice[0] == label and choice[1] != taken:
         raise ModelError(
@@ -96,6 +101,11 @@ def _branch(graph: Any, node: Any, taken: str, there: set[str]) -> list[Any]:
     """A branch's nodes with names of their own, and its initializers into the graph."""
     onnx = import_extra("onnx", "onnx")
     inner = next(item.g for item in node.attribute if item.name == f"{taken}_branch")
+    if len(inner.output) != len(node.output):
+        raise ModelError(
+            f"{OnnxGraph.where(node)}: its {taken} branch must give {len(node.output)} tensors, not "
+            f"{len(inner.output)}; the model is damaged"
+        )
     own = [name for each in inner.node for name in each.output] + [item.name for item in inner.initializer]
     _rename(inner, {name: f"{OnnxGraph.label(node)}/{name}" for name in own if name and name in there})
     # The branch's outputs get the names that the If node's had.

@@ -91,3 +91,23 @@ def test_refusals(choices: tuple[str, ...], message: str, tmp_path) -> None:
     path = two_lstms(tmp_path / "m.onnx")
     with pytest.raises(ModelError, match=message):
         read_model(path, ReadOptions(branches=choices))
+
+
+@pytest.mark.parametrize(
+    ("yes", "outputs", "words"),
+    [
+        (
+            np.array([True, False]),
+            "r",
+            r"If node 'damaged': its condition must be one value, not of shape \(2,\)",
+        ),
+        (np.array(True), "r s", "If node 'damaged': its then branch must give 1 tensors, not 2"),
+    ],
+)
+def test_damaged_conditions_are_refused(tmp_path, yes, outputs, words):
+    nodes, weights = lstm(y="s")
+    parts = branch("part", [node("Relu", "s", "r")], [], *outputs.split())
+    nodes.append(choose("damaged", "yes", parts, parts))
+    path = save(tmp_path / "net.onnx", nodes, [*weights, const("yes", yes)])
+    with pytest.raises(ModelError, match=words):
+        read_model(path)
