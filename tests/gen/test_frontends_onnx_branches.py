@@ -101,12 +101,13 @@ def test_refusals(choices: tuple[str, ...], message: str, tmp_path) -> None:
             "r",
             r"If node 'damaged': its condition must be one value, not of shape \(2,\)",
         ),
-        (np.array(True), "r s", "If node 'damaged': its then branch must give 1 tensors, not 2"),
+        (np.array(True), "r q", "If node 'damaged': its then branch must give 1 tensors, not 2"),
     ],
 )
 def test_damaged_conditions_are_refused(tmp_path, yes, outputs, words):
     nodes, weights = lstm(y="s")
-    parts = branch("part", [node("Relu", "s", "r")], [], *outputs.split())
+    inside = [node("Relu", "s", "r"), node("Tanh", "s", "q")]
+    parts = branch("part", inside, [], *outputs.split())
     nodes.append(choose("damaged", "yes", parts, parts))
     path = save(tmp_path / "net.onnx", nodes, [*weights, const("yes", yes)])
     with pytest.raises(ModelError, match=words):
