@@ -17,7 +17,7 @@ from rtlstm.gen.commands.inspect import inspect
 from rtlstm.gen.commands.places import boards, devices
 from rtlstm.gen.commands.run import run
 from rtlstm.gen.commands.simulate import simulate
-from rtlstm.gen.console import FAILED, WRONG_INPUT, explain, print_error
+from rtlstm.gen.console import COMMAND_OPTIONS, FAILED, WRONG_INPUT, explain, print_error
 from rtlstm.gen.ending import ends_cleanly
 from rtlstm.gen.terminal import (
     OutputError,
@@ -43,7 +43,15 @@ class _Flags:
 
 
 class _Command(_Flags, TyperCommand):
-    pass
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; its messages name its own options."""
+        names = {each.name: each.opts[-1] for each in self.params if each.name and each.opts}
+        options = {name: option for name, option in names.items() if option.startswith("--")}
+        token = COMMAND_OPTIONS.set(options)
+        try:
+            return super().invoke(ctx)
+        finally:
+            COMMAND_OPTIONS.reset(token)
 
 
 class _Group(_Flags, TyperGroup):

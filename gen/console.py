@@ -9,14 +9,16 @@ import json
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Timer
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, TextIO, cast
 
 import typer
 
+from rtlstm.gen.command_words import command_words
 from rtlstm.gen.ending import Ended
 from rtlstm.gen.terminal import (
     ForgivingStream,
@@ -28,7 +30,16 @@ from rtlstm.gen.terminal import (
     write_output,
 )
 
-__all__ = ["FAILED", "UNEXPECTED", "WRONG_INPUT", "Session", "explain", "print_error"]
+__all__ = [
+    "COMMAND_OPTIONS",
+    "FAILED",
+    "UNEXPECTED",
+    "WRONG_INPUT",
+    "Session",
+    "explain",
+    "in_words",
+    "print_error",
+]
 
 FAILED, WRONG_INPUT, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
 """Exit codes: a check failed or a device did not answer; what was asked for cannot be done; a
@@ -36,6 +47,9 @@ mistake in rtlstm; Ctrl-C."""
 
 _LONG_SECONDS = 2.0
 """A phase that takes longer is told where there is no bar."""
+
+COMMAND_OPTIONS: ContextVar[Mapping[str, str]] = ContextVar("options", default=MappingProxyType({}))
+"""What the running command's parameters are called on the command line."""
 
 _Progress = Callable[[str, int, int], None]
 
@@ -102,6 +116,7 @@ class Session:
         if isinstance(error, ReaderGoneError):
             return FAILED
         code, message = explain(error)
+        message = in_words(message)
         if self._debug:
             write_error("".join(traceback.format_exception(error)))
         print_error(message)
@@ -123,6 +138,7 @@ class Session:
 
     def note(self, text: str) -> None:
         """Tell something worth knowing, once."""
+        text = in_words(text)
         if text not in self._notes:
             self._notes.append(text)
             write_error(f"note: {plain(text)}")
@@ -174,6 +190,11 @@ class Session:
                 bars.update(tasks[what], completed=done, total=total)
 
             yield report
+
+
+def in_words(message: str) -> str:
+    """Name the running command's options as they are given."""
+    return command_words(message, COMMAND_OPTIONS.get())
 
 
 @contextmanager

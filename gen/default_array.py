@@ -30,8 +30,8 @@ class ArrayRequest(Record):
     """What about the hardware was chosen; None where it was not."""
 
     family: Family = "generic"
-    lanes: int | None = None
-    macs: int | None = None
+    lanes: Annotated[int, Field(ge=4)] | None = None
+    macs: Annotated[int, Field(ge=1)] | None = None
     gate_units: Annotated[int, Field(ge=1)] = 1
     lut_macs: Annotated[int, Field(ge=0)] = 0
     """Multipliers per lane made of tables."""
@@ -40,7 +40,7 @@ class ArrayRequest(Record):
     weight_memory: WeightMemory = "block"
     tables: TableKind = "interpolated"
     beat_in: Annotated[int, Field(ge=1)] = 1
-    beat_out: int | None = None
+    beat_out: Annotated[int, Field(ge=1)] | None = None
     """By default as many as there are gate units."""
     streams: int = 1
     max_steps: int | None = None

@@ -8,6 +8,9 @@ best that fits.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm
+from typing import Annotated
+
+from pydantic import Field
 
 from rtlstm.boards.blocks import MemoryPart, hard_blocks, map_memory
 from rtlstm.boards.core_parts import multiplier_tables
@@ -50,18 +53,18 @@ class FitRequest(Record):
     chosen: Chosen
     board: str = ""
     """The board that the device is on, whose top and link stand beside the core; empty for the core alone."""
-    lanes: int | None = None
-    macs: int | None = None
-    gate_units: int | None = None
-    lut_macs: int | None = None
+    lanes: Annotated[int, Field(ge=4)] | None = None
+    macs: Annotated[int, Field(ge=1)] | None = None
+    gate_units: Annotated[int, Field(ge=1)] | None = None
+    lut_macs: Annotated[int, Field(ge=0)] | None = None
     """Multipliers per lane made of tables; None: as many as the device lacks hard ones."""
     all_lut: bool = False
     """All multipliers of the lanes are made of tables."""
     weight_memory: WeightMemory | None = None
     """By default block RAM, or the device's largest memory where weights do not fit that."""
     tables: TableKind = "interpolated"
-    beat_in: int = 1
-    beat_out: int | None = None
+    beat_in: Annotated[int, Field(ge=1)] = 1
+    beat_out: Annotated[int, Field(ge=1)] | None = None
     """By default as many as there are gate units."""
     streams: int = 1
     max_steps: int | None = None

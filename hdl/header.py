@@ -120,6 +120,7 @@ def build_options(manifest: Manifest) -> list[str]:
         "bus": parameters.bus,
         "weight-bits": numerics.weight_bits,
         "data-bits": numerics.data_bits,
+        "output-bits": numerics.own_output_bits,
         "gate-bits": numerics.gate.bits,
         "cell-bits": numerics.cell.bits,
         "input-range": _range(numerics.input),

@@ -15,7 +15,7 @@ from rtlstm.gen.commands.options import (
     OutputTensorOption,
     read_options,
 )
-from rtlstm.gen.console import Session
+from rtlstm.gen.console import Session, in_words
 
 if TYPE_CHECKING:
     from rtlstm.gen.frontends import ReadOptions
@@ -55,6 +55,7 @@ def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None
     from rtlstm.spec.errors import ModelError
 
     report = inspect_model(path, options)
+    report = report.replace(refusal=in_words(report.refusal))
     session.fields = {"model": report.model_dump(mode="json"), "supported": not report.refusal}
     if report.nodes:
         session.table(

@@ -61,6 +61,7 @@ def read_model(source: Any, options: ReadOptions | None = None, *, name: str | N
     ToolError
         If reading it needs a package that is not installed.
     """
+    source = _unwrapped(source)
     report = _builder(source, name)
     return _read(source, options or ReadOptions(), report)
 
@@ -73,6 +74,7 @@ def inspect_model(source: Any, options: ReadOptions | None = None, *, name: str 
     ToolError
         If reading it needs a package that is not installed.
     """
+    source = _unwrapped(source)
     report = _builder(source, name)
     try:
         return _read(source, options or ReadOptions(), report).report
@@ -117,6 +119,19 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
     from rtlstm.gen.frontends.tensors import read_safetensors
 
     return read_safetensors(path, options, report)
+
+
+def _unwrapped(source: Any) -> Any:
+    """The module inside of ``torch.compile``'s wrapper, or one for several devices: it computes the same."""
+    while _is_module(source):
+        wrapper = type(source).__name__
+        if wrapper == "OptimizedModule":
+            source = source._orig_mod
+        elif wrapper in ("DataParallel", "DistributedDataParallel"):
+            source = source.module
+        else:
+            break
+    return source
 
 
 def _is_module(source: Any) -> bool:

@@ -36,6 +36,11 @@ def detect(path: Path) -> FileKind:
         raise ModelError(f"cannot be read: {error.strerror or error}") from None
     if not head:
         raise ModelError(f"the file is empty; {_SUPPORTED}")
+    if head[4:8] == b"TFL3":
+        raise ModelError(
+            "the file is TFLite's, whose fused and quantised operators are not read; give the Keras model "
+            "that it was converted from (.keras or .h5), or an ONNX file of the same network"
+        )
     if head.startswith(b"PK\x03\x04"):
         return _detect_zip(path)
     if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):

@@ -33,8 +33,8 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
     report.format = "onnx"
     if options.dense is not None:
         raise ModelError(
-            "the option dense is for files of tensors without a graph; an ONNX model has its dense layers "
-            "in the graph (end it with output)"
+            "dense (--dense) is for files of tensors without a graph; an ONNX model has its dense layers "
+            "in the graph (end it with output (--output-tensor))"
         )
     model = load_onnx(path)
     graph, taken = take_branches(model, options.branches)
@@ -48,17 +48,27 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
         raise ModelError("; ".join([str(error), *unclear])) from None
 
 
+def _end(graph: OnnxGraph, wanted: str) -> str:
+    """The tensor to end at: one of this name, or what the node of this name gives first."""
+    if graph.is_tensor(wanted):
+        return wanted
+    found = [node for node in graph.nodes if node.name == wanted]
+    given = [str(name) for node in found for name in list(node.output)[:1] if name]
+    if len(given) != 1:
+        what = f"there are {len(given)} nodes" if given else "there is none"
+        raise ModelError(
+            f"output (--output-tensor) must name a tensor or a node of the model, but {what} of the name "
+            f"{wanted!r}; its outputs are {listed(graph.outputs)}"
+        )
+    return given[0]
+
+
 class _Reader:
     """Finds what every needed tensor is, node by node, from the core's input on."""
 
     def __init__(self, graph: OnnxGraph, options: ReadOptions, report: ReportBuilder) -> None:
         self.graph, self.options, self.report = graph, options, report
-        if options.output is not None and not graph.is_tensor(options.output):
-            raise ModelError(
-                f"output must name a tensor of the model, but there is no {options.output!r}; "
-                f"its outputs are {listed(graph.outputs)}"
-            )
-        self.targets = graph.outputs if options.output is None else [options.output]
+        self.targets = graph.outputs if options.output is None else [_end(graph, options.output)]
         self.needed = graph.ancestors(self.targets)
         self.known: dict[str, Known] = {}
         self.applied: dict[int, Applied] = {}

@@ -28,7 +28,9 @@ def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: 
     if wanted is not None:
         chosen = [index for index in found if wanted in (nodes[index].name, *nodes[index].output)]
         if not chosen:
-            raise ModelError(f"lstm must name a recurrent node, but there is no {wanted!r}; it has {names}")
+            raise ModelError(
+                f"lstm (--lstm) must name a recurrent node, but there is no {wanted!r}; it has {names}"
+            )
         return chosen[:1]
     used = [index for index in found if index in needed]
     if not used:

@@ -24,6 +24,10 @@ __all__ = ["read_safetensors", "read_state_dict"]
 _RECURRENT_NAME = re.compile(
     r"^(?P<prefix>.*?)(?P<kind>(?:weight|bias)_(?:ih|hh|hr))(?:_l(?P<layer>\d{1,9}))?(?P<reverse>_reverse)?$"
 )
+_NORMED = re.compile(
+    r"^(?:(?P<owner>.*\.|)parametrizations\.(?P<new>\w+)\.original\d*|(?P<old>.*weight\w*?)_(?:g|v|orig))$"
+)
+"""Parts of a weight that torch.nn.utils.parametrizations, or the older weight and spectral norm, keep."""
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 _SYNTAX = "NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION"
 
@@ -44,7 +48,11 @@ def read_state_dict(file: BinaryIO, options: ReadOptions, report: ReportBuilder)
 
 def _read(tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> Network:
     if options.output is not None:
-        raise ModelError("the option output is for models with a graph; choose dense layers with dense")
+        raise ModelError(
+            "output (--output-tensor) is for models with a graph; choose dense layers with dense (--dense)"
+        )
+    if options.branches:
+        raise ModelError("branches (--branch) must be left out: only ONNX models with conditions have some")
     if not tensors:
         raise ModelError("must hold tensors, but has none")
     return _Reader(tensors, options, report).read()
@@ -157,7 +165,8 @@ def _parse_dense(text: str) -> _DenseChoice:
     activation = rest[0] if rest else "identity"
     if len(rest) > 1 or not name or activation not in get_args(Activation):
         raise ModelError(
-            f"dense must be {_SYNTAX} with an ACTIVATION of {listed(get_args(Activation))}, not {text!r}"
+            f"dense (--dense) must be {_SYNTAX} with an ACTIVATION of {listed(get_args(Activation))}, "
+            f"not {text!r}"
         )
     name = name.removesuffix(".weight")
     return _DenseChoice(name, cast(Activation, activation), relu)
@@ -181,6 +190,7 @@ class _Reader:
 
     def read(self) -> Network:
         report = self.report
+        self._refuse_normed()
         last = ""
         for prefix in self._prefixes():
             last = prefix or "lstm"
@@ -190,6 +200,32 @@ class _Reader:
         report.output = f"the output of {self._add_dense() or last.rstrip('.')}"
         self._report_rest()
         return self.flow.network(report.name)
+
+    def _refuse_normed(self) -> None:
+        """Weights that stand in the file as the parts that a weight norm makes them of."""
+        chosen = (
+            None if self.options.lstm is None else [part.strip() for part in self.options.lstm.split(",")]
+        )
+        dense = (
+            None if self.options.dense is None else [_parse_dense(text).name for text in self.options.dense]
+        )
+        for name in self.tensors:
+            found = _NORMED.match(name)
+            if found is None:
+                continue
+            weight = found["old"] or f"{found['owner']}{found['new']}"
+            recurrent = _RECURRENT_NAME.match(weight)
+            if recurrent is not None:
+                needed = chosen is None or recurrent["prefix"].rstrip(".") in chosen
+            else:
+                needed = dense is None or weight.removesuffix(".weight") in dense
+            if needed and weight not in self.tensors:
+                raise ModelError(
+                    f"must hold the weight {weight!r} itself, but has the parts that a weight norm makes it "
+                    f"of ({name!r}); make it plain before saving the state dict, with "
+                    "torch.nn.utils.parametrize.remove_parametrizations(module, name) or "
+                    "torch.nn.utils.remove_weight_norm(module, name)"
+                )
 
     # Recurrent layers
 
@@ -213,7 +249,7 @@ class _Reader:
             found = [prefix for prefix in self.groups if prefix.rstrip(".") == wanted]
             if not found:
                 raise ModelError(
-                    f"lstm must name an LSTM's prefix, but there is no {wanted!r}; it has {names}"
+                    f"lstm (--lstm) must name an LSTM's prefix, but there is no {wanted!r}; it has {names}"
                 )
             chosen += found
         return chosen
@@ -328,8 +364,8 @@ class _Reader:
         if len(candidates) > 1 or leftovers:
             raise ModelError(
                 "tensors beside the LSTM do not say how they are connected, nor which activations are used: "
-                f"{listed(self._leftovers(set()))}; name the dense layers in order as dense (--dense "
-                f"{_SYNTAX}), or none of them as an empty list"
+                f"{listed(self._leftovers(set()))}; name the dense layers in order with dense (--dense), "
+                f"each {_SYNTAX}, or in Python none of them, as an empty list"
             )
         for name in candidates:
             self.report.note(

@@ -15,9 +15,10 @@ from rtlstm.gen.frontends.report import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch_archive import checked_archive
 from rtlstm.gen.frontends.torch_names import SUPPORTED, module_kind, operation
 from rtlstm.gen.frontends.torch_ops import OPERATIONS, parameter
+from rtlstm.gen.frontends.torch_rebuild import script_kind
 from rtlstm.gen.frontends.torch_recurrent import pack, pad_packed, recurrent
 from rtlstm.gen.frontends.torch_result import choose_output
-from rtlstm.gen.frontends.torch_trace import ancestors, input_rank, trace
+from rtlstm.gen.frontends.torch_trace import ancestors, input_rank, loop_refusal, trace
 from rtlstm.gen.frontends.torch_values import (
     Constant,
     Data,
@@ -32,7 +33,7 @@ from rtlstm.spec.network import Dense, Network
 
 __all__ = ["read_graph", "read_module", "read_script"]
 
-_CUT = "to end earlier, give the node or module to end at as output"
+_CUT = "to end earlier, give the node or module to end at as output (--output-tensor)"
 _ZEROS = ("zeros", "zeros_like", "new_zeros")
 _HOST_ATTRIBUTES = ("batch_sizes", "device", "dtype", "ndim", "shape", "sorted_indices", "unsorted_indices")
 _HOST_METHODS = ("dim", "ndimension", "numel", "size")
@@ -48,7 +49,7 @@ def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Net
     torch = import_extra("torch", "torch")
     report.format = "torch module"
     if options.dense is not None:
-        raise ModelError("the option dense is for files of tensors; a module has its dense layers in itself")
+        raise ModelError("dense (--dense) is for files of tensors; a module has its dense layers in itself")
     if isinstance(module, torch.jit.ScriptModule):
         from rtlstm.gen.frontends.torch_script import convert
 
@@ -126,7 +127,10 @@ class _Reader:
         found = [node for node in self.nodes if wanted in (node.name, self._label(node))]
         if not found:
             names = listed(self._label(node) for node in self.nodes if node.op.startswith("call"))
-            raise ModelError(f"output must name a node of the module, but {wanted!r} is none; it has {names}")
+            raise ModelError(
+                f"output (--output-tensor) must name a node of the module, but {wanted!r} is none; it has "
+                f"{names}"
+            )
         return found[:1]
 
     def _label(self, node: Any) -> str:
@@ -156,6 +160,7 @@ class _Reader:
                         "recurrent modules are supported"
                     )
         found = [node for node in self.nodes if self._is_recurrent(node)]
+        self._refuse_loops(found)
         if not found:
             have = listed(self._kind(node) for node in self.nodes if node.op.startswith("call"))
             raise ModelError(
@@ -167,12 +172,24 @@ class _Reader:
                 if self.options.lstm in (node.name, node.target):
                     return node
             raise ModelError(
-                f"lstm must name a recurrent module, but {self.options.lstm!r} is none; it has {names}"
+                f"lstm (--lstm) must name a recurrent module, but {self.options.lstm!r} is none; it has "
+                f"{names}"
             )
         needed = [node for node in found if node in self.needed]
         if not needed:
             raise ModelError(f"the output does not depend on a recurrent module; there are {names}")
         return needed[0]
+
+    def _refuse_loops(self, found: list[Any]) -> None:
+        """A cell in a loop over the steps: unrolled by tracing, or a loop in TorchScript."""
+        called = [node.target for node in found if module_kind(self.modules[node.target]).endswith("Cell")]
+        for cell in called:
+            if called.count(cell) > 1:
+                raise ModelError(loop_refusal(cell))
+        if any(self._kind(node) == "Loop" for node in self.nodes) and not found:
+            for name, part in self.root.named_modules():
+                if script_kind(part).endswith("Cell"):
+                    raise ModelError(loop_refusal(name))
 
     def read(self) -> Network:
         for node in self.nodes:
@@ -232,9 +249,13 @@ class _Reader:
 
     def _apply(self, node: Any, step: Step) -> Any:
         if step.module is not None and _has_hooks(step.module):
-            raise ModelError(f"{step.where} has forward hooks, which are not supported; remove them first")
+            raise ModelError(
+                f"{step.where} has forward hooks, which are not supported; remove them first, those of "
+                "weight norm and spectral norm with torch.nn.utils.remove_weight_norm, remove_spectral_norm"
+            )
         if step.name in _RECURRENT:
             self._refuse_before(step)
+            self._refuse_learned(node, step)
             value = _RECURRENT[step.name](step, self.report)
             if step.name != "recurrent":
                 self.report.node(step.label, self._kind(node), "shape")
@@ -294,7 +315,7 @@ class _Reader:
         before = next(arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data | tuple))
         return (
             f"{step.where}, which reads {self._label(before)!r}, is not supported after an LSTM; supported "
-            f"are {SUPPORTED}; to leave it outside of the core, give output={before.name!r}"
+            f"are {SUPPORTED}; to leave it outside of the core, give output={before.name!r} (--output-tensor)"
         )
 
     def _refuse_before(self, step: Step) -> None:
@@ -303,7 +324,23 @@ class _Reader:
             start = self._label(self.start)
             raise ModelError(
                 f"{value.where} comes before {self._where(self.start)} and would stay outside of the "
-                f"core; give lstm={start!r} to begin there and compute it yourself"
+                f"core; give lstm={start!r} (--lstm) to begin there and compute it yourself"
+            )
+
+    def _refuse_learned(self, node: Any, step: Step) -> None:
+        """An initial state that is a parameter, or made of one."""
+        if step.name != "recurrent" or (node is self.start and self.options.lstm is not None):
+            return
+        learned: set[str] = set()
+        for source in node.all_input_nodes:
+            value = self.values[source]
+            if isinstance(value, Outside) or (isinstance(value, Constant) and value.array.any()):
+                learned |= {str(part.target) for part in ancestors([source]) if part.op == "get_attr"}
+        if learned:
+            raise ModelError(
+                f"{step.where}: its initial state is learned, or another constant that is not zero "
+                f"({listed(sorted(learned))}); begin at the layer, with lstm={self._label(node)!r} (--lstm), "
+                "and give the state to the driver, as run(x, state=...)"
             )
 
     def _first_of_tuple(self, step: Step) -> Step:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["ancestors", "input_rank", "trace"]
+__all__ = ["ancestors", "input_rank", "loop_refusal", "trace"]
 
 
 def trace(torch: Any, module: Any) -> Any:
@@ -21,16 +21,29 @@ def trace(torch: Any, module: Any) -> Any:
                 return True
             return bool(super().is_leaf_module(m, module_qualified_name))
 
+    cell = next((name for name, part in module.named_modules() if isinstance(part, torch.nn.RNNCellBase)), "")
     try:
         graph = Tracer(autowrap_modules=(math, rnn)).trace(module)
     except Exception as error:  # tracing runs the user's code, which may raise anything
         line = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        if cell and "Proxy" in line:
+            raise ModelError(loop_refusal(cell)) from None
         raise ModelError(
             f"the module's forward cannot be traced ({line}); export it with torch.onnx.export, or save its "
             "state_dict()"
         ) from None
     _join_items(graph)
     return graph
+
+
+def loop_refusal(cell: str) -> str:
+    """What to say of a cell that the module calls in a loop over the steps."""
+    return (
+        f"the cell {cell!r} is called in a loop over the steps, but the core itself goes from step to step; "
+        f"save the module's state_dict() and name its parts (lstm={cell!r} (--lstm), and the layers "
+        "behind it with dense (--dense)), or use nn.LSTM, nn.GRU or nn.RNN, or a module "
+        "whose forward computes one step"
+    )
 
 
 def _join_items(graph: Any) -> None:

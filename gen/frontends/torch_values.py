@@ -116,7 +116,8 @@ class Step:
         if isinstance(value, Outside):
             raise ModelError(outside_refusal(self.where, value))
         if not isinstance(value, Data):
-            raise ModelError(f"{self.where} must read a tensor that the core computes, not {value!r}")
+            what = "a constant" if isinstance(value, Constant) else repr(value)
+            raise ModelError(f"{self.where} must read a tensor that the core computes, not {what}")
         if value.packed:
             raise ModelError(packed_refusal(self.where, value.packed))
         if value.of_layers:

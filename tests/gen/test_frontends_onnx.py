@@ -554,10 +554,27 @@ def test_model_without_lstm_lists_its_operators(path):
 def test_wrong_output_name(path):
     nodes, weights = squeezed()
     save(path, nodes, weights, ["s"])
-    with pytest.raises(ModelError, match="output must name a tensor of the model, but there is no 'q'"):
+    with pytest.raises(
+        ModelError, match="a tensor or a node of the model, but there is none of the name 'q'"
+    ):
         read_model(path, ReadOptions(output="q"))
-    with pytest.raises(ModelError, match="the option dense"):
+    with pytest.raises(ModelError, match=r"dense \(--dense\) is for files of tensors"):
         read_model(path, ReadOptions(dense=("q",)))
+
+
+def test_a_node_is_an_end_too(path):
+    nodes, weights = squeezed()
+    nodes = [*nodes, node("Softmax", "s", "out", "softmax")]
+    nodes[-2].name = "flat"
+    save(path, nodes, weights, ["out"])
+    with pytest.raises(ModelError, match="Softmax node 'softmax'"):
+        read_model(path)
+    by_tensor, by_node = (read_model(path, ReadOptions(output=name)) for name in ("s", "flat"))
+    assert by_node.report.output == by_tensor.report.output == "s"
+    nodes[0].name = "flat"
+    save(path, nodes, weights, ["out"])
+    with pytest.raises(ModelError, match="but there are 2 nodes of the name 'flat'"):
+        read_model(path, ReadOptions(output="flat"))
 
 
 def test_old_opset(path):

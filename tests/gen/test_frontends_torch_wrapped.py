@@ -1,0 +1,173 @@
+"""Modules that are wrapped, normed, looped or begun from learned states: read, or refused with a way out."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+nn = torch.nn
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.lstm, self.fc = nn.LSTM(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.fc(self.lstm(x)[0])
+
+
+class Loop(nn.Module):
+    """The cell once for each step, in the form that ``steps`` gives."""
+
+    def __init__(self, steps: Callable) -> None:
+        super().__init__()
+        self.cell, self.fc, self.steps = nn.LSTMCell(3, 4), nn.Linear(4, 2), steps
+
+    def forward(self, x):
+        h = c = torch.zeros(1, 4)
+        found = []
+        for x_t in self.steps(x):
+            h, c = self.cell(x_t, (h, c))
+            found.append(self.fc(h))
+        return torch.stack(found)
+
+
+class ScriptedLoop(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(3, 4)
+
+    def forward(self, x):
+        h = torch.zeros(1, 4)
+        for t in range(x.shape[0]):
+            h = self.cell(x[t], h)
+        return h
+
+
+class Learned(Plain):
+    def __init__(self, form: Callable) -> None:
+        super().__init__()
+        self.h0, self.c0 = nn.Parameter(torch.ones(1, 1, 4)), nn.Parameter(torch.ones(1, 1, 4))
+        self.form = form
+
+    def forward(self, x):
+        return self.fc(self.lstm(x, (self.form(self.h0, x), self.form(self.c0, x)))[0])
+
+
+def same(network, module: nn.Module) -> None:
+    x = torch.randn(5, 1, 3, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        wanted = module(x).numpy()
+    np.testing.assert_allclose(run_float(network, x.numpy()).y, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel])
+def test_wrappers_are_looked_through(wrap, tmp_path: Path) -> None:
+    plain = Plain().eval()
+    result = read_model(wrap(plain))
+    assert result.report.source == "Plain" and inspect_model(wrap(plain)).refusal == ""
+    same(result.network, plain)
+    torch.save(wrap(plain).state_dict(), tmp_path / "net.pt")
+    same(read_model(tmp_path / "net.pt").network, plain)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda x: x,
+        lambda x: x.unbind(0),
+        lambda x: (x[t] for t in range(x.shape[0])),
+        lambda x: (x[t] for t in range(5)),
+    ],
+    ids=["tensor", "unbind", "shape", "number"],
+)
+def test_cell_in_a_loop_is_refused_with_a_way_that_works(steps, tmp_path: Path) -> None:
+    module = Loop(steps).eval()
+    wanted = r"the cell 'cell' is called in a loop over the steps.*state_dict.*lstm='cell' \(--lstm\)"
+    with pytest.raises(ModelError, match=wanted):
+        read_model(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(module, torch.zeros(5, 1, 3)).save(str(tmp_path / "traced.pt"))
+    with pytest.raises(ModelError, match=wanted):
+        read_model(tmp_path / "traced.pt")
+    torch.save(module.state_dict(), tmp_path / "net.pt")
+    same(read_model(tmp_path / "net.pt", ReadOptions(lstm="cell", dense=("fc",))).network, module)
+
+
+def test_scripted_loop_is_refused(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(ScriptedLoop().eval()).save(str(tmp_path / "net.pt"))
+    with pytest.raises(ModelError, match="the cell 'cell' is called in a loop over the steps"):
+        read_model(tmp_path / "net.pt")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda h, x: h,
+        lambda h, x: h.expand(-1, x.shape[1], -1).contiguous(),
+        lambda h, x: h.repeat(1, x.size(1), 1),
+    ],
+    ids=["plain", "expand", "repeat"],
+)
+def test_learned_state_is_refused_with_a_way_that_works(form, tmp_path: Path) -> None:
+    module = Learned(form).eval()
+    wanted = r"LSTM 'lstm': its initial state is learned.*\(c0, h0\).*lstm='lstm' \(--lstm\).*state=\.\.\."
+    with pytest.raises(ModelError, match=wanted):
+        read_model(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(module, torch.zeros(5, 1, 3)).save(str(tmp_path / "traced.pt"))
+    with pytest.raises(ModelError, match=wanted):
+        read_model(tmp_path / "traced.pt")
+    network = read_model(module, ReadOptions(lstm="lstm")).network
+    assert [layer.name for layer in network.layers] == ["lstm", "fc"]
+
+
+def old_weight_norm(module: nn.Module, name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nn.utils.weight_norm(module, name)
+
+
+@pytest.mark.parametrize(
+    "norm", [old_weight_norm, nn.utils.spectral_norm, nn.utils.parametrizations.weight_norm,
+             nn.utils.parametrizations.spectral_norm],
+)  # fmt: skip
+@pytest.mark.parametrize(("part", "name"), [("lstm", "weight_hh_l0"), ("fc", "weight")])
+def test_normed_weights(norm, part: str, name: str, tmp_path: Path) -> None:
+    module = Plain()
+    norm(getattr(module, part), name)
+    module.eval()
+    if norm in (old_weight_norm, nn.utils.spectral_norm):
+        with pytest.raises(ModelError, match="forward hooks.*remove_weight_norm, remove_spectral_norm"):
+            read_model(module)
+    else:
+        # The module computes its weights; so they are read.
+        same(read_model(module).network, module)
+    torch.save(module.state_dict(), tmp_path / "net.pt")
+    wanted = rf"must hold the weight '{part}.{name}' itself.*weight norm.*remove_parametrizations"
+    for dense in (None, ("fc",)):
+        with pytest.raises(ModelError, match=wanted):
+            read_model(tmp_path / "net.pt", ReadOptions(dense=dense))
+    if part == "fc":
+        # What is not read may be in parts.
+        assert len(read_model(tmp_path / "net.pt", ReadOptions(dense=())).network.layers) == 1
+
+
+def test_tflite_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "model.tflite").write_bytes(b"\x1c\x00\x00\x00TFL3" + bytes(64))
+    with pytest.raises(ModelError, match=r"is TFLite's.*give the Keras model"):
+        read_model(tmp_path / "model.tflite")
