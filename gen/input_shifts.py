@@ -19,8 +19,9 @@ __all__ = ["choose_shifts", "fold_shifts"]
 
 Floats = NDArray[np.float64]
 
-_MARGIN = 1.25
-"""How far beyond its peak a shifted feature must fit."""
+_MARGIN = 2.0
+"""How far beyond its peak a shifted feature must fit: other data reach further, and a limit costs more than
+a bit."""
 
 
 def choose_shifts(network: Network, data: Calibration, input: Format, weight_bits: int) -> IntArray:
@@ -30,7 +31,7 @@ def choose_shifts(network: Network, data: Calibration, input: Format, weight_bit
     rounding, whose steps are set by the largest weight of a row. With p the peak, P the largest that the
     format holds, m the root mean square of the weights and M the largest m that no shift can divide further,
     both are equal where ``4**s = (m / M) * (P / p) * 2**(weight_bits - input.bits)``. No shift is so large
-    that the feature with a quarter more would be limited, nor so small that its weights would make the rows'
+    that the feature at twice its peak would be limited, nor so small that its weights would make the rows'
     steps coarser.
     """
     peaks = np.abs(data.x).max(axis=(0, 1))

@@ -60,6 +60,18 @@ def test_small_features_keep_their_codes():
     assert np.count_nonzero(codes) > 0.999 * x.size
 
 
+def test_shifted_features_have_room_for_other_data():
+    """Twice what calibration met is not limited; features of about the largest's size are not shifted."""
+    source, _ = uneven(0.0)
+    peaks = np.linspace(4.0, 0.1, len(PEAKS))
+    numerics = quantise(source, calibration=np.tile(peaks, (20, 1))).numerics
+    shifts = np.broadcast_to(numerics.input_shift, len(peaks))
+    assert shifts.max() > 0 and not shifts[peaks > 2].any()
+    held_out = np.where(shifts > 0, 2 * peaks, peaks)
+    found = numerics.input.to_floats(numerics.quantise_input(held_out), shifts)
+    np.testing.assert_allclose(found, held_out, atol=numerics.input.step)
+
+
 @pytest.mark.parametrize("law", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("bits", [6, 8, 16])
 def test_neither_inputs_nor_weights_vanish(law, bits):
