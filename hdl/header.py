@@ -104,6 +104,7 @@ def build_options(manifest: Manifest) -> list[str]:
     Those that are made from calibration data are not among them.
     """
     parameters, numerics = manifest.parameters, manifest.numerics
+    weights, dense = numerics.own_weight_bits or (numerics.weight_bits, None)
     options: dict[str, object] = {
         "name": manifest.name,
         "family": parameters.family,
@@ -118,7 +119,8 @@ def build_options(manifest: Manifest) -> list[str]:
         "streams": parameters.streams,
         "max-steps": parameters.max_steps,
         "bus": parameters.bus,
-        "weight-bits": numerics.weight_bits,
+        "weight-bits": weights,
+        "dense-weight-bits": dense,
         "data-bits": numerics.data_bits,
         "output-bits": numerics.own_output_bits,
         "gate-bits": numerics.gate.bits,

@@ -85,8 +85,8 @@ def test_ports_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        "--bus wishbone --streams 3 --max-steps 7 --cell-range 4 --input-range 2 --output-bits 10",
-        "--family ice40 --weight-memory large --beat-in 2 --multipliers lut",
+        "--bus wishbone --streams 3 --max-steps 7 --cell-range 4 --input-range 2 --output-bits 7",
+        "--family ice40 --weight-memory large --beat-in 2 --multipliers lut --dense-weight-bits 5",
         "--family ecp5 --lanes 8 --gate-units 2 --multipliers 1 --tables direct --loadable",
     ],
 )
