@@ -39,6 +39,8 @@ class Axes:
     """What layers have shown axes of the input to be: their first tags and those that they have now."""
     single: tuple[str, ...] = ()
     """Steps or sequences, if the model handles one at a time."""
+    fixed: tuple[tuple[str, int], ...] = ()
+    """Sizes of axes of the input, by their first tags, that the model was exported for."""
 
     def _lose(self, where: str) -> "Axes":
         return replace(self, tags=(), lost=where)
@@ -221,6 +223,8 @@ class Axes:
         given = [size for size in sizes if size is not None]
         names = {**known, **{old: Size(1, (new,)) for old, new in self.shown if new != "F"}}
         names |= dict.fromkeys(self.single, Size())
+        for tag, size in self.fixed:
+            names |= dict.fromkeys((tag, dict(self.shown).get(tag, tag)), Size(size))
         regrouped = (
             regroup(self.tags, self.features, given, names, zero_copies) if None not in sizes else None
         ) or self._rows(sizes)

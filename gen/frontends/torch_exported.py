@@ -94,7 +94,10 @@ class _Converter:
         arg = spec.get("user_input", {}).get("arg", {})
         if "as_tensor" in arg:
             name = arg["as_tensor"]["name"]
-            self.scope[name] = self.graph.placeholder(name)
+            placeholder = self.graph.placeholder(name)
+            declared = self.archive.graph["tensor_values"].get(name, {}).get("sizes", [])
+            placeholder.meta["sizes"] = [size.get("as_int") for size in declared]
+            self.scope[name] = placeholder
 
     def _node(self, node: Mapping[str, Any]) -> None:
         *home, name, _ = str(node["target"]).split(".")[-3:] if "." in node["target"] else ("", "", "")

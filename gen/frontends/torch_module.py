@@ -212,7 +212,7 @@ class _Reader:
             self.report.node(self._label(node), self._kind(node), "outside", "before the LSTM")
             return Outside(self._where(node))
         if node.op == "placeholder":
-            return replace(self.input, source=node.name)
+            return self._placeholder(node)
         if node.op == "get_attr":
             return self._attribute(node)
         name = operation(node, self.modules)
@@ -223,6 +223,14 @@ class _Reader:
             self.report.node(self._label(node), self._kind(node), "refused", str(error))
             raise
         return value
+
+    def _placeholder(self, node: Any) -> Data:
+        """An input; an exported program says for which sizes it was made."""
+        sizes, axes = node.meta.get("sizes", []), self.input.axes
+        if len(sizes) == len(axes.tags):
+            fixed = zip(axes.tags, sizes, strict=True)
+            axes = replace(axes, fixed=tuple((tag, size) for tag, size in fixed if isinstance(size, int)))
+        return replace(self.input, axes=axes, source=node.name)
 
     def _step(self, node: Any, name: str) -> Step:
         """The call with values in place of nodes."""
@@ -279,8 +287,14 @@ class _Reader:
 
         None if the core computes it.
         """
+        if step.name == "getitem" and isinstance(step.args[0], Outside):
+            return step.args[0].item(step.where, step.args[1])
         if node.op == "call_method" and node.target in _HOST_METHODS:
-            return Outside(step.where)
+            return (
+                self._measured(step, step.argument(1, "dim"))
+                if node.target == "size"
+                else Outside(step.where)
+            )
         if node.op == "call_method" and node.target in _HOST_MOVES:
             return step.args[0]
         if self._kind(node) in _ZEROS:
@@ -305,6 +319,13 @@ class _Reader:
         if step.name not in _SHAPE and self._kind(node) not in ("cat", "stack"):
             step.as_data(states[0])
         return states[0]
+
+    @staticmethod
+    def _measured(step: Step, axis: Any = None) -> Outside:
+        """The sizes of a tensor, or of one axis."""
+        value = step.args[0]
+        sizes = Outside(step.where, value.sizes if isinstance(value, Data) else ())
+        return sizes if axis is None else sizes.item(step.where, axis)
 
     def _of_tuple(self, step: Step) -> Any:
         """An operation without tensors of the core: an item of a tuple, or something of the host's."""
@@ -366,7 +387,7 @@ class _Reader:
             return value
         if isinstance(value, Data) and name not in _HOST_ATTRIBUTES:
             raise ModelError(f"{step.where}: attribute {name!r} is not supported")
-        return Outside(step.where)
+        return self._measured(step) if name == "shape" else Outside(step.where)
 
     def _embedding(self, node: Any, step: Step) -> Any:
         """A table that the host looks up: the network begins behind it."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from rtlstm.gen.frontends.sizes import Size
 from rtlstm.gen.frontends.torch_values import Data, Outside, State, Step
 from rtlstm.spec.errors import ModelError
 
@@ -57,9 +58,16 @@ def _unsqueeze(step: Step) -> Data:
 
 
 def _reshape(step: Step) -> Data:
-    shape = [item if isinstance(item, int) else None for item in step.rest(1, "shape")]
+    shape = [_size(item) for item in step.rest(1, "shape")]
     data = _with_states(step)
     return data.with_axes(data.axes.reshape(shape, step.where, zero_copies=False))
+
+
+def _size(item: Any) -> int | Size | None:
+    """A number of a shape, which may be the size of a tensor's axis."""
+    if isinstance(item, Outside) and len(item.sizes) == 1:
+        return item.sizes[0]
+    return item if isinstance(item, int) else None
 
 
 def _select(step: Step) -> Any:

@@ -33,7 +33,7 @@ def recurrent(step: Step, report: ReportBuilder) -> Any:
     _note(step, module, kind, batch_first, report)
     if "T" in data.axes.single:
         report.note(_one_step(where))
-    kept: dict[str, Any] = {"shown": data.axes.shown, "single": data.axes.single}
+    kept: dict[str, Any] = {name: getattr(data.axes, name) for name in ("shown", "single", "fixed")}
     axes = Axes(data.axes.tags, flow.outputs or 0, **kept)
     y = replace(data, axes=axes, flow=flow, packed=where if data.packed else "")
     if isinstance(layers[-1], Bidirectional):

@@ -15,7 +15,7 @@ from rtlstm.spec.errors import ModelError
 
 __all__ = ["convert"]
 
-_PASS = ("prim::unchecked_cast", "aten::detach", "prim::data")
+_PASS = ("prim::unchecked_cast", "aten::detach", "prim::data", "prim::NumToTensor", "aten::Int")
 _BUILD = ("prim::TupleConstruct", "prim::ListConstruct")
 _UNPACK = ("prim::TupleUnpack", "prim::ListUnpack")
 _RECURRENT = frozenset({"GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"})
@@ -117,7 +117,7 @@ class _Converter:
     def _call(self, node: Any, args: list[Any]) -> Any:
         path = args[0]
         module = self.modules[str(path)]
-        method = getattr(module, node.s("name"))
+        method = module._c._get_method(node.s("name"))  # also of what was traced in this process
         inner = method.graph
         if node.s("name").startswith("forward") and script_kind(module) in LEAVES:
             self.made[str(path)] = rebuild(

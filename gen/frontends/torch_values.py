@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.regroup import axis_sizes
+from rtlstm.gen.frontends.sizes import Size
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["Constant", "Data", "Outside", "State", "Step", "flatten", "outside_refusal", "packed_refusal"]
@@ -38,6 +40,11 @@ class Data:
         """Whether it has states of several layers, of which the core gives the last one's."""
         return any(tag in ("L", "S") for tag in self.axes.tags)
 
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """Sizes of the axes, as far as they are known before the run."""
+        return tuple(axis_sizes(self.axes.tags, self.axes.features))
+
     def with_flow(self, flow: Flow) -> "Data":
         """The same tensor with other features, of both directions if it has them apart."""
         features = (flow.outputs or 0) // (2 if "B" in self.axes.tags else 1)
@@ -61,6 +68,13 @@ class Outside:
     """What stays with the caller: sizes, lengths, and what the core cannot compute."""
 
     where: str
+    sizes: tuple[Size, ...] = ()
+    """If it is sizes of a tensor's axes, what is known of them."""
+
+    def item(self, where: str, key: Any) -> "Outside":
+        """One of several values, by its number."""
+        inside = isinstance(key, int) and -len(self.sizes) <= key < len(self.sizes)
+        return Outside(where, (self.sizes[key],) if inside else ())
 
 
 @dataclass(frozen=True, eq=False)

@@ -256,6 +256,45 @@ def test_nan_weights_name_the_tensor():
         read_model(module)
 
 
+class Reshaped(nn.Module):
+    """Rows of a tensor through a dense layer, and again as steps and sequences into a second LSTM."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.one, self.fc, self.two = nn.LSTM(I, H), nn.Linear(H, O), nn.LSTM(O, H)
+        self.shape = shape
+
+    def forward(self, x):
+        rows = self.fc(self.one(x)[0].reshape(-1, H)).tanh()
+        return self.two(rows.view(*self.shape(x)))[0]
+
+
+@pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning"
+)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda x: (-1, x.size(1), O),
+        lambda x: (x.size()[0], x.size(-2), O),
+        lambda x: (x.shape[0], -1, O),
+        lambda x: (x.shape[0], x.shape[1], -1),
+    ],
+)
+def test_reshape_to_sizes_of_tensors(shape):
+    module, x = Reshaped(shape), torch.randn(7, 2, I)
+    program = torch.export.export(module.eval(), (x,), dynamic_shapes=({1: torch.export.Dim.DYNAMIC},))
+    scripted = torch.jit.trace(module, x)
+    for source in (module, scripted, program):
+        close(forward(read_model(source).network, x.numpy()), outputs(module, x))
+
+
+def test_reshape_that_takes_steps_for_sequences_is_refused():
+    module = Reshaped(lambda x: (x.size(1), x.size(0), O))
+    with pytest.raises(ModelError, match=r"LSTM 'two' must read axes \(T, N, F\)"):
+        read_model(module)
+
+
 def test_what_is_no_model():
     with pytest.raises(ModelError, match=r"a path, a torch.nn.Module or .*, not int"):
         read_model(3)
