@@ -179,7 +179,10 @@ class Refused(Net):
     [
         (lambda m, x: m.norm(m.rnn(x)[0]), "layer_norm 'layer_norm', which reads 'getitem"),
         (lambda m, x: torch.softmax(m.rnn(x)[0], -1), "softmax 'softmax', which reads"),
-        (lambda m, x: m.rnn(x, (m.start, m.start))[0], "the initial state is a constant that is not zero"),
+        (
+            lambda m, x: m.rnn(x, (m.start, m.start))[0],
+            "its initial state is learned, or another constant that is not zero (start)",
+        ),
         (
             lambda m, x: F.linear(m.rnn(x)[0], m.fc.weight * 2),
             "must read its weights from the model's parameters",
