@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rtlstm.gen.commands.generate_options import (
+    BatchFirstOption,
     BeatInOption,
     BeatOutOption,
     BusOption,
@@ -66,6 +67,7 @@ _WITH_FOR = {
     "device",
     "calibrate",
     "calibrate_lengths",
+    "batch_first",
     "calibrate_state",
     "input_range",
     "lstm",
@@ -110,6 +112,7 @@ def generate(
     headroom_bits: HeadroomBitsOption = 0,
     calibrate: CalibrateOption = None,
     calibrate_lengths: CalibrateLengthsOption = None,
+    batch_first: BatchFirstOption = False,
     calibrate_state: CalibrateStateOption = None,
     lstm: LstmOption = None,
     output_tensor: OutputTensorOption = None,
@@ -131,7 +134,7 @@ def generate(
         former = former_results(output)
         if device is not None:
             _check_for(context)
-            read, calibration = _read(model, options, output, calibrate)
+            read, calibration = _read(model, options, output, calibrate, batch_first)
             with session.progress() as progress:
                 generate_for(
                     read.network,
@@ -177,7 +180,7 @@ def generate(
             headroom_bits=headroom_bits,
             tables=tables,
         )
-        read, calibration = _read(model, options, output, calibrate)
+        read, calibration = _read(model, options, output, calibrate, batch_first)
         with session.progress() as progress:
             generate_build(
                 read.network,
@@ -197,7 +200,7 @@ def generate(
 
 
 def _read(
-    model: Path, options: "ReadOptions", output: Path, calibrate: Path | None
+    model: Path, options: "ReadOptions", output: Path, calibrate: Path | None, batch_first: bool
 ) -> tuple["ReadResult", "Array | None"]:
     """Read the model and the calibration data, once it is known that the result has a place."""
     from rtlstm.gen.data import load_array
@@ -206,7 +209,10 @@ def _read(
 
     check_target(output)
     read = read_model(model, options)
-    return read, None if calibrate is None else load_array(calibrate, "the calibration data")
+    if calibrate is None:
+        return read, None
+    data = load_array(calibrate, "the calibration data")
+    return read, data.swapaxes(0, 1) if batch_first and data.ndim == 3 else data
 
 
 def _check_for(context: typer.Context) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "BatchFirstOption",
     "BeatInOption",
     "BeatOutOption",
     "BusOption",
@@ -101,6 +102,13 @@ CalibrateOption = Annotated[
     typer.Option(
         help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x.",
         rich_help_panel=_NUMBERS,
+    ),
+]
+
+BatchFirstOption = Annotated[
+    bool,
+    typer.Option(
+        "--batch-first", help="The typical inputs have the batch first, (N, T, I).", rich_help_panel=_NUMBERS
     ),
 ]
 

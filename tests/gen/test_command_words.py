@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rtlstm.gen.command_words import command_words
@@ -61,3 +62,16 @@ def test_refusals_name_options(cli, model: Path, tmp_path: Path, options: str, w
 def test_python_names_both(model: Path) -> None:
     with pytest.raises(ModelError, match=r"lstm \(--lstm\) must name"):
         read_model(model, ReadOptions(lstm="q"))
+
+
+def test_calibration_data_may_have_the_batch_first(cli, model: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(7, 2, 3))
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "batch.npy", x.swapaxes(0, 1))
+    sizes = ["--macs", "2", "--lanes", "4", "--calibrate-lengths", "7,3"]
+    for name, data, more in (("a", "x", []), ("b", "batch", ["--batch-first"])):
+        given = ["--calibrate", tmp_path / f"{data}.npy", *sizes, *more]
+        assert cli("generate", model, "-o", tmp_path / name, *given).code == 0
+    first, second = (tmp_path / name for name in ("a", "b"))
+    assert (first / "manifest.json").read_bytes() == (second / "manifest.json").read_bytes()
+    cli("generate", model, "-o", second, "--calibrate", tmp_path / "batch.npy", *sizes).refused("lengths")
