@@ -106,7 +106,7 @@ class Manifest(Record):
     rtlstm_version: str
     build_hash: _Sha256
     """SHA-256 of everything that shapes the hardware, and of the program (not the weights)."""
-    layers: tuple[LayerShape, ...]
+    layers: Annotated[tuple[LayerShape, ...], Field(min_length=1)]
     parameters: Parameters
     numerics: Numerics
     program: Program
