@@ -6,6 +6,7 @@ all that the tables say. Errors, notes and progress go to stderr.
 
 import gc
 import json
+import os
 import sys
 import traceback
 import warnings
@@ -166,7 +167,13 @@ class Session:
 
     @contextmanager
     def progress(self) -> Iterator[_Progress]:
-        """Give a ``progress(what, done, total)``: bars on a terminal, else a line per long phase."""
+        """Give a ``progress(what, done, total)``: bars on a terminal, else a line per long phase.
+
+        With ``RTLSTM_PROGRESS=none`` in the environment it shows nothing.
+        """
+        if os.environ.get("RTLSTM_PROGRESS") == "none":
+            yield lambda what, done, total: None
+            return
         if not sys.stderr.isatty():
             with _phase_lines() as lines:
                 yield lines

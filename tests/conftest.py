@@ -1,6 +1,11 @@
-"""What tests have found out beside passing, printed behind their results."""
+"""What all tests share: no lines of progress, and what was found out beside passing, printed at the end."""
+
+import os
 
 import pytest
+
+# How long a phase takes, and so whether it is told, depends on the machine. Commands inherit it.
+os.environ["RTLSTM_PROGRESS"] = "none"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
