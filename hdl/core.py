@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.array import Array, any_of
 from rtlstm.hdl.cell_unit import CellUnit
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, connect_some
 from rtlstm.hdl.drain import Drain
 from rtlstm.hdl.gate_unit import GateUnit
 from rtlstm.hdl.layouts import TIMED_STEPS, DelayLine, stream_bits, token_layout
@@ -24,6 +24,8 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
 __all__ = ["Core", "core_ports"]
+
+Y_PORTS = ("y_data", "y_stream", "y_last", "y_valid", "y_ready")
 
 BUS_PORTS = (
     "bus_address",
@@ -262,22 +264,16 @@ class Core(Component):
                 m.d.comb += [gates.own.eq(unit.own), gates.cell_fresh.eq(drain.cell_fresh)]
 
     def _ports(self, m: Module) -> None:
-        for name in self.X_PORTS:
-            m.d.comb += getattr(self._input, name).eq(getattr(self, name))
-        m.d.comb += self.x_ready.eq(self._input.x_ready)
-        for name in ("y_data", "y_stream", "y_last", "y_valid"):
-            m.d.comb += getattr(self, name).eq(getattr(self._output, name))
+        outside = wiring.flipped(self)
+        connect_some(m, outside, self._input, (*self.X_PORTS, "x_ready"))
+        connect_some(m, outside, self._output, Y_PORTS)
         m.d.comb += [
-            self._output.y_ready.eq(self.y_ready),
             self._output.result.eq(self._result),
             self._output.values.eq(
                 Cat(unit.value[: self._manifest.numerics.output_bits] for unit in self._gate_units)
             ),
         ]
-        for name in BUS_PORTS:
-            ours, inner = getattr(self, name), getattr(self._window, name)
-            outward = name in ("bus_ready", "bus_read_data", "bus_read_valid")
-            m.d.comb += ours.eq(inner) if outward else inner.eq(ours)
+        connect_some(m, outside, self._window, BUS_PORTS)
 
     def _load_program(self, m: Module) -> None:
         """Let the window write the program; what is loaded of a step goes to whoever needs it."""

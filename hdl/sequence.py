@@ -1,10 +1,10 @@
 """Whole sequences: the memory that passes read and write, and what leads the core through them."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal, Value
-from amaranth.lib import enum
+from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.component import Component, Struct, connect_some
 from rtlstm.hdl.layouts import part_bits, result_layout, row_bits, stream_bits
 from rtlstm.hdl.pipeline import clocked, delay, lookup, storage
 from rtlstm.hdl.ports import OutputQueue
@@ -345,8 +345,7 @@ class SequenceMemory(Component):
             queue.y_ready.eq(self.y_ready),
             self.pushed_last.eq(queue.pushed_last),
         ]
-        for name in ("y_data", "y_stream", "y_last", "y_valid"):
-            m.d.comb += getattr(self, name).eq(getattr(queue, name))
+        connect_some(m, wiring.flipped(self), queue, ("y_data", "y_stream", "y_last", "y_valid"))
 
     def _given_stream(self, m: Module, active: Value) -> Signal:
         """The stream whose output is given: the next sequence's may be known before all of it has left."""

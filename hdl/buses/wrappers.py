@@ -21,7 +21,7 @@ from rtlstm.hdl.buses.axi_stream import InputStream, OutputStream
 from rtlstm.hdl.buses.control import Control
 from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
 from rtlstm.hdl.buses.wishbone import Wishbone, wishbone_ports
-from rtlstm.hdl.component import Component, Domain
+from rtlstm.hdl.component import Component, Domain, connect_some
 from rtlstm.hdl.core import core_ports
 from rtlstm.hdl.step_values import StepPart
 from rtlstm.spec.manifest import Manifest
@@ -180,8 +180,7 @@ class _FifoCore(_Wrapper):
         wiring.connect(m, registers.bus, self._control.bus)
         port = self._control.port
         for fifo in (source, sink):
-            for name in ("number", "write", "data", "decided"):
-                m.d.comb += getattr(fifo.port, name).eq(getattr(port, name))
+            connect_some(m, port, fifo.port, ("number", "write", "data", "decided"))
         m.d.comb += [
             port.read_data.eq(source.port.read_data | sink.port.read_data),
             port.refused.eq(source.port.refused | sink.port.refused),

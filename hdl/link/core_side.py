@@ -9,9 +9,9 @@ from rtlstm.hdl.layouts import stream_bits
 from rtlstm.hdl.step_values import shape_port
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["CORE_PORTS", "TO_CORE", "CoreDriver", "core_side", "from_core"]
+__all__ = ["CoreDriver", "core_names", "core_side"]
 
-TO_CORE = (
+_NAMES = (
     "x_data",
     "x_stream",
     "x_quiet",
@@ -21,15 +21,19 @@ TO_CORE = (
     "bus_write",
     "bus_data",
     "bus_valid",
+    "x_ready",
+    "y_data",
+    "y_valid",
+    "bus_ready",
+    "bus_read_data",
+    "bus_read_valid",
 )
-_FROM_CORE = ("x_ready", "y_data", "y_valid", "bus_ready", "bus_read_data", "bus_read_valid")
-CORE_PORTS = TO_CORE + _FROM_CORE
 """All but ``y_stream`` and ``y_last``; ``docs/ports.md`` says what they do."""
 
 
-def from_core(manifest: Manifest) -> tuple[str, ...]:
-    """Return the ports that a build's core drives."""
-    return (*_FROM_CORE, *shape_port(manifest))
+def core_names(manifest: Manifest) -> tuple[str, ...]:
+    """Return the names of a build's core's ports that the link is wired to: what it drives comes first."""
+    return (*_NAMES, *shape_port(manifest))
 
 
 class CoreDriver(Component):

@@ -1,13 +1,14 @@
 """Carries out requests, one after the other."""
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import stream
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Struct
+from rtlstm.hdl.component import Struct, connect_some
 from rtlstm.hdl.link.core_side import CoreDriver, core_side
 from rtlstm.hdl.link.requests import REQUEST
 from rtlstm.hdl.link.steps import StepFeeder, StepReader
+from rtlstm.hdl.step_values import shape_port
 from rtlstm.spec.link import CRC_BYTES, NUMBERED, READ_LIMIT, ErrorCode, FrameType
 from rtlstm.spec.manifest import Manifest
 
@@ -98,17 +99,12 @@ class Executor(CoreDriver):
     def _ports(self, m: Module) -> None:
         feeder, reader = self._feeder, self._reader
         loud = feeder.given & feeder.loud
-        m.d.comb += [
-            *(getattr(self, name).eq(getattr(feeder, name)) for name in ("x_data", "x_stream", "x_quiet")),
-            self.x_valid.eq(feeder.x_valid),
-            feeder.x_ready.eq(self.x_ready),
-            feeder.i.payload.eq(self.i.payload),
-            reader.y_data.eq(self.y_data),
-            reader.y_valid.eq(self.y_valid),
-            self.y_ready.eq(reader.y_ready),
-        ]
-        if self._manifest.parameters.capacity:
-            m.d.comb += [feeder.shape.eq(self.shape), reader.shape.eq(self.shape)]
+        outside, shape = wiring.flipped(self), tuple(shape_port(self._manifest))
+        connect_some(m, outside, feeder, ("x_data", "x_stream", "x_quiet", "x_valid", "x_ready"))
+        m.d.comb += feeder.i.payload.eq(self.i.payload)
+        connect_some(m, outside, reader, ("y_data", "y_valid", "y_ready"))
+        connect_some(m, outside, feeder, shape)
+        connect_some(m, outside, reader, shape)
         m.d.sync += [
             self.steps.eq(self.steps + feeder.given),
             self._owed.eq(self._owed + loud - reader.done),

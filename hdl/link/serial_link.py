@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import connect_some
 from rtlstm.hdl.layouts import most_values
-from rtlstm.hdl.link.core_side import TO_CORE, CoreDriver, core_side, from_core
+from rtlstm.hdl.link.core_side import CoreDriver, core_names, core_side
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.requests import RECORDS, RequestMemory
@@ -103,23 +103,19 @@ class LinkEngine(CoreDriver):
 
         wiring.connect(m, wiring.flipped(self.i), frames.i)
         wiring.connect(m, frames.o, session.i)
-        _join(m, session, requests, ("write", "data", "forget", "commit", "kind", "publish"))
-        _join(m, requests, session, ("fits", "long"))
+        kept = ("write", "data", "forget", "commit", "kind", "publish", "fits", "long")
+        connect_some(m, session, requests, kept)
         wiring.connect(m, requests.o, executor.i)
-        _join(m, requests, executor, ("there", "request"))
-        _join(m, executor, requests, ("close",))
+        connect_some(m, requests, executor, ("there", "request", "close"))
         wiring.connect(m, executor.o, responses.i)
-        _join(m, executor, responses, ("restart", "finish", "failed"))
-        _join(m, responses, executor, ("full", "room"))
-        _join(m, responses, responder, ("made", "word", "end", "error"))
-        _join(m, responder, responses, ("oldest", "oldest_place", "address", "number"))
-        news = ("session", "expected", "ack", "acked", "answer", "answers", "again", "ending")
-        _join(m, session, responder, news)
-        _join(m, responder, session, ("answered",))
+        connect_some(m, executor, responses, ("restart", "finish", "failed", "full", "room"))
+        read = ("made", "word", "end", "error", "oldest", "oldest_place", "address", "number")
+        connect_some(m, responses, responder, read)
+        news = ("session", "expected", "ack", "acked", "answer", "answers", "again", "ending", "answered")
+        connect_some(m, session, responder, news)
         wiring.connect(m, responder.o, sender.i)
         wiring.connect(m, sender.o, wiring.flipped(self.o))
-        _join(m, executor, self, TO_CORE)
-        _join(m, self, executor, from_core(self._manifest))
+        connect_some(m, wiring.flipped(self), executor, core_names(self._manifest))
         ended = session.ending & executor.idle & responder.idle
         m.d.comb += [
             executor.ending.eq(session.ending),
@@ -178,15 +174,9 @@ class SerialLink(CoreDriver):
         m = Module()
         m.submodules.uart = uart = Uart(self._divisor)
         m.submodules.engine = engine = LinkEngine(self._manifest)
-        _join(m, self, uart, ("rx",))
-        _join(m, uart, self, ("tx",))
+        outside = wiring.flipped(self)
+        connect_some(m, outside, uart, ("rx", "tx"))
         wiring.connect(m, uart.received, engine.i)
         wiring.connect(m, engine.o, uart.sent)
-        _join(m, engine, self, ("errors", "active", *TO_CORE))
-        _join(m, self, engine, from_core(self._manifest))
+        connect_some(m, outside, engine, ("errors", "active", *core_names(self._manifest)))
         return m
-
-
-def _join(m: Module, source: Component, target: Component, names: tuple[str, ...]) -> None:
-    """Connect members of the same name."""
-    m.d.comb += [getattr(target, name).eq(getattr(source, name)) for name in names]

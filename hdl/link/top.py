@@ -3,9 +3,9 @@
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, connect_some
 from rtlstm.hdl.core import Core
-from rtlstm.hdl.link.core_side import TO_CORE, from_core
+from rtlstm.hdl.link.core_side import core_names
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
 
@@ -53,7 +53,6 @@ class LinkedCore(Component):
             self.tx.eq(link.tx),
             self.errors.eq(link.errors),
             self.active.eq(link.active),
-            *(getattr(core, name).eq(getattr(link, name)) for name in TO_CORE),
-            *(getattr(link, name).eq(getattr(core, name)) for name in from_core(self._manifest)),
         ]
+        connect_some(m, core, link, core_names(self._manifest))
         return m
