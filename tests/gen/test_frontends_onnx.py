@@ -11,9 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 from test_frontends_reference import close, forward
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.gen.frontends.gates import reorder
 from rtlstm.gen.frontends.onnx_graph import OnnxGraph
 from rtlstm.gen.frontends.onnx_sizes import Sizes
 from rtlstm.gen.frontends.sizes import Size
+from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError, ToolError
 
 I, H, O = 5, 6, 3  # noqa: E741
@@ -303,6 +305,51 @@ def test_other_float_types(path, dtype):
     save(path, nodes, weights, ["s"])
     layer = read_model(path).network.layers[0]
     assert np.abs(np.sort(layer.w_ih, axis=None) - np.sort(plain["rec.W"], axis=None)).max() < 0.02
+
+
+@pytest.mark.parametrize("states", [False, True])
+def test_half_precision_between_inputs_and_outputs_of_floats(states, path):
+    """As converters write it that keep the types of inputs and outputs: a Cast at each of them."""
+    names = {"y_h": "hn16", "y_c": "cn16", "extra": ["", "h16", "c16"]} if states else {}
+    nodes, weights = squeezed(x="x16", **names)
+    nodes += [node("MatMul", "s w", "m"), node("Add", "m b", "out16"), node("Relu", "out16", "r16")]
+    weights += [const("w", rand(H, O)), const("b", rand(O))]
+    halves = {
+        w.name: numpy_helper.to_array(w).astype(np.float16)
+        for w in weights
+        if w.data_type == TensorProto.FLOAT
+    }
+    weights = [const(w.name, halves[w.name]) if w.name in halves else w for w in weights]
+    before, after, inputs, feeds = [("x", "x16")], [("r16", "out")], [], {}
+    if states:
+        before += [("h0", "h16"), ("c0", "c16")]
+        after += [("hn16", "hn"), ("cn16", "cn")]
+        inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, "N", H)) for n in ("h0", "c0")]
+        feeds = {name: rand(1, 2, H) for name in ("h0", "c0")}
+    casts = [
+        [node("Cast", source, target, f"cast_{target}", to=kind) for source, target in pairs]
+        for pairs, kind in ((before, TensorProto.FLOAT16), (after, TensorProto.FLOAT))
+    ]
+    outputs = [target for _, target in after]
+    save(path, [*casts[0], *nodes, *casts[1]], weights, outputs, inputs)
+
+    network, x = read_model(path).network, rand(7, 2, I)
+    found = run_float(network, x, state=tuple((given[0],) for given in feeds.values()) or None)
+    close(found.y, run(path, x, **feeds), 4e-3)  # steps of half precision below 4: 2 ** -9
+    if states:
+        close(found.h[0], run(path, x, "hn", **feeds)[0], 4e-3)
+        close(found.c[0], run(path, x, "cn", **feeds)[0], 4e-3)
+    layer, dense = network.layers
+    biases = halves["rec.B"][0].astype(np.float64).reshape(2, -1).sum(0)
+    exact = [
+        (layer.w_ih, reorder(halves["rec.W"][0], "onnx")),
+        (layer.w_hh, reorder(halves["rec.R"][0], "onnx")),
+        (layer.bias, reorder(biases, "onnx")),
+        (dense.weight, halves["w"].T),
+        (dense.bias, halves["b"]),
+    ]
+    for ours, theirs in exact:
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_weights_through_constant_nodes_and_operators(path):
