@@ -62,7 +62,10 @@ LstmOption = Annotated[
 
 OutputTensorOption = Annotated[
     str | None,
-    typer.Option(help="The tensor or node at which to end.", rich_help_panel=_MODEL),
+    typer.Option(
+        help="The tensor or node at which to end; of Keras LAYER, or LAYER:linear, before its activation.",
+        rich_help_panel=_MODEL,
+    ),
 ]
 
 DenseOption = Annotated[

@@ -8,13 +8,16 @@ import numpy as np
 from rtlstm.gen.frontends.directions import without_identity
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.keras_archive import Floats, KerasLayer
-from rtlstm.gen.frontends.keras_recurrent import activation
+from rtlstm.gen.frontends.keras_recurrent import activation, activation_name
 from rtlstm.gen.frontends.keras_step import Given, Step
 from rtlstm.gen.frontends.report import Embedding
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import ActivationFunction, FunctionName
 
-__all__ = ["LAYERS", "MERGERS", "WINDOWS"]
+__all__ = ["LAYERS", "LINEAR", "MERGERS", "WINDOWS", "with_activation"]
+
+LINEAR = ":linear"
+"""Behind a layer's name: the end is its result before its activation."""
 
 
 def _input(step: Step) -> Given:
@@ -70,15 +73,33 @@ def _dense(step: Step) -> Given:
     return _apply(step, step.only.flow.linear(step.layer.name, step.where, weight, bias))
 
 
+def with_activation(layer: KerasLayer) -> bool:
+    """Whether it computes a linear result first, and an activation of that."""
+    kind = layer.config["layer"]["class_name"] if layer.kind == "TimeDistributed" else layer.kind
+    return kind in ("Dense", "Conv1D")
+
+
 def _apply(step: Step, flow: Flow) -> Given:
     """A layer's activation."""
-    if step.config.get("activation") == "softmax":
+    name = activation_name(step.config.get("activation"))
+    if name == "softmax":
         _classify(step)
         return step.only.with_flow(flow)
-    function = activation(step, step.config.get("activation", "linear"))
+    if step.linear:
+        step.report.note(f"{step.where} ends before its activation {name!r}, which the host computes")
+        return step.only.with_flow(flow)
+    function = activation(step, step.config.get("activation"), instead=_before(step))
     if function.name != "identity":
         flow = flow.activate(function, step.layer.name, step.where)
     return step.only.with_flow(flow)
+
+
+def _before(step: Step) -> str:
+    """Where to end if the activation is not the core's, and there is something to end."""
+    if step.only.flow.before:
+        return ""
+    name = step.layer.name + LINEAR if with_activation(step.layer) else step.layer.reads.values[0].layer
+    return f"; or end before it, with output={name!r} (--output-tensor), and compute it on the host"
 
 
 def _activate(step: Step) -> Given:
@@ -91,6 +112,7 @@ def _classify(step: Step) -> None:
     if not step.ends or step.config.get("axis", -1) != -1:
         raise ModelError(
             f"{step.where} is softmax, which the host computes: it must be the last layer, over the features"
+            f"{_before(step)}"
         )
     step.report.note(f"{step.where} ends in softmax, which the host computes: rtlstm.host.softmax(y)")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from rtlstm.gen.frontends.keras_archive import KerasLayer, KerasModel, Result, read_archive
-from rtlstm.gen.frontends.keras_layers import LAYERS, MERGERS, WINDOWS
+from rtlstm.gen.frontends.keras_layers import LAYERS, LINEAR, MERGERS, WINDOWS, with_activation
 from rtlstm.gen.frontends.keras_recurrent import RECURRENT, recurrent
 from rtlstm.gen.frontends.keras_step import Given, Step
 from rtlstm.gen.frontends.report import ReadOptions, ReportBuilder
@@ -47,20 +47,36 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
             "of a Keras model only --output-tensor, the layer to end at, chooses what is read; leave out "
             "--dense, --branch and --lstm"
         )
-    end, needed = _choose_end(model, options.output, report)
+    output, linear = _output(model, options.output)
+    end, needed = _choose_end(model, output, report)
     known: dict[str, Given] = {}
     for layer in model.layers:
         if layer.name in needed:
             _check_calls(layer, known, report)
             read = tuple(_read(known, result, layer) for result in layer.reads.values)
-            step = Step(layer, read, report, old=model.version < 3, ends=layer.name == end)
+            ends = layer.name == end
+            step = Step(layer, read, report, old=model.version < 3, ends=ends, linear=ends and linear)
             known[layer.name] = _compute(step)
         elif layer.kind != "InputLayer":
             report.node(layer.name, layer.kind, "outside", "not on the way to the core's output")
     found = known[end]
     found.check_padding("the end of the model")
-    report.input, report.output = found.source, end
+    report.input, report.output = found.source, end + LINEAR * linear
     return found.flow.network(report.name)
+
+
+def _output(model: KerasModel, output: str | None) -> tuple[str | None, bool]:
+    """The layer that is asked for as the end, and whether its activation is to stay outside."""
+    layers = {layer.name: layer for layer in model.layers}
+    if output is None or output in layers or not output.endswith(LINEAR):
+        return output, False
+    name = output.removesuffix(LINEAR)
+    if name in layers and not with_activation(layers[name]):
+        raise ModelError(
+            f"{layers[name].where} has no linear result that {output!r} could end at, as Dense and Conv1D "
+            f"have; end at a layer, such as output={name!r} (--output-tensor)"
+        )
+    return name, True
 
 
 def _choose_end(model: KerasModel, output: str | None, report: ReportBuilder) -> tuple[str, set[str]]:

@@ -11,7 +11,7 @@ from rtlstm.spec.errors import ModelError
 from rtlstm.spec.functions import ActivationFunction, FunctionName
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
-__all__ = ["RECURRENT", "activation", "recurrent"]
+__all__ = ["RECURRENT", "activation", "activation_name", "recurrent"]
 
 _RECURRENT: dict[str, CellKind] = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
 _MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
@@ -141,18 +141,25 @@ def _direction(step: Step, layer: KerasLayer, arrays: Arrays, turned: bool = Tru
     return Gru(bias_ih=b_ih, bias_hh=b_hh, gate=gate, candidate=function, reset_after=after, **fields)
 
 
-def activation(step: Step, given: Any, argument: str = "activation") -> ActivationFunction:
-    """The function that an argument names."""
-    name = given.get("config", given) if isinstance(given, dict) else given
-    name = name if isinstance(name, str) else getattr(name, "get", lambda key: None)("name")
-    if name is None:
-        return ActivationFunction.of("identity")
+def activation(step: Step, given: Any, argument: str = "activation", instead: str = "") -> ActivationFunction:
+    """The function that an argument names; ``instead`` ends the refusal of one that is not supported."""
+    name = activation_name(given)
     if name == "hard_sigmoid":
         # Keras 3 has a slope of one sixth; before, it was one fifth.
         return ActivationFunction.of("hard_sigmoid", 0.2 if step.old else 1 / 6, 0.5)
     if name not in _ACTIVATIONS:
         raise ModelError(
             f"{step.where} has {argument}={name!r}, but must be one of {', '.join(_ACTIVATIONS)}, "
-            "hard_sigmoid"
+            f"hard_sigmoid{instead}"
         )
     return ActivationFunction.of(_ACTIVATIONS[name], 0.2 if name == "leaky_relu" else None)
+
+
+def activation_name(given: Any) -> str:
+    """The name of a function as a file gives it: alone, in an object's description, or none, ``linear``."""
+    if given is None:
+        return "linear"
+    name = given.get("config", given) if isinstance(given, dict) else given
+    if isinstance(name, dict):
+        name = name.get("name") or given.get("class_name")
+    return str(name)

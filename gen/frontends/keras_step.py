@@ -52,6 +52,8 @@ class Step:
     """Whether a Keras before 3 wrote the file."""
     ends: bool
     """Whether the network ends with it."""
+    linear: bool = False
+    """Whether the network ends within it, before its activation."""
 
     @property
     def config(self) -> dict[str, Any]:

@@ -30,7 +30,8 @@ class ReadOptions(Record):
 
     ``lstm`` names the LSTM to begin with: a node (ONNX), a module (PyTorch) or the prefix of its
     tensors (state dicts; several prefixes joined by commas are stacked layers). ``output`` names
-    the tensor (ONNX) or the node or module (PyTorch) at which to end. ``dense`` lists the dense
+    the tensor (ONNX), the node or module (PyTorch) or the layer (Keras; ``LAYER:linear`` is a dense or
+    convolutional layer's result before its activation) at which to end. ``dense`` lists the dense
     layers of a state dict in order, each ``NAME``, ``NAME:ACTIVATION`` or
     ``relu:NAME:ACTIVATION`` (ReLU on what the layer reads); an empty list takes none. ``branches``
     chooses among the branches of an ONNX model's If nodes, each ``NODE:then`` or ``NODE:else``.

@@ -249,6 +249,89 @@ def test_softmax_at_the_end_stays_with_the_host(tail: Any, suffix: str, tmp_path
     assert any("rtlstm.host.softmax" in note for note in result.report.notes)
 
 
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+@pytest.mark.parametrize(
+    ("end", "function"),
+    [
+        (lambda **its: L.Dense(3, **its), "sigmoid"),
+        (lambda **its: L.Dense(3, **its), "swish"),
+        (lambda **its: L.Dense(3, **its), "softmax"),
+        (lambda **its: L.TimeDistributed(L.Dense(3, **its)), "gelu"),
+        (lambda **its: L.Conv1D(3, 2, padding="causal", **its), "gelu"),
+    ],
+)
+def test_an_activation_can_stay_outside(end: Any, function: str, suffix: str, tmp_path: Path) -> None:
+    """At the end, and of a layer that others read, whose name may stand before ``:linear``."""
+    last = end(activation=function)
+    last.name = "scores"
+    model, path = save(tmp_path, suffix, L.LSTM(5, **ALL), last, L.LayerNormalization())
+    result = read_model(path, ReadOptions(output="scores:linear"))
+    x = np.random.default_rng(1).normal(size=(STEPS, 3, INPUTS)).astype(np.float32)
+    linear = run_float(result.network, x).y.swapaxes(0, 1)
+    wanted = keras.Model(model.inputs, model.layers[-2].output).predict(x.swapaxes(0, 1), verbose=0)
+    found = np.asarray(keras.activations.get(function)(keras.ops.convert_to_tensor(linear)))
+    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    assert np.abs(linear - wanted).max() > 0.1  # it was not applied
+    assert any("which the host computes" in note for note in result.report.notes)
+    assert result.report.output == "scores:linear"
+
+
+@pytest.mark.parametrize(
+    ("layers", "output", "named"),
+    [
+        (lambda: [L.LSTM(5, name="r"), L.Dense(3)], "r:linear", "output='r' (--output-tensor)"),
+        (
+            lambda: [L.LSTM(5, **ALL), L.TimeDistributed(L.Dropout(0.5), name="d")],
+            "d:linear",
+            "layer 'd' (TimeDistributed) has no linear result",
+        ),
+        (lambda: [L.LSTM(5), L.Dense(3)], "d:linear", "no layer 'd'"),
+        (lambda: [L.LSTM(5), L.Dense(3, name="d")], "d:relu", "no layer 'd:relu'"),
+        (lambda: [L.LSTM(5), L.Dense(3, "swish", name="d")], None, "output='d:linear' (--output-tensor)"),
+        (
+            lambda: [L.LSTM(5), L.Dense(3, "softmax", name="d"), L.Dense(2)],
+            None,
+            "output='d:linear' (--output-tensor)",
+        ),
+        (
+            lambda: [L.LSTM(5), L.Dense(3, name="d"), L.Activation("swish")],
+            None,
+            "output='d' (--output-tensor)",
+        ),
+    ],
+)
+def test_ends_before_an_activation_are_refused_and_offered_by_name(
+    layers: Any, output: str | None, named: str, tmp_path: Path
+) -> None:
+    _, path = save(tmp_path, ".keras", *layers())
+    with pytest.raises(ModelError) as error:
+        read_model(path, ReadOptions(output=output))
+    assert named in str(error.value)
+
+
+def test_nothing_is_left_to_end_at_before_the_recurrent_layers(tmp_path: Path) -> None:
+    _, path = save(tmp_path, ".keras", L.Dense(3, activation="swish"), L.LSTM(5))
+    with pytest.raises(ModelError, match="hard_sigmoid$"):
+        read_model(path)
+
+
+@keras.saving.register_keras_serializable("rtlstm_tests")
+class Halved:
+    """An activation of one's own, whose description has no name."""
+
+    def __call__(self, x: Any) -> Any:
+        return x / 2
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+
+def test_an_activation_of_ones_own_is_refused(tmp_path: Path) -> None:
+    _, path = save(tmp_path, ".keras", L.LSTM(5), L.Dense(3, activation=Halved()))
+    with pytest.raises(ModelError, match="activation='Halved'"):
+        read_model(path)
+
+
 def test_batch_norm_along_the_steps_is_refused(tmp_path: Path) -> None:
     start = keras.Input((STEPS, INPUTS))
     keras.Sequential([start, L.BatchNormalization(axis=1), L.LSTM(5)]).save(tmp_path / "model.keras")
