@@ -14,7 +14,7 @@ PYTEST ?=
 # Two processes: most tests are Python on one core, and a simulator's build keeps two busy anyway.
 JOBS ?= 2
 
-FOLDERS := rtlstm spec hdl sim host boards gen bench
+FOLDERS := rtlstm spec tools hdl sim host fpga boards gen bench cli
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check

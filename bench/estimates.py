@@ -1,7 +1,7 @@
 """How far estimates are from what synthesis takes, and the factors that would bring them nearer.
 
 ``rtlstm bench --estimates``: builds of several shapes, formats and families are synthesised, and
-multipliers, block RAM and tables held against :mod:`rtlstm.boards.estimate`.
+multipliers, block RAM and tables held against :mod:`rtlstm.fpga.estimate`.
 """
 
 import tempfile
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from rtlstm.bench.shapes import SHAPES
-from rtlstm.boards.core_parts import ff_parts, lut_parts
-from rtlstm.boards.devices import find_device
-from rtlstm.boards.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate
-from rtlstm.boards.fpga_tools import find_yosys
-from rtlstm.boards.synthesis import synthesise
-from rtlstm.gen.implementation import error_percent
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.fpga.core_parts import ff_parts, lut_parts
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate
+from rtlstm.fpga.implementation import error_percent
+from rtlstm.fpga.synthesis import synthesise
+from rtlstm.fpga.tools import find_yosys
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.transport import Progress
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from rtlstm.bench.shapes import Shape
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.quantise import quantise
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator, pack
 from rtlstm.host.link.lines import Line
 from rtlstm.host.link.timing import Patience

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from rtlstm.bench.shapes import DenseWeights, LstmWeights, Shape
 from rtlstm.bench.timing import sample
-from rtlstm.sim.toolchain import compiler, run_tool
 from rtlstm.spec.errors import ToolError
+from rtlstm.tools.toolchain import compiler, run_tool
 
 __all__ = ["ENGINES", "CppLoop", "Engine", "OnnxRuntimeStep", "TorchStep", "lstm_session"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Activation, Dense, Lstm, Network
 from rtlstm.spec.numerics import LayerShape, Numerics

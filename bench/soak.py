@@ -12,7 +12,7 @@ import numpy as np
 
 from rtlstm.bench.link import BAUD, STREAMS, LinkSetup
 from rtlstm.boards.catalogue import find_board
-from rtlstm.gen.on_board import OnBoard
+from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host.link.lines import Line
 from rtlstm.host.link.timing import Patience
 from rtlstm.host.link.transport import LinkTransport

@@ -23,15 +23,15 @@ from rtlstm.bench.peers import ENGINES, lstm_session
 from rtlstm.bench.records import CpuTime, GoldenSpeed, Machine
 from rtlstm.bench.shapes import SHAPES, Shape
 from rtlstm.bench.timing import ONE_THREAD, pin, sample
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
-from rtlstm.host.packing import pack
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import RtlstmError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.packing import pack
 
 __all__ = ["describe_machine", "main", "measure_engine", "measure_generate", "measure_golden", "start"]
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from rtlstm.boards.board import Board, Line
 from rtlstm.boards.constraints import CONSTRAINT_FILES, constraints
-from rtlstm.boards.devices import Architecture, Chosen
-from rtlstm.boards.fill import check_chains
-from rtlstm.boards.fpga_tools import Tool, find_nextpnr, find_packer, find_yosys
-from rtlstm.boards.place_route import Routed, place_and_route, result_name
-from rtlstm.boards.resources import Counts, check_fit
-from rtlstm.boards.synthesis import NETLIST, Frame, Synthesis, synthesise
 from rtlstm.boards.top import TOP, board_verilog
-from rtlstm.sim.cache import Report, cached, digest
-from rtlstm.sim.toolchain import run_tool
+from rtlstm.fpga.devices import Architecture, Chosen
+from rtlstm.fpga.fill import check_chains
+from rtlstm.fpga.place_route import Routed, place_and_route, result_name
+from rtlstm.fpga.resources import Counts, check_fit
+from rtlstm.fpga.synthesis import NETLIST, Frame, Synthesis, synthesise
+from rtlstm.fpga.tools import Tool, find_nextpnr, find_packer, find_yosys
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
+from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.toolchain import run_tool
 
 __all__ = ["BITSTREAMS", "BITSTREAM_RECORD", "Bitstream", "Use", "file_hash", "make_bitstream"]
 

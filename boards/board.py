@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rtlstm.boards.devices import Chosen, find_device
-from rtlstm.boards.pll import Pll, find_pll, megahertz
+from rtlstm.fpga.devices import Chosen, find_device
+from rtlstm.fpga.pll import Pll, find_pll, megahertz
 from rtlstm.hdl.link.uart import SMALLEST_DIVISOR
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
@@ -36,7 +36,7 @@ class Board(Record):
     name: str
     title: str
     device: str
-    """With package and speed grade, as :func:`rtlstm.boards.devices.find_device` takes them."""
+    """With package and speed grade, as :func:`rtlstm.fpga.devices.find_device` takes them."""
     package: str
     grade: str
     clock: Pin

@@ -12,8 +12,8 @@ from typing import Any
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
 from rtlstm.boards.board import Board, Pin
-from rtlstm.boards.devices import Chosen, find_device
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
+from rtlstm.fpga.devices import Chosen, find_device
 from rtlstm.spec.errors import ConfigurationError
 
 __all__ = ["BOARDS", "find_any_board", "find_board", "find_place"]

@@ -1,7 +1,7 @@
 """Where a board's top has its pins, in the words of the family's place and route."""
 
 from rtlstm.boards.board import Board, Pin
-from rtlstm.boards.devices import Architecture
+from rtlstm.fpga.devices import Architecture
 
 __all__ = ["CONSTRAINT_FILES", "constraints"]
 

@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 from rtlstm.boards.board import Board
-from rtlstm.sim.toolchain import run_tool
 from rtlstm.spec.errors import ToolError
+from rtlstm.tools.toolchain import run_tool
 
 __all__ = ["load_board"]
 

@@ -17,12 +17,12 @@ from amaranth.hdl import (
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
 from rtlstm.boards.board import Board, Line, Pin
-from rtlstm.boards.harness import CORE, Port, read_ports
-from rtlstm.boards.pll import Pll, megahertz
+from rtlstm.fpga.netlist.harness import CORE, Port, read_ports
+from rtlstm.fpga.pll import Pll, megahertz
 from rtlstm.hdl.component import Domain
-from rtlstm.hdl.header import SPDX
+from rtlstm.hdl.emit.header import SPDX
+from rtlstm.hdl.emit.verilog import convert, primitives
 from rtlstm.hdl.link.serial_link import SerialLink
-from rtlstm.hdl.verilog import convert, primitives
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["PLL", "TOP", "BoardTop", "board_verilog"]

@@ -4,10 +4,10 @@ import string
 from importlib.resources import files
 from pathlib import Path
 
-from rtlstm.boards.pll import megahertz
 from rtlstm.boards.zynq import BASE_ADDRESS, FabricClock, ZynqBoard
+from rtlstm.fpga.pll import megahertz
 from rtlstm.hdl.buses.wrappers import wrapper_name
-from rtlstm.hdl.header import SPDX
+from rtlstm.hdl.emit.header import SPDX
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record

@@ -5,8 +5,8 @@ No open flow makes their bitstreams: :mod:`rtlstm.boards.vivado` writes what Viv
 
 from fractions import Fraction
 
-from rtlstm.boards.devices import Device, find_device
-from rtlstm.boards.pll import megahertz
+from rtlstm.fpga.devices import Device, find_device
+from rtlstm.fpga.pll import megahertz
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from wheels import fetch
 
-from rtlstm.gen.build import generate_build
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import ReadOptions, read_model
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.network import Network

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.cell import Cell, CellBuilder
-from rtlstm.spec.functions import SIGMOID, TANH
+from rtlstm.spec.activations.functions import SIGMOID, TANH
+from rtlstm.spec.cells.description import Cell, CellBuilder
 from rtlstm.spec.network import Custom, Dense, Network
 
 INPUTS, UNITS, OUTPUTS, STEPS = 4, 12, 3, 30

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch.nn.utils import rnn
 
-from rtlstm.gen.build import generate_build
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import read_model
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.torch import LSTM
 from rtlstm.spec.errors import ModelError

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rtlstm.gen.build import generate_build
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import read_model
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.schedule import offer_cycles
+from rtlstm.spec.program.schedule import offer_cycles
 
 STEPS, INPUTS, UNITS, LAYERS, OUTPUTS = 20, 128, 256, 2, 16
 

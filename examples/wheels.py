@@ -7,8 +7,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from rtlstm.sim.cache import cache_folder
 from rtlstm.spec.errors import InputError, ToolError
+from rtlstm.tools.cache import cache_folder
 
 __all__ = ["fetch"]
 

@@ -3,8 +3,6 @@
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.asynchronous import AsyncAccelerator, AsyncStream
 from rtlstm.host.classify import argmax, softmax
-from rtlstm.host.image import WeightImage
-from rtlstm.host.packing import pack, unpack
 from rtlstm.host.shared import SharedAccelerator, SharedStream
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, backend_names, open_transport
@@ -18,6 +16,8 @@ from rtlstm.spec.errors import (
     RtlstmError,
     ToolError,
 )
+from rtlstm.spec.image import WeightImage
+from rtlstm.spec.packing import pack, unpack
 
 __all__ = [
     "Accelerator",

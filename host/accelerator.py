@@ -14,9 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
-from rtlstm.host.image import WeightImage
 from rtlstm.host.loadable import check_loadable
-from rtlstm.host.packing import check_image
 from rtlstm.host.state import LayerArrays, State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress, Transport, open_transport
@@ -30,13 +28,15 @@ from rtlstm.host.values import (
     to_caller,
     warn_saturated,
 )
+from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.functions import ActivationFunction
+from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.packing import check_image
+from rtlstm.spec.program.sequence_schedule import cycles_saved
 from rtlstm.spec.registers import Register
-from rtlstm.spec.sequence_schedule import cycles_saved
 
 __all__ = ["Accelerator", "Outputs"]
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.host.image import WeightImage
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Progress, Transport
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register
 

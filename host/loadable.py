@@ -2,7 +2,7 @@
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.program import compile_program
+from rtlstm.spec.program.step import compile_program
 
 __all__ = ["check_loadable"]
 

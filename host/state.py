@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.host.packing import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 from rtlstm.host.values import SaturationWarning, as_numbers, is_raw, quantise, warn_saturated
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray, round_shift, saturate
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.packing import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 
 __all__ = ["LayerArrays", "Limited", "State", "StateFormats", "StateLayout", "StatePart", "split_layers"]
 

@@ -20,12 +20,12 @@ if (_CHECKOUT / "pyproject.toml").is_file() and (_CHECKOUT / "spec").is_dir():
     __path__.append(str(_CHECKOUT))
 
 if TYPE_CHECKING:
-    from rtlstm.gen.compiled import Build, compile
+    from rtlstm.gen.builds.compiled import Build, compile
     from rtlstm.gen.frontends import ReadOptions, ReadResult, inspect_model, read_model
-    from rtlstm.gen.quantise import QuantizationSettings
+    from rtlstm.gen.quantise.quantiser import QuantizationSettings
     from rtlstm.host import Accelerator, AsyncAccelerator, SharedAccelerator, Stream
     from rtlstm.host.values import CodesWarning, SaturationWarning
-    from rtlstm.spec.cell import CellBuilder
+    from rtlstm.spec.cells.description import CellBuilder
     from rtlstm.spec.errors import (
         BuildError,
         ConfigurationError,
@@ -85,12 +85,12 @@ _ERRORS = (
     "ToolError",
 )
 _HOMES = {
-    "rtlstm.gen.compiled": ("Build", "compile"),
+    "rtlstm.gen.builds.compiled": ("Build", "compile"),
     "rtlstm.gen.frontends": ("ReadOptions", "ReadResult", "inspect_model", "read_model"),
-    "rtlstm.gen.quantise": ("QuantizationSettings",),
+    "rtlstm.gen.quantise.quantiser": ("QuantizationSettings",),
     "rtlstm.host": ("Accelerator", "AsyncAccelerator", "SharedAccelerator", "Stream"),
     "rtlstm.host.values": ("CodesWarning", "SaturationWarning"),
-    "rtlstm.spec.cell": ("CellBuilder",),
+    "rtlstm.spec.cells.description": ("CellBuilder",),
     "rtlstm.spec.errors": _ERRORS,
     "rtlstm.spec.network": ("Custom", "Dense", "Gru", "Lstm", "Network", "Rnn"),
     "rtlstm.spec.parameters": ("Parameters",),

@@ -1,5 +1,5 @@
 """``python -m rtlstm``: the command line."""
 
-from rtlstm.gen.cli import main
+from rtlstm.cli.main import main
 
 main()

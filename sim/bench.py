@@ -20,15 +20,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.ports import PortShape, StepCycles
 from rtlstm.sim.sources import copy_sources, simulation_sources
-from rtlstm.sim.toolchain import icarus, package_version, verilator, verilator_environment
 from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
+from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.toolchain import icarus, package_version, verilator, verilator_environment
 
 __all__ = [
     "BenchResult",

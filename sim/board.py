@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtlstm.sim.cache import Report
 from rtlstm.sim.compiled import compile_library
 from rtlstm.sim.sources import board_models, own_file, simulation_sources
 from rtlstm.spec.parameters import Family
+from rtlstm.tools.cache import Report
 
 __all__ = ["BoardShape", "NativeBoard", "build_board"]
 

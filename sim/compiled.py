@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.sources import SIMULATION, copy_sources
-from rtlstm.sim.toolchain import Compiler, Verilator, compiler, run_tool, verilator
+from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
 __all__ = ["compile_library"]
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.host.transport import Progress
-from rtlstm.sim.cache import load_cached
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
@@ -20,6 +19,7 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
+from rtlstm.tools.cache import load_cached
 
 __all__ = ["GoldenDevice", "IcarusDevice", "SimulatedDevice", "VerilatorDevice"]
 

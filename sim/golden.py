@@ -12,7 +12,7 @@ from rtlstm.sim.golden_lstm import LstmNetwork
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.passes import part_layers, turn
+from rtlstm.spec.program.passes import part_layers, turn
 
 __all__ = ["Golden", "GoldenResult", "GoldenStream"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.cell_graph import CellGraph
+from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.fixed import IntArray, round_shift, saturate
 from rtlstm.spec.numerics import (
     GUARD_BITS,

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.host.image import WeightImage, WordArray, image_shapes
-from rtlstm.host.packing import unpack
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Progress
 from rtlstm.sim.golden import Golden, GoldenStream
 from rtlstm.sim.golden_cells import CellStream
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.image import WeightImage, WordArray, image_shapes
 from rtlstm.spec.manifest import Manifest, RegionLayout
+from rtlstm.spec.packing import unpack
+from rtlstm.spec.program.schedule import step_cycles
+from rtlstm.spec.program.sequence_schedule import sequence_cycles
+from rtlstm.spec.program.sequences import SequencePlan
 from rtlstm.spec.registers import Command, Region, Register
-from rtlstm.spec.schedule import step_cycles
-from rtlstm.spec.sequence import SequencePlan
-from rtlstm.spec.sequence_schedule import sequence_cycles
 
 __all__ = ["GoldenDevice"]
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.activation import ActivationTable
+from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import (
     GUARD_BITS,

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.cache import Report, cached, digest
 from rtlstm.sim.ports import Fault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
 from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
-from rtlstm.sim.toolchain import icarus, run_tool
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.fixed import IntArray
+from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.toolchain import icarus, run_tool
 
 __all__ = ["IcarusModel", "build_icarus"]
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.cache import Report
 from rtlstm.sim.compiled import compile_library
 from rtlstm.sim.ports import Fault, PortShape, StepCycles
 from rtlstm.sim.sources import own_file, simulation_sources
+from rtlstm.tools.cache import Report
 
 __all__ = ["NativeModel", "build_native"]
 

@@ -10,11 +10,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from rtlstm.sim.toolchain import formal_environment, run_tool
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family
+from rtlstm.tools.toolchain import formal_environment, run_tool
 
 __all__ = ["NETLIST_FAMILIES", "flat_netlist", "netlist_build"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.spec.functions import ActivationFunction
+from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer
-from rtlstm.spec.passes import turn
+from rtlstm.spec.program.passes import turn
 
 __all__ = ["FloatResult", "FloatState", "LayerReach", "run_float"]
 

@@ -16,7 +16,7 @@ _MOST_HEADROOM = 16
 class Capacity(Record):
     """Depths of a loadable core's memories, and what else of a network its hardware limits.
 
-    Rows and words depend on the array: see :class:`rtlstm.spec.program.Program`, whose sizes these bound.
+    Rows and words depend on the array: these bound the sizes of :class:`rtlstm.spec.program.step.Program`.
     """
 
     operations: Annotated[int, Field(ge=4, le=1024)]

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from rtlstm.spec.capacity import Needs
-from rtlstm.spec.cell_graph import CellTiming
+from rtlstm.spec.cells.graph import CellTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.operations import (
+from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
+from rtlstm.spec.program.fields import (
     drain_fields,
     drain_widths,
     issue_fields,
@@ -21,14 +22,13 @@ from rtlstm.spec.operations import (
     step_fields,
     step_widths,
 )
-from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
-from rtlstm.spec.passes import Passes
-from rtlstm.spec.program import Program, compile_program
+from rtlstm.spec.program.passes import Passes
+from rtlstm.spec.program.schedule import Cycles, count_cycles
+from rtlstm.spec.program.sequence_schedule import count_sequence_cycles
+from rtlstm.spec.program.sequences import SequencePlan, compile_sequences
+from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
-from rtlstm.spec.schedule import Cycles, count_cycles
-from rtlstm.spec.sequence import SequencePlan, compile_sequences
-from rtlstm.spec.sequence_schedule import count_sequence_cycles
 
 __all__ = ["C_HEADER", "MANIFEST_SCHEMA", "FileHash", "Manifest", "RegionLayout"]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from rtlstm.spec.cell import Cell
-from rtlstm.spec.functions import SIGMOID, TANH, ActivationFunction, FunctionName
+from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction, FunctionName
+from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.record import Record
 
 __all__ = [

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
-from rtlstm.spec.activation import ActivationTable
-from rtlstm.spec.cell_graph import CellGraph
+from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.activations.piecewise import PiecewiseLinear
+from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Activation
-from rtlstm.spec.passes import Passes, part_layers
-from rtlstm.spec.piecewise import PiecewiseLinear
+from rtlstm.spec.program.passes import Passes, part_layers
 from rtlstm.spec.record import Record
 
 __all__ = [

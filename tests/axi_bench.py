@@ -30,7 +30,7 @@ from cocotbext.axi import (
     AxiStreamSource,
 )
 
-from rtlstm.spec.program import Program
+from rtlstm.spec.program.step import Program
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Interrupt, Region, Register
 
 CHANNELS = (

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from loadable_builds import Build, build_for, make_device, stacked
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.bench import Simulator, build_bench, simulator_environment
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network

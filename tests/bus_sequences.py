@@ -13,12 +13,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from rtlstm.host.image import WeightImage
-from rtlstm.host.packing import pack, unpack
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork, QuantizedRecurrent
+from rtlstm.spec.packing import pack, unpack
 from rtlstm.spec.registers import Command, Region, Register
 
 PERIOD = 2

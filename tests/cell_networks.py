@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rtlstm.spec.cell import CellBuilder
-from rtlstm.spec.functions import RELU, SIGMOID, TANH, ActivationFunction
+from rtlstm.spec.activations.functions import RELU, SIGMOID, TANH, ActivationFunction
+from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Rnn
 
 __all__ = ["CELL_NETWORKS"]

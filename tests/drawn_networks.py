@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.random import Generator
 
-from rtlstm.gen.quantise import QuantizationSettings
-from rtlstm.spec.cell import Cell, CellBuilder
-from rtlstm.spec.functions import FUNCTION_NAMES, SIGMOID, TANH, ActivationFunction
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.spec.activations.functions import FUNCTION_NAMES, SIGMOID, TANH, ActivationFunction
+from rtlstm.spec.cells.description import Cell, CellBuilder
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.parameters import FAMILIES, Parameters, Pipeline, family_pipeline
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.gen.hardware import Hardware
-from rtlstm.gen.loadable import device_settings, with_capacity
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.builds.loadable import device_settings, with_capacity
+from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
-from rtlstm.host.packing import pack
 from rtlstm.sim.devices import SimulatedDevice
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.schedule import offer_cycles
+from rtlstm.spec.program.schedule import offer_cycles
 
 NARROW = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=10)
 ROOMY = {"operations": 20, "inputs": 20, "outputs": 20, "weight_rows": 200, "shift_rows": 100}

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtlstm.hdl.verilog import primitives
-from rtlstm.sim.toolchain import icarus, run_tool, verilator, verilator_environment
+from rtlstm.hdl.emit.verilog import primitives
+from rtlstm.tools.toolchain import icarus, run_tool, verilator, verilator_environment
 
 
 @dataclass(frozen=True)

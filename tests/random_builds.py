@@ -8,9 +8,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import core_to_verilog
-from rtlstm.host.packing import pack
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.errors import ConfigurationError
@@ -18,6 +17,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters, Pipeline, TableKind
 
 SIZES = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 32, 37, 41, 43, 47, 53, 59, 61, 64, 67, 70)

@@ -15,17 +15,17 @@ from numpy.random import Generator
 from random_builds import write_build
 from second_model import SecondModel, State, limit_events, rounding_events
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.host.packing import pack
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host.state import StateLayout
-from rtlstm.spec.cell import CellBuilder
+from rtlstm.spec.activations.functions import SIGMOID, TANH
+from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.functions import SIGMOID, TANH
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Dense, Gru, Layer, Lstm, Network
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters, Pipeline
-from rtlstm.spec.schedule import step_cycles
+from rtlstm.spec.program.schedule import step_cycles
 
 __all__ = ["BUILDS", "CONTROL", "Play", "RareBuild"]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.spec.activation import ActivationTable
-from rtlstm.spec.cell_graph import CellGraph
+from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape, QuantizedDense, QuantizedLayer, QuantizedNetwork
 

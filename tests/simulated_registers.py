@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from rtlstm.sim.toolchain import icarus
 from rtlstm.spec.registers import Register
+from rtlstm.tools.toolchain import icarus
 
 
 class SimulatedRegisters:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 

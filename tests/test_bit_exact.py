@@ -7,16 +7,16 @@ import pytest
 from device_pair import pair
 from random_builds import TINY, Case, make_case, random_case
 
-from rtlstm.gen.quantise import quantise
-from rtlstm.host.packing import pack
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.bench import BusRead, BusWrite, Scenario, run_bench
 from rtlstm.sim.devices import SimulatedDevice
 from rtlstm.sim.golden import GoldenResult
 from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.schedule import offer_cycles
 from rtlstm.spec.registers import Command, Region, Register
-from rtlstm.spec.schedule import offer_cycles
 
 ALL = range(1, 65)
 # Without the cases of large arrays or tables, which take Icarus minutes: the slow sweep has them.

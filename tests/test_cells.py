@@ -8,14 +8,14 @@ from cell_networks import CELL_NETWORKS
 from random_builds import make_case, random_parameters, write_build
 from test_bit_exact import check_device
 
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.cell import CellBuilder, Term
+from rtlstm.spec.activations.functions import TANH, ActivationFunction
+from rtlstm.spec.cells.description import CellBuilder, Term
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.functions import TANH, ActivationFunction
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Gru, Lstm, Network, Rnn
 from rtlstm.spec.parameters import FAMILIES, Parameters

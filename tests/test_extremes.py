@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.host.packing import pack, unpack_fields
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent, bound_sums
+from rtlstm.spec.packing import pack, unpack_fields
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region
 

@@ -12,7 +12,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("rtlstm", "spec", "hdl", "sim", "host", "boards", "gen", "bench")
+FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "bench", "cli")
 MODULES = sorted(
     path
     for name in FOLDERS

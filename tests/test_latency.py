@@ -7,14 +7,14 @@ import pytest
 from small_builds import INPUTS, NARROW, TINY
 from small_builds import network as small_network
 
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import core_to_verilog
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.host.packing import pack
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 

@@ -5,17 +5,17 @@ import pytest
 from linked_core import LinkedLine, compile_linked
 from random_builds import Case, make_case
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import linked_core_to_verilog
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host.device import Device
 from rtlstm.host.link.lines import Line
 from rtlstm.host.link.timing import Patience
 from rtlstm.host.link.transport import LinkTransport
-from rtlstm.host.packing import pack
 from rtlstm.sim.faults import FaultyLine
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 

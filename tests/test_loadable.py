@@ -9,10 +9,10 @@ from loadable_builds import NARROW, Build, build_for, check, make_device, stacke
 from random_builds import random_network, random_parameters
 
 from rtlstm.bench.shapes import SHAPES
-from rtlstm.gen.hardware import Hardware
-from rtlstm.gen.loadable import with_capacity
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import core_to_verilog, linked_core_to_verilog
+from rtlstm.gen.builds.loadable import with_capacity
+from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.host.link.timing import Patience
 from rtlstm.host.link.transport import LinkTransport
@@ -21,7 +21,7 @@ from rtlstm.spec.capacity import Needs
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters, Pipeline
-from rtlstm.spec.program import compile_program
+from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.registers import Register
 
 NEAR = Parameters(lanes=8, macs=4, streams=2, beat_in=2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from random_builds import Case, make_case, random_network
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.netlist import flat_netlist, netlist_build
 from rtlstm.spec.errors import ConfigurationError

@@ -7,9 +7,9 @@ from loadable_builds import Build
 from second_model import SecondModel
 from small_builds import NARROW, TINY, network
 
-from rtlstm.gen.build import generate_build, generate_for
-from rtlstm.gen.compare import compare
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.builds.compare import compare
+from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("rtlstm", "spec", "hdl", "sim", "host", "boards", "gen", "bench")
+FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "bench", "cli")
 
 # Imports of other packages fail. The environment's own rtlstm is further down the path.
 DRIVER = """

@@ -13,7 +13,7 @@ from random_sequences import make_sequence_case
 from test_bit_exact import check_device
 from test_sequences import check_device as check_sequences
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError

@@ -12,7 +12,7 @@ from random_builds import make_case, random_case
 from random_sequences import random_sequence_case
 from second_model import SecondModel, State
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import IntArray

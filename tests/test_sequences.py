@@ -16,8 +16,8 @@ from random_sequences import (
     random_sequence_case,
 )
 
-from rtlstm.gen.compare import random_input
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.builds.compare import random_input
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.host.state import State, StateLayout
 from rtlstm.sim.devices import SimulatedDevice
@@ -25,7 +25,7 @@ from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import FAMILIES, Parameters
-from rtlstm.spec.sequence_schedule import sequence_cycles, sequence_lengths
+from rtlstm.spec.program.sequence_schedule import sequence_cycles, sequence_lengths
 
 TINY = (1, 2, 3, 4)
 SMALL = (1, 2, 3, 5, 7, 11, 13)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from small_builds import NARROW, network
 
-from rtlstm.gen.build import generate_build
-from rtlstm.hdl.verilog import linked_core_to_verilog
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.sim.sources import SIMULATION
-from rtlstm.sim.toolchain import formal_environment, icarus, run_tool, verilator, verilator_environment
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Family, Parameters
 from rtlstm.spec.registers import Register
+from rtlstm.tools.toolchain import formal_environment, icarus, run_tool, verilator, verilator_environment
 
 BUILDS: dict[str, tuple[Family, str]] = {
     "left": ("ecp5", "axilite"),

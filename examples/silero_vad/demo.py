@@ -23,9 +23,9 @@ try:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-    from rtlstm.gen.build import generate_build
+    from rtlstm.gen.builds.generate import generate_build
     from rtlstm.gen.frontends import read_model
-    from rtlstm.gen.quantise import QuantizationSettings, quantise
+    from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
     from rtlstm.spec.errors import RtlstmError
     from rtlstm.spec.parameters import Parameters
 except ModuleNotFoundError as missing:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtlstm.sim.cache import cache_folder
 from rtlstm.spec.errors import InputError, ToolError
+from rtlstm.tools.cache import cache_folder
 
 __all__ = ["MODEL", "SPEECH", "Asset", "SileroFiles", "ensure_asset", "fetch_silero", "verify"]
 

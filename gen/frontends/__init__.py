@@ -19,7 +19,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.child import FOREIGN, read_in_child
 from rtlstm.gen.frontends.detect import detect
-from rtlstm.gen.frontends.report import (
+from rtlstm.gen.frontends.reading import (
     Embedding,
     ModelReport,
     NodeReport,
@@ -101,17 +101,17 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
 def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
     # Each reader imports its own optional packages, so none is needed for the others.
     if _is_module(source):
-        from rtlstm.gen.frontends.torch_module import read_module
+        from rtlstm.gen.frontends.torch.module import read_module
 
         return read_module(source, options, report)
     kind = "exported" if _is_live(source) else detect(Path(source))
     if kind == "exported":
-        from rtlstm.gen.frontends.torch_exported import read_exported
+        from rtlstm.gen.frontends.torch.exported import read_exported
 
         return read_exported(source if _is_live(source) else Path(source), options, report)
     path = Path(source)
     if kind == "onnx":
-        from rtlstm.gen.frontends.onnx_model import read_onnx
+        from rtlstm.gen.frontends.onnx.model import read_onnx
 
         return read_onnx(path, options, report)
     if kind in FOREIGN:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.detect import FileKind
 from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, keep_limits
-from rtlstm.gen.frontends.report import Embedding, ModelReport, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.reading import Embedding, ModelReport, ReadOptions, ReportBuilder
 from rtlstm.spec import errors
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
 from rtlstm.spec.network import Network

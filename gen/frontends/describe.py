@@ -1,6 +1,6 @@
 """Layers in words: what is special about them."""
 
-from rtlstm.spec.functions import SIGMOID, TANH, ActivationFunction
+from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Rnn
 
 __all__ = ["layer_options"]

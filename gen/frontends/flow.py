@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.functions import IDENTITY, RELU, ActivationFunction
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Layer, Lstm, Network, Rnn
 
 __all__ = ["Flow", "Skip"]

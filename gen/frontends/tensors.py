@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import expect_shape, import_extra, listed, to_float64
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.report import Embedding, ReadOptions, ReportBuilder
-from rtlstm.gen.frontends.torch_cells import bidirectional_layer, recurrent_layer
+from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.torch.cells import bidirectional_layer, recurrent_layer
+from rtlstm.spec.activations.functions import RELU, ActivationFunction
 from rtlstm.spec.archives import open_archive
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
-from rtlstm.spec.functions import RELU, ActivationFunction
 from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
 
 __all__ = ["read_safetensors", "read_state_dict"]

@@ -5,8 +5,8 @@ from amaranth.lib import enum, fifo
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.layouts import stream_bits
-from rtlstm.hdl.step_values import StepPart, count_values, shape_port
+from rtlstm.hdl.core.layouts import stream_bits
+from rtlstm.hdl.core.step_values import StepPart, count_values, shape_port
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["InputStream", "Mode", "OutputStream", "padded_bits"]

@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.requests import NUMBER_BITS, FifoPort, PortRequests, RequestPort, Requests
+from rtlstm.hdl.buses.request_port import NUMBER_BITS, FifoPort, PortRequests, RequestPort, Requests
 from rtlstm.hdl.component import Component
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import REGISTERS, Register, registers_of

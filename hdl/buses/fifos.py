@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.requests import FifoPort, PortRequests
-from rtlstm.hdl.layouts import most_values, stream_bits
-from rtlstm.hdl.step_values import StepPart, count_values, shape_port
+from rtlstm.hdl.buses.request_port import FifoPort, PortRequests
+from rtlstm.hdl.core.layouts import most_values, stream_bits
+from rtlstm.hdl.core.step_values import StepPart, count_values, shape_port
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 

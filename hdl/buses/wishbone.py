@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.requests import NUMBER_BITS, RequestPort, Requests
+from rtlstm.hdl.buses.request_port import NUMBER_BITS, RequestPort, Requests
 from rtlstm.hdl.component import Component
 
 __all__ = ["Wishbone", "wishbone_ports"]

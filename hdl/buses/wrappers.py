@@ -22,8 +22,8 @@ from rtlstm.hdl.buses.control import Control
 from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
 from rtlstm.hdl.buses.wishbone import Wishbone, wishbone_ports
 from rtlstm.hdl.component import Component, Domain, connect_some
-from rtlstm.hdl.core import core_ports
-from rtlstm.hdl.step_values import StepPart
+from rtlstm.hdl.core.step_values import StepPart
+from rtlstm.hdl.core.top import core_ports
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["AxiCore", "AxiLiteCore", "Pins", "WishboneCore", "wrapper", "wrapper_name"]

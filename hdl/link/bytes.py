@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Module, Signal, Value
 
-from rtlstm.hdl.pipeline import ReadPort
+from rtlstm.hdl.primitives.pipeline import ReadPort
 
 __all__ = ["read_bytes"]
 

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.link.bytes import read_bytes
-from rtlstm.hdl.pipeline import storage
+from rtlstm.hdl.primitives.pipeline import storage
 
 __all__ = ["DECODED", "FRAMED", "CobsDecoder", "CobsEncoder"]
 

@@ -5,10 +5,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Struct, connect_some
+from rtlstm.hdl.core.step_values import shape_port
 from rtlstm.hdl.link.core_side import CoreDriver, core_side
-from rtlstm.hdl.link.requests import REQUEST
+from rtlstm.hdl.link.request_queue import REQUEST
 from rtlstm.hdl.link.steps import StepFeeder, StepReader
-from rtlstm.hdl.step_values import shape_port
 from rtlstm.spec.link import CRC_BYTES, NUMBERED, READ_LIMIT, ErrorCode, FrameType
 from rtlstm.spec.manifest import Manifest
 
@@ -21,9 +21,9 @@ class Executor(CoreDriver):
     Members
     -------
     there, request, i, close
-        The request at hand; see :class:`~rtlstm.hdl.link.requests.RequestMemory`.
+        The request at hand; see :class:`~rtlstm.hdl.link.request_queue.RequestMemory`.
     o, full, restart, finish, failed, room
-        Its response; see :class:`~rtlstm.hdl.link.responses.ResponseMemory`.
+        Its response; see :class:`~rtlstm.hdl.link.response_store.ResponseMemory`.
     ending : In(1)
         Begin no request.
     idle : Out(1)

@@ -7,9 +7,9 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.link.bytes import read_bytes
 from rtlstm.hdl.link.framing import BODY
-from rtlstm.hdl.link.requests import RECORDS
+from rtlstm.hdl.link.request_queue import RECORDS
 from rtlstm.hdl.link.session import ANSWER
-from rtlstm.hdl.pipeline import ReadPort
+from rtlstm.hdl.primitives.pipeline import ReadPort
 from rtlstm.spec.link import HEADER, FrameType, Report
 from rtlstm.spec.parameters import ceil_log2
 
@@ -22,13 +22,13 @@ class Responder(Component):
     Parameters
     ----------
     size
-        Bytes of the :class:`~rtlstm.hdl.link.responses.ResponseMemory`.
+        Bytes of the :class:`~rtlstm.hdl.link.response_store.ResponseMemory`.
 
     Members
     -------
     o : Out(stream of :data:`~rtlstm.hdl.link.framing.BODY`)
     made, oldest, oldest_place, address, word, number, end, error
-        From and to the :class:`~rtlstm.hdl.link.responses.ResponseMemory`.
+        From and to the :class:`~rtlstm.hdl.link.response_store.ResponseMemory`.
     session, expected, ack, acked, answer, answers, answered, again, ending
         From and to the :class:`~rtlstm.hdl.link.session.Session`.
     report : In

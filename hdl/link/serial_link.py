@@ -5,13 +5,13 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import connect_some
-from rtlstm.hdl.layouts import most_values
+from rtlstm.hdl.core.layouts import most_values
 from rtlstm.hdl.link.core_side import CoreDriver, core_names, core_side
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
-from rtlstm.hdl.link.requests import RECORDS, RequestMemory
+from rtlstm.hdl.link.request_queue import RECORDS, RequestMemory
 from rtlstm.hdl.link.responder import Responder
-from rtlstm.hdl.link.responses import ResponseMemory
+from rtlstm.hdl.link.response_store import ResponseMemory
 from rtlstm.hdl.link.session import Session
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.errors import ConfigurationError

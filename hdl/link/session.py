@@ -28,7 +28,7 @@ class Session(Component):
     -------
     i : In(stream of :data:`~rtlstm.hdl.link.cobs.DECODED`)
     write, data, forget, commit, kind, publish, fits, long
-        To the :class:`~rtlstm.hdl.link.requests.RequestMemory`.
+        To the :class:`~rtlstm.hdl.link.request_queue.RequestMemory`.
     session, expected : Out(16)
         The device's session, and the number of the next request.
     ack : Out(16), acked : Out(1)

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.layouts import most_values, stream_bits
-from rtlstm.hdl.step_values import StepPart, after_first, count_values, shape_port
+from rtlstm.hdl.core.layouts import most_values, stream_bits
+from rtlstm.hdl.core.step_values import StepPart, after_first, count_values, shape_port
 from rtlstm.spec.link import QUIET, STREAM_MASK, value_bytes
 from rtlstm.spec.manifest import Manifest
 

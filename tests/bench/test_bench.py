@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from rtlstm.bench.hardware import build_shape, describe, measure_cycles, post_route, predict_cycles
 from rtlstm.bench.records import BenchResult
 from rtlstm.bench.shapes import SHAPES
-from rtlstm.gen.cli import app
-from rtlstm.gen.quantise import quantise
+from rtlstm.cli.main import app
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.manifest import Manifest
 
 

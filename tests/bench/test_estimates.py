@@ -7,10 +7,10 @@ import pytest
 import rtlstm.bench.estimates as module
 from rtlstm.bench.estimates import CASES, EstimateResult, fit_factors
 from rtlstm.bench.shapes import SHAPES
-from rtlstm.boards.core_parts import ff_parts, lut_parts
-from rtlstm.boards.devices import find_device
-from rtlstm.boards.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate
-from rtlstm.gen.cli import main
+from rtlstm.cli.main import main
+from rtlstm.fpga.core_parts import ff_parts, lut_parts
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate
 
 
 def result(case, scale: float = 1.0, **changes: object) -> EstimateResult:

@@ -8,7 +8,7 @@ import rtlstm.bench.link as module
 import rtlstm.bench.soak as soaks
 from rtlstm.bench.link import measure_efficiency
 from rtlstm.bench.soak import soak
-from rtlstm.gen.cli import main
+from rtlstm.cli.main import main
 from rtlstm.sim.faults import Fault
 
 

@@ -6,7 +6,7 @@ import pytest
 from rtlstm.bench.anchors import ANCHORS
 from rtlstm.bench.hardware import predict_cycles
 from rtlstm.bench.shapes import SHAPES, find_shapes
-from rtlstm.boards.devices import DEVICES
+from rtlstm.fpga.devices import DEVICES
 from rtlstm.spec.errors import ConfigurationError
 
 PUBLISHED = {

@@ -12,9 +12,9 @@ from c_client import SOURCES, STRICT, compile_client, read_outputs, run_client
 from loadable_builds import Build, build_for, make_device, stacked
 from small_builds import network
 
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.c_header import c_header
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.builds.c_header import c_header
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.golden import Golden

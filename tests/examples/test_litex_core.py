@@ -13,7 +13,7 @@ import pytest
 from bus_builds import SETTINGS, SIZES, small_network
 from simulated_registers import SimulatedRegisters
 
-from rtlstm.gen.build import generate_build
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice

@@ -20,7 +20,7 @@ import picture
 import pytest
 import results
 
-from rtlstm.gen.quantise import quantise
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network

@@ -12,11 +12,11 @@ import safetensors.numpy
 from served_board import commands, finish, start
 from small_builds import NARROW, TINY, network, tensors
 
+from rtlstm.cli.main import main
 from rtlstm.gen import frontends
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.cli import main
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.frontends import child
-from rtlstm.gen.on_board import OnBoard
 
 
 @dataclass(frozen=True)

@@ -221,13 +221,13 @@ def main() -> None:
     """See the module."""
     kind, seed, count, *files = sys.argv[1:]
     from rtlstm.gen.frontends import child
-    from rtlstm.gen.frontends.report import ReadOptions, ReportBuilder
+    from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 
     child.load(kind)  # type: ignore[arg-type]
     if kind == "torchscript":
         import torch
 
-        from rtlstm.gen.frontends.torch_module import _import_all
+        from rtlstm.gen.frontends.torch.module import _import_all
 
         _import_all(torch)
 

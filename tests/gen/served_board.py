@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rtlstm.gen.on_board import OnBoard
+from rtlstm.gen.builds.on_board import OnBoard
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -23,7 +23,7 @@ def commands() -> list[str]:
 
 
 def start(command: str, folder: Path) -> subprocess.Popen[str]:
-    program = [sys.executable, "-c", "from rtlstm.gen.cli import main; main()", *shlex.split(command)[1:]]
+    program = [sys.executable, "-c", "from rtlstm.cli.main import main; main()", *shlex.split(command)[1:]]
     return subprocess.Popen(program, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 

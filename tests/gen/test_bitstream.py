@@ -13,10 +13,10 @@ from small_builds import named_options, network, rand
 
 from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.boards.catalogue import find_board
-from rtlstm.boards.estimate import estimate
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.on_board import OnBoard, slower_clock
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.fpga.estimate import estimate
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.on_board import OnBoard, slower_clock
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Family, Parameters
@@ -216,7 +216,7 @@ def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
         (place / "top.bit").write_bytes(b"bits")
         return record(build_hash=manifest.build_hash)
 
-    monkeypatch.setattr("rtlstm.gen.on_board.make_bitstream", slow)
+    monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", slow)
     done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
     assert done.code == 1
     assert "timing is not met: 100 MHz was asked for and seed 1 reaches 91 MHz; use --clock 87.5" in done.err
@@ -233,7 +233,7 @@ def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
 def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
     folder = tmp_path / "build"
     generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1, bus="axilite"), settings=SMALL)
-    monkeypatch.setattr("rtlstm.gen.on_board.make_bitstream", lambda *_, **__: record(met=True))
+    monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **__: record(met=True))
     (folder / "boards" / "ulx3s-12f").mkdir(parents=True)
     done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
     assert done.code == 0, done.err

@@ -12,7 +12,7 @@ import pytest
 from c_client import compile_client, read_outputs, run_client
 from served_board import commands, finish, running, said, served, start
 
-from rtlstm.gen.on_board import OnBoard
+from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host import Accelerator
 from rtlstm.host.link.lines import Line
 from rtlstm.host.link.timing import Patience

@@ -8,8 +8,8 @@ import pytest
 from served_board import served
 from small_builds import network
 
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.on_board import OnBoard
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.parameters import Parameters

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from small_builds import NARROW, TINY, network, snapshot
 
-import rtlstm.gen.build
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.compare import compare
-from rtlstm.gen.names import KEYWORDS, check_build_name, derive_build_name
-from rtlstm.gen.quantise import QuantizationSettings
+import rtlstm.gen.builds.generate
+from rtlstm.gen.builds.compare import compare
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.names import KEYWORDS, check_build_name, derive_build_name
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
@@ -41,7 +41,7 @@ def test_same_input_same_bytes(pristine, tmp_path):
 def test_same_bytes_whatever_the_hash_seed(pristine, tmp_path, seed):
     code = (
         "import sys; from pathlib import Path; from small_builds import NARROW, TINY, network;"
-        "from rtlstm.gen.build import generate_build;"
+        "from rtlstm.gen.builds.generate import generate_build;"
         "generate_build(network(), Path(sys.argv[1]), parameters=TINY, settings=NARROW)"
     )
     paths = [str(Path(__file__).parent), *(path for path in sys.path if path)]
@@ -110,7 +110,7 @@ def test_nothing_half_written(pristine, tmp_path, monkeypatch, error, stage):
             (arguments[0] / "manifest.json").write_text("half")
         raise error
 
-    monkeypatch.setattr(rtlstm.gen.build, stage, fail)
+    monkeypatch.setattr(rtlstm.gen.builds.generate, stage, fail)
     for target in (tmp_path / "old", tmp_path / "made" / "new"):
         with pytest.raises(error):
             generate_build(network(), target, parameters=TINY)

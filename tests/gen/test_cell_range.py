@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import rtlstm.gen.cell_range
-from rtlstm.gen.accuracy import measure_accuracy
-from rtlstm.gen.calibration import Calibration
-from rtlstm.gen.cell_range import search_sample
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+import rtlstm.gen.quantise.cell_range
+from rtlstm.gen.quantise.accuracy import measure_accuracy
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.cell_range import search_sample
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
-from rtlstm.host.packing import pack
 from rtlstm.host.values import SaturationWarning
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
@@ -21,6 +20,7 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 
 Floats = NDArray[np.float64]
@@ -77,7 +77,7 @@ def test_more_sequences_do_not_make_formats_worse(monkeypatch: pytest.MonkeyPatc
     for count in (10, 100, 500):
         x = np.random.default_rng(1).uniform(-1, 1, (60, count, 3))
         errors[count] = error(network, quantise(network, calibration=x), held_out)
-    monkeypatch.setattr(rtlstm.gen.cell_range, "_WORK", 0)
+    monkeypatch.setattr(rtlstm.gen.quantise.cell_range, "_WORK", 0)
     assert search_sample(network, Calibration.of(network, x)).sequences == 34
     errors[34] = error(network, quantise(network, calibration=x), held_out)
     assert max(errors.values()) < 1.1 * errors[10] < 0.002, errors

@@ -12,7 +12,7 @@ import pytest
 from cell_networks import CELL_NETWORKS
 from small_builds import INPUTS, NARROW, TINY, network, own_verilog, snapshot
 
-from rtlstm.gen.build import generate_build
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.manifest import Manifest

@@ -14,13 +14,13 @@ import safetensors.numpy
 from onnx import TensorProto, helper, numpy_helper
 from small_builds import INPUTS, UNITS, rand, snapshot, tensors
 
-import rtlstm.gen.build
-import rtlstm.gen.compare
+import rtlstm.gen.builds.compare
+import rtlstm.gen.builds.generate
 from rtlstm.host import Accelerator, SaturationWarning
 from rtlstm.sim.devices import SimulatedDevice
-from rtlstm.sim.toolchain import icarus
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.tools.toolchain import icarus
 
 DENSE = ("--dense", "fc:sigmoid")
 SMALL = ("--macs", "2")
@@ -401,9 +401,9 @@ def test_simulate(cli, pristine, x_file, tmp_path):
 
 @needs_icarus
 def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
-    predict = rtlstm.gen.compare.offer_cycles
+    predict = rtlstm.gen.builds.compare.offer_cycles
     late = lambda *given, **named: [cycle + 1 for cycle in predict(*given, **named)]  # noqa: E731
-    monkeypatch.setattr(rtlstm.gen.compare, "offer_cycles", late)
+    monkeypatch.setattr(rtlstm.gen.builds.compare, "offer_cycles", late)
     result = cli("simulate", pristine, "--simulator", "icarus", "--steps", "3")
     assert result.code == 1
     assert "FAILED" in result.out
@@ -456,7 +456,7 @@ def test_no_traceback_without_debug(cli, model, tmp_path, monkeypatch, error, co
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(rtlstm.gen.build, "quantise", fail)
+    monkeypatch.setattr(rtlstm.gen.builds.generate, "quantise", fail)
     arguments = ("generate", model, "-o", tmp_path / "b", *DENSE)
     result = cli(*arguments, "--json")
     assert result.code == code
@@ -470,7 +470,7 @@ def test_no_traceback_without_debug(cli, model, tmp_path, monkeypatch, error, co
 def test_a_reader_that_has_gone_is_no_error(pristine, arguments):
     reader, writer = os.pipe()
     os.close(reader)
-    code = "import sys; from rtlstm.gen.cli import main; main(sys.argv[1:])"
+    code = "import sys; from rtlstm.cli.main import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", code, "inspect", str(pristine), *arguments]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
@@ -479,7 +479,7 @@ def test_a_reader_that_has_gone_is_no_error(pristine, arguments):
 
 def test_help_needs_no_heavy_package():
     code = (
-        "import sys; from rtlstm.gen.cli import main\n"
+        "import sys; from rtlstm.cli.main import main\n"
         "try: main(['--version'])\n"
         "except SystemExit: pass\n"
         "heavy = {'numpy', 'pydantic', 'amaranth', 'onnx', 'torch', 'jinja2'} & set(sys.modules)\n"

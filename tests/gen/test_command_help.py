@@ -9,9 +9,9 @@ import time
 import pytest
 
 from rtlstm.boards.catalogue import BOARDS, find_place
-from rtlstm.boards.devices import DEVICES
 from rtlstm.boards.zynq import ZYNQ_BOARDS
-from rtlstm.gen import console
+from rtlstm.cli import console
+from rtlstm.fpga.devices import DEVICES
 
 
 def run(*arguments: str) -> str:

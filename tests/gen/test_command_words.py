@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtlstm.gen.command_words import command_words
+from rtlstm.cli.words import command_words
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.spec.errors import ModelError
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rtlstm.gen.default_array import ArrayRequest, choose_array
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.builds.default_array import ArrayRequest, choose_array
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network

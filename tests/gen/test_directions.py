@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from rtlstm.gen.directions import unfold
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError

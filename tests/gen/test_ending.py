@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rtlstm.gen import folder as folder_module
-from rtlstm.gen.ending import Ended, ends_cleanly
-from rtlstm.gen.folder import new_folder, write_files
+from rtlstm.cli.ending import Ended, ends_cleanly
+from rtlstm.gen.builds import folder as folder_module
+from rtlstm.gen.builds.folder import new_folder, write_files
 
 CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 SAID = {
@@ -20,7 +20,7 @@ SAID = {
     signal.SIGHUP: "error: ended by SIGHUP\n",
     signal.SIGINT: "error: interrupted\n",
 }
-GENERATE = "from rtlstm.gen.cli import main; main()"
+GENERATE = "from rtlstm.cli.main import main; main()"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -28,7 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def interrupted_at(line: int, number: int, work) -> bool:
-    """Do ``work``, with a signal when so many lines of gen/folder.py have run; were there as many?"""
+    """Do ``work``, with a signal when so many lines of gen/builds/folder.py have run; were there as many?"""
     count, sent = 0, False
     own = folder_module.__file__
 

@@ -8,11 +8,11 @@ from safetensors.numpy import save_file
 from small_builds import named_options, network
 
 from rtlstm.boards.catalogue import find_board
-from rtlstm.boards.devices import find_device
-from rtlstm.boards.estimate import check_estimate, estimate, usable
-from rtlstm.boards.fill import fill_limits
-from rtlstm.gen.fit import FitRequest, NothingFitsError, _Search, fit_device
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import check_estimate, estimate, usable
+from rtlstm.fpga.fill import fill_limits
+from rtlstm.fpga.fit import FitRequest, NothingFitsError, _Search, fit_device
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network

@@ -10,10 +10,10 @@ from small_builds import NARROW, TINY, network
 from test_implement import implementation
 
 from rtlstm.boards.bitstream import BITSTREAM_RECORD
-from rtlstm.boards.devices import DEVICES, device_label, find_device
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.former import ReplacedWarning, former_results
-from rtlstm.gen.report import BuildReport
+from rtlstm.fpga.devices import DEVICES, device_label, find_device
+from rtlstm.gen.builds.former import ReplacedWarning, former_results
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.report import BuildReport
 
 
 @pytest.fixture

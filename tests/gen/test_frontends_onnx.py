@@ -12,8 +12,8 @@ from test_frontends_reference import close, forward
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.gen.frontends.gates import reorder
-from rtlstm.gen.frontends.onnx_graph import OnnxGraph
-from rtlstm.gen.frontends.onnx_sizes import Sizes
+from rtlstm.gen.frontends.onnx.graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.sizes import Sizes
 from rtlstm.gen.frontends.sizes import Size
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError, ToolError

@@ -6,8 +6,8 @@ from pathlib import Path
 import onnx.defs
 import pytest
 
-from rtlstm.gen.frontends.onnx_movers import MOVERS
-from rtlstm.gen.frontends.onnx_ops import COMPUTES
+from rtlstm.gen.frontends.onnx.movers import MOVERS
+from rtlstm.gen.frontends.onnx.ops import COMPUTES
 
 HERE = Path(__file__).parent
 TEXT = (HERE.parents[1] / "docs" / "onnx.md").read_text()

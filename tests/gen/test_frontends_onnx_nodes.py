@@ -12,12 +12,12 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx_nodes import WEIGHTS, Arrays, run_ours
 
-from rtlstm.gen.build import generate_build
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import read_model
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
-from rtlstm.host.packing import pack
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 
 # The longest sequence matters where a layer goes backwards.

@@ -19,8 +19,8 @@ from test_frontends_hdf5 import CONFIG, fill, h5py, save
 from test_frontends_onnx import O, const, ints, node, rand, squeezed
 from test_frontends_onnx import save as save_onnx
 
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.data import load_array, load_state
+from rtlstm.cli.data import load_array, load_state
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import limits, read_model
 from rtlstm.host.snapshot import load_snapshot, save_snapshot
 from rtlstm.host.state import StateLayout

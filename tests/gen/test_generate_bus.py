@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from rtlstm.gen.c_header import c_header
-from rtlstm.sim.toolchain import compiler
+from rtlstm.gen.builds.c_header import c_header
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.registers import IDENTITY, Register, registers_of
+from rtlstm.tools.toolchain import compiler
 
 PROGRAM = """
 #include <stdio.h>

@@ -13,9 +13,9 @@ from bus_builds import quantised_network, write_build, write_loadable
 from rtlstm.boards.board import find_line
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import board_verilog
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.header import SPDX, build_options
-from rtlstm.hdl.verilog import core_to_verilog, linked_core_to_verilog
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.header import SPDX, build_options
+from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog
 from rtlstm.spec import manifest as manifests
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.network import Bidirectional, Lstm, Network

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from small_builds import network, own_verilog
 
-from rtlstm.boards import fpga_tools
-from rtlstm.boards.devices import find_device
-from rtlstm.boards.estimate import Estimate
-from rtlstm.boards.place_route import Routed
-from rtlstm.boards.resources import count_cells
-from rtlstm.boards.worst_path import WorstPath
-from rtlstm.gen import implement as module
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.implementation import Implementation, error_percent
-from rtlstm.gen.quantise import QuantizationSettings
-from rtlstm.gen.report import BuildReport
-from rtlstm.gen.report_html import render_report
+from rtlstm.fpga import tools as fpga_tools
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import Estimate
+from rtlstm.fpga.implementation import Implementation, error_percent
+from rtlstm.fpga.place_route import Routed
+from rtlstm.fpga.resources import count_cells
+from rtlstm.fpga.worst_path import WorstPath
+from rtlstm.gen.builds import implement as module
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.builds.report_html import render_report
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import BuildError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters

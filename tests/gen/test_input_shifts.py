@@ -8,11 +8,11 @@ import pytest
 from cell_networks import CELL_NETWORKS
 from small_builds import NARROW, TINY, network
 
-from rtlstm.gen.build import generate_build, generate_for
-from rtlstm.gen.c_header import c_header
-from rtlstm.gen.compare import compare
-from rtlstm.gen.input_shifts import fold_shifts
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.builds.c_header import c_header
+from rtlstm.gen.builds.compare import compare
+from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.quantise.input_shifts import fold_shifts
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator, SharedAccelerator
 from rtlstm.host.loadable import check_loadable
 from rtlstm.host.values import SaturationWarning

@@ -7,9 +7,9 @@ import pytest
 import safetensors.numpy
 from small_builds import NARROW, TINY, network, rand, tensors
 
-from rtlstm.gen.build import generate_build, generate_for
-from rtlstm.gen.hardware import Hardware
-from rtlstm.gen.quantise import quantise
+from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError

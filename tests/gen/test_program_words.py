@@ -2,8 +2,8 @@
 
 from small_builds import rand
 
-from rtlstm.gen.program_words import describe_program, program_notes
-from rtlstm.gen.quantise import quantise
+from rtlstm.gen.builds.program_words import describe_program, program_notes
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Layer, Lstm, Network
 from rtlstm.spec.parameters import Parameters

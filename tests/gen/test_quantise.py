@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
+from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.functions import IDENTITY, RELU
 from rtlstm.spec.network import Dense, Lstm, Network, Rnn
 from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent, bound_sums
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from small_builds import TINY, network
 
-import rtlstm.gen.cell_range
-from rtlstm.gen.calibration import Calibration
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.gen.report import BuildReport, create_report, table_error
-from rtlstm.gen.report_html import cycle_bars, render_report
+import rtlstm.gen.quantise.cell_range
+from rtlstm.gen.builds.report import BuildReport, create_report, table_error
+from rtlstm.gen.builds.report_html import cycle_bars, render_report
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.manifest import Manifest
@@ -116,7 +116,7 @@ def test_final_states_that_are_limited_are_told():
 
 
 def test_it_is_said_how_many_sequences_were_run(monkeypatch):
-    monkeypatch.setattr(rtlstm.gen.cell_range, "_WORK", 0)
+    monkeypatch.setattr(rtlstm.gen.quantise.cell_range, "_WORK", 0)
     report, _, _ = make(np.zeros((100, 300, 3)))
     assert report.accuracy.description == "the calibration data"
     (searched,) = (text for text in report.assumptions if "cell states reach" in text)

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from small_builds import INPUTS
 
-from rtlstm.gen.data import load_state, save_state
-from rtlstm.gen.report import BuildReport
+from rtlstm.cli.data import load_state, save_state
+from rtlstm.gen.builds.report import BuildReport
 from rtlstm.host import Accelerator
 from rtlstm.host.device import Device
-from rtlstm.sim.toolchain import icarus
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.tools.toolchain import icarus
 
-RUN = "from rtlstm.gen.cli import main; main()"
+RUN = "from rtlstm.cli.main import main; main()"
 
 
 def has_icarus() -> bool:

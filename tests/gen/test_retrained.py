@@ -11,22 +11,22 @@ from cell_networks import CELL_NETWORKS
 from linked_core import LinkedLine, compile_linked
 from small_builds import NARROW, TINY, network, tensors
 
-from rtlstm.gen.build import generate_build, generate_for
-from rtlstm.gen.hardware import Hardware
-from rtlstm.gen.headroom import measure_headroom
-from rtlstm.gen.loadable import device_hardware, device_settings
-from rtlstm.gen.quantise import quantise
-from rtlstm.hdl.verilog import linked_core_to_verilog
+from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.builds.headroom import measure_headroom
+from rtlstm.gen.builds.loadable import device_hardware, device_settings
+from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.host.image import WeightImage
 from rtlstm.host.link.timing import Patience
 from rtlstm.host.link.transport import LinkTransport
-from rtlstm.host.packing import pack, unpack
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError, ImageError
+from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.packing import pack, unpack
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
 
@@ -204,7 +204,7 @@ def test_an_image_whose_sums_overflow_is_refused_when_loaded(first, monkeypatch)
     manifest, good = Manifest.load(first), held(first)
     lstm = good.layers[0]
     loud = dataclasses.replace(lstm, w_hh=np.full_like(lstm.w_hh, 127), w_ih=np.full_like(lstm.w_ih, 127))
-    monkeypatch.setattr("rtlstm.host.packing._check_sums", lambda network: None)
+    monkeypatch.setattr("rtlstm.spec.packing._check_sums", lambda network: None)
     image = pack(dataclasses.replace(good, layers=(loud, *good.layers[1:])), manifest)
     monkeypatch.undo()
     x = codes(first)

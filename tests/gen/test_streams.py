@@ -11,13 +11,13 @@ import pytest
 import safetensors.numpy
 from small_builds import INPUTS, tensors
 
-from rtlstm.gen.terminal import plain
+from rtlstm.cli.terminal import plain
 
-RUN = "from rtlstm.gen.cli import main; main()"
+RUN = "from rtlstm.cli.main import main; main()"
 
 DRIVER = """
 import json, os, sys, tempfile
-import rtlstm.gen.cli, rtlstm.gen.frontends, rtlstm.gen.report, rtlstm.host, rich.console
+import rtlstm.cli.main, rtlstm.gen.frontends, rtlstm.gen.builds.report, rtlstm.host, rich.console
 
 def broken():
     reader, writer = os.pipe()
@@ -41,7 +41,7 @@ def case(arguments, streams):
                 os.dup2(other, number)
         code = 99
         try:
-            rtlstm.gen.cli.main(arguments)
+            rtlstm.cli.main.main(arguments)
         except SystemExit as ended:
             code = ended.code
             for stream in (sys.stdout, sys.stderr):

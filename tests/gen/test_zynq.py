@@ -10,14 +10,14 @@ import pytest
 from small_builds import network
 
 from rtlstm.boards.catalogue import find_board
-from rtlstm.boards.devices import find_device
 from rtlstm.boards.zynq import BASE_ADDRESS, ZYNQ_BOARDS, find_fabric_clock
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.quantise import QuantizationSettings
-from rtlstm.sim.toolchain import icarus, verilator, verilator_environment
+from rtlstm.fpga.devices import find_device
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
+from rtlstm.tools.toolchain import icarus, verilator, verilator_environment
 
 SMALL = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
 
@@ -36,7 +36,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def place(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder for Vivado, at 60 MHz."""
-    from rtlstm.gen.on_zynq import OnZynq
+    from rtlstm.gen.builds.on_zynq import OnZynq
 
     found = OnZynq.create(build, ZYNQ_BOARDS["zybo-z7-20"], 60)
     found.write()
@@ -147,7 +147,7 @@ def test_constraints_and_device_tree(place: Path) -> None:
 
 def test_top_is_sound(tmp_path: Path) -> None:
     """Verilator's lint and Icarus take the top with a build of portable primitives."""
-    from rtlstm.gen.on_zynq import OnZynq
+    from rtlstm.gen.builds.on_zynq import OnZynq
 
     found = OnZynq.create(zynq_build(tmp_path / "b", family="generic"), ZYNQ_BOARDS["pynq-z2"])
     found.write()

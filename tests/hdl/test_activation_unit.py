@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtlstm.hdl.activation import Activation
-from rtlstm.hdl.verilog import to_verilog
-from rtlstm.sim.toolchain import icarus
-from rtlstm.spec.activation import design_table
+from rtlstm.hdl.core.activation import Activation
+from rtlstm.hdl.emit.verilog import to_verilog
+from rtlstm.spec.activations.interpolated import design_table
 from rtlstm.spec.fixed import Format
+from rtlstm.tools.toolchain import icarus
 
 BENCH = """
 module bench;

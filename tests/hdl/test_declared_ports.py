@@ -13,12 +13,12 @@ from loadable_builds import NARROW, make_device
 from random_builds import TINY
 from random_sequences import random_sequence_case
 
-from rtlstm.gen.quantise import quantise
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.buses import wrappers
-from rtlstm.hdl.core import Core
-from rtlstm.hdl.lane import Lane
+from rtlstm.hdl.core.lane import Lane
+from rtlstm.hdl.core.top import Core
 from rtlstm.hdl.link.top import LinkedCore
-from rtlstm.hdl.sequence_core import SequenceCore
+from rtlstm.hdl.sequences.sequence_core import SequenceCore
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters

@@ -7,9 +7,9 @@ import pytest
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_runner
 
+from rtlstm.hdl.emit.verilog import to_verilog
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.uart import Uart, check_divisor
-from rtlstm.hdl.verilog import to_verilog
 from rtlstm.spec.errors import ConfigurationError
 
 TESTS = Path(__file__).parents[1]

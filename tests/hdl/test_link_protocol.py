@@ -7,17 +7,17 @@ import pytest
 from linked_core import LinkedLine, compile_linked
 from random_builds import Case, make_case
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.hdl.link.serial_link import link_limits
-from rtlstm.hdl.verilog import linked_core_to_verilog
 from rtlstm.host.device import Device
 from rtlstm.host.link.framing import Deframer, Frame
 from rtlstm.host.link.transport import LinkTransport
-from rtlstm.host.packing import pack
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.spec.link import HEADER, NUMBERED, PAYLOAD_LIMIT, QUIET, FrameType, value_bytes
 from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Command, Register
 

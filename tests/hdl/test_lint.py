@@ -7,9 +7,9 @@ import pytest
 from bus_builds import write_build, write_loadable
 from random_builds import TINY, Case, make_case, random_case
 
-from rtlstm.hdl.tidy import tidy_verilog
-from rtlstm.sim.toolchain import verilator, verilator_environment
+from rtlstm.hdl.emit.tidy import tidy_verilog
 from rtlstm.spec.registers import BusKind
+from rtlstm.tools.toolchain import verilator, verilator_environment
 
 
 def lint(verilog: Path, top: str) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from primitive_bench import Memory, Multiplier, Pair, Primitive, bench, duts, reference, run
 
-from rtlstm.hdl.verilog import primitives
+from rtlstm.hdl.emit.verilog import primitives
 from rtlstm.sim.netlist import NETLIST_FAMILIES, flat_netlist
 from rtlstm.sim.sources import SIMULATION, cell_models
 from rtlstm.spec.parameters import Family

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from random_builds import make_case
 
-from rtlstm.gen.quantise import QuantizationSettings, quantise
-from rtlstm.hdl.verilog import core_to_verilog
-from rtlstm.host.packing import pack
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.golden import Golden
-from rtlstm.sim.toolchain import icarus
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
+from rtlstm.tools.toolchain import icarus
 
 BENCH = """
 module bench;

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rtlstm.hdl import yosys
-from rtlstm.hdl.yosys import run_yosys
+from rtlstm.hdl.emit import yosys
+from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.spec.errors import ToolError
 
 DESIGN = """

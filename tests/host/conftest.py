@@ -10,7 +10,7 @@ import pytest
 from rtlstm.host import Accelerator, pack
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.spec.activation import design_table
+from rtlstm.spec.activations.interpolated import design_table
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import (

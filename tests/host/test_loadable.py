@@ -7,10 +7,10 @@ import pytest
 from loadable_builds import build_for, check, make_device, stacked
 
 from rtlstm.host import Accelerator, SharedAccelerator
-from rtlstm.host.packing import pack
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ImageError
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region, Register
 

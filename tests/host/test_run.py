@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from small_builds import INPUTS, NARROW, TINY, network
 
-from rtlstm.gen.quantise import quantise
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator, SaturationWarning
-from rtlstm.host.packing import pack
 from rtlstm.spec.errors import DeviceError, InputError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.packing import pack
 
 
 def same_state(left, right):

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from random_sequences import random_dense, random_lstm
 
-from rtlstm.boards.devices import find_device
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.fit import FitRequest
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.fit import FitRequest
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.host import Accelerator
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.sequence_schedule import sequence_cycles
+from rtlstm.spec.program.sequence_schedule import sequence_cycles
 
 STEPS = 6
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rtlstm.gen.build import generate_build
+from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.frontends import read_model
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.network import Network

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rtlstm.sim import cache
 from rtlstm.spec.errors import ToolError
+from rtlstm.tools import cache
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from rtlstm.host.transport import Transport
 from rtlstm.sim.devices import IcarusDevice, VerilatorDevice
 from rtlstm.sim.ports import PortShape
-from rtlstm.spec.activation import design_table
+from rtlstm.spec.activations.interpolated import design_table
 from rtlstm.spec.errors import BuildError, ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest

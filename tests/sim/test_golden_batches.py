@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from random_sequences import random_dense, random_lstm
 
-from rtlstm.gen.build import generate_build
-from rtlstm.gen.quantise import QuantizationSettings
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden, GoldenResult, State
 from rtlstm.sim.golden_device import GoldenDevice

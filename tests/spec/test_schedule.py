@@ -7,8 +7,8 @@ import pytest
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program import Program, compile_program, group_ends
-from rtlstm.spec.schedule import count_cycles, offer_cycles
+from rtlstm.spec.program.schedule import count_cycles, offer_cycles
+from rtlstm.spec.program.step import Program, compile_program, group_ends
 
 FORMAT = Format(bits=16, fraction=15)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 31, 70)

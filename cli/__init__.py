@@ -1,0 +1,1 @@
+"""The command line, on top of everything: one module a command, and what the commands share."""

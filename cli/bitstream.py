@@ -1,0 +1,172 @@
+"""``rtlstm bitstream`` and ``rtlstm program``: a build on a real board."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rtlstm.cli.console import Session
+from rtlstm.cli.options import (
+    BaudOption,
+    BoardOption,
+    BuildArgument,
+    ClockOption,
+    DebugOption,
+    JsonOption,
+)
+
+if TYPE_CHECKING:
+    from rtlstm.boards.bitstream import Bitstream
+    from rtlstm.boards.zynq import ZynqBoard
+    from rtlstm.gen.builds.on_board import OnBoard
+
+__all__ = ["bitstream", "note_bus", "program"]
+
+_SHOWN = 8
+"""Resources in the table, those most used."""
+
+
+def bitstream(
+    folder: BuildArgument,
+    board: BoardOption,
+    clock: ClockOption = None,
+    baud: BaudOption = None,
+    seed: Annotated[int, typer.Option(min=1, help="Of place and route; another may be faster.")] = 1,
+    insist: Annotated[
+        bool,
+        typer.Option(
+            "--try", help="Place and route also a design that is fuller than any that is known to succeed."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Make a bitstream for a board: the core behind its serial line, with clock, reset and LEDs.
+
+    For a Zynq board it writes what Vivado makes the bitstream of. Exits with 1 if the clock is not met.
+    """
+    with Session(as_json, debug) as session:
+        from rtlstm.boards.catalogue import find_any_board
+        from rtlstm.boards.zynq import ZynqBoard
+        from rtlstm.gen.builds.on_board import OnBoard
+        from rtlstm.spec.errors import ConfigurationError
+
+        place = find_any_board(board)
+        if isinstance(place, ZynqBoard):
+            if baud is not None or seed != 1 or insist:
+                raise ConfigurationError(
+                    f"the core on {place.name} has no serial line, and Vivado takes no seed; leave out "
+                    "--baud, --seed and --try"
+                )
+            _write_for_vivado(session, folder, place, clock)
+            return
+        build = OnBoard.create(folder, board, clock, baud)
+        if not session.as_json:
+            _say_line(session, build)
+        note_bus(session, build)
+        with session.progress() as progress:
+            found = build.make_bitstream(seed, progress, insist=insist)
+        session.fields = {
+            "folder": str(folder),
+            "file": str(build.place / found.file),
+            "bitstream": found.model_dump(mode="json"),
+        }
+        session.passed = found.met
+        _show(session, build, found)
+
+
+def _write_for_vivado(session: Session, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
+    """Write a Zynq board's folder and say what to do with it."""
+    from rtlstm.gen.builds.on_zynq import OnZynq
+
+    build = OnZynq.create(folder, board, clock)
+    project = build.write()
+    run = f"rtlstm run {folder} --backend mmio:/dev/uio0 --input x.npy --output y.npy"
+    session.fields = {
+        "folder": str(folder),
+        "place": str(build.place),
+        "vivado": project.model_dump(mode="json"),
+        "make": build.command,
+        "run": run,
+    }
+    asked = "" if project.clock_mhz == project.requested_mhz else f", the nearest below {clock:g}"
+    session.say(f"{board.title} ({board.part}): {project.clock_mhz:g} MHz from the processor{asked}")
+    session.say(f"registers: 0x{project.base_address:08X}, interrupt IRQ_F2P[0]")
+    session.say(f"written: {build.place}/ with {', '.join(project.files)}")
+    session.say(f"Vivado makes the bitstream: {build.command}")
+    session.say(f"then on the board, with its bitstream and uio.dtsi loaded (docs/boards.md): {run}")
+    session.note(f"whether it fits: rtlstm implement {folder} --device {board.device} (synthesis only)")
+    session.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
+
+
+def note_bus(session: Session, build: "OnBoard") -> None:
+    """Say that a build's wrapper is not on the board."""
+    bus = build.manifest.parameters.bus
+    if bus != "none":
+        session.note(f"the serial line is wired to the core itself: the build's {bus} wrapper is left out")
+
+
+def _say_line(session: Session, build: "OnBoard") -> None:
+    line, asked = build.line, build.requested_mhz
+    given = f"{line.clock_mhz:g} MHz" + (
+        f", the PLL's nearest below {asked:g}" if line.clock_mhz != asked else ""
+    )
+    off = f" ({line.baud_error:+g} %)" if line.baud_error else ""
+    session.say(f"{build.board.title}: {given}; {line.baud:,} baud{off}")
+
+
+def _show(session: Session, build: "OnBoard", found: "Bitstream") -> None:
+    from rtlstm.gen.builds.on_board import slower_clock
+
+    session.table(
+        f"The whole design on {build.board.chosen.label}",
+        ("resource", "taken", "there", "share"),
+        [(use.name, use.used, use.available, f"{use.share:g} %") for use in found.uses[:_SHOWN]],
+        right=" rrr",
+    )
+    session.say(f"clock: {found.clock_mhz:g} MHz; {found.fmax_mhz:g} MHz would be possible")
+    session.say(f"slowest path: {found.worst_path}")
+    seconds = "stored" if found.stored else f"{found.synthesis_seconds + found.route_seconds:.0f} s"
+    session.say(f"bitstream ({seconds}): {build.place / found.file}")
+    if build.board.note:
+        session.note(build.board.note)
+    if not found.met:
+        clock = slower_clock(found, build.board)
+        advice = (
+            "generate the build with fewer --lanes or --macs" if clock is None else f"use --clock {clock}"
+        )
+        session.note(
+            f"timing is not met: {found.clock_mhz:g} MHz was asked for and seed {found.seed} reaches "
+            f"{found.fmax_mhz:g} MHz; {advice}, or try another --seed"
+        )
+
+
+def program(
+    folder: BuildArgument,
+    board: Annotated[
+        str | None, typer.Option(metavar="BOARD", help="By default the one that there is a bitstream for.")
+    ] = None,
+    flash: Annotated[
+        bool, typer.Option("--flash", help="Write it to the board's flash memory, so that it stays.")
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Configure a board with its bitstream, with openFPGALoader."""
+    with Session(as_json, debug) as session:
+        from rtlstm.boards.loader import load_board
+        from rtlstm.gen.builds.on_board import load_bitstream
+        from rtlstm.spec.errors import BuildError
+
+        found, place, file = load_bitstream(folder, board)
+        if not found.met:
+            raise BuildError(
+                f"the bitstream for {place.name} must meet its clock, but reaches {found.fmax_mhz:g} of "
+                f"{found.clock_mhz:g} MHz; make another with a lower --clock"
+            )
+        session.fields = {"folder": str(folder), "board": place.name, "file": str(file)}
+        load_board(place, file, flash)
+        session.say(f"{place.title} holds {file}")
+        session.say(f"try: rtlstm run {folder} --backend serial:PORT@{found.baud} --input x.npy")
+        if place.note:
+            session.note(place.note)

@@ -1,0 +1,96 @@
+"""``rtlstm board``: a simulated board to connect to."""
+
+import signal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rtlstm.cli.bitstream import note_bus
+from rtlstm.cli.console import Session
+from rtlstm.cli.options import (
+    BaudOption,
+    BoardOption,
+    BuildArgument,
+    ClockOption,
+    DebugOption,
+    JsonOption,
+)
+
+if TYPE_CHECKING:
+    from rtlstm.host.link.lines import Line
+
+__all__ = ["board"]
+
+_LINGER = 0.5
+"""Seconds after the last byte in which the board runs as fast as it can."""
+_PAUSE = 0.002
+"""Longest pause on a bad line, in the seconds of the board, each of which takes a simulator half a minute."""
+
+
+def board(
+    folder: BuildArgument,
+    board: BoardOption,
+    tcp: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="TCP port of this machine to listen at; 0, any."),
+    ] = None,
+    pty: Annotated[
+        bool, typer.Option("--pty/--no-pty", help="Offer a pseudo-terminal, as a serial port.")
+    ] = True,
+    clock: ClockOption = None,
+    baud: BaudOption = None,
+    faults: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of frames on the line that something befalls.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the faults, and of what is in memories at first.")] = 1,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a board's top level in simulation and offer its serial line, until Ctrl-C.
+
+    The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
+    """
+    with Session(as_json, debug) as session:
+        from rtlstm.gen.builds.on_board import OnBoard
+        from rtlstm.sim.board_line import BoardLine
+        from rtlstm.sim.line_server import LineServer
+        from rtlstm.spec.errors import ConfigurationError
+
+        if tcp is None and not pty:
+            raise ConfigurationError(
+                "a board needs a line to its user: leave out --no-pty, or give --tcp PORT"
+            )
+        build = OnBoard.create(folder, board, clock, baud)
+        note_bus(session, build)
+        with session.progress() as progress:
+            native = build.simulate(seed, progress)
+        line: Line = BoardLine(native)
+        if faults:
+            from rtlstm.sim.faults import FaultyLine
+
+            line = FaultyLine(line, faults, seed, longest=_PAUSE)
+        with LineServer(line, terminal=pty, tcp=tcp, linger=_LINGER) as server:
+
+            def stopped(*_: Any) -> None:
+                server.stop()
+
+            before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
+            session.say(
+                f"{build.board.title}, simulated: {build.line.clock_mhz:g} MHz, {build.line.baud:,} baud"
+            )
+            if server.path is not None:
+                session.say(f"serial port: serial:{server.path}")
+            if server.port is not None:
+                session.say(f"TCP: tcp:localhost:{server.port}")
+            session.say("Ctrl-C ends it.")
+            try:
+                server.wait()
+            finally:
+                for kind, handler in before.items():
+                    signal.signal(kind, handler)
+            session.fields = {
+                "board": build.board.name,
+                "cycles": native.cycle,
+                "terminal": server.path and str(server.path),
+                "tcp": server.port,
+            }

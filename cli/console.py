@@ -1,0 +1,263 @@
+"""What every command shares: where it prints, how it shows progress, how it ends.
+
+People read tables on stdout; with ``--json`` stdout holds exactly one JSON object instead, with
+all that the tables say. Errors, notes and progress go to stderr.
+"""
+
+import gc
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Timer
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, TextIO, cast
+
+import typer
+
+from rtlstm.cli.ending import Ended
+from rtlstm.cli.terminal import (
+    ForgivingStream,
+    OutputError,
+    ReaderGoneError,
+    plain,
+    render_table,
+    write_error,
+    write_output,
+)
+from rtlstm.cli.words import command_words
+
+__all__ = [
+    "COMMAND_OPTIONS",
+    "FAILED",
+    "UNEXPECTED",
+    "WRONG_INPUT",
+    "Session",
+    "explain",
+    "in_words",
+    "print_error",
+]
+
+FAILED, WRONG_INPUT, UNEXPECTED, INTERRUPTED = 1, 2, 70, 130
+"""Exit codes: a check failed or a device did not answer; what was asked for cannot be done; a
+mistake in rtlstm; Ctrl-C."""
+
+_LONG_SECONDS = 2.0
+"""A phase that takes longer is told where there is no bar."""
+
+COMMAND_OPTIONS: ContextVar[Mapping[str, str]] = ContextVar("options", default=MappingProxyType({}))
+"""What the running command's parameters are called on the command line."""
+
+_Progress = Callable[[str, int, int], None]
+
+
+def print_error(message: str) -> None:
+    """Print an error for people; what follows its first line, such as a tool's output, is indented."""
+    write_error("error: " + message.replace("\n", "\n  "))
+
+
+class Session:
+    """One command's run, as a context manager around its work.
+
+    Errors that leave the ``with`` block become one sentence and an exit code.
+
+    Parameters
+    ----------
+    as_json
+        Print one JSON object instead of tables.
+    debug
+        Print tracebacks of errors.
+    """
+
+    def __init__(self, as_json: bool, debug: bool) -> None:
+        self.as_json = as_json
+        self.fields: dict[str, Any] = {}
+        """What ``--json`` prints."""
+        self.passed = True
+        """Whether the command's checks held; if not, it exits with 1."""
+        self._debug = debug
+        self._notes: list[str] = []
+        self._warnings = warnings.catch_warnings()
+
+    def __enter__(self) -> Self:
+        self._warnings.__enter__()
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = self._show_warning
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._warnings.__exit__(kind, error, trace)
+        if isinstance(error, typer.Exit | SystemExit):
+            return
+        code = self._end(error)
+        if self.as_json and not isinstance(error, ReaderGoneError):
+            fields = self.fields | {"notes": self._notes}
+            try:
+                write_output(json.dumps(fields, allow_nan=False))
+            except OutputError as failure:
+                # The first error says more.
+                code = code or self._end(failure)
+        if code:
+            raise typer.Exit(code) from None
+
+    def _end(self, error: BaseException | None) -> int:
+        """Say what ended the command, and return the exit code."""
+        if error is None:
+            return 0 if self.passed else FAILED
+        _forget_components()
+        if isinstance(error, ReaderGoneError):
+            return FAILED
+        code, message = explain(error)
+        message = in_words(message)
+        if self._debug:
+            write_error("".join(traceback.format_exception(error)))
+        print_error(message)
+        self.fields["error"] = message
+        return code
+
+    def _show_warning(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        # Our own warnings say what to do; of others, the kind is worth knowing.
+        ours = category.__module__.startswith("rtlstm.")
+        self.note(str(message) if ours else f"{category.__name__}: {message}")
+
+    def note(self, text: str) -> None:
+        """Tell something worth knowing, once."""
+        text = in_words(text)
+        if text not in self._notes:
+            self._notes.append(text)
+            write_error(f"note: {plain(text)}")
+
+    def say(self, text: str) -> None:
+        """Print a line for people."""
+        if not self.as_json:
+            write_output(plain(text, lines=True))
+
+    def table(
+        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: str = ""
+    ) -> None:
+        """Print a table for people.
+
+        Parameters
+        ----------
+        columns
+            Headings; all empty for a table of names and values.
+        right
+            One character per column: ``r`` aligns it to the right.
+        """
+        if self.as_json:
+            return
+        write_output(render_table(title, columns, list(rows), right))
+
+    @contextmanager
+    def progress(self) -> Iterator[_Progress]:
+        """Give a ``progress(what, done, total)``: bars on a terminal, else a line per long phase.
+
+        With ``RTLSTM_PROGRESS=none`` in the environment it shows nothing.
+        """
+        if os.environ.get("RTLSTM_PROGRESS") == "none":
+            yield lambda what, done, total: None
+            return
+        if not sys.stderr.isatty():
+            with _phase_lines() as lines:
+                yield lines
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TimeElapsedColumn(),
+        )
+        file = cast(TextIO, ForgivingStream(sys.stderr))
+        with Progress(*columns, console=Console(file=file), transient=True) as bars:
+            tasks: dict[str, TaskID] = {}
+
+            def report(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    tasks[what] = bars.add_task(plain(what), total=total)
+                bars.update(tasks[what], completed=done, total=total)
+
+            yield report
+
+
+def in_words(message: str) -> str:
+    """Name the running command's options as they are given."""
+    return command_words(message, COMMAND_OPTIONS.get())
+
+
+@contextmanager
+def _phase_lines() -> Iterator[_Progress]:
+    """Print a line for each phase that takes long, where nobody watches a bar."""
+    begun: set[str] = set()
+    timers: list[Timer] = []
+
+    def report(what: str, done: int, total: int) -> None:
+        if what not in begun:
+            begun.add(what)
+            end()
+            timers.append(Timer(_LONG_SECONDS, write_error, (f"{plain(what)} ...",)))
+            timers[-1].daemon = True
+            timers[-1].start()
+
+    def end() -> None:
+        for timer in timers:
+            timer.cancel()
+
+    try:
+        yield report
+    finally:
+        end()
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """Return the exit code and the sentence for an error."""
+    from rtlstm.spec.errors import DeviceError, RtlstmError
+
+    if isinstance(error, DeviceError):
+        return FAILED, str(error)
+    if isinstance(error, RtlstmError):
+        return WRONG_INPUT, str(error)
+    if isinstance(error, Ended):
+        return error.code, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, "interrupted"
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return WRONG_INPUT, f"{where}{error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return WRONG_INPUT, "there is not enough memory; give a smaller model or less data"
+    return UNEXPECTED, (
+        f"rtlstm made a mistake ({type(error).__name__}); please report it with what "
+        "the same command prints with --debug"
+    )
+
+
+def _forget_components() -> None:
+    """Keep Amaranth quiet about components that an error leaves unused.
+
+    Its own hook does so for the errors that Python itself prints, which ours never are.
+    """
+    unused = sys.modules.get("amaranth._unused")
+    if unused is not None:
+        for thing in gc.get_objects():
+            if issubclass(type(thing), unused.MustUse):
+                thing._MustUse__used = True

@@ -1,0 +1,162 @@
+"""``rtlstm implement``: what a build takes of a device, and how fast it runs there."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rtlstm.cli.console import Session
+from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
+
+if TYPE_CHECKING:
+    from rtlstm.fpga.implementation import Implementation
+    from rtlstm.gen.builds.implement import Placer, Router
+
+__all__ = ["implement"]
+
+
+def implement(
+    folder: BuildArgument,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="Such as lfe5u-85f-8, up5k, gw2ar-18, xc7a35t.")
+    ],
+    clock: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MHZ", min=1, max=1000, help="The clock to aim at; exits with 1 if it is missed."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=99, help="Times to place and route; by default 3.")
+    ] = None,
+    package: Annotated[str | None, typer.Option(help="By default the device's most common one.")] = None,
+    speed_grade: Annotated[str | None, typer.Option(help="By default the slowest.")] = None,
+    router: Annotated[
+        str | None, typer.Option(help="router1 or router2; by default the better one for the device.")
+    ] = None,
+    placer: Annotated[
+        str | None, typer.Option(help="heap or static; by default the better one for the device.")
+    ] = None,
+    dsp: Annotated[bool, typer.Option(help="Use multiplier blocks, or make multipliers of logic.")] = True,
+    insist: Annotated[
+        bool,
+        typer.Option(
+            "--try", help="Place and route also a design that is fuller than any that is known to succeed."
+        ),
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Seeds to run at once; by default all cores but one.")
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Synthesise a build for a device, place and route it, and report size and clock."""
+    with Session(as_json, debug) as session:
+        from rtlstm.fpga.devices import find_device
+        from rtlstm.gen.builds.implement import DEFAULT_SEEDS
+        from rtlstm.gen.builds.implement import implement as run
+
+        chosen = find_device(device, package, speed_grade)
+        with session.progress() as progress:
+            found = run(
+                folder,
+                chosen,
+                clock_mhz=clock,
+                seeds=seeds or DEFAULT_SEEDS,
+                router=_router(router),
+                placer=_placer(placer),
+                multipliers=dsp,
+                insist=insist,
+                jobs=jobs,
+                progress=progress,
+            )
+        session.fields = {
+            "folder": str(folder),
+            "logs": str(folder / "impl" / chosen.label),
+            "implementation": found.model_dump(mode="json"),
+        }
+        session.passed = found.met is not False
+        _show(session, found)
+        session.say(f"report: {folder / 'report.html'}; logs: {folder / 'impl' / chosen.label}")
+
+
+def _router(text: str | None) -> "Router | None":
+    from rtlstm.spec.errors import ConfigurationError
+
+    if text is None:
+        return None
+    if text == "router1":
+        return "router1"
+    if text == "router2":
+        return "router2"
+    raise ConfigurationError(f"the router must be router1 or router2, not {text!r}")
+
+
+def _placer(text: str | None) -> "Placer | None":
+    from rtlstm.spec.errors import ConfigurationError
+
+    if text is None:
+        return None
+    if text == "heap":
+        return "heap"
+    if text == "static":
+        return "static"
+    raise ConfigurationError(f"the placer must be heap or static, not {text!r}")
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.6g}"
+
+
+def _error(percent: float | None) -> str:
+    return "" if percent is None else f"{percent:+g} %" if percent else "0 %"
+
+
+def _show(session: Session, found: "Implementation") -> None:
+    stored = all(seed.stored for seed in found.seeds) and bool(found.seeds)
+    session.table(
+        f"On {found.label}: the core alone",
+        ("resource", "taken", "there", "share", *(("estimated", "error") if found.estimate else ())),
+        [
+            (
+                use.name,
+                f"{use.used:,.6g}",
+                use.available,
+                f"{use.share:g} %",
+                *((_count(use.estimated), _error(use.error)) if found.estimate else ()),
+            )
+            for use in found.resources
+        ],
+        right=" rrrrr",
+    )
+    if found.note:
+        session.note(found.note)
+    if not found.seeds:
+        session.note(f"{found.device} is synthesised only: there is no place and route for it here")
+        return
+    session.table(
+        f"Place and route, aiming at {found.target_mhz:g} MHz",
+        ("seed", "clock", "seconds"),
+        [
+            (seed.seed, f"{seed.fmax_mhz:.1f} MHz", "stored" if seed.stored else f"{seed.seconds:.0f}")
+            for seed in found.seeds
+        ],
+        right="rrr",
+    )
+    limited = found.block_ram_mhz is not None and found.core.block_rams > 0
+    rows = [
+        ("clock", f"{found.fmax_median_mhz:.1f} MHz", f"{found.fmax_best_mhz:.1f} MHz"),
+        ("step latency", f"{found.step_latency_us:.4g} us", f"{found.best_step_latency_us:.4g} us"),
+    ]
+    session.table("Seeds", ("", "median", "best"), rows, right=" rr")
+    if found.estimate is not None:
+        session.say(f"Estimated clock: {found.estimate.fmax_mhz:g} MHz ({_error(found.clock_error)}).")
+    if limited:
+        session.say(f"The block RAM allows {found.block_ram_mhz:g} MHz at most; clocks above are cut to it.")
+    if found.worst_path is not None:
+        session.say(f"Slowest path (median seed): {found.worst_path.text}.")
+        if found.worst_path.through:
+            session.say(f"It passes {', '.join(found.worst_path.through)}.")
+    if found.met is not None:
+        session.say(f"{found.requested_mhz:g} MHz: {'reached' if found.met else 'MISSED'}")
+    if stored:
+        session.say("All of it was stored from an earlier run with the same inputs.")

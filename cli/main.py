@@ -1,0 +1,150 @@
+"""The command line. Heavy packages are imported by the commands that need them."""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from rtlstm.cli.bench import bench
+from rtlstm.cli.bitstream import bitstream, program
+from rtlstm.cli.board import board
+from rtlstm.cli.console import COMMAND_OPTIONS, FAILED, WRONG_INPUT, explain, print_error
+from rtlstm.cli.ending import ends_cleanly
+from rtlstm.cli.generate import generate
+from rtlstm.cli.implement import implement
+from rtlstm.cli.inspect import inspect
+from rtlstm.cli.places import boards, devices
+from rtlstm.cli.run import run
+from rtlstm.cli.simulate import simulate
+from rtlstm.cli.terminal import (
+    OutputError,
+    ReaderGoneError,
+    abandon_output,
+    prepare_streams,
+    write_error,
+    write_output,
+)
+
+__all__ = ["app", "main"]
+
+
+class _Flags:
+    """Help that shows no type for what takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in parameters:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return parameters
+
+
+class _Command(_Flags, TyperCommand):
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; its messages name its own options."""
+        names = {each.name: each.opts[-1] for each in self.params if each.name and each.opts}
+        options = {name: option for name, option in names.items() if option.startswith("--")}
+        token = COMMAND_OPTIONS.set(options)
+        try:
+            return super().invoke(ctx)
+        finally:
+            COMMAND_OPTIONS.reset(token)
+
+
+class _Group(_Flags, TyperGroup):
+    pass
+
+
+app = typer.Typer(
+    name="rtlstm",
+    cls=_Group,
+    help="Turn a trained LSTM into FPGA hardware, prove it bit for bit, and drive it.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        write_output(f"rtlstm {version('rtlstm')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Turn a trained LSTM into FPGA hardware, prove it bit for bit, and drive it.
+
+    Exit codes: 0 all is well; 1 a check failed or a device did not answer; 2 what was asked for
+    cannot be done; 70 a mistake in rtlstm; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.
+    """
+
+
+_COMMANDS = (generate, inspect, simulate, implement, bitstream, program, board, run, devices, boards, bench)
+for _command in _COMMANDS:
+    app.command(cls=_Command)(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    prepare_streams()
+    with ends_cleanly():
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = app(args=arguments or ["--help"], prog_name="rtlstm", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except (BrokenPipeError, ReaderGoneError):
+        abandon_output()
+        return FAILED
+    except SystemExit as error:
+        # rich exits by itself where the reader of a help page has gone.
+        return error.code if isinstance(error.code, int) else FAILED
+    except (Exception, KeyboardInterrupt) as error:
+        # typer's usage errors are of a class that moved between its versions.
+        usage = getattr(error, "format_message", None)
+        if usage is not None:
+            _usage_error(error, str(usage()), "--json" in arguments)
+            return WRONG_INPUT
+        return _other_error(error, "--debug" in arguments)
+
+
+def _other_error(error: BaseException, debug: bool) -> int:
+    """Explain an error that came before or after a command, which explains its own."""
+    if debug:
+        write_error("".join(traceback.format_exception(error)))
+    if isinstance(error, typer.Abort):
+        # What typer makes of Ctrl-C.
+        error = error.__cause__ or error
+    elif isinstance(error, OSError) and not isinstance(error, OutputError):
+        abandon_output()
+        error = OutputError.because(error)
+    code, message = explain(error)
+    print_error(message)
+    return code
+
+
+def _usage_error(error: BaseException, text: str, as_json: bool) -> None:
+    path = getattr(getattr(error, "ctx", None), "command_path", "rtlstm")
+    message = f"{text.strip().rstrip('.')}; see '{path} --help'"
+    print_error(message)
+    if as_json:
+        import json
+
+        try:
+            write_output(json.dumps({"error": message, "notes": []}))
+        except OutputError:
+            return

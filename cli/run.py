@@ -1,0 +1,140 @@
+"""``rtlstm run``: sequences through a device or a simulator of one."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rtlstm.cli.console import Session
+from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
+
+if TYPE_CHECKING:
+    from rtlstm.spec.manifest import Manifest
+
+__all__ = ["run"]
+
+
+def run(
+    folder: BuildArgument,
+    backend: Annotated[
+        str,
+        typer.Option(help="golden, verilator, icarus, serial:PORT, tcp:HOST:PORT, mmio:PATH or another one."),
+    ],
+    input_file: Annotated[
+        Path, typer.Option("--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x).")
+    ],
+    lengths: LengthsOption = None,
+    state: Annotated[Path | None, typer.Option(help="State to begin with: .npz with h and c.")] = None,
+    batch_first: Annotated[
+        bool, typer.Option("--batch-first", help="Inputs and outputs have the batch first.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option(help="Where to write the outputs, .npy.")] = None,
+    state_output: Annotated[
+        Path | None, typer.Option(help="Where to write the final state, .npz with h and c.")
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run sequences on a device, or on a simulated one."""
+    with Session(as_json, debug) as session:
+        from rtlstm.cli.data import (
+            check_results,
+            load_array,
+            load_lengths,
+            load_state,
+            save_array,
+            save_state,
+        )
+        from rtlstm.host import Accelerator
+
+        check_results(output, state_output)
+        x = load_array(input_file, "the input")
+        valid = load_lengths(lengths)
+        begin = None if state is None else load_state(state)
+        with (
+            session.progress() as progress,
+            Accelerator.open(folder, backend, progress=progress) as accelerator,
+        ):
+            started = time.perf_counter()
+            y, final = accelerator.run(x, valid, begin, batch_first)
+            seconds = time.perf_counter() - started
+            session.fields = {
+                "name": accelerator.manifest.name,
+                "backend": backend,
+                "core_latency_cycles": _core_latency(accelerator.manifest, x, valid, batch_first),
+                "measured_latency_cycles": accelerator.measured_latency_cycles,
+                "input_saturations": accelerator.saturated_inputs,
+                "output_saturations": accelerator.saturated_outputs,
+                "cell_saturations": accelerator.cell_saturations,
+            }
+        if output is not None:
+            save_array(output, y)
+        if state_output is not None:
+            save_state(state_output, final)
+        _show(session, x, valid, y, batch_first, seconds)
+        written = [str(path) for path in (output, state_output) if path is not None]
+        session.say(f"written: {', '.join(written)}" if written else "nothing written: no --output given")
+        session.fields |= {
+            "output": output and str(output),
+            "state_output": state_output and str(state_output),
+        }
+
+
+def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool) -> int | None:
+    """Cycles of the last step if it need not wait for others; None where whole sequences are timed."""
+    if manifest.sequence is not None:
+        return None
+    longest = _longest(x, batch_first) if lengths is None else int(lengths.max())
+    cycles = manifest.cycles
+    return cycles.cold_latency_cycles if longest == 1 else cycles.step_latency_cycles
+
+
+def _longest(x: Any, batch_first: bool) -> int:
+    return int(x.shape[1 if batch_first and x.ndim == 3 else 0])
+
+
+def _note_waiting(session: Session) -> None:
+    """Say why the last step took longer on the device than its core takes."""
+    core, measured = (session.fields[f"{name}_latency_cycles"] for name in ("core", "measured"))
+    if core is not None and measured != core:
+        session.note(
+            f"the last step took {measured} cycles on the device, from its last input to its last output; "
+            f"the core takes {core} of them, and in the others the step waited for those sent before it"
+        )
+
+
+def _show(session: Session, x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float) -> None:
+    sequences = 1 if x.ndim == 2 else x.shape[0 if batch_first else 1]
+    steps = int(lengths.sum()) if lengths is not None else sequences * _longest(x, batch_first)
+    fields = session.fields
+    core = fields["core_latency_cycles"]
+    fields |= {
+        "sequences": sequences,
+        "steps": steps,
+        "output_shape": list(y.shape),
+        "output_minimum": y.min().item() if y.size else None,
+        "output_maximum": y.max().item() if y.size else None,
+        "seconds": round(seconds, 6),
+        "steps_per_second": round(steps / max(seconds, 1e-9), 1),
+    }
+    session.table(
+        f"{fields['name']} on {fields['backend']}",
+        ("", ""),
+        [
+            ("sequences, steps in all", f"{sequences}, {steps}"),
+            ("outputs", f"{tuple(y.shape)}, {_short(y, 'min')} to {_short(y, 'max')}"),
+            *([("cycles of a step in the core", core)] if core is not None else []),
+            ("cycles of the last step, with its wait", fields["measured_latency_cycles"]),
+            ("inputs limited", fields["input_saturations"]),
+            ("cell states limited", fields["cell_saturations"]),
+            ("outputs at their limit", fields["output_saturations"]),
+            ("steps per second", f"{fields['steps_per_second']:,}"),
+        ],
+        right=" r",
+    )
+    _note_waiting(session)
+
+
+def _short(y: Any, end: str) -> str:
+    return f"{getattr(y, end)():.6g}" if y.size else "none"

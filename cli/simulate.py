@@ -1,0 +1,100 @@
+"""``rtlstm simulate``: the RTL against the golden model."""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rtlstm.cli.console import Session
+from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
+
+if TYPE_CHECKING:
+    from rtlstm.gen.builds.compare import Comparison, Simulator
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    folder: BuildArgument,
+    input_file: Annotated[
+        Path | None,
+        typer.Option("--input", help="Inputs, (T, I) or (T, N, I), .npy or .npz (array x); else random."),
+    ] = None,
+    lengths: LengthsOption = None,
+    simulator: Annotated[str, typer.Option(help="verilator or icarus.")] = "verilator",
+    output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of random input; by default 64, or the longest sequence.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the random input; by default 0.")] = None,
+    verify: Annotated[
+        bool, typer.Option(help="Read the weights back before the steps; without it Icarus is much quicker.")
+    ] = True,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
+    with Session(as_json, debug) as session:
+        from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
+        from rtlstm.gen.builds.compare import compare, random_input
+        from rtlstm.host import CodesWarning
+        from rtlstm.spec.errors import ConfigurationError
+        from rtlstm.spec.manifest import Manifest
+
+        chosen = _simulator(simulator)
+        check_results(output)
+        manifest = Manifest.load(folder)
+        if input_file is None:
+            x = random_input(manifest, steps, seed or 0)
+            what = f"random, seed {seed or 0}"
+        elif steps is not None or seed is not None:
+            raise ConfigurationError("--steps and --seed are for random input: leave them out with --input")
+        else:
+            x, what = load_array(input_file, "the input"), str(input_file)
+        valid = load_lengths(lengths)
+        with session.progress() as progress, warnings.catch_warnings():
+            if input_file is None:
+                warnings.simplefilter("ignore", CodesWarning)
+            found, y = compare(folder, x, valid, chosen, progress, verify)
+        if output is not None:
+            save_array(output, y)
+        session.fields = {"name": manifest.name, "input": what, "output": output and str(output)}
+        session.fields["weights_read_back"] = verify
+        _show(session, manifest.name, found, what)
+
+
+def _simulator(text: str) -> "Simulator":
+    from rtlstm.spec.errors import ConfigurationError
+
+    if text == "verilator":
+        return "verilator"
+    if text == "icarus":
+        return "icarus"
+    raise ConfigurationError(f"the simulator must be verilator or icarus, not {text!r}")
+
+
+def _show(session: Session, name: str, found: "Comparison", what: str) -> None:
+    session.passed = found.passed
+    speed = round(found.steps_per_second, 1)
+    session.fields |= found.model_dump() | {"steps_per_second": speed, "passed": found.passed}
+    session.table(
+        f"{name} under {found.simulator} against the golden model",
+        ("", ""),
+        [
+            ("input", what),
+            ("sequences, steps in all", f"{found.sequences}, {found.steps}"),
+            ("output words compared", found.output_words),
+            ("output words different", found.output_different),
+            ("final h and c words compared", found.state_words),
+            ("final h and c words different", found.state_different),
+            ("cycles predicted", found.cycles_predicted),
+            ("cycles measured", found.cycles_measured),
+            ("steps off their predicted cycle", found.cycles_different),
+            ("steps per second", f"{speed:,}"),
+        ],
+        right=" r",
+    )
+    if found.first_difference:
+        session.say(found.first_difference)
+    session.say("passed" if found.passed else "FAILED")

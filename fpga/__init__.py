@@ -1,0 +1,1 @@
+"""FPGAs: devices, estimates, fit, synthesis, place and route."""

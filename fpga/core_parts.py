@@ -1,0 +1,308 @@
+"""Sizes of a core's parts, from its manifest alone, in units of about one table or one flip-flop.
+
+Each is a count of bits that follows from the manifest's widths; :mod:`rtlstm.fpga.estimate` has the
+factors.
+"""
+
+from rtlstm.fpga.blocks import Multipliers, map_memory, memory_parts, multiplications
+from rtlstm.fpga.netlist.chains import chain_tiles
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import Numerics
+
+__all__ = ["chain_parts", "ff_parts", "lut_parts", "multiplier_tables"]
+
+
+def _even(bits: int) -> int:
+    """Adders take whole cells of two bits."""
+    return bits + bits % 2
+
+
+def _tree_bits(products: int, bits: int, family: str) -> int:
+    """Tables of the adders that sum ``products`` values of ``bits`` bits."""
+    total = 0
+    while products > 1:
+        bits += 1
+        total += products // 2 * (_even(bits) if family == "ecp5" else bits)
+        products = (products + 1) // 2
+    return total
+
+
+def _sum_tables(bits: int, family: str) -> int:
+    """Tables of one ``rtlstm_sum``."""
+    return 2 * (bits // 2 + 1) if family == "ecp5" else bits
+
+
+def _row_tables(x: int, y: int, family: str) -> int:
+    """Tables of ``rtlstm_rows``. On iCE40 a partial product takes a table beside the adder's."""
+    products = 1 if family == "ecp5" else x * y
+    return (y - 1) * _sum_tables(x + 1, family) + products
+
+
+def _tree_tables(x: int, y: int, top: bool, family: str) -> int:
+    """Tables of ``rtlstm_tree``."""
+    if y == 1:
+        return x
+    if y <= 3:
+        return _row_tables(x, y, family)
+    low = 12 if y > 12 else 6 if y > 6 else 3
+    high = y - low
+    bits = x + high
+    tables = _tree_tables(x, low, False, family)
+    if high == 1 and top:
+        return tables + _sum_tables(bits, family) + (0 if family == "ecp5" else x)
+    tables += _tree_tables(x, high, top, family)
+    return tables + (_sum_tables(bits, family) if bits % 2 else _sum_tables(bits - 1, family) + 1)
+
+
+def multiplier_tables(a: int, b: int, stages: int, family: str) -> int:
+    """Tables of one multiplier made of logic."""
+    x, y = max(a, b), min(a, b)
+    return _row_tables(x, y, family) if stages == 1 else _tree_tables(x, y, True, family)
+
+
+def _hard_tables(a: int, b: int, family: str) -> int:
+    """Tables beside a multiplier block, for operands that are wider than it."""
+    if family == "ecp5":
+        wide = max(a, b) > 18
+        return a + b if wide else 0
+    if max(a, b) > 20:
+        return 2 * a * b
+    low_a, low_b = max(0, a - 16), max(0, b - 16)
+    return low_a * (b + 2) * 2 + low_b * (a + 2) * 2
+
+
+def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[str, float]:
+    """Sizes of a core's parts, in units of about one table, whatever the family makes of them."""
+    parameters, numerics = manifest.parameters, manifest.numerics
+    units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
+    accumulator, partial = numerics.accumulator.bits, numerics.accumulator.partial_bits
+    word = macs * numerics.weight_bits
+    total = accumulator if family == "ice40" else _even(accumulator)
+    tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, family)
+    shared = manifest.has_single_rows + manifest.has_single_tanh
+    return {
+        "lanes": lanes * (tree + total),
+        "multipliers": sum(
+            some.count
+            * (
+                # Beside a shared block, a pair of 4 x 8 takes 20 tables.
+                (some.a_bits + some.b_bits / 2 + 2 if some.paired else 0)
+                + _hard_tables(some.a_bits, some.b_bits, family)
+                if some.kind == "dsp" and multipliers
+                else multiplier_tables(some.a_bits, some.b_bits, some.stages, family)
+            )
+            for some in multiplications(manifest)
+        ),
+        **_memory_units(manifest, family),
+        "read back": word * (blocks if parameters.gate_units == 1 else lanes / 4),
+        "collect": units * accumulator * blocks * (4 + 2 * shared),
+        "shift": units * 4 * partial * numerics.shift_bits,
+        "round": units * 4 * (3 * _even(partial) + 3 * numerics.preactivation.bits),
+        "gates": units * _gate_tables(manifest),
+        "slopes": units * sum(table.base_bits * count for _, table, count in numerics.table_uses)
+        if parameters.tables == "interpolated"
+        else 0,
+        "vector": macs * numerics.data_bits,
+        "window": 32 * max(layout.words for layout in manifest.regions.values()),
+        "rows": sum(_row_bits(manifest)),
+        "core": 1,
+    }
+
+
+def _gate_tables(manifest: Manifest) -> float:
+    """Tables of a gate unit's sums and roundings."""
+    numerics = manifest.numerics
+    if numerics.cells:
+        carries = {"add": 1, "subtract": 1, "narrow": 3, "clamp": 3, "table": 1, "pieces": 4}
+        return sum(
+            carries.get(node.kind, 0) * node.format.bits for cell in numerics.cells for node in cell.nodes
+        )
+    return 3 * _cell_sum(numerics) + numerics.cell.bits + numerics.cell_argument.bits + numerics.result_bits
+
+
+def _cell_sum(numerics: Numerics) -> int:
+    """Bits of f c + i g before it is rounded."""
+    fraction = numerics.cell_sum_fraction
+    product = numerics.cell.bits + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
+    return max(product + fraction, fraction + 2)
+
+
+def _gate_registers(manifest: Manifest) -> float:
+    """Registers of a gate unit."""
+    numerics, parameters = manifest.numerics, manifest.parameters
+    if not numerics.cells:
+        return (numerics.gate.bits + numerics.cell.bits) * (parameters.activation + 1)
+    count = 0
+    for cell in numerics.cells:
+        stages = cell.stages(parameters)
+        for place, node in enumerate(cell.nodes):
+            used = [stages[user] for user, other in enumerate(cell.nodes) if place in other.args]
+            # A register, and as many more as its last user is late.
+            count += node.format.bits * max(1, max(used, default=0) - stages[place])
+    return count
+
+
+def _tree_registers(products: int, bits: int, levels: int) -> int:
+    """Bits in the registers of the tree that sums ``products`` values; an odd one out waits in a register,
+    too."""
+    total, level = 0, 0
+    while products > 1:
+        bits, products, level = bits + 1, (products + 1) // 2, level + 1
+        if level % levels == 0 or products == 1:
+            total += products * bits
+    return total
+
+
+def _tree_delays(x: int, y: int, registers: int, top: bool = True) -> tuple[int, int]:
+    """Bits in the registers of ``rtlstm_tree``: its own, and those that only delay ``x``."""
+    if y <= 3:
+        return registers * (x + y), 0
+    low = 12 if y > 12 else 6 if y > 6 else 3
+    high = y - low
+    inner = 1 if registers == 2 and y <= 6 else registers
+    own, delayed = _tree_delays(x, low, inner, False)
+    if high == 1 and top:
+        own, delayed = own + inner, delayed + inner * x
+    else:
+        upper, more = _tree_delays(x, high, inner, top)
+        own, delayed = own + upper, delayed + more
+    return own + (registers - inner) * (x + y), delayed
+
+
+def _multiplier_registers(a: int, b: int, stages: int) -> tuple[int, int]:
+    """Bits in the registers of a multiplier of logic: its own, and those that only delay ``b``."""
+    x, y = max(a, b), min(a, b)
+    inside = min(stages - 1, 2 if y > 6 else 1 if y > 3 else 0)
+    own, delayed = _tree_delays(x, y, inside)
+    waits = stages - 1 - inside
+    if b < a:
+        # What is delayed is a.
+        own, delayed = own + delayed, 0
+    return own + waits * a + a + b, delayed + waits * b
+
+
+def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[str, float]:
+    """Registers of a core's parts, in units of about one flip-flop."""
+    parameters, numerics = manifest.parameters, manifest.numerics
+    units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
+    word, values = macs * numerics.weight_bits, macs * numerics.data_bits
+    pipeline = parameters.pipeline
+    tree = _tree_registers(macs, numerics.weight_bits + numerics.data_bits, pipeline.tree_levels)
+    collected = blocks if parameters.collect > 1 else 1
+    mapped = [(part.count, map_memory(part, family)) for part in memory_parts(manifest)]
+    banks = lanes * (1 + max(0, pipeline.operand - 3))
+    last = max(op.results for op in manifest.program.ops)
+    return {
+        "sums": lanes * (tree + 2 * numerics.accumulator.bits),
+        "products": sum(
+            some.paired * some.count * (some.a_bits + some.b_bits)
+            if some.kind == "dsp" and multipliers
+            else _all_registers(some, blocks)
+            for some in multiplications(manifest)
+        ),
+        "banks": banks * word,
+        "passed": blocks * (2 * word + values),
+        "vector": values * pipeline.operand,
+        "collected": units * 4 * collected * numerics.accumulator.bits,
+        "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped),
+        "pre-activations": units * 4 * pipeline.narrow * numerics.accumulator.partial_bits,
+        "gates": units * _gate_registers(manifest),
+        "window": 32 * max(layout.words for layout in manifest.regions.values()),
+        "items": sum(_row_bits(manifest)) * (last - parameters.summed),
+        "core": 1,
+    }
+
+
+def _all_registers(some: Multipliers, blocks: int) -> float:
+    """Bits in the registers of multipliers of logic.
+
+    Those of a block of lanes have the same value of the vector: synthesis keeps one copy of what delays it.
+    """
+    own, shared = _multiplier_registers(some.a_bits, some.b_bits, some.stages)
+    return some.count * own + min(some.sets, blocks) * some.each * shared
+
+
+def _row_bits(manifest: Manifest) -> list[int]:
+    """Address widths of the memories behind the window."""
+    return [max(1, (max(2, layout.rows) - 1).bit_length()) for layout in manifest.regions.values()]
+
+
+def _memory_units(manifest: Manifest, family: str) -> dict[str, float]:
+    """Tables that memories take, and bits of the multiplexers between their banks."""
+    found = {"table RAM": 0.0, "registers": 0.0, "banks": 0.0}
+    for part in memory_parts(manifest):
+        mapped = map_memory(part, family)
+        found["table RAM"] += part.count * 6 * mapped.table_rams
+        found["registers"] += part.count * mapped.flip_flop_bits
+        found["banks"] += part.count * (mapped.banks - 1) * part.width
+    return found
+
+
+def _sum_tiles(bits: int) -> int:
+    """Tiles of the chain of one ``rtlstm_sum`` on ECP5."""
+    return chain_tiles(bits // 2 + 1)
+
+
+def _adder_tiles(bits: int) -> int:
+    """Tiles of the chain of an adder that Yosys makes on ECP5: nextpnr puts a cell in front of it."""
+    return chain_tiles(-(-bits // 2) + 1)
+
+
+def _row_tiles(x: int, y: int) -> int:
+    return (y - 1) * _sum_tiles(x + 1)
+
+
+def _multiplier_tiles(x: int, y: int, top: bool = True) -> int:
+    """Tiles of the chains of one multiplier made of logic, with more than one stage; see ``rtlstm_tree``."""
+    if y <= 3:
+        return _row_tiles(x, y)
+    low = 12 if y > 12 else 6 if y > 6 else 3
+    high = y - low
+    bits = x + high
+    tiles = _multiplier_tiles(x, low, False)
+    if high == 1 and top:
+        return tiles + _sum_tiles(bits)
+    return tiles + _multiplier_tiles(x, high, top) + _sum_tiles(bits if bits % 2 else bits - 1)
+
+
+def _tree_tiles(products: int, bits: int) -> int:
+    tiles = 0
+    while products > 1:
+        bits += 1
+        tiles += products // 2 * _adder_tiles(bits)
+        products = (products + 1) // 2
+    return tiles
+
+
+def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
+    """Tiles that the carry chains of a core's parts take on ECP5; see :mod:`rtlstm.fpga.netlist.chains`."""
+    parameters, numerics = manifest.parameters, manifest.numerics
+    tree = _tree_tiles(parameters.macs, numerics.weight_bits + numerics.data_bits)
+    found = 0
+    for some in multiplications(manifest):
+        x, y = max(some.a_bits, some.b_bits), min(some.a_bits, some.b_bits)
+        if some.kind == "dsp" and multipliers:
+            # The upper of the two products of a shared block is corrected by the lower.
+            found += some.paired * (some.count // 2) * _sum_tiles(x + y - 1)
+        else:
+            found += some.count * (_row_tiles(x, y) if some.stages == 1 else _multiplier_tiles(x, y))
+    return {
+        "lanes": parameters.lanes * (tree + _adder_tiles(numerics.accumulator.bits)),
+        "multipliers": found,
+        "gate units": parameters.gate_units * _gate_tiles(manifest),
+        "core": 1,
+    }
+
+
+def _gate_tiles(manifest: Manifest) -> int:
+    """Tiles of the chains of a gate unit and of the pre-activations before it."""
+    numerics = manifest.numerics
+    # Of each gate: the sum with what was parked, rounding, and the comparisons that limit it.
+    tiles = 12 * _adder_tiles(numerics.accumulator.partial_bits)
+    if manifest.parameters.tables == "interpolated":
+        tiles += sum(count * (_adder_tiles(table.base_bits) + 1) for _, table, count in numerics.table_uses)
+    if numerics.cells:
+        kinds = ("add", "subtract", "narrow", "clamp", "pieces")
+        nodes = (node for cell in numerics.cells for node in cell.nodes if node.kind in kinds)
+        return tiles + sum(_adder_tiles(node.format.bits) for node in nodes)
+    return tiles + 4 * _adder_tiles(_cell_sum(numerics))

@@ -1,0 +1,388 @@
+"""The array that computes a step soonest on a device: ``rtlstm generate --fit``.
+
+The search goes through the sizes that matter (a lane or a multiplier more than needed for the same
+number of words only costs), soonest possible first, and ends when no other can be sooner than the
+best that fits.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import lcm
+from typing import Annotated
+
+from pydantic import Field
+
+from rtlstm.fpga.blocks import MemoryPart, hard_blocks, map_memory
+from rtlstm.fpga.core_parts import multiplier_tables
+from rtlstm.fpga.devices import Chosen
+from rtlstm.fpga.estimate import ESTIMATED, Estimate, clock_model, estimate, usable
+from rtlstm.fpga.fill import fill_limits
+from rtlstm.fpga.resources import large_name
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.parameters import (
+    MultiplierKind,
+    Parameters,
+    TableKind,
+    WeightMemory,
+    lanes_share_multipliers,
+)
+from rtlstm.spec.record import Record
+from rtlstm.spec.registers import BusKind
+
+__all__ = ["Fit", "FitRequest", "NothingFitsError", "fit_device"]
+
+_MOST_UNITS = 16
+"""Gate units beyond which no network has been found to gain."""
+_MOST = 1024
+"""Lanes, and multipliers per lane, that can be built."""
+_LOOKED_AT = 100
+"""Refused designs among which the limit is looked for, the nearest first."""
+_NOTHING = "the network: a larger array would not make a step shorter"
+_GIVEN = "what was given ({}): without it, more may fit"
+
+
+class NothingFitsError(ConfigurationError):
+    """No array of a network fits a device."""
+
+
+class FitRequest(Record):
+    """A device to fill, and what about the hardware is not to be chosen."""
+
+    chosen: Chosen
+    board: str = ""
+    """The board that the device is on, whose top and link stand beside the core; empty for the core alone."""
+    lanes: Annotated[int, Field(ge=4)] | None = None
+    macs: Annotated[int, Field(ge=1)] | None = None
+    gate_units: Annotated[int, Field(ge=1)] | None = None
+    lut_macs: Annotated[int, Field(ge=0)] | None = None
+    """Multipliers per lane made of tables; None: as many as the device lacks hard ones."""
+    all_lut: bool = False
+    """All multipliers of the lanes are made of tables."""
+    weight_memory: WeightMemory | None = None
+    """By default block RAM, or the device's largest memory where weights do not fit that."""
+    tables: TableKind = "interpolated"
+    beat_in: Annotated[int, Field(ge=1)] = 1
+    beat_out: Annotated[int, Field(ge=1)] | None = None
+    """By default as many as there are gate units."""
+    streams: int = 1
+    max_steps: int | None = None
+    bus: BusKind = "none"
+
+    def check(self) -> None:
+        """Check what is given, whatever else will be chosen.
+
+        Raises
+        ------
+        ConfigurationError
+            If the device's family has no estimates, or what is given cannot be built.
+        """
+        device = self.chosen.device
+        if device.architecture not in ESTIMATED:
+            raise ConfigurationError(
+                f"--fit needs estimates, which there are for {' and '.join(ESTIMATED)} devices, not for "
+                f"{device.name}; give --family, --lanes and --macs"
+            )
+        units, lut_macs = self.gate_units or 1, self.lut_macs or 0
+        least = lcm(units, self.beat_in)
+        self.parameters(
+            lanes=self.lanes or 4 * units,
+            macs=self.macs or least * max(1, lut_macs),
+            gate_units=units,
+            lut_macs=lut_macs,
+            weight_memory=self.weight_memory or "block",
+            beat_out=self.beat_out or units,
+        )
+
+    @property
+    def place(self) -> str:
+        """Name of the board, or of the device."""
+        return self.board or self.chosen.label
+
+    def parameters(self, **sizes: object) -> Parameters:
+        """Return parameters of these sizes for the device's family."""
+        common = {name: getattr(self, name) for name in ("tables", "beat_in", "streams", "max_steps", "bus")}
+        return Parameters.for_family(self.chosen.device.family, **common | sizes)
+
+
+class Fit(Record):
+    """What was chosen for a device, and why no more."""
+
+    device: str
+    """Or the board."""
+    limited_by: str
+    """The resource of which a sooner design would take too much."""
+    tried: int
+    """Designs of which cycles and sizes were worked out."""
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Sizes, and the fewest cycles that a step can take with them."""
+
+    lanes: int
+    macs: int
+    gate_units: int
+    lut_macs: int
+    slopes: MultiplierKind
+    memory: WeightMemory
+    cycles: int
+
+
+@dataclass(frozen=True)
+class _Design:
+    """A candidate worked out."""
+
+    parameters: Parameters
+    estimate: Estimate
+
+    @property
+    def key(self) -> tuple[float, int]:
+        """What the best has least of."""
+        return self.estimate.step_latency_us, self.estimate.cells
+
+
+@dataclass
+class _Excess:
+    """The resource of which a candidate takes most beyond what may be used; none if it fits."""
+
+    share: float = 1.0
+    resource: str = ""
+    text: str = ""
+
+    def compare(self, resource: str, used: float, there: float) -> None:
+        """Hold what is taken of a resource against what may be used of it."""
+        share = used / there if there else float(used > 0) * used * 1e9
+        if share > self.share:
+            self.share, self.resource = share, resource
+            self.text = f"{used:,.0f} {resource} (of {there:,.0f} that may be used)"
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """A candidate that does not fit, and why; its design, if it was worked out."""
+
+    candidate: _Candidate
+    design: _Design | None
+    excess: _Excess
+
+
+def fit_device(
+    name: str, shapes: tuple[LayerShape, ...], numerics: Numerics, request: FitRequest
+) -> tuple[Parameters, Fit]:
+    """Choose lanes, multipliers and gate units for the shortest estimated step latency.
+
+    Raises
+    ------
+    ConfigurationError
+        If the device's family has no estimates, what is given cannot be built, or the board's link cannot
+        carry the network's steps.
+    NothingFitsError
+        If nothing fits; the message names the resource.
+    """
+    return _Search(name, shapes, numerics, request).run()
+
+
+class _Search:
+    """One search; keeps the best design and the nearest refused one."""
+
+    def __init__(
+        self, name: str, shapes: tuple[LayerShape, ...], numerics: Numerics, request: FitRequest
+    ) -> None:
+        self._name, self._shapes, self._numerics = name, shapes, numerics
+        self._request, self._device = request, request.chosen.device
+        request.check()
+        self._cell_limit = fill_limits(self._device.architecture).cells * self._device.luts
+        large = self._device.large_ram
+        self._large_rams = 0 if large is None else large.count
+        self._large_name = large_name(self._device)
+        self._stages = Parameters.for_family(self._device.family, tables=request.tables, macs=1)
+
+    def run(self) -> tuple[Parameters, Fit]:
+        """Search; see :func:`fit_device`."""
+        fastest = clock_model(self._device).mhz(self._request.chosen.grade, 0, 0)
+        best: _Design | None = None
+        refused: list[_Refused] = []
+        tried = 0
+        for candidate in sorted(self._candidates(), key=lambda item: (item.cycles, item.lanes * item.macs)):
+            if best is not None and candidate.cycles / fastest > best.estimate.step_latency_us:
+                break
+            excess = self._least(candidate)
+            if excess.resource:
+                refused.append(_Refused(candidate, None, excess))
+                continue
+            design = self._design(candidate)
+            tried += 1
+            excess = self._excess(design.estimate)
+            if excess.resource:
+                refused.append(_Refused(candidate, design, excess))
+            elif best is None or design.key < best.key:
+                best = design
+        if best is None:
+            raise NothingFitsError(self._why_nothing(refused))
+        return best.parameters, Fit(
+            device=self._request.place,
+            limited_by=self._limit(refused, best),
+            tried=tried,
+            estimate=best.estimate,
+        )
+
+    def _limit(self, refused: list[_Refused], best: _Design) -> str:
+        """The resource for which the nearest design that is sooner than the best was refused."""
+        for each in sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]:
+            design = each.design or self._design(each.candidate)
+            if design.key < best.key:
+                return each.excess.resource
+        given = [name for name in ("lanes", "macs", "gate_units") if getattr(self._request, name) is not None]
+        return _GIVEN.format(", ".join(given).replace("_", " ")) if given else _NOTHING
+
+    def _design(self, candidate: _Candidate) -> _Design:
+        parameters = self._parameters(candidate)
+        manifest = Manifest.create(self._name, self._shapes, parameters, self._numerics)
+        found = estimate(manifest, self._request.chosen, board=self._request.board)
+        assert found is not None  # the family has estimates, and the parameters are its own
+        return _Design(parameters, found)
+
+    def _why_nothing(self, refused: list[_Refused]) -> str:
+        place = self._request.board or self._device.name
+        if not refused:
+            return f"--fit finds no array for {place} with what is given; leave out lanes, macs or gate units"
+        least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
+        designs = (each.design or self._design(each.candidate) for each in least)
+        nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)
+        whole = f"{self._name} with its link" if self._request.board else self._name
+        return f"{whole} does not fit {place}, whatever the array: the nearest takes {nearest.text}"
+
+    def _candidates(self) -> Iterator[_Candidate]:
+        request = self._request
+        for lanes in self._lanes():
+            units = lanes // 4
+            given = request.gate_units
+            for gate_units in (given,) if given else range(1, min(units, _MOST_UNITS) + 1):
+                if units % gate_units or (request.beat_out or gate_units) % gate_units:
+                    continue
+                for macs in self._macs(lcm(gate_units, request.beat_in)):
+                    if macs % gate_units or macs % request.beat_in:
+                        continue
+                    cycles = self._fewest_cycles(lanes, macs)
+                    for lut_macs, slopes in self._multipliers(lanes, macs, gate_units):
+                        for memory in self._memories():
+                            yield _Candidate(lanes, macs, gate_units, lut_macs, slopes, memory, cycles)
+
+    def _lanes(self) -> list[int]:
+        """Fewest lanes for each number of row groups that a layer can have."""
+        if self._request.lanes:
+            return [self._request.lanes]
+        found = {_up(needed, 4) for shape in self._shapes for needed in _shares(shape.rows)}
+        return sorted(lanes for lanes in found if lanes <= _MOST)
+
+    def _macs(self, multiple: int) -> list[int]:
+        """Fewest multipliers for each number of words that a vector can have."""
+        if self._request.macs:
+            return [self._request.macs]
+        lengths = {shape.inputs for shape in self._shapes}
+        lengths |= {shape.outputs for shape in self._shapes if shape.recurrent}
+        found = {_up(needed, multiple) for length in lengths for needed in _shares(length)}
+        return sorted(macs for macs in found if macs <= _MOST)
+
+    def _multipliers(self, lanes: int, macs: int, gate_units: int) -> Iterator[tuple[int, MultiplierKind]]:
+        """Yield how many of a lane's multipliers, and which of the slopes', are made of tables."""
+        if self._request.all_lut or self._request.lut_macs is not None:
+            given = macs if self._request.all_lut else self._request.lut_macs or 0
+            if given <= macs:
+                yield given, "dsp"
+            return
+        family = self._device.architecture
+        fixed = sum(hard_blocks(a, b, family) for a, b in self._numerics.gate_products)
+        slopes = sum(
+            count * hard_blocks(table.slope_bits, table.low_bits + 1, family)
+            for _, table, count in self._numerics.table_uses
+            if table.low_bits and self._request.tables == "interpolated"
+        )
+        there = self._device.multipliers
+        if not there:
+            # Synthesis makes all of them of tables, whatever their kind.
+            yield 0, "dsp"
+            return
+        hard = self._hard(macs, there - gate_units * (fixed + slopes), lanes)
+        yield macs - hard, "dsp"
+        # Where multipliers are few, those of the slopes are better used in the lanes.
+        more = self._hard(macs, there - gate_units * fixed, lanes)
+        if slopes and (more > hard or gate_units * (fixed + slopes) > there):
+            yield macs - more, "lut"
+
+    def _memories(self) -> tuple[WeightMemory, ...]:
+        """What may hold the weights."""
+        if self._request.weight_memory is not None:
+            return (self._request.weight_memory,)
+        return ("block",) if self._device.large_ram is None else ("block", "large")
+
+    def _hard(self, macs: int, blocks: int, lanes: int) -> int:
+        """Most of a lane's multipliers that can be hard ones, with so many blocks for all lanes."""
+        weight, data, family = self._numerics.weight_bits, self._numerics.data_bits, self._device.architecture
+        pairs = lanes_share_multipliers(family, weight, data)
+        for count in range(macs, 0, -1):
+            if lanes * hard_blocks(weight, data, family, count) // (1 + pairs) <= blocks:
+                return count
+        return 0
+
+    def _fewest_cycles(self, lanes: int, macs: int) -> int:
+        """Fewer than a step takes: a layer's first group may be all but done before its input is."""
+        cycles = 0
+        for index, shape in enumerate(self._shapes):
+            groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
+            cycles += (groups - 1) * columns + 1 if index else groups * columns
+            if shape.cell is not None:
+                cycles += self._stages.preactivation
+            else:
+                cycles += self._stages.hidden_result if shape.quads else self._stages.dense_result
+        return cycles
+
+    def _least(self, candidate: _Candidate) -> _Excess:
+        """Hold the least that lanes and weights alone take against the device."""
+        numerics, family, device = self._numerics, self._device.architecture, self._device
+        excess = _Excess()
+        lanes, macs = candidate.lanes, candidate.macs
+        in_tables = macs if not device.multipliers else candidate.lut_macs
+        logic = multiplier_tables(numerics.weight_bits, numerics.data_bits, 2, family)
+        sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
+        tables = lanes * (in_tables * logic + sums + 2 * numerics.accumulator.bits)
+        excess.compare("logic cells", tables, self._cell_limit)
+        rows = 0
+        for shape in self._shapes:
+            words = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
+            rows += -(-shape.rows // lanes) * words
+        width, large = macs * numerics.weight_bits, candidate.memory == "large"
+        bank = map_memory(MemoryPart("weights", lanes, width, max(2, rows), large=large), family)
+        excess.compare("block RAMs", lanes * bank.block_rams, device.block_rams)
+        excess.compare(self._large_name, lanes * bank.large_rams, self._large_rams)
+        return excess
+
+    def _excess(self, found: Estimate) -> _Excess:
+        """Hold an estimate against the device."""
+        excess = _Excess()
+        for resource, used, there in usable(found, self._device):
+            excess.compare(resource, used, there)
+        return excess
+
+    def _parameters(self, candidate: _Candidate) -> Parameters:
+        return self._request.parameters(
+            lanes=candidate.lanes,
+            macs=candidate.macs,
+            gate_units=candidate.gate_units,
+            lut_macs=candidate.lut_macs,
+            slope_multipliers=candidate.slopes,
+            weight_memory=candidate.memory,
+            beat_out=self._request.beat_out or candidate.gate_units,
+        )
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _shares(values: int) -> list[int]:
+    """The least sizes of the parts that ``values`` can be cut into, each for another number of parts."""
+    return sorted({-(-values // parts) for parts in range(1, values + 1)})

@@ -1,0 +1,164 @@
+"""What became of a build on a device: the records in its report."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from rtlstm.fpga.devices import Chosen
+from rtlstm.fpga.estimate import Estimate
+from rtlstm.fpga.place_route import Routed
+from rtlstm.fpga.resources import Counts, resource_uses
+from rtlstm.fpga.worst_path import WorstPath
+from rtlstm.spec.program.schedule import Cycles
+from rtlstm.spec.record import Record
+
+__all__ = ["Implementation", "ResourceUse", "error_percent"]
+
+
+class ResourceUse(Record):
+    """How much of one resource of the device the core takes."""
+
+    name: str
+    used: float
+    available: int
+    estimated: float | None = None
+    """What was expected before synthesis; None if nothing was."""
+
+    @property
+    def share(self) -> float:
+        """Taken of what is there, in percent."""
+        return round(100 * self.used / self.available, 1) if self.available else 0.0
+
+    @property
+    def error(self) -> float | None:
+        """How far the estimate is above what is taken, in percent; None without one."""
+        return None if self.estimated is None else error_percent(self.estimated, self.used)
+
+
+def error_percent(estimated: float, measured: float) -> float:
+    """How far an estimate is above what was measured, in percent of that."""
+    if not measured:
+        return 0.0 if not estimated else 100.0
+    return round(100 * (estimated / measured - 1), 1)
+
+
+class Implementation(Record):
+    """A build, synthesised for a device and, where there is a tool for it, placed and routed."""
+
+    device: str
+    package: str
+    speed_grade: str
+    architecture: str
+    multiplier_blocks: bool
+    tools: Mapping[str, str]
+    resources: tuple[ResourceUse, ...]
+    """Of the core alone, without the frame that place and route need."""
+    core: Counts
+    harness: Counts
+    """The frame around the core."""
+    unpacked_ffs: int = 0
+    """Flip-flops of the core that the vendor's tool would pack into multiplier blocks, and Yosys does not."""
+    synthesis_seconds: float
+    requested_mhz: float | None
+    target_mhz: float | None
+    """The clock place and route aimed at; None if there was none."""
+    block_ram_mhz: float | None
+    """The block RAM's highest clock by its data sheet; None if not known."""
+    options: tuple[str, ...]
+    """nextpnr's, without files and seed."""
+    seeds: tuple[Routed, ...]
+    """Empty without place and route; then the following are None."""
+    fmax_median_mhz: float | None
+    """The usable clock of the median seed: no higher than the block RAM allows."""
+    fmax_best_mhz: float | None
+    """The usable clock of the best seed."""
+    step_latency_us: float | None
+    """A step's latency at the median seed's clock."""
+    step_interval_us: float | None
+    """The time between steps, back to back, at the median seed's clock."""
+    best_step_latency_us: float | None
+    """A step's latency at the best seed's clock."""
+    worst_path: WorstPath | None
+    """Of the median seed."""
+    met: bool | None
+    """Whether the best seed reaches the clock that was asked for; None if none was."""
+    estimate: Estimate | None = None
+    """What was expected before synthesis; None where there are no estimates."""
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        chosen: Chosen,
+        cycles: Cycles,
+        core: Counts,
+        seeds: Sequence[Routed],
+        requested_mhz: float | None,
+        estimate: Estimate | None = None,
+        **fields: Any,
+    ) -> Self:
+        """Sum up the seeds' results."""
+        device = chosen.device
+        limit = chosen.block_ram_mhz if core.block_rams else None
+
+        def usable(fmax: float) -> float:
+            return fmax if limit is None else min(fmax, limit)
+
+        ranked = sorted(seeds, key=lambda seed: seed.fmax_mhz)
+        # Of an even number, the slower one in the middle.
+        middle = ranked[(len(ranked) - 1) // 2] if ranked else None
+        median = usable(middle.fmax_mhz) if middle else None
+        best = usable(ranked[-1].fmax_mhz) if ranked else None
+
+        def time(count: int, clock: float | None) -> float | None:
+            return None if clock is None else round(count / clock, 4)
+
+        expected = (
+            {} if estimate is None else {name: used for name, used, _ in resource_uses(estimate, device)}
+        )
+        return cls(
+            device=device.name,
+            package=chosen.package,
+            speed_grade=chosen.grade,
+            architecture=device.architecture,
+            resources=tuple(
+                ResourceUse(name=name, used=used, available=there, estimated=expected.get(name))
+                for name, used, there in resource_uses(core, device)
+            ),
+            core=core,
+            estimate=estimate,
+            requested_mhz=requested_mhz,
+            block_ram_mhz=chosen.block_ram_mhz,
+            seeds=tuple(seeds),
+            fmax_median_mhz=median,
+            fmax_best_mhz=best,
+            step_latency_us=time(cycles.step_latency_cycles, median),
+            step_interval_us=time(cycles.step_interval_cycles, median),
+            best_step_latency_us=time(cycles.step_latency_cycles, best),
+            worst_path=middle.worst_path if middle else None,
+            met=None if requested_mhz is None or best is None else best >= requested_mhz,
+            **fields,
+        )
+
+    @property
+    def note(self) -> str:
+        """What is to be known about the counts; empty if nothing."""
+        if not self.unpacked_ffs:
+            return ""
+        return (
+            f"{self.core.ffs:,} flip-flops are too many: Yosys packs no register into a DSP48E2, and "
+            f"{self.unpacked_ffs:,} of these are the multipliers' own, which Vivado packs; expect "
+            f"about {self.core.ffs - self.unpacked_ffs:,}"
+        )
+
+    @property
+    def clock_error(self) -> float | None:
+        """How far the estimated clock is above the median seed's, in percent; None without either."""
+        if self.estimate is None or self.fmax_median_mhz is None:
+            return None
+        return error_percent(self.estimate.fmax_mhz, self.fmax_median_mhz)
+
+    @property
+    def label(self) -> str:
+        """Device, package and speed grade, for people."""
+        parts = [self.device, self.package, f"speed grade {self.speed_grade}" if self.speed_grade else ""]
+        return ", ".join(part for part in parts if part)

@@ -1,0 +1,105 @@
+"""Hard blocks that portable Verilog takes at least on any device, before synthesis.
+
+Yosys takes multiplier blocks for all multipliers of portable Verilog, also for those that ask for logic and
+however many blocks the device has, and block RAM for every memory that would fill one. Of builds with a
+family's own primitives, :mod:`rtlstm.fpga.blocks` knows the counts exactly.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+
+from rtlstm.fpga.blocks import Blocks, memory_parts, multiplications
+from rtlstm.fpga.devices import Architecture, Device
+from rtlstm.fpga.resources import way_out
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["check_inventory", "least_blocks", "least_multiplier", "unpacked_registers"]
+
+_SIZES: Mapping[Architecture, tuple[tuple[int, int, float], ...]] = {
+    "ecp5": ((18, 18, 1),),
+    "ice40": ((16, 16, 1),),
+    "nexus": ((18, 18, 1),),
+    "gowin": ((9, 9, 0.5), (18, 18, 1)),
+    "xilinx": ((25, 18, 1),),
+    "xilinx-ultrascale-plus": ((27, 18, 1),),
+    "intel": ((9, 9, 0.33), (18, 18, 0.5), (27, 27, 1)),
+}
+"""Largest factors of a product, and what Yosys 0.70 takes of a block for one as large."""
+_LEAST_PRODUCT: Mapping[Architecture, int] = {"ice40": 12, "xilinx": 12, "xilinx-ultrascale-plus": 12}
+"""Bits of a product below which Yosys takes no block, or may take none."""
+
+
+def least_multiplier(a: int, b: int, architecture: Architecture) -> float:
+    """Blocks that synthesis takes at least for one signed product of portable Verilog.
+
+    Exact if it fits into one block.
+    """
+    if a + b < _LEAST_PRODUCT.get(architecture, 0):
+        return 0
+    wide, narrow = max(a, b), min(a, b)
+    sizes = _SIZES[architecture]
+    return next((taken for x, y, taken in sizes if wide <= max(x, y) and narrow <= min(x, y)), sizes[-1][2])
+
+
+def least_blocks(manifest: Manifest, device: Device, multipliers: bool = True) -> Blocks:
+    """Count the hard blocks that a core of portable Verilog takes at least.
+
+    ``multipliers`` says whether it uses the device's multiplier blocks.
+    """
+    products = (
+        some.count * least_multiplier(some.a_bits, some.b_bits, device.architecture)
+        for some in multiplications(manifest)
+        if multipliers and device.multipliers
+    )
+    block = 1024 * device.block_ram_kibit
+    rams = 0
+    for part in memory_parts(manifest):
+        bits = part.width * part.depth
+        # Weights that ask for a larger memory get it where there is one.
+        if bits >= block and not part.at_once and not (part.large and device.large_ram is not None):
+            rams += part.count * ceil(bits / block)
+    return Blocks(multipliers=ceil(sum(products)), block_rams=rams, large_rams=0)
+
+
+def unpacked_registers(manifest: Manifest, device: Device, multipliers: bool = True) -> int:
+    """Count the flip-flops that Yosys leaves beside multiplier blocks which could hold them.
+
+    Yosys packs no register into a DSP48E2, though into other families' blocks. Each stage of a multiplier is
+    a register of as many bits as its operands have together: of the operands themselves, of the product
+    before it leaves the block, of the product. What stands before the operands might be packed, too, and is
+    not counted.
+    """
+    if device.architecture != "xilinx-ultrascale-plus" or not multipliers:
+        return 0
+    return sum(
+        some.count * some.stages * (some.a_bits + some.b_bits)
+        for some in multiplications(manifest)
+        if least_multiplier(some.a_bits, some.b_bits, device.architecture)
+        and max(some.a_bits, some.b_bits) <= _SIZES[device.architecture][0][0]
+        and min(some.a_bits, some.b_bits) <= _SIZES[device.architecture][0][1]
+    )
+
+
+def check_inventory(manifest: Manifest, device: Device, multipliers: bool = True, board: str = "") -> None:
+    """Refuse a build of portable Verilog that takes more hard blocks than a device has.
+
+    ``board`` is the name of the board that it is for, or empty.
+
+    Raises
+    ------
+    ConfigurationError
+        The message names what lacks, and what helps.
+    """
+    found = least_blocks(manifest, device, multipliers)
+    uses = (
+        ("multipliers", found.multipliers, device.multipliers),
+        ("block RAMs", found.block_rams, device.block_rams),
+    )
+    lacking = [f"{used:,} {what} (it has {there:,})" for what, used, there in uses if used > there]
+    if lacking:
+        no_blocks = found.multipliers > device.multipliers and not board
+        raise ConfigurationError(
+            f"{manifest.name} does not fit {device.name}: it takes at least {', '.join(lacking)}; "
+            f"{way_out(device, board, 'implement it with --no-dsp' if no_blocks else '')}"
+        )

@@ -1,0 +1,274 @@
+"""Place and route of a synthesised core, for one seed at a time."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from rtlstm.fpga.devices import Architecture, Chosen
+from rtlstm.fpga.resources import way_out
+from rtlstm.fpga.synthesis import NETLIST, Synthesis
+from rtlstm.fpga.tools import Tool, run_logged
+from rtlstm.fpga.worst_path import WorstPath, worst_path
+from rtlstm.spec.errors import ConfigurationError, ToolError
+from rtlstm.spec.files import copy_file
+from rtlstm.spec.record import Record
+from rtlstm.tools.cache import Report, cached, digest
+
+__all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report", "result_name"]
+
+_REPORT, _PINS = "report.json", "pins.txt"
+
+_ROUTER: dict[Architecture, str] = {"ecp5": "router1", "ice40": "router1"}
+_PLACER: dict[Architecture, str] = {"ecp5": "heap", "ice40": "heap"}
+"""What is used if the user does not choose; elsewhere nextpnr's own choice."""
+
+_TIMING_WEIGHT = "30"
+"""Of the analytical placer on ECP5. With its own, 10, placements of large cores differ by a third."""
+
+_CONSTRAINTS: dict[Architecture, tuple[str, str]] = {
+    "ecp5": ("--lpf", "{}"),
+    "ice40": ("--pcf", "{}"),
+    "gowin": ("--vopt", "cst={}"),
+    "nexus": ("--pdc", "{}"),
+}
+"""The option that takes a constraint file."""
+
+_RESULTS: dict[Architecture, tuple[str, str]] = {
+    "ecp5": ("--textcfg", "routed.config"),
+    "ice40": ("--asc", "routed.asc"),
+    "gowin": ("--write", "routed.json"),
+}
+"""The option that writes what the bitstream is packed from, and the file."""
+
+_STAGES = (
+    ("Packing", "Assigned", "Annotating"),
+    ("Running main analytical placer",),
+    ("Running simulated annealing", "HeAP Placer Time"),
+    ("Routing..", "Running router2"),
+    ("Routing complete", "Program finished"),
+)
+"""What a log says when a stage begins."""
+
+
+class Routed(Record):
+    """One seed's result."""
+
+    seed: int
+    fmax_mhz: float
+    """What the timing analysis allows; the block RAM's own limit is not part of it."""
+    worst_path: WorstPath
+    used: Mapping[str, int]
+    """Sites taken, the frame's too, by nextpnr's names."""
+    available: Mapping[str, int]
+    seconds: float
+    stored: bool
+    """Taken from the cache."""
+
+
+def result_name(architecture: Architecture) -> str:
+    """Return the name of the file that a bitstream is packed from."""
+    return _RESULTS[architecture][1]
+
+
+def nextpnr_options(
+    chosen: Chosen,
+    target_mhz: float,
+    router: str | None = None,
+    placer: str | None = None,
+    *,
+    on_board: bool = False,
+) -> list[str]:
+    """Return nextpnr's options for a device and a target clock, without files and seed.
+
+    ``on_board`` says that every pin has its place, and that a bitstream is to be made.
+    """
+    architecture = chosen.device.architecture
+    options = [option for option in chosen.options if not on_board or option != "--lpf-allow-unconstrained"]
+    router = router or _ROUTER.get(architecture)
+    placer = placer or _PLACER.get(architecture)
+    if chosen.pins or on_board:
+        option, value = _CONSTRAINTS[architecture]
+        options += [option, value.format(_PINS)]
+    if on_board:
+        options += _RESULTS[architecture]
+    if placer is not None:
+        options += ["--placer", placer]
+    if placer == "heap" and architecture == "ecp5":
+        options += ["--placer-heap-timingweight", _TIMING_WEIGHT]
+    if router is not None:
+        options += ["--router", router]
+    return [*options, "--freq", f"{target_mhz:g}", "--timing-allow-fail"]
+
+
+def _pin_file(chosen: Chosen) -> str:
+    pairs = zip(("clk", "pin_in", "pin_out"), chosen.pins, strict=True)
+    if chosen.device.architecture == "gowin":
+        return "".join(f'IO_LOC "{port}" {pin};\n' for port, pin in pairs)
+    return "".join(f"ldc_set_location -site {{{pin}}} [get_ports {port}]\n" for port, pin in pairs)
+
+
+def place_and_route(
+    synthesis: Synthesis,
+    top: str,
+    chosen: Chosen,
+    tool: Tool,
+    folder: Path,
+    *,
+    seed: int,
+    target_mhz: float,
+    router: str | None = None,
+    placer: str | None = None,
+    pins: str | None = None,
+    report: Report | None = None,
+    stop: Event | None = None,
+) -> Routed:
+    """Place and route with one seed, or take the stored result of the same run.
+
+    Parameters
+    ----------
+    folder
+        Where log and nextpnr's report go, named after the seed.
+    pins
+        A board's constraint file. If given, all pins must be in it, and what the bitstream is
+        packed from goes to ``folder``, too, as :func:`result_name` says.
+
+    Raises
+    ------
+    ConfigurationError
+        If the design does not fit.
+    ToolError
+        If nextpnr fails otherwise.
+    """
+    on_board = pins is not None
+    options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
+    what = f"place and route, seed {seed}"
+    if pins is None:
+        pins = _pin_file(chosen) if chosen.pins else ""
+    key = digest(synthesis.key, tool.version, pins, str(seed), *options)
+    log = folder / f"seed{seed}.log"
+    fresh = False
+
+    def build(work: Path) -> None:
+        nonlocal fresh
+        fresh = True
+        _take(synthesis.folder / NETLIST, work / NETLIST)
+        (work / _PINS).write_text(pins)
+        files = ["--json", NETLIST, "--report", _REPORT, "--seed", str(seed)]
+        try:
+            seconds = run_logged(
+                tool,
+                [*options, *files],
+                folder=work,
+                log=log,
+                what=f"place and route of {top} on {chosen.label}",
+                watch=_stages(what, report),
+                report=report,
+                stop=stop,
+            )
+        except ToolError as error:
+            full = overfull(log.read_text(errors="replace")) if log.exists() else []
+            if full:
+                raise ConfigurationError(
+                    f"{top} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
+                    f"{way_out(chosen.device)}; see {log}"
+                ) from None
+            raise error from None
+        (work / NETLIST).unlink()
+        try:
+            json.loads((work / _REPORT).read_text())
+        except (OSError, ValueError):
+            raise ToolError(f"{what} left no whole report; is the disk full? see {log}") from None
+        (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
+
+    found = cached("route", key, build, report)
+    if report:
+        report(what, len(_STAGES), len(_STAGES))
+    if not fresh:
+        copy_file(found / log.name, log)
+    copy_file(found / _REPORT, folder / f"seed{seed}.json")
+    if on_board:
+        result = result_name(chosen.device.architecture)
+        copy_file(found / result, folder / result)
+    try:
+        fields = json.loads((found / _REPORT).read_text())
+        seconds = json.loads((found / "seconds.json").read_text())
+        kinds = _cell_kinds(synthesis.folder / NETLIST)
+        return read_report(fields, kinds, seed=seed, seconds=seconds, stored=not fresh)
+    except (OSError, ValueError, LookupError) as error:
+        raise ToolError(
+            f"nextpnr's report {folder / f'seed{seed}.json'} cannot be read "
+            f"({type(error).__name__}: {error}); remove {found} and try again"
+        ) from None
+
+
+def _take(source: Path, target: Path) -> None:
+    """Link or copy a file: the packaged tools do not follow symbolic links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _stages(what: str, report: Report | None) -> Callable[[str], None] | None:
+    if report is None:
+        return None
+    reached = 0
+    report(what, 0, len(_STAGES))
+
+    def watch(text: str) -> None:
+        nonlocal reached
+        for number, marks in enumerate(_STAGES[reached:], reached + 1):
+            if any(mark in text for mark in marks):
+                reached = number
+        report(what, reached, len(_STAGES))
+
+    return watch
+
+
+def overfull(log: str) -> list[str]:
+    """Return what a log says there is too little of, such as ``12 ICESTORM_DSP (it has 8)``."""
+    rows = re.findall(r"^Info:\s+(\w+):\s+(\d+)/\s*(\d+)\s+\d+%", log, re.MULTILINE)
+    return [f"{used} {name} (it has {there})" for name, used, there in rows if int(used) > int(there)]
+
+
+def _cell_kinds(netlist: Path) -> dict[str, str]:
+    modules = json.loads(netlist.read_text())["modules"]
+    return {
+        name: cell["type"]
+        for module in modules.values()
+        if module.get("attributes", {}).get("top")
+        for name, cell in module["cells"].items()
+    }
+
+
+def read_report(
+    fields: Mapping[str, Any], kinds: Mapping[str, str], *, seed: int, seconds: float, stored: bool
+) -> Routed:
+    """Read what ``--report`` wrote.
+
+    Raises
+    ------
+    LookupError
+        If there is no clock in it, or no path of one.
+    """
+    clock, found = max(fields["fmax"].items(), key=lambda pair: -pair[1]["achieved"])
+    paths = [
+        item["path"]
+        for item in fields["critical_paths"]
+        if str(item["from"]).endswith(f" {clock}") and str(item["to"]).endswith(f" {clock}")
+    ]
+    use = fields["utilization"]
+    return Routed(
+        seed=seed,
+        fmax_mhz=round(found["achieved"], 2),
+        worst_path=worst_path(paths[0], kinds),
+        used={name: item["used"] for name, item in use.items() if item["used"]},
+        available={name: item["available"] for name, item in use.items() if item["used"]},
+        seconds=seconds,
+        stored=stored,
+    )

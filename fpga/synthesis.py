@@ -1,0 +1,228 @@
+"""Synthesis of a core for a device, and what it takes of the device."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from pydantic import BaseModel
+
+from rtlstm.fpga.devices import Architecture, Device
+from rtlstm.fpga.netlist.carries import CUT, cut_carries
+from rtlstm.fpga.netlist.floorplan import PLAN, floorplan
+from rtlstm.fpga.netlist.harness import HARNESS, black_box, harness, read_ports
+from rtlstm.fpga.netlist.replicate import REPLICATED, replicate
+from rtlstm.fpga.resources import Counts, count_cells
+from rtlstm.fpga.tools import Tool, run_logged
+from rtlstm.spec.errors import ToolError
+from rtlstm.spec.files import copy_file, write_file
+from rtlstm.tools.cache import Report, cached, digest
+
+__all__ = ["NETLIST", "Frame", "Synthesis", "script", "synthesise"]
+
+NETLIST = "netlist.json"
+"""The mapped netlist of frame and core, for place and route."""
+
+_LOG = "synthesis.log"
+
+_COMMANDS: dict[Architecture, tuple[str, str, str]] = {
+    "ecp5": ("synth_ecp5", "", "-nodsp"),
+    "ice40": ("synth_ice40 -dsp", "", ""),
+    "nexus": ("synth_nexus", "-noiopad", "-nodsp"),
+    "gowin": ("synth_gowin", "-noiopads", "-nodsp"),
+    "xilinx": ("synth_xilinx -family xc7 -flatten", "-noiopad -noclkbuf", "-nodsp"),
+    "xilinx-ultrascale-plus": ("synth_xilinx -family xcup -flatten", "-noiopad -noclkbuf", "-nodsp"),
+    "intel": ("synth_intel_alm -family cyclonev", "-noiopad -noclkbuf", "-nodsp"),
+}
+"""Yosys's command, what leaves out pins, and what leaves out multiplier blocks."""
+
+# nextpnr takes constants from cells, but the first carry of a chain must have none at its input,
+# where Yosys puts one (its issue 4081): constants out, carries cut loose, constants in.
+_NEXUS = {
+    "constants.v": "module VLO(output Z); assign Z = 1'b0; endmodule\n"
+    "module VHI(output Z); assign Z = 1'b1; endmodule\n",
+    "carries.v": """(* techmap_celltype = "CCU2" *)
+module first_carry(input A0, B0, C0, D0, A1, B1, C1, D1, CIN, output S0, S1, COUT);
+  parameter INJECT = "YES";
+  parameter INIT0 = "0x0000";
+  parameter INIT1 = "0x0000";
+  parameter _TECHMAP_CONSTMSK_CIN_ = 0;
+  parameter _TECHMAP_CONSTVAL_CIN_ = 1'bx;
+  wire _TECHMAP_FAIL_ = !_TECHMAP_CONSTMSK_CIN_ || _TECHMAP_CONSTVAL_CIN_ !== 1'b0;
+  CCU2 #(.INJECT(INJECT), .INIT0(INIT0), .INIT1(INIT1)) _TECHMAP_REPLACE_ (
+    .A0(A0), .B0(B0), .C0(C0), .D0(D0), .A1(A1), .B1(B1), .C1(C1), .D1(D1), .S0(S0), .S1(S1), .COUT(COUT)
+  );
+endmodule
+""",
+}
+_NEXUS_PASSES = (
+    "techmap -map constants.v",
+    "opt_clean",
+    "techmap -map carries.v",
+    "opt_clean",
+    "hilomap -singleton -hicell VHI Z -locell VLO Z",
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around the core for place and route: a board's top, or by default the harness."""
+
+    top: str
+    verilog: str
+    """Without the core, with all primitives that it uses."""
+
+
+class Synthesis(BaseModel):
+    """A finished synthesis."""
+
+    folder: Path
+    """With the netlist; in the cache, nothing may be changed there."""
+    key: str
+    core: Counts
+    harness: Counts
+    seconds: float
+    stored: bool
+    """Taken from the cache."""
+
+
+def script(
+    device: Device, top: str, multipliers: bool = True, instances: bool = True, frame: str = HARNESS
+) -> str:
+    """Return Yosys's commands: the core by itself, counted, then the frame around it.
+
+    The frame, of this name, is synthesised with the core as a black box, so that nothing of the core changes.
+    ``instances`` says whether the core's multipliers are instances of the device's own. On iCE40
+    Yosys must then look for no others: it would take the registers out of those.
+    """
+    command, no_pads, no_multipliers = _COMMANDS[device.architecture]
+    macro = ""
+    if not multipliers or not device.multipliers:
+        command = f"{command} {no_multipliers}".replace("-dsp", "").strip()
+        macro = "-D RTLSTM_NO_MULTIPLIERS "
+    elif instances:
+        command = command.replace("-dsp", "").strip()
+    lines = [
+        f"read_verilog {macro}core.v",
+        f"{command} {no_pads} -top {top}",
+        "tee -q -o core_stat.json stat -json",
+    ]
+    if device.routable:
+        lines += [
+            "design -stash core",
+            f"read_verilog {macro}shell.v harness.v",
+            f"{command} -top {frame}",
+            "tee -q -o harness_stat.json stat -json",
+            f"delete ={top}",
+            f"design -copy-from core {top}",
+            "flatten",
+            "opt_clean -purge",
+            *(_NEXUS_PASSES if device.architecture == "nexus" else ()),
+            "setattr -unset src */c:* */w:* */m:*",
+            f"write_json -noscopeinfo {NETLIST}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def synthesise(
+    verilog: str,
+    top: str,
+    device: Device,
+    tool: Tool,
+    folder: Path,
+    *,
+    multipliers: bool = True,
+    frame: Frame | None = None,
+    report: Report | None = None,
+    stop: Event | None = None,
+) -> Synthesis:
+    """Synthesise a core in its frame, or take the stored result of the same synthesis.
+
+    Parameters
+    ----------
+    folder
+        Where log, script and frame go.
+    multipliers
+        Whether to use the device's multiplier blocks.
+    frame
+        What stands around the core; by default the harness, which needs three pins.
+
+    Raises
+    ------
+    BuildError
+        If the core's ports cannot be read.
+    ToolError
+        If Yosys fails.
+    """
+    ports = read_ports(verilog, top)
+    frame = frame or Frame(HARNESS, harness(top, ports))
+    passes = f"{CUT}; {REPLICATED}; {device.name}: {PLAN}"
+    files = {
+        "core.v": verilog,
+        "harness.v": frame.verilog,
+        "shell.v": black_box(top, ports),
+        "synthesis.ys": script(device, top, multipliers, "SB_MAC16" in verilog, frame.top),
+        **(_NEXUS if device.architecture == "nexus" else {}),
+        **({"passes": passes} if device.architecture == "ecp5" else {}),
+    }
+    key = digest(tool.version, *(text for pair in files.items() for text in pair))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("harness.v", "synthesis.ys"):
+        write_file(folder / name, files[name])
+    fresh = False
+
+    def build(work: Path) -> None:
+        nonlocal fresh
+        fresh = True
+        for name, text in files.items():
+            (work / name).write_text(text)
+        seconds = run_logged(
+            tool,
+            ["synthesis.ys"],
+            folder=work,
+            log=folder / _LOG,
+            what=f"synthesis of {top} for {device.name}",
+            report=report,
+            stop=stop,
+        )
+        if device.architecture == "ecp5" and device.routable:
+            netlist = _json(work / NETLIST)
+            cut_carries(netlist)
+            replicate(netlist)
+            floorplan(netlist, device.name)
+            (work / NETLIST).write_text(json.dumps(netlist))
+        (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
+        for path in work.glob("*.json"):
+            # Yosys does not notice when the disk is full.
+            _json(path)
+
+    if report:
+        report("synthesis", 0, 1)
+    found = cached("synthesis", key, build, report)
+    if report:
+        report("synthesis", 1, 1)
+    if not fresh:
+        copy_file(found / _LOG, folder / _LOG)
+    return Synthesis(
+        folder=found,
+        key=key,
+        core=count_cells(_cells(found / "core_stat.json")),
+        harness=count_cells(_cells(found / "harness_stat.json") if device.routable else {}),
+        seconds=_json(found / "seconds.json"),
+        stored=not fresh,
+    )
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ToolError(
+            f"{path} cannot be read ({error}); is the disk full? remove its folder and try again"
+        ) from None
+
+
+def _cells(path: Path) -> dict[str, int]:
+    found = _json(path)["design"].get("num_cells_by_type", {})
+    return {str(name): int(count) for name, count in found.items()}

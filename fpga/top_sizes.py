@@ -1,0 +1,62 @@
+"""What a board's top takes beside the core: serial link, PLL, reset and LEDs.
+
+Block RAMs are exact, since the link's memories are known. Tables and flip-flops hardly depend on the network:
+they are those of synthesised tops, and a little for each bit of the core's data ports.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from rtlstm.fpga.blocks import MemoryPart, map_memory
+from rtlstm.fpga.resources import Sizes
+from rtlstm.hdl.link.request_queue import RECORDS, REQUEST
+from rtlstm.hdl.link.serial_link import link_limits
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import ceil_log2
+
+__all__ = ["TOP_CHAIN_TILES", "link_memories", "top_sizes"]
+
+_LUTS: Mapping[str, tuple[float, float]] = {"ecp5": (1426, 0.69), "ice40": (1390, 0.9)}
+"""Tables of a top, and those for each bit of ``x_data`` and ``y_data``; Yosys 0.70, seven tops on ECP5 and
+six on iCE40, of 1 to 300 inputs and outputs, 1 to 8 words per transfer, 8 to 16 bits: 2 % off at most."""
+_FFS: Mapping[str, tuple[float, float]] = {"ecp5": (756, 1.2), "ice40": (760, 1.35)}
+"""Flip-flops, and those for each bit of ``x_data``; the same tops, 2 % off at most."""
+TOP_CHAIN_TILES = 81
+"""Tiles that the carry chains of a top take on ECP5; it has some 35, nearly the same ones in each."""
+
+
+def link_memories(manifest: Manifest) -> Iterator[MemoryPart]:
+    """Yield the memories of a build's serial link.
+
+    Raises
+    ------
+    ConfigurationError
+        If a step is too large for the link, or the build takes whole sequences.
+    """
+    limits = link_limits(manifest)
+    places = ceil_log2(limits.response_bytes) + 2
+    yield MemoryPart("requests", 1, 8, limits.request_bytes)
+    yield MemoryPart("lengths of requests", 1, REQUEST.size, RECORDS)
+    yield MemoryPart("responses", 1, 8, limits.response_bytes)
+    yield MemoryPart("ends of responses", 1, places, RECORDS, registered=True)
+    yield MemoryPart("blocks", 1, 8, 512)
+
+
+def top_sizes(manifest: Manifest, family: str) -> Sizes:
+    """Estimate what a board's top takes beside the core, on ECP5 or iCE40.
+
+    Raises
+    ------
+    ConfigurationError
+        As of :func:`link_memories`.
+    """
+    parameters, numerics = manifest.parameters, manifest.numerics
+    x_bits, y_bits = parameters.beat_in * numerics.data_bits, parameters.beat_out * numerics.output_bits
+    luts, per_bit = _LUTS[family]
+    ffs, per_input_bit = _FFS[family]
+    return Sizes(
+        luts=round(luts + per_bit * (x_bits + y_bits)),
+        ffs=round(ffs + per_input_bit * x_bits),
+        multipliers=0,
+        block_rams=sum(map_memory(part, family).block_rams for part in link_memories(manifest)),
+        large_rams=0,
+    )

@@ -1,0 +1,212 @@
+"""RTL and golden model side by side, every word and every cycle."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.host import Accelerator
+from rtlstm.host.transport import Progress, open_transport
+from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.ports import StepCycles
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program.schedule import offer_cycles
+from rtlstm.spec.program.sequence_schedule import sequence_cycles, sequence_lengths
+from rtlstm.spec.record import Record
+from rtlstm.spec.registers import Register
+
+__all__ = ["Comparison", "Simulator", "compare", "random_input"]
+
+Simulator = Literal["verilator", "icarus"]
+
+_MOST_SEQUENCES = 8
+_STEPS = 64
+
+
+class Comparison(Record):
+    """What a comparison found."""
+
+    simulator: str
+    sequences: int
+    steps: int
+    """Steps computed, of all sequences."""
+    output_words: int
+    """Words of the valid steps' outputs."""
+    output_different: int
+    state_words: int
+    """Words of the final h and c."""
+    state_different: int
+    first_difference: str
+    cycles_predicted: int
+    """From each first input beat to the last output beat, summed over the exchanges."""
+    cycles_measured: int
+    cycles_different: int
+    """Steps whose last output beat is not offered in the predicted cycle."""
+    seconds: float
+    """Of the RTL's run, without building and loading."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every word and every cycle is as predicted."""
+        return not (self.output_different or self.state_different or self.cycles_different)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Speed of the RTL's simulation."""
+        return self.steps / max(self.seconds, 1e-9)
+
+
+class _Exchange(NamedTuple):
+    streams: IntArray
+    ends: NDArray[np.bool_] | None
+    cycles: StepCycles
+
+    def predict(self, manifest: Manifest) -> list[int]:
+        """The cycle that offers each step's last output beat, from that of the first input beat."""
+        program, parameters, plan = manifest.program, manifest.parameters, manifest.sequence
+        if plan is None or self.ends is None:
+            return offer_cycles(program, parameters, len(self.streams), streams=self.streams.tolist())
+        lengths = sequence_lengths(self.ends.tolist())
+        return [at for one in sequence_cycles(program, plan, parameters, lengths) for at in one.offered]
+
+
+class _Recorder:
+    """A transport that keeps the cycles of every exchange."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self._device = device
+        self.exchanges: list[_Exchange] = []
+
+    def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
+        self._device.write(register, words)
+
+    def read(self, register: Register, count: int = 1) -> IntArray:
+        return self._device.read(register, count)
+
+    def exchange(
+        self,
+        streams: IntArray,
+        x: IntArray,
+        quiet: NDArray[np.bool_] | None = None,
+        ends: NDArray[np.bool_] | None = None,
+    ) -> IntArray:
+        y = self._device.exchange(streams, x, quiet, ends)
+        self.exchanges.append(_Exchange(streams, ends, self._device.last_cycles))
+        return y
+
+    def close(self) -> None:
+        self._device.close()
+
+
+def random_input(manifest: Manifest, steps: int | None, seed: int) -> IntArray:
+    """Return integers over the whole input range, ``(steps, N, inputs)``; a sequence per stream.
+
+    By default 64 steps, or as many as a sequence may have on the device, if these are fewer.
+    """
+    steps = steps or min(_STEPS, manifest.parameters.max_steps or _STEPS)
+    most = manifest.numerics.input.maximum
+    count = min(manifest.parameters.streams, _MOST_SEQUENCES)
+    shape = (steps, count, manifest.program.inputs)
+    return np.random.default_rng(seed).integers(-most, most, shape, endpoint=True)
+
+
+def compare(
+    folder: Path,
+    x: NDArray[Any],
+    lengths: NDArray[Any] | None = None,
+    simulator: Simulator = "verilator",
+    progress: Progress | None = None,
+    verify: bool = True,
+) -> tuple[Comparison, NDArray[Any]]:
+    """Run ``x`` through a build's RTL and its golden model.
+
+    Parameters
+    ----------
+    verify
+        Read the weights back first, word by word. Under Icarus this takes longer than a few steps.
+
+    Returns
+    -------
+    What was found, and the RTL's outputs; ``x`` and the outputs as in ``Accelerator.run``.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to compare, or ``x`` does not fit the build.
+    """
+    manifest = Manifest.load(folder)
+    if 0 in np.shape(x):
+        raise InputError(f"x must hold at least one step of one sequence to compare, not shape {np.shape(x)}")
+    with Accelerator.open(folder, "golden") as golden:
+        expected_y, expected_state = golden.run(x, lengths)
+    device = cast(SimulatedDevice, open_transport(simulator, folder, manifest, progress))
+    recorder = _Recorder(device)
+    try:
+        with Accelerator(recorder, manifest, progress) as accelerator:
+            accelerator.load_weights(folder / "weights.bin", verify)
+            started = time.perf_counter()
+            y, state = accelerator.run(x, lengths)
+            seconds = time.perf_counter() - started
+    finally:
+        recorder.close()
+    states = list(zip(_flat(expected_state), _flat(state), strict=True))
+    different = np.argwhere(y != expected_y)
+    steps = sum(len(each.streams) for each in recorder.exchanges)
+    predicted, measured, late = _compare_cycles(manifest, recorder.exchanges)
+    first = _describe("y", y, expected_y)
+    for index, (expected, found) in enumerate(states):
+        first = first or _describe(f"final state array {index}", found, expected)
+    if late and not first:
+        first = f"step {late[0][0]} is offered in cycle {late[0][1]}, but was predicted for {late[0][2]}"
+    result = Comparison(
+        simulator=simulator,
+        sequences=1 if y.ndim == 2 else y.shape[1],
+        steps=steps,
+        output_words=steps * manifest.outputs,
+        output_different=len(different),
+        state_words=sum(left.size for left, _ in states),
+        state_different=sum(int(np.count_nonzero(left != right)) for left, right in states),
+        first_difference=first,
+        cycles_predicted=predicted,
+        cycles_measured=measured,
+        cycles_different=len(late),
+        seconds=round(seconds, 6),
+    )
+    return result, y
+
+
+def _flat(state: tuple[Any, Any]) -> list[NDArray[Any]]:
+    return [array for part in state for array in (part if isinstance(part, tuple) else (part,))]
+
+
+def _describe(name: str, found: NDArray[Any], expected: NDArray[Any]) -> str:
+    different = np.argwhere(found != expected)
+    if not len(different):
+        return ""
+    where = tuple(int(index) for index in different[0])
+    index = ", ".join(map(str, where))
+    return f"{name}[{index}] is {found[where]}, but the golden model says {expected[where]}"
+
+
+def _compare_cycles(
+    manifest: Manifest, exchanges: list[_Exchange]
+) -> tuple[int, int, list[tuple[int, int, int]]]:
+    """Return predicted and measured cycles, and (step, found, predicted) where they differ."""
+    predicted = measured = steps = 0
+    late = []
+    for each in exchanges:
+        expected = each.predict(manifest)
+        found = (each.cycles.offered - each.cycles.begun[0]).tolist()
+        predicted, measured = predicted + expected[-1], measured + found[-1]
+        late += [
+            (steps + step, got, want)
+            for step, (got, want) in enumerate(zip(found, expected, strict=True))
+            if got != want
+        ]
+        steps += len(each.streams)
+    return predicted, measured, late

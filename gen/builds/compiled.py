@@ -1,0 +1,348 @@
+"""From a model to a build in one call, and what can be done with a build."""
+
+import difflib
+import warnings
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.boards.bitstream import Bitstream
+from rtlstm.boards.catalogue import find_any_board
+from rtlstm.boards.vivado import VivadoProject
+from rtlstm.boards.zynq import ZynqBoard
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.implementation import Implementation
+from rtlstm.gen.builds.compare import Comparison, Simulator, compare, random_input
+from rtlstm.gen.builds.default_array import ArrayRequest
+from rtlstm.gen.builds.generate import default_name, generate_build, generate_for
+from rtlstm.gen.builds.implement import DEFAULT_SEEDS, Placer, Router, implement
+from rtlstm.gen.builds.on_board import OnBoard
+from rtlstm.gen.builds.on_zynq import OnZynq
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.builds.requests import array_request, fit_request
+from rtlstm.gen.frontends import ModelReport, ReadOptions, ReadResult, read_model
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.host import Accelerator
+from rtlstm.host.accelerator import Outputs
+from rtlstm.host.state import State
+from rtlstm.host.transport import Progress
+from rtlstm.host.values import CodesWarning
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.files import as_path
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Network
+
+__all__ = ["Build", "compile"]
+
+_READING = frozenset(ReadOptions.model_fields)
+_NUMBERS = frozenset(QuantizationSettings.model_fields)
+_ARRAY = frozenset(ArrayRequest.model_fields) - {"lut_macs", "all_lut"} | {"multipliers"}
+_OPTIONS = _READING | _NUMBERS | _ARRAY
+
+
+class Build:
+    """A build folder: the hardware of one network, and all that can be done with it.
+
+    Parameters
+    ----------
+    folder
+        What :func:`compile` or ``rtlstm generate`` wrote.
+
+    Raises
+    ------
+    BuildError
+        If it is no build, or is damaged.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = as_path("the build folder", folder)
+        self.manifest = Manifest.load(self.folder)
+
+    @property
+    def name(self) -> str:
+        """Of the Verilog's top module."""
+        return self.manifest.name
+
+    @property
+    def inputs(self) -> int:
+        """Values that a time step reads."""
+        return self.manifest.program.inputs
+
+    @property
+    def outputs(self) -> int:
+        """Values that a time step gives."""
+        return self.manifest.outputs
+
+    @property
+    def verilog(self) -> Path:
+        """The core's Verilog, one file."""
+        return self.folder / "rtl" / f"{self.name}.v"
+
+    def open(
+        self, backend: str = "golden", *, verify: bool = True, progress: Progress | None = None
+    ) -> Accelerator:
+        """Open the build on a backend; see :meth:`rtlstm.host.Accelerator.open`."""
+        return Accelerator.open(self.folder, backend, verify, progress)
+
+    def run(
+        self,
+        x: ArrayLike,
+        lengths: ArrayLike | None = None,
+        state: Any = None,
+        batch_first: bool = False,
+        outputs: Outputs = "all",
+    ) -> tuple[NDArray[Any], State]:
+        """Run sequences through the golden model, whose bits are the hardware's.
+
+        Arguments, results and errors are those of :meth:`rtlstm.host.Accelerator.run`.
+        """
+        with self.open() as accelerator:
+            return accelerator.run(x, lengths, state, batch_first, outputs)
+
+    def simulate(
+        self,
+        x: ArrayLike | None = None,
+        lengths: ArrayLike | None = None,
+        *,
+        simulator: Simulator = "verilator",
+        steps: int | None = None,
+        seed: int = 0,
+        verify: bool = True,
+        progress: Progress | None = None,
+    ) -> Comparison:
+        """Run the Verilog in a simulator, and compare every word and cycle with what they must be.
+
+        Parameters
+        ----------
+        x
+            ``(T, N, I)`` or ``(T, I)``; random, of ``steps`` steps and ``seed``, if None.
+        lengths
+            Valid steps of each sequence.
+        verify
+            Read the weights back before the steps.
+
+        Raises
+        ------
+        InputError
+            If ``x`` does not fit the build.
+        ToolError
+            If there is no simulator.
+        """
+        given = random_input(self.manifest, steps, seed) if x is None else np.asarray(x)
+        valid = None if lengths is None else np.asarray(lengths)
+        with warnings.catch_warnings():
+            if x is None:
+                # Random input is of codes on purpose.
+                warnings.simplefilter("ignore", CodesWarning)
+            found, _ = compare(self.folder, given, valid, simulator, progress, verify)
+        return found
+
+    def implement(
+        self,
+        device: str,
+        *,
+        package: str | None = None,
+        speed_grade: str | None = None,
+        clock_mhz: float | None = None,
+        seeds: int = DEFAULT_SEEDS,
+        router: Router | None = None,
+        placer: Placer | None = None,
+        multipliers: bool = True,
+        insist: bool = False,
+        jobs: int | None = None,
+        progress: Progress | None = None,
+    ) -> Implementation:
+        """Synthesise, place and route for a device; see :func:`rtlstm.gen.builds.implement.implement`."""
+        return implement(
+            self.folder,
+            find_device(device, package, speed_grade),
+            clock_mhz=clock_mhz,
+            seeds=seeds,
+            router=router,
+            placer=placer,
+            multipliers=multipliers,
+            insist=insist,
+            jobs=jobs,
+            progress=progress,
+        )
+
+    def bitstream(
+        self,
+        board: str,
+        *,
+        clock_mhz: float | None = None,
+        baud: int | None = None,
+        seed: int = 1,
+        insist: bool = False,
+        progress: Progress | None = None,
+    ) -> Bitstream | VivadoProject:
+        """Make a bitstream for a board, or for a Zynq board the folder that Vivado makes it of.
+
+        It is kept in ``boards/BOARD`` of the build folder, under the name in the result's ``file``.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is no such board, or the build does not fit it.
+        ToolError
+            If a tool is missing or fails.
+        """
+        place = find_any_board(board)
+        if not isinstance(place, ZynqBoard):
+            on_board = OnBoard.create(self.folder, board, clock_mhz, baud)
+            return on_board.make_bitstream(seed, progress, insist=insist)
+        if baud is not None or seed != 1 or insist:
+            raise ConfigurationError(
+                f"the core on {place.name} has no serial line, and Vivado takes no seed; leave out "
+                "baud, seed and insist"
+            )
+        return OnZynq.create(self.folder, place, clock_mhz).write()
+
+    def report(self) -> BuildReport:
+        """Return the report: sizes, formats, cycles, accuracy; ``report.html`` shows it as a page."""
+        return BuildReport.load(self.folder)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        report, parameters = self.report(), self.manifest.parameters
+        cycles, accuracy = report.cycles, report.accuracy
+        return [
+            ("network", f"{self.inputs} inputs, {len(report.layers)} layers, {self.outputs} outputs"),
+            ("array", f"{parameters.lanes} lanes x {parameters.macs} multipliers, {parameters.family}"),
+            ("step latency", f"{cycles.step_latency_cycles} cycles"),
+            ("step interval", f"{cycles.step_interval_cycles} cycles"),
+            ("error against float", f"{accuracy.max_abs_error:.3g} at most, {accuracy.rms_error:.3g} rms"),
+            ("report", str(self.folder / "report.html")),
+        ]
+
+    def __repr__(self) -> str:
+        sizes = f"{self.inputs} inputs, {self.outputs} outputs"
+        return f"<rtlstm.Build {self.name}: {sizes}, in {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}"
+            "</td></tr>"
+            for name, value in self._facts()
+        )
+        return f"<table><caption>rtlstm build {escape(self.name)}</caption>{rows}</table>"
+
+
+def compile(
+    model: Any,
+    *,
+    calibration: ArrayLike | None = None,
+    calibration_lengths: ArrayLike | None = None,
+    calibration_state: Any = None,
+    folder: str | Path | None = None,
+    name: str | None = None,
+    fit: str | None = None,
+    device: str | Path | Build | None = None,
+    capacities: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Build:
+    """Turn a model into a build: hardware, weights, manifest and report. Same input, same bytes.
+
+    Parameters
+    ----------
+    model
+        A path, a ``torch.nn.Module``, what :func:`rtlstm.read_model` returned, or a
+        :class:`rtlstm.Network`.
+    calibration
+        Typical inputs, ``(T, I)`` or ``(T, N, I)``, from which number formats follow.
+    calibration_lengths
+        Valid steps of each of these sequences, ``(N,)``.
+    calibration_state
+        What each of them begins with, ``(h_0, c_0)`` as :meth:`Build.run` takes and gives it; zeros if None.
+    folder
+        The build folder: new, empty, or a build that is replaced; ``build/NAME`` by default.
+    name
+        Of the Verilog's top module; by default from the model.
+    fit
+        A device or board, for which the fastest array that fits is chosen.
+    device
+        A build whose hardware takes this network's weights; formats and sizes are then its.
+    capacities
+        The program is loadable, with these capacities; an empty mapping chooses all.
+    options
+        Those of ``rtlstm generate`` by the same names, ``weight_bits=8`` for ``--weight-bits 8``: which part
+        of the model (fields of :class:`rtlstm.ReadOptions`), numbers (fields of
+        :class:`rtlstm.QuantizationSettings`), and the hardware (``family``, ``lanes``, ``macs``,
+        ``gate_units``, ``multipliers``, ``weight_memory``, ``tables``, ``beat_in``, ``beat_out``,
+        ``streams``, ``max_steps``, ``bus``).
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be read or is not supported.
+    ConfigurationError
+        If there is no such option, or what is asked for cannot be built.
+    InputError
+        If the calibration data do not fit the network.
+    BuildError
+        If ``folder`` holds something else than a build.
+    """
+    _check_options(options)
+    network, source = _read(model, options, name)
+    chosen = default_name(network, source) if name is None else name
+    target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
+    data = None if calibration is None else np.asarray(calibration)
+    common: dict[str, Any] = {
+        "calibration": data,
+        "calibration_lengths": calibration_lengths,
+        "calibration_state": calibration_state,
+        "source": source,
+        "progress": progress,
+    }
+    if device is not None:
+        _check_alone(options, fit=fit, name=name, capacities=capacities)
+        place = device.folder if isinstance(device, Build) else as_path("the device's folder", device)
+        generate_for(network, target, place, input_range=options.get("input_range"), **common)
+        return Build(target)
+    sizes = {key: value for key, value in options.items() if key in _ARRAY}
+    generate_build(
+        network,
+        target,
+        name=chosen,
+        settings=QuantizationSettings(**{key: value for key, value in options.items() if key in _NUMBERS}),
+        array=array_request(**sizes) if fit is None else None,
+        fit=None if fit is None else fit_request(fit, **sizes),
+        capacities=capacities,
+        **common,
+    )
+    return Build(target)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    unknown = [key for key in options if key not in _OPTIONS]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], _OPTIONS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(_OPTIONS))}"
+        raise ConfigurationError(f"compile has no option {unknown[0]!r}; {hint}")
+
+
+def _check_alone(options: Mapping[str, Any], **others: object) -> None:
+    """Refuse what a device brings itself."""
+    given = [key for key in options if key not in _READING and key != "input_range"]
+    given += [key for key, value in others.items() if value is not None]
+    if given:
+        raise ConfigurationError(
+            f"hardware, formats and name come from the device: leave out {', '.join(given)}, or device"
+        )
+
+
+def _read(model: Any, options: Mapping[str, Any], name: str | None) -> tuple[Network, ModelReport | None]:
+    reading = {key: value for key, value in options.items() if key in _READING}
+    if not isinstance(model, Network | ReadResult):
+        read = read_model(model, ReadOptions(**reading), name=name)
+        return read.network, read.report
+    if reading:
+        raise ConfigurationError(
+            f"{', '.join(reading)} choose what is read of a model, and this one has been read; give "
+            "them to read_model"
+        )
+    return (model, None) if isinstance(model, Network) else (model.network, model.report)

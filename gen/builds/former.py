@@ -1,0 +1,66 @@
+"""Results that a build folder holds beside the build: they go when the build is replaced."""
+
+import shlex
+from pathlib import Path
+
+from rtlstm.boards.bitstream import BITSTREAM_RECORD
+from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
+from rtlstm.fpga.devices import device_label
+from rtlstm.fpga.implementation import Implementation
+from rtlstm.gen.builds.implement import DEFAULT_SEEDS
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.spec.errors import BuildError
+from rtlstm.spec.record import Record
+
+__all__ = ["FormerResult", "ReplacedWarning", "former_results"]
+
+
+class ReplacedWarning(UserWarning):
+    """A build was replaced, and results of the former one are gone."""
+
+
+class FormerResult(Record):
+    """A result of ``rtlstm implement`` or ``rtlstm bitstream``."""
+
+    path: str
+    """In the build folder."""
+    command: str
+    """Makes it again; what was synthesised and routed before, and is the same, comes from the cache."""
+
+    @property
+    def text(self) -> str:
+        """A sentence for people."""
+        return f"{self.path} was the former build's and is removed; make it again with '{self.command}'"
+
+
+def former_results(folder: Path) -> tuple[FormerResult, ...]:
+    """Return what commands after ``generate`` have left in a build folder; nothing if it is no build."""
+    folder = Path(folder)
+    try:
+        implementations = BuildReport.load(folder).implementations
+    except BuildError:
+        implementations = ()
+    by_label = {device_label(each.device, each.speed_grade): each for each in implementations}
+    found = [
+        FormerResult(path=f"impl/{path.name}", command=_implement(folder, by_label.get(path.name)))
+        for path in sorted(folder.glob("impl/*"))
+    ]
+    for path in sorted(folder.glob("boards/*")):
+        if any((path / name).exists() for name in (BITSTREAM_RECORD, VIVADO_RECORD)):
+            command = shlex.join(["rtlstm", "bitstream", str(folder), "--board", path.name])
+            found.append(FormerResult(path=f"boards/{path.name}", command=command))
+    return tuple(found)
+
+
+def _implement(folder: Path, made: Implementation | None) -> str:
+    words = ["rtlstm", "implement", str(folder), "--device"]
+    if made is None:
+        return f"{shlex.join(words)} DEVICE"
+    words += [made.device, "--package", made.package]
+    if made.speed_grade:
+        words += ["--speed-grade", made.speed_grade]
+    if made.requested_mhz is not None:
+        words += ["--clock", f"{made.requested_mhz:g}"]
+    if len(made.seeds) not in (0, DEFAULT_SEEDS):
+        words += ["--seeds", str(len(made.seeds))]
+    return shlex.join(words if made.multiplier_blocks else [*words, "--no-dsp"])

@@ -1,0 +1,243 @@
+"""Generation: from a network to a whole build folder."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from warnings import warn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.fpga.fit import FitRequest, NothingFitsError, fit_device
+from rtlstm.gen.builds.c_header import c_header
+from rtlstm.gen.builds.default_array import ArrayRequest, choose_array
+from rtlstm.gen.builds.folder import check_target, new_folder, write_files
+from rtlstm.gen.builds.former import FormerResult, ReplacedWarning, former_results
+from rtlstm.gen.builds.loadable import (
+    device_hardware,
+    device_settings,
+    headroom,
+    with_capacity,
+)
+from rtlstm.gen.builds.names import check_build_name, derive_build_name
+from rtlstm.gen.builds.report import BuildReport, create_report
+from rtlstm.gen.builds.report_html import render_report
+from rtlstm.gen.builds.way_out import find_way_out
+from rtlstm.gen.frontends.reading import ModelReport
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.host.loadable import check_loadable
+from rtlstm.host.transport import Progress
+from rtlstm.spec.build_files import read_verilog
+from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.manifest import C_HEADER, Manifest
+from rtlstm.spec.network import Network
+from rtlstm.spec.packing import pack
+from rtlstm.spec.parameters import Parameters
+
+__all__ = ["ReplacedWarning", "default_name", "generate_build", "generate_for"]
+
+_STAGES = ("quantise", "write Verilog", "compare with float", "write files")
+
+
+def generate_build(
+    network: Network,
+    folder: Path,
+    *,
+    name: str | None = None,
+    settings: QuantizationSettings | None = None,
+    parameters: Parameters | None = None,
+    fit: FitRequest | None = None,
+    array: ArrayRequest | None = None,
+    capacities: Mapping[str, int] | None = None,
+    calibration: NDArray[np.generic] | None = None,
+    calibration_lengths: ArrayLike | None = None,
+    calibration_state: Any = None,
+    source: ModelReport | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Generate a build: manifest, Verilog, weight image and report. Same input, same bytes.
+
+    Parameters
+    ----------
+    folder
+        New, empty, or a build that is replaced. It appears, or changes, only when all is done. What ``rtlstm
+        implement`` and ``bitstream`` left in a former build is removed, each with a ``ReplacedWarning``.
+    name
+        Of the top module; by default from the model file's name, else from the network's.
+    fit
+        A device or board for which the parameters are chosen, instead of ``parameters``.
+    array
+        What is given about the array, instead of ``parameters``; the rest is the smallest that is as fast as
+        4 lanes x 32 (:mod:`rtlstm.gen.builds.default_array`). Without any of the three nothing is given.
+    capacities
+        The program is loadable, with these of :class:`rtlstm.spec.capacity.Capacity`, and for the others what
+        the network takes up to the next power of two; None for a fixed program.
+    calibration
+        Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see
+        :func:`rtlstm.gen.quantise.quantiser.quantise`.
+    calibration_lengths
+        Valid steps of each of these sequences, ``(N,)``; all if None.
+    calibration_state
+        What each of them begins with, ``(h_0, c_0)`` as a build's ``run`` takes and gives it; zeros if None.
+    source
+        The front end's report, for the record.
+    progress
+        Called as ``progress(what, done, total)``.
+
+    Raises
+    ------
+    BuildError
+        If ``folder`` holds something else.
+    ConfigurationError
+        If name, formats, parameters or capacities cannot be built, or nothing fits the device.
+    InputError
+        If the calibration data do not fit the network.
+    ToolError
+        If Yosys fails.
+    """
+    target, former = check_target(folder), former_results(folder)
+    chosen = default_name(network, source) if name is None else check_build_name(name)
+    settings = settings or QuantizationSettings()
+    if capacities is not None and settings.headroom_bits:
+        raise ConfigurationError(
+            "--headroom-bits is for fixed programs: the headroom of a loadable device is a capacity, give "
+            f"--capacity headroom={settings.headroom_bits}"
+        )
+    data = Calibration.given(network, calibration, calibration_lengths, calibration_state)
+
+    begin = _stages(progress)
+    with new_folder(target) as work:
+        begin(0)
+        hardware = None if capacities is None else Hardware(headroom=headroom(capacities))
+        quantised = quantise(network, settings, data, hardware=hardware)
+        fitted = None
+        if fit is not None and (quantised.passes or capacities is not None):
+            what = "loadable cores" if capacities is not None else "networks with a reverse direction"
+            raise ConfigurationError(f"--fit does not choose arrays for {what} yet: state --lanes and --macs")
+        if fit is not None:
+            try:
+                parameters, fitted = fit_device(chosen, quantised.shapes, quantised.numerics, fit)
+            except NothingFitsError as refused:
+                found = find_way_out(chosen, network, settings, data, fit, progress)
+                advice = "choose a larger device" if found is None else found.text
+                raise NothingFitsError(f"{refused}; {advice}") from None
+        if parameters is None:
+            parameters = choose_array(quantised, array or ArrayRequest(tables=settings.tables))
+        if capacities is not None:
+            parameters = with_capacity(chosen, quantised, parameters, capacities)
+        manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
+        image = pack(quantised, manifest).to_bytes()
+        begin(1)
+        verilog = core_to_verilog(manifest)
+        begin(2)
+        report = create_report(network, quantised, manifest, settings, data, source, fitted)
+        begin(3)
+        manifest = _write(work, manifest, image, verilog, report)
+    begin(4)
+    _tell_former(former)
+    return manifest
+
+
+def generate_for(
+    network: Network,
+    folder: Path,
+    device_folder: Path,
+    *,
+    input_range: float | None = None,
+    calibration: NDArray[np.generic] | None = None,
+    calibration_lengths: ArrayLike | None = None,
+    calibration_state: Any = None,
+    source: ModelReport | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Generate a build that a device can be given: with its hardware, formats and Verilog.
+
+    A loadable device takes any network that fits. One with a fixed program takes other weights of its
+    own network, a retrained model's: the build has its hash, and its image goes into the device.
+
+    Parameters
+    ----------
+    folder
+        As of :func:`generate_build`.
+    device_folder
+        Another build.
+    input_range
+        Largest input; calibration data decide if None, and 8 without them. Of a fixed device, its own.
+    calibration, calibration_lengths, calibration_state, source, progress
+        As of :func:`generate_build`.
+
+    Raises
+    ------
+    BuildError
+        If ``folder`` holds something else, or ``device_folder`` no build.
+    ConfigurationError
+        If the device cannot hold the network: the message names the capacity, or, of a fixed program, the
+        layer that differs or the sum that does not fit.
+    InputError
+        If the calibration data do not fit the network.
+    """
+    target, former = check_target(folder), former_results(folder)
+    device = Manifest.load(device_folder)
+    if target == Path(device_folder).resolve():
+        raise BuildError(
+            f"the build must not replace the device {folder} that it is for; choose another folder"
+        )
+    settings = device_settings(device, input_range)
+    data = Calibration.given(network, calibration, calibration_lengths, calibration_state)
+    begin = _stages(progress)
+    with new_folder(target) as work:
+        begin(0)
+        quantised = quantise(network, settings, data, hardware=device_hardware(device))
+        manifest = Manifest.create(
+            device.name, quantised.shapes, device.parameters, quantised.numerics, quantised.passes
+        )
+        check_loadable(manifest, device)
+        image = pack(quantised, manifest).to_bytes()
+        begin(1)
+        verilog = read_verilog(device_folder, device)
+        begin(2)
+        report = create_report(network, quantised, manifest, settings, data, source, loaded=True)
+        begin(3)
+        manifest = _write(work, manifest, image, verilog, report)
+    begin(4)
+    _tell_former(former)
+    return manifest
+
+
+def default_name(network: Network, source: ModelReport | None) -> str:
+    """Return the name of a build that nobody named: from the model file's name, else from the network's."""
+    stem = network.name if source is None else source.source.split(".")[0] or network.name
+    return derive_build_name(stem)
+
+
+def _tell_former(former: Iterable[FormerResult]) -> None:
+    for result in former:
+        warn(result.text, ReplacedWarning, stacklevel=3)
+
+
+def _stages(progress: Progress | None) -> Callable[[int], None]:
+    def begin(stage: int) -> None:
+        if progress:
+            progress(_STAGES[min(stage, len(_STAGES) - 1)], stage, len(_STAGES))
+
+    return begin
+
+
+def _write(work: Path, manifest: Manifest, image: bytes, verilog: str, report: BuildReport) -> Manifest:
+    """Write all files; return the manifest, which lists those that other tools compile."""
+    compiled = {manifest.rtl: verilog, C_HEADER: c_header(manifest)}
+    manifest = manifest.with_files(compiled)
+    write_files(
+        work,
+        {
+            "manifest.json": manifest.to_json(),
+            "weights.bin": image,
+            "report.json": report.to_json(),
+            "report.html": render_report(report),
+            **compiled,
+        },
+    )
+    return manifest

@@ -1,0 +1,186 @@
+"""From a build to its figures on a device: synthesis, place and route, report."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Literal
+
+from rtlstm.fpga.devices import Chosen, Device
+from rtlstm.fpga.estimate import check_estimate, estimate
+from rtlstm.fpga.fill import check_chains
+from rtlstm.fpga.implementation import Implementation
+from rtlstm.fpga.inventory import check_inventory, unpacked_registers
+from rtlstm.fpga.place_route import Routed, nextpnr_options, place_and_route
+from rtlstm.fpga.resources import check_fit
+from rtlstm.fpga.synthesis import NETLIST, synthesise
+from rtlstm.fpga.tools import find_nextpnr, find_yosys
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.builds.report_html import render_report
+from rtlstm.hdl.emit.verilog import PRIMITIVES
+from rtlstm.host.transport import Progress
+from rtlstm.spec.build_files import read_verilog
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.files import write_file
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["DEFAULT_SEEDS", "Placer", "Router", "check_family", "default_jobs", "implement"]
+
+DEFAULT_SEEDS = 3
+
+Router = Literal["router1", "router2"]
+Placer = Literal["heap", "static"]
+
+
+def default_jobs() -> int:
+    """How many seeds run at once: all cores but one."""
+    return max(1, (os.cpu_count() or 1) - 1)
+
+
+def implement(
+    folder: Path,
+    chosen: Chosen,
+    *,
+    clock_mhz: float | None = None,
+    seeds: int = DEFAULT_SEEDS,
+    router: Router | None = None,
+    placer: Placer | None = None,
+    multipliers: bool = True,
+    insist: bool = False,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Implementation:
+    """Synthesise, place and route a build, and write the figures into its report.
+
+    Parameters
+    ----------
+    clock_mhz
+        What the design must reach, and what place and route aims at; by default a clock that is
+        usual for the device is aimed at and none is demanded.
+    seeds
+        How many times to place and route, with seeds 1, 2, ...
+    router
+        nextpnr's router; by default the architecture's.
+    placer
+        nextpnr's placer; by default the architecture's.
+    multipliers
+        Whether to use the device's multiplier blocks; else multipliers are made of logic.
+    insist
+        Whether to go on with a design that is fuller than any that is known to have been routed.
+    jobs
+        Seeds to run at once, by default :func:`default_jobs`.
+    progress
+        Called as ``progress(what, done, total)``, from several threads if ``jobs`` is above 1.
+
+    Raises
+    ------
+    BuildError
+        If ``folder`` is not a build, or is damaged.
+    ConfigurationError
+        If the design does not fit the device, by its estimate or the count of its hard blocks (before
+        synthesis) or by its netlist.
+    ToolError
+        If a tool is missing or fails.
+    """
+    manifest = Manifest.load(folder)
+    report = BuildReport.load(folder)
+    verilog = read_verilog(folder, manifest)
+    device = chosen.device
+    family = manifest.parameters.family
+    if family in PRIMITIVES and family != device.family:
+        raise ConfigurationError(
+            f"{device.name} must have a build of portable Verilog, or one for its family, but "
+            f"{manifest.name} was generated for {family}; generate it with --family {device.family}"
+        )
+    if clock_mhz is not None and not device.routable:
+        raise ConfigurationError(
+            f"{device.name} is synthesised only, there is no place and route for it here: leave out --clock"
+        )
+    expected = estimate(manifest, chosen, multipliers)
+    if expected is None:
+        check_inventory(manifest, device, multipliers)
+    else:
+        check_estimate(manifest.name, expected, device, insist)
+    yosys = find_yosys()
+    nextpnr = find_nextpnr(device.architecture) if device.routable else None
+    work = Path(folder) / "impl" / chosen.label
+    synthesis = synthesise(
+        verilog, manifest.name, device, yosys, work, multipliers=multipliers, report=progress
+    )
+    check_fit(manifest.name, synthesis.core, device)
+    # What has an estimate has been held against the limits by it.
+    check_chains(manifest.name, synthesis.folder / NETLIST, device, insist=insist or expected is not None)
+    target = clock_mhz or chosen.target_mhz
+    routed: Sequence[Routed] = ()
+    tools = {"yosys": yosys.version}
+    if nextpnr is not None:
+        tools[nextpnr.name] = nextpnr.version
+
+        def route(seed: int, stop: Event) -> Routed:
+            return place_and_route(
+                synthesis,
+                manifest.name,
+                chosen,
+                nextpnr,
+                work,
+                seed=seed,
+                target_mhz=target,
+                router=router,
+                placer=placer,
+                report=progress,
+                stop=stop,
+            )
+
+        routed = _all_seeds(route, seeds, jobs or default_jobs())
+    found = Implementation.create(
+        chosen=chosen,
+        cycles=manifest.cycles,
+        core=synthesis.core,
+        seeds=routed,
+        requested_mhz=clock_mhz,
+        estimate=expected,
+        multiplier_blocks=multipliers and device.multipliers > 0,
+        tools=tools,
+        harness=synthesis.harness,
+        unpacked_ffs=unpacked_registers(manifest, device, multipliers),
+        synthesis_seconds=synthesis.seconds,
+        target_mhz=target if routed else None,
+        options=tuple(nextpnr_options(chosen, target, router, placer)) if routed else (),
+    )
+    _write(folder, report.with_implementation(found))
+    return found
+
+
+def check_family(manifest: Manifest, device: Device, board: str) -> None:
+    """Refuse a build of another family than a board's device.
+
+    Raises
+    ------
+    ConfigurationError
+        If the build is neither portable Verilog nor for the device's family.
+    """
+    family = manifest.parameters.family
+    if family not in (device.family, "generic"):
+        raise ConfigurationError(
+            f"{board} has an {device.name}, but {manifest.name} was generated for {family}; generate it "
+            f"with --family {device.family}"
+        )
+
+
+def _all_seeds(route: Callable[[int, Event], Routed], seeds: int, jobs: int) -> list[Routed]:
+    stop = Event()
+    with ThreadPoolExecutor(max_workers=min(jobs, seeds)) as pool:
+        runs = [pool.submit(route, seed, stop) for seed in range(1, seeds + 1)]
+        try:
+            return [run.result() for run in runs]
+        except BaseException:
+            # The first error, or an interrupt, ends the others.
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _write(folder: Path, report: BuildReport) -> None:
+    for name, text in (("report.json", report.to_json()), ("report.html", render_report(report))):
+        write_file(Path(folder) / name, text)

@@ -1,0 +1,204 @@
+"""A build on a board: its clock and line, and what is kept of it in the build folder."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Self
+
+from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, file_hash, make_bitstream
+from rtlstm.boards.board import Board, Line, find_line
+from rtlstm.boards.catalogue import find_any_board, find_board
+from rtlstm.boards.top import TOP, board_verilog
+from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
+from rtlstm.boards.zynq import ZynqBoard
+from rtlstm.fpga.estimate import check_estimate, estimate
+from rtlstm.fpga.inventory import check_inventory
+from rtlstm.fpga.pll import find_pll, megahertz
+from rtlstm.gen.builds.implement import check_family
+from rtlstm.host.transport import Progress
+from rtlstm.sim.board import BoardShape, NativeBoard, build_board
+from rtlstm.spec.build_files import check_rtl, read_verilog
+from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.files import write_file
+from rtlstm.spec.manifest import Manifest
+from rtlstm.tools.cache import load_cached
+
+__all__ = ["OnBoard", "load_bitstream", "slower_clock"]
+
+_SHARE = 0.75
+"""Of a core's estimated clock, if the user asks for none and the board's usual clock is no lower."""
+_FROM_VIVADO = (
+    "the bitstream for {board} is Vivado's to make and to load: run boards/{board}/build.tcl of the build in "
+    "it, then load NAME.bit over JTAG, or NAME.bin from Linux (docs/boards.md)"
+)
+
+
+@dataclass(frozen=True)
+class OnBoard:
+    """A build with its place on a board."""
+
+    folder: Path
+    manifest: Manifest
+    board: Board
+    line: Line
+    requested_mhz: float
+    core: str
+    """The build's Verilog."""
+
+    @classmethod
+    def create(
+        cls, folder: Path, board: str, clock_mhz: float | None = None, baud: int | None = None
+    ) -> Self:
+        """Choose clock and line of a build on a board.
+
+        Parameters
+        ----------
+        clock_mhz
+            By default the board's usual one, or three quarters of the core's estimated one if that is less.
+        baud
+            By default the fastest usual rate.
+
+        Raises
+        ------
+        BuildError
+            If ``folder`` is not a build, or is damaged.
+        ConfigurationError
+            If the build is not for the board's device, or the board cannot do what is asked.
+        """
+        manifest, place = Manifest.load(folder), find_board(board)
+        device = place.chosen.device
+        check_family(manifest, device, place.name)
+        wanted = clock_mhz or _default_clock(manifest, place)
+        line = find_line(place, wanted, baud)
+        return cls(Path(folder), manifest, place, line, wanted, read_verilog(folder, manifest))
+
+    @property
+    def place(self) -> Path:
+        """The board's folder in the build."""
+        return self.folder / "boards" / self.board.name
+
+    def make_bitstream(
+        self, seed: int = 1, progress: Progress | None = None, *, insist: bool = False
+    ) -> Bitstream:
+        """Make the bitstream and its record.
+
+        ``insist`` goes on with a design that is fuller than any that is known to have been routed.
+
+        Raises
+        ------
+        ConfigurationError
+            If the design does not fit, by its estimate or the count of its hard blocks (before synthesis) or
+            by its netlist.
+        ToolError
+            If a tool is missing or fails.
+        """
+        chosen = self.board.chosen
+        expected = estimate(self.manifest, chosen, board=self.board.name)
+        if expected is None:
+            check_inventory(self.manifest, chosen.device, board=self.board.name)
+        else:
+            check_estimate(self.manifest.name, expected, chosen.device, insist)
+        found = make_bitstream(
+            self.board,
+            self.manifest,
+            self.core,
+            self.line,
+            self.place,
+            requested_mhz=self.requested_mhz,
+            seed=seed,
+            # What has an estimate has been held against the limits by it.
+            insist=insist or expected is not None,
+            report=progress,
+        )
+        write_file(self.place / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
+        return found
+
+    def compile(self, progress: Progress | None = None) -> tuple[Path, BoardShape]:
+        """Compile the board's top for simulation, for a host at its own rate.
+
+        Raises
+        ------
+        ToolError
+            If a tool is missing or fails.
+        """
+        self.place.mkdir(parents=True, exist_ok=True)
+        top = self.place / "top.v"
+        write_file(top, board_verilog(self.board, self.manifest, self.line, self.core))
+        shape = self._shape()
+        return build_board(top, check_rtl(self.folder, self.manifest), shape, progress), shape
+
+    def _shape(self) -> BoardShape:
+        button = self.board.button
+        return BoardShape(
+            top=TOP,
+            clock_hz=self.board.clock_hz,
+            baud=self.line.baud,
+            inverted_leds=[pin.inverted for pin in self.board.leds],
+            inverted_button=None if button is None else button.inverted,
+            family=self.manifest.parameters.family,
+        )
+
+    def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:
+        """Compile the board's top and switch it on; errors as :meth:`compile`."""
+        shape = self._shape()
+        return load_cached(
+            lambda: self.compile(progress)[0], lambda library: NativeBoard(library, shape, seed)
+        )
+
+
+def _default_clock(manifest: Manifest, board: Board) -> float:
+    expected = estimate(manifest, board.chosen)
+    if expected is None:
+        return board.usual_mhz
+    return min(board.usual_mhz, float(int(_SHARE * expected.fmax_mhz)))
+
+
+def slower_clock(found: Bitstream, board: Board) -> str | None:
+    """Return a clock in MHz that would have been met, with a margin; None if the PLL has none so slow."""
+    wanted = Fraction(str(round(0.97 * found.fmax_mhz, 1))) * 1_000_000
+    try:
+        pll = find_pll(board.chosen.device.architecture, board.clock_hz, wanted)
+    except ConfigurationError:
+        return None
+    return megahertz(pll.output_hz)
+
+
+def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, Board, Path]:
+    """Return the bitstream that was made for a board: its record, the board and the file.
+
+    Parameters
+    ----------
+    board
+        By default the only board that the build has a bitstream for.
+
+    Raises
+    ------
+    BuildError
+        If there is none, several to choose from, one of an earlier build, or its file was changed.
+    """
+    manifest = Manifest.load(folder)
+    if board is not None and isinstance(find_any_board(board), ZynqBoard):
+        raise BuildError(_FROM_VIVADO.format(board=board))
+    made = sorted(path.parent.name for path in (Path(folder) / "boards").glob(f"*/{BITSTREAM_RECORD}"))
+    if board is not None:
+        name = find_board(board).name
+    elif len(made) == 1:
+        name = made[0]
+    elif not made and (zynq := sorted((Path(folder) / "boards").glob(f"*/{VIVADO_RECORD}"))):
+        raise BuildError(_FROM_VIVADO.format(board=zynq[0].parent.name))
+    else:
+        what = f"has bitstreams for {', '.join(made)}; choose with --board" if made else "has no bitstream"
+        raise BuildError(f"{folder} {what}" + ("" if made else "; make one with 'rtlstm bitstream'"))
+    path = Path(folder) / "boards" / name / BITSTREAM_RECORD
+    try:
+        found = Bitstream.model_validate_json(path.read_text())
+        file = path.with_name(found.file)
+        whole = found.build_hash == manifest.build_hash and found.sha256 == file_hash(file)
+    except (OSError, ValueError):
+        whole = False
+    if not whole:
+        raise BuildError(
+            f"{folder} must have a bitstream of this build for {name}; make it with "
+            f"'rtlstm bitstream {folder} --board {name}'"
+        )
+    return found, find_board(name), file

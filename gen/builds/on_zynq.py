@@ -1,0 +1,83 @@
+"""A build beside a Zynq-7000's processor: what Vivado needs for it, in the build folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from rtlstm.boards.vivado import RESERVED, SCRIPT, VivadoProject, write_project
+from rtlstm.boards.zynq import FabricClock, ZynqBoard, find_fabric_clock
+from rtlstm.gen.builds.implement import check_family
+from rtlstm.spec.build_files import read_verilog
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["OnZynq"]
+
+
+@dataclass(frozen=True)
+class OnZynq:
+    """A build with its place on a Zynq board."""
+
+    folder: Path
+    manifest: Manifest
+    board: ZynqBoard
+    clock: FabricClock
+    requested_mhz: float
+    core: str
+    """The build's Verilog."""
+
+    @classmethod
+    def create(cls, folder: Path, board: ZynqBoard, clock_mhz: float | None = None) -> Self:
+        """Choose the clock of a build on a board.
+
+        Parameters
+        ----------
+        clock_mhz
+            By default the board's usual one.
+
+        Raises
+        ------
+        BuildError
+            If ``folder`` is not a build, or is damaged.
+        ConfigurationError
+            If the build has no AXI4-Lite wrapper or is for another family, or the clock cannot be made.
+        """
+        manifest = Manifest.load(folder)
+        parameters, family = manifest.parameters, board.logic.family
+        if parameters.bus != "axilite":
+            raise ConfigurationError(
+                f"the processor of {board.name} runs the driver and reaches a core through registers, which "
+                f"needs a build with --bus axilite, but the bus of {manifest.name} is {parameters.bus}; "
+                f"generate it with 'rtlstm generate MODEL -o {folder} --bus axilite --family {family}'"
+            )
+        check_family(manifest, board.logic, board.name)
+        if manifest.name in RESERVED:
+            raise ConfigurationError(
+                f"the build must not be called {manifest.name}, which is a name of the board's own; "
+                "generate it with another --name"
+            )
+        wanted = clock_mhz or board.usual_mhz
+        return cls(
+            folder=Path(folder),
+            manifest=manifest,
+            board=board,
+            clock=find_fabric_clock(wanted),
+            requested_mhz=wanted,
+            core=read_verilog(folder, manifest),
+        )
+
+    @property
+    def place(self) -> Path:
+        """The board's folder in the build."""
+        return self.folder / "boards" / self.board.name
+
+    @property
+    def command(self) -> str:
+        """What makes the bitstream, where Vivado is."""
+        return f"vivado -mode batch -source {self.place / SCRIPT}"
+
+    def write(self) -> VivadoProject:
+        """Write the folder for Vivado."""
+        return write_project(
+            self.board, self.manifest, self.core, self.clock, self.place, requested_mhz=self.requested_mhz
+        )

@@ -1,0 +1,480 @@
+"""The report of a build: sizes, formats, cycles, accuracy and what was assumed."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import ValidationError
+
+from rtlstm.fpga.estimate import Estimate, estimate_devices
+from rtlstm.fpga.fit import Fit
+from rtlstm.fpga.implementation import Implementation
+from rtlstm.gen.builds.headroom import Headroom, measure_headroom
+from rtlstm.gen.frontends.reading import ModelReport
+from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
+from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
+from rtlstm.gen.quantise.cell_range import search_sample, states_leave
+from rtlstm.gen.quantise.quantiser import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANGE, QuantizationSettings
+from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
+from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.numerics import Numerics, QuantizedNetwork
+from rtlstm.spec.record import Record
+from rtlstm.spec.registers import Region
+
+__all__ = [
+    "CLOCKS_MHZ",
+    "BuildReport",
+    "CycleReport",
+    "FormatReport",
+    "LayerReport",
+    "MemoryReport",
+    "TableReport",
+    "TimeReport",
+    "create_report",
+    "format_reports",
+    "layer_reports",
+    "memory_reports",
+    "table_error",
+    "time_reports",
+]
+
+CLOCKS_MHZ = (50, 100, 200)
+"""Clocks at which latencies are stated. None of them was placed and routed."""
+
+_NAMES = {
+    Region.WEIGHTS: "weights",
+    Region.PARTIALS: "biases and partial sums",
+    Region.SHIFTS: "row shifts",
+    Region.VECTORS: "vectors (h)",
+    Region.CELLS: "cell states (c)",
+    Region.SIGMOID: "sigmoid table",
+    Region.TANH: "tanh table",
+    Region.CELL_TANH: "cell tanh table",
+    Region.TABLES: "activation tables",
+    Region.PROGRAM: "program",
+}
+
+
+class FormatReport(Record):
+    """A fixed-point format and the numbers it holds, ``+-limit`` in steps of ``step``."""
+
+    use: str
+    bits: int
+    fraction: int
+    limit: float
+    step: float
+
+
+class LayerReport(Record):
+    """A layer: its size, and its cycles on the way from input to output."""
+
+    name: str
+    kind: str
+    inputs: int
+    outputs: int
+    activation: str
+    input_relu: bool
+    parameters: int
+    """Weights and biases (one bias per row)."""
+    output_format: str
+    array_cycles: int
+    overhead_cycles: int
+    recurrent_cycles: int
+
+
+class MemoryReport(Record):
+    """A memory: ``banks`` of ``rows`` words of ``width`` bits."""
+
+    name: str
+    banks: int
+    rows: int
+    width: int
+    bits: int
+
+
+class TableReport(Record):
+    """An activation table and its largest error, over every input, against exact rounding."""
+
+    name: str
+    input_format: str
+    output_format: str
+    rows: int
+    bits: int
+    max_error_ulp: int
+
+
+class TimeReport(Record):
+    """Times at an assumed clock, not placed and routed."""
+
+    assumed_clock_mhz: int
+    step_latency_us: float
+    step_interval_us: float
+    steps_per_second: float
+
+
+class CycleReport(Record):
+    """Cycle counts of one step; exact, see the schedule."""
+
+    step_latency_cycles: int
+    cold_latency_cycles: int
+    step_interval_cycles: int
+    array_cycles: int
+    overhead_cycles: int
+    recurrent_cycles: int
+    array_use: float
+
+
+class BuildReport(Record):
+    """What ``report.json`` holds."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    rtlstm_version: str
+    build_hash: str
+    device_hash: str
+    source: str
+    """The model file's name; empty if the network did not come from a file."""
+    source_format: str
+    inputs: int
+    outputs: int
+    parameters: int
+    """Weights and biases of all layers."""
+    family: str
+    lanes: int
+    macs: int
+    multiplies_per_cycle: int
+    beat_in: int
+    beat_out: int
+    streams: int
+    max_steps: int | None
+    accumulator_bits: int
+    partial_bits: int
+    headroom: Headroom
+    """Of the hardware beyond these weights, for a retrained model's."""
+    layers: tuple[LayerReport, ...]
+    input_shifts: tuple[int, ...] = ()
+    """Of each input feature: its codes are those of ``x * 2**shift``; none if all are 0."""
+    formats: tuple[FormatReport, ...]
+    memories: tuple[MemoryReport, ...]
+    memory_bits: int
+    tables: tuple[TableReport, ...]
+    cycles: CycleReport
+    times: tuple[TimeReport, ...]
+    accuracy: Accuracy
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What the front end remarks about the model, and what is lost in its formats."""
+    gate_units: int = 1
+    lut_macs: int = 0
+    weight_memory: str = "block"
+    estimates: tuple[Estimate, ...] = ()
+    """What it is expected to take and to reach on the family's devices, each in its slowest grade."""
+    fit: Fit | None = None
+    """How its size was chosen, if it was for a device."""
+    implementations: tuple[Implementation, ...] = ()
+    """What ``rtlstm implement`` found, one per device, package and speed grade."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read ``report.json`` of a build folder.
+
+        Raises
+        ------
+        BuildError
+            If it is missing, damaged or of another version.
+        """
+        path = Path(folder) / "report.json"
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise BuildError(f"{path} cannot be read ({error.strerror}); generate the build again") from None
+        except (ValidationError, ConfigurationError):
+            raise BuildError(
+                f"{path} is damaged or comes from another version of rtlstm; generate the build again"
+            ) from None
+
+    def with_implementation(self, found: Implementation) -> Self:
+        """Return a copy that has this implementation, instead of an earlier one on the same device."""
+        others = (item for item in self.implementations if item.label != found.label)
+        return self.replace(implementations=(*others, found))
+
+    def to_json(self) -> str:
+        """Return the text of ``report.json``."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n"
+
+
+def layer_reports(manifest: Manifest) -> tuple[LayerReport, ...]:
+    """Describe the layers."""
+    return tuple(
+        LayerReport(
+            name=shape.name,
+            kind=shape.kind,
+            inputs=shape.inputs,
+            outputs=shape.outputs,
+            activation=shape.activation,
+            input_relu=shape.input_relu,
+            parameters=shape.rows
+            * (shape.inputs + (not shape.continues) + (shape.outputs if shape.recurrent else 0)),
+            output_format=str(shape.output),
+            array_cycles=cycles.array_cycles,
+            overhead_cycles=cycles.overhead_cycles,
+            recurrent_cycles=cycles.recurrent_cycles,
+        )
+        for shape, cycles in zip(manifest.layers, manifest.cycles.layers, strict=True)
+    )
+
+
+def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
+    """Describe the formats; a weight's scale is its row's own."""
+    numerics = manifest.numerics
+    uses: list[tuple[str, Format]] = [
+        *_input_formats(manifest),
+        ("hidden state h", numerics.hidden),
+        ("cell state c", numerics.cell),
+        ("pre-activation", numerics.preactivation),
+        ("gate", numerics.gate),
+        ("cell state at its tanh", numerics.cell_argument),
+        ("output y", manifest.layers[-1].output),
+    ]
+    return tuple(
+        FormatReport(
+            use=use,
+            bits=form.bits,
+            fraction=form.fraction,
+            limit=form.maximum * form.step,
+            step=form.step,
+        )
+        for use, form in uses
+    )
+
+
+def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
+    """The input's format, or one for each of its features' shifts."""
+    form, shifts = manifest.numerics.input, manifest.numerics.input_shifts
+    if not shifts:
+        return [("input x", form)]
+    counts = Counter(shifts)
+    return [
+        (
+            f"input x, {counts[shift]} of {len(shifts)} features, shift {shift}",
+            form.replace(fraction=form.fraction + shift),
+        )
+        for shift in sorted(counts)
+    ]
+
+
+def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
+    """Describe the memories behind the window, and what the array reads its input from."""
+    memories = [
+        MemoryReport(
+            name=_NAMES[region],
+            banks=layout.banks,
+            rows=layout.rows,
+            width=layout.width,
+            bits=layout.banks * layout.rows * layout.width,
+        )
+        for region, layout in manifest.regions.items()
+    ]
+    rows = manifest.buffer_rows
+    width = manifest.parameters.macs * manifest.numerics.data_bits
+    name = "input buffer" if manifest.sequence is None else "sequence memory"
+    buffer = MemoryReport(name=name, banks=1, rows=rows, width=width, bits=rows * width)
+    return (*memories, buffer)
+
+
+def table_error(table: ActivationTable) -> int:
+    """Return a table's largest error over every input, in units of its output's last place."""
+    negative = np.arange(-table.input.maximum, 0) if table.halves == 2 else np.arange(0)
+    # tanh computes magnitudes; its sign costs nothing.
+    integers = np.concatenate([negative, np.arange(table.input.maximum + 1)])
+    exact = correctly_rounded(table.function, table.input.to_floats(integers), table.output)
+    return int(np.abs(table.compute(integers) - exact).max())
+
+
+def _table_reports(manifest: Manifest) -> tuple[TableReport, ...]:
+    return tuple(
+        TableReport(
+            name=f"{name} table",
+            input_format=str(table.input),
+            output_format=str(table.output),
+            rows=table.rows,
+            bits=table.rows * (table.base_bits + table.slope_bits),
+            max_error_ulp=table_error(table),
+        )
+        for name, table, _ in manifest.numerics.table_uses
+    )
+
+
+def time_reports(manifest: Manifest) -> tuple[TimeReport, ...]:
+    """Return step latency and rate at the stated clocks."""
+    cycles = manifest.cycles
+    return tuple(
+        TimeReport(
+            assumed_clock_mhz=clock,
+            step_latency_us=round(cycles.step_latency_cycles / clock, 4),
+            step_interval_us=round(cycles.step_interval_cycles / clock, 4),
+            steps_per_second=round(clock * 1e6 / cycles.step_interval_cycles, 1),
+        )
+        for clock in CLOCKS_MHZ
+    )
+
+
+def _cycle_report(manifest: Manifest) -> CycleReport:
+    cycles = manifest.cycles
+    return CycleReport(
+        step_latency_cycles=cycles.step_latency_cycles,
+        cold_latency_cycles=cycles.cold_latency_cycles,
+        step_interval_cycles=cycles.step_interval_cycles,
+        array_cycles=cycles.array_cycles,
+        overhead_cycles=cycles.overhead_cycles,
+        recurrent_cycles=cycles.recurrent_cycles,
+        array_use=round(cycles.use, 4),
+    )
+
+
+def _calibrated(
+    network: Network,
+    settings: QuantizationSettings,
+    calibration: Calibration,
+    numerics: Numerics,
+    accuracy: Accuracy,
+) -> list[str]:
+    """What was assumed of the calibration data, and what of c they do not decide."""
+    found = [
+        "the calibration data are typical: pre-activations and linear outputs have the largest values met "
+        "and a quarter more"
+    ]
+    if not any(map(keeps_cell_state, network.pseudo_layers)):
+        return found
+    if settings.cell_range is None:
+        share = search_sample(network, calibration).share_of(calibration)
+        finals = ", and holds final states" if states_leave(network, settings.final_states) else ""
+        found.append(
+            f"cell states reach {accuracy.max_abs_cell:.4g} and are limited to "
+            f"+-{numerics.cell.maximum * numerics.cell.step:.4g}: of the ranges tried on {share}, that is "
+            f"where outputs are most accurate with room for cell states half as large again{finals}"
+        )
+    return found
+
+
+def _cut_states(numerics: Numerics, accuracy: Accuracy, asked: str) -> list[str]:
+    """What to do if final states that are needed elsewhere are limited."""
+    limit = numerics.cell.maximum * numerics.cell.step
+    if accuracy.data == "random" or accuracy.max_abs_final_cell <= limit:
+        return []
+    return [
+        f"c reaches {accuracy.max_abs_final_cell:.4g} after a sequence's last step and is limited to "
+        f"+-{limit:.4g}: if final states go on elsewhere, for example to a decoder, {asked}"
+    ]
+
+
+def _assumptions(
+    network: Network,
+    settings: QuantizationSettings,
+    calibration: Calibration | None,
+    manifest: Manifest,
+    accuracy: Accuracy,
+    loaded: bool,
+) -> tuple[str, ...]:
+    numerics = manifest.numerics
+    if loaded:
+        cell, reach = numerics.cell, numerics.preactivation
+        last = manifest.layers[-1].output
+        own = "" if manifest.parameters.capacity is None else ", but for the input's range"
+        return (
+            f"formats are those of the hardware it is loaded into{own}: cell states are "
+            f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to "
+            f"+-{reach.maximum * reach.step:.4g}, outputs to +-{last.maximum * last.step:.4g}",
+            *_cut_states(numerics, accuracy, "generate that hardware with a larger --cell-range"),
+        )
+    if calibration is not None:
+        asked = (
+            "generate with --final-states" if settings.cell_range is None else "choose a larger --cell-range"
+        )
+        return (
+            *_calibrated(network, settings, calibration, numerics, accuracy),
+            *_cut_states(numerics, accuracy, asked),
+        )
+    found = []
+    if settings.input_range is None:
+        found.append(f"input range +-{DEFAULT_INPUT_RANGE:g} assumed: no calibration data")
+    if settings.cell_range is None:
+        found.append(
+            f"cell state limited to +-{DEFAULT_CELL_RANGE:g}, assumed to suffice: no calibration data"
+        )
+    reach = manifest.numerics.preactivation
+    found.append(
+        f"pre-activations limited to +-{reach.maximum * reach.step:.4g}, from the weights' bounds or "
+        "where sigmoid is flat: no calibration data"
+    )
+    if any(isinstance(layer, Dense) and layer.activation in ("identity", "relu") for layer in network.layers):
+        found.append(
+            "linear outputs have the range that the weights bound, or twice that of random inputs: no "
+            "calibration data"
+        )
+    return tuple(found)
+
+
+def create_report(
+    network: Network,
+    quantised: QuantizedNetwork,
+    manifest: Manifest,
+    settings: QuantizationSettings,
+    calibration: Calibration | None = None,
+    source: ModelReport | None = None,
+    fit: Fit | None = None,
+    loaded: bool = False,
+) -> BuildReport:
+    """Make a build's report, of hardware that was there if ``loaded``.
+
+    Runs golden model and float reference for the accuracy.
+    """
+    parameters, numerics = manifest.parameters, manifest.numerics
+    memories = memory_reports(manifest)
+    accuracy = measure_accuracy(network, quantised, calibration)
+    return BuildReport(
+        name=manifest.name,
+        rtlstm_version=manifest.rtlstm_version,
+        build_hash=manifest.build_hash,
+        device_hash=manifest.device_hash,
+        source="" if source is None else source.source,
+        source_format="" if source is None else source.format,
+        inputs=network.inputs,
+        outputs=network.outputs,
+        parameters=network.weight_count,
+        family=parameters.family,
+        lanes=parameters.lanes,
+        macs=parameters.macs,
+        multiplies_per_cycle=parameters.multiplies_per_cycle,
+        beat_in=parameters.beat_in,
+        beat_out=parameters.beat_out,
+        streams=parameters.streams,
+        max_steps=parameters.max_steps,
+        accumulator_bits=numerics.accumulator.bits,
+        partial_bits=numerics.accumulator.partial_bits,
+        headroom=measure_headroom(quantised),
+        layers=layer_reports(manifest),
+        input_shifts=numerics.input_shifts,
+        formats=format_reports(manifest),
+        memories=memories,
+        memory_bits=sum(memory.bits for memory in memories),
+        tables=_table_reports(manifest),
+        cycles=_cycle_report(manifest),
+        times=time_reports(manifest),
+        accuracy=accuracy,
+        assumptions=_assumptions(network, settings, calibration, manifest, accuracy, loaded),
+        notes=(
+            *(() if source is None else source.notes),
+            *(loss.note for loss in accuracy.losses if loss.note),
+        ),
+        gate_units=parameters.gate_units,
+        lut_macs=parameters.lut_macs,
+        weight_memory=parameters.weight_memory,
+        estimates=estimate_devices(manifest),
+        fit=fit,
+    )

@@ -1,0 +1,60 @@
+"""The report as one self-contained page."""
+
+from importlib.resources import files
+
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.spec.record import Record
+
+__all__ = ["Bar", "cycle_bars", "render_report"]
+
+_WIDTH = 640.0
+"""Of the chart's longest bar, in SVG units."""
+
+
+class Bar(Record):
+    """One layer's bar: where its three parts begin and how long they are, in SVG units."""
+
+    name: str
+    top: int
+    array: int
+    overhead: int
+    recurrent: int
+    array_width: float
+    overhead_width: float
+    recurrent_width: float
+
+
+def cycle_bars(report: BuildReport) -> tuple[Bar, ...]:
+    """Lay out the chart: per layer, cycles of the array, of the overhead, and off the path."""
+    longest = max(
+        layer.array_cycles + layer.overhead_cycles + layer.recurrent_cycles for layer in report.layers
+    )
+    scale = _WIDTH / max(1, longest)
+    return tuple(
+        Bar(
+            name=layer.name,
+            top=index * 34,
+            array=layer.array_cycles,
+            overhead=layer.overhead_cycles,
+            recurrent=layer.recurrent_cycles,
+            array_width=round(layer.array_cycles * scale, 2),
+            overhead_width=round(layer.overhead_cycles * scale, 2),
+            recurrent_width=round(layer.recurrent_cycles * scale, 2),
+        )
+        for index, layer in enumerate(report.layers)
+    )
+
+
+def render_report(report: BuildReport) -> str:
+    """Return the text of ``report.html``."""
+    # Imported here: nothing else of the generator needs it.
+    from jinja2 import Environment, StrictUndefined
+
+    text = (files("rtlstm.gen.builds") / "templates" / "report.html").read_text(encoding="utf-8")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["thousands"] = lambda value: f"{value:,}".replace(",", "\u202f")
+    environment.filters["count"] = lambda value: f"{value:,.6g}".replace(",", "\u202f")
+    environment.filters["short"] = lambda value: f"{value:.5g}"
+    return environment.from_string(text).render(r=report, bars=cycle_bars(report)) + "\n"

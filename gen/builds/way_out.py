@@ -1,0 +1,125 @@
+"""What would make a network fit a device that it does not fit as asked: fewer bits, direct tables, another
+array."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rtlstm.fpga.fit import Fit, FitRequest, fit_device
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.host.transport import Progress
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.network import Network
+
+__all__ = ["WayOut", "find_way_out"]
+
+_Fields = dict[str, int | str]
+_DIRECT: _Fields = {"tables": "direct"}
+_EIGHT: _Fields = {"weight_bits": 8, "data_bits": 8}
+_NARROW: _Fields = _EIGHT | {"gate_bits": 8, "cell_bits": 12}
+_LAST: _Fields = {"weight_bits": 4, "data_bits": 6, "gate_bits": 6, "cell_bits": 10}
+
+_TRIED: tuple[_Fields, ...] = (
+    {},
+    _DIRECT,
+    _EIGHT,
+    _EIGHT | _DIRECT,
+    _NARROW,
+    _NARROW | _DIRECT,
+    _NARROW | _DIRECT | {"weight_bits": 6},
+    _NARROW | _DIRECT | {"weight_bits": 4},
+    _NARROW | _DIRECT | {"weight_bits": 6, "data_bits": 6, "gate_bits": 6},
+    _LAST | _DIRECT,
+)
+"""Formats and kinds of tables, in about the order of what they cost in accuracy."""
+
+_GIVEN = {
+    "lanes": "--lanes",
+    "macs": "--macs",
+    "gate_units": "--gate-units",
+    "lut_macs": "--multipliers",
+    "all_lut": "--multipliers",
+    "weight_memory": "--weight-memory",
+}
+"""What a request may fix about the array, and the option that does it."""
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """Options with which a network fits a device."""
+
+    more: tuple[str, ...]
+    """To be given, each with its value, instead of others of the same name."""
+    less: tuple[str, ...]
+    """To be left out."""
+    fit: Fit
+    """What then is chosen."""
+
+    @property
+    def text(self) -> str:
+        """A clause for people."""
+        parts = [f"without {', '.join(self.less)}"] if self.less else []
+        parts += [f"with {' '.join(self.more)}"] if self.more else []
+        found = self.fit.estimate
+        return (
+            f"{' and '.join(parts)} it fits: {found.cell_share:g} % of the logic cells, "
+            f"{found.step_latency_us:.4g} us a step"
+        )
+
+
+def find_way_out(
+    name: str,
+    network: Network,
+    settings: QuantizationSettings,
+    data: Calibration | None,
+    request: FitRequest,
+    progress: Progress | None = None,
+) -> WayOut | None:
+    """Try the usual ways to make a network smaller; return the first with which it fits, or None.
+
+    Nothing of the array is fixed in them; formats only become narrower than ``settings`` has them.
+    """
+    usual = {field: FitRequest.model_fields[field].default for field in _GIVEN}
+    fixed = (_GIVEN[field] for field, value in usual.items() if getattr(request, field) != value)
+    less, free = tuple(dict.fromkeys(fixed)), request.replace(**usual)
+    tried = list(_attempts(settings, bool(less)))
+    for number, (narrower, more) in enumerate(tried):
+        if progress:
+            progress("look for what fits", number, len(tried))
+        try:
+            quantised = quantise(network, narrower, data)
+            _, fit = fit_device(
+                name, quantised.shapes, quantised.numerics, free.replace(tables=narrower.tables)
+            )
+        except ConfigurationError:
+            # Nothing fits still, or these formats cannot be had for this network.
+            continue
+        return WayOut(more, less, fit)
+    return None
+
+
+def _attempts(
+    settings: QuantizationSettings, as_is: bool
+) -> Iterator[tuple[QuantizationSettings, tuple[str, ...]]]:
+    """Yield settings that are tried, each once, and the options that ask for them.
+
+    ``as_is`` says that the settings themselves are tried, too.
+    """
+    seen = [] if as_is else [settings]
+    for fields in _TRIED:
+        changes = {name: value for name, value in fields.items() if _is_narrower(settings, name, value)}
+        try:
+            narrower = settings.replace(**changes)
+        except ConfigurationError:
+            continue
+        if narrower not in seen:
+            seen.append(narrower)
+            options = (f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
+            yield narrower, tuple(options)
+
+
+def _is_narrower(settings: QuantizationSettings, name: str, value: int | str) -> bool:
+    now = getattr(settings, name)
+    if isinstance(value, str):
+        return bool(now != value)
+    return now is None or value < now

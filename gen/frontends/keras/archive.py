@@ -1,0 +1,197 @@
+"""Keras files: the layers' configuration, what each reads, and its arrays. Keras itself is not needed."""
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.frontends.keras.hdf5 import Dataset, Group, open_hdf5
+from rtlstm.spec.archives import open_archive, read_member
+from rtlstm.spec.budget import MAX_ELEMENTS, MAX_TEXT
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["Arrays", "KerasLayer", "KerasModel", "Reads", "Result", "read_archive"]
+
+Floats = NDArray[np.float64]
+
+
+class Arrays:
+    """A layer's arrays: in Keras' order, and by path where the file has one for each part of the layer."""
+
+    def __init__(self, group: Group | None, by_name: bool, inside: str = "") -> None:
+        self._group, self._by_name, self._inside = group, by_name, inside
+
+    def part(self, number: str, name: str) -> "Arrays":
+        """The arrays of a layer within this one: ``number`` in new files, of name ``name`` in old ones."""
+        if self._by_name:
+            return Arrays(self._group, True, f"/{name}/")
+        return Arrays(self._group and self._group.group(number), False)
+
+    def get(self, names: tuple[str, ...]) -> list[Floats]:
+        """The arrays called ``names``; those that are missing at the end are left out."""
+        found: dict[str, Dataset | None] = {}
+        if self._group is not None and self._by_name:
+            for array in self._group.walk():
+                if self._inside in array.path.removeprefix(self._group.path):
+                    found[re.sub(r":\d+$", "", array.path.rsplit("/", 1)[-1])] = array
+        elif (group := self._group and self._group.group("vars")) is not None:
+            found = {name: group.dataset(str(index)) for index, name in enumerate(names)}
+        return [array.read() for array in map(found.get, names) if array is not None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One of the tensors that a layer gives."""
+
+    layer: str
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a layer is called with."""
+
+    values: tuple[Result, ...] = ()
+    states: tuple[Result, ...] = ()
+    """Initial states."""
+    calls: int = 1
+
+
+class KerasLayer:
+    """One layer: class, configuration, arrays, and what it reads."""
+
+    def __init__(self, kind: str, config: dict[str, Any], arrays: Arrays, reads: Reads) -> None:
+        self.kind = kind
+        self.config = config
+        self.arrays = arrays
+        self.reads = reads
+
+    @property
+    def name(self) -> str:
+        """The layer's name."""
+        return str(self.config.get("name", self.kind))
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"layer {self.name!r} ({self.kind})"
+
+
+@dataclass(frozen=True)
+class KerasModel:
+    """A file's layers, each after those that it reads, and the layers whose results the model gives."""
+
+    version: int
+    """Of the Keras that wrote it."""
+    layers: list[KerasLayer]
+    ends: tuple[str, ...]
+
+
+def read_archive(file: BinaryIO) -> KerasModel:
+    """Read a file.
+
+    Raises
+    ------
+    ModelError
+        If it is damaged, or neither a Sequential nor a Functional model.
+    """
+    if zipfile.is_zipfile(file):
+        with open_archive(file) as archive:
+            model, metadata = (
+                _json(read_member(archive, name, MAX_TEXT)) for name in ("config.json", "metadata.json")
+            )
+            data = read_member(archive, "model.weights.h5", MAX_ELEMENTS * 8)
+        version = str(metadata.get("keras_version", "3"))
+        return _model(version, model, list(_new(model, open_hdf5(io.BytesIO(data)))))
+    root = open_hdf5(file)
+    text, weights = root.text("model_config"), root.group("model_weights")
+    if text is None:
+        raise ModelError("holds weights alone; save the whole model, with model.save")
+    model = _json(text)
+    return _model(root.text("keras_version") or "2", model, list(_old(model, weights)))
+
+
+def _json(text: str | bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ModelError("describes its layers in JSON that nests too deep; save the model again") from None
+    if not isinstance(found, dict):
+        raise ModelError(f"must describe itself by an object in JSON, not by {type(found).__name__}")
+    return found
+
+
+def _model(version: str, model: dict[str, Any], layers: list[KerasLayer]) -> KerasModel:
+    config = model.get("config", {})
+    given = config.get("output_layers", []) if isinstance(config, dict) else []
+    ends = tuple(dict.fromkeys(result.layer for result in _results(given)))
+    return KerasModel(int(version.split(".")[0]), layers, ends or (layers[-1].name,))
+
+
+def _new(model: dict[str, Any], weights: Group) -> Iterator[KerasLayer]:
+    """Layers of the new format, whose groups are numbered by class."""
+    counts: dict[str, int] = {}
+    for entry, reads in _entries(model):
+        kind = entry["class_name"]
+        base = re.sub(r"([a-z])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", kind)).lower()
+        number = counts.get(base, 0)
+        counts[base] = number + 1
+        name = base if not number else f"{base}_{number}"
+        yield KerasLayer(kind, entry["config"], Arrays(weights.group(f"layers/{name}"), False), reads)
+
+
+def _old(model: dict[str, Any], weights: Group | None) -> Iterator[KerasLayer]:
+    """Layers of the old format, whose groups have their names."""
+    for entry, reads in _entries(model):
+        config = entry["config"]
+        group = weights and weights.group(config["name"])
+        yield KerasLayer(entry["class_name"], config, Arrays(group, by_name=True), reads)
+
+
+def _entries(model: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Reads]]:
+    """The layers, and what they read: in a Sequential model the one before."""
+    kind, config = model.get("class_name"), model.get("config", {})
+    if kind == "Sequential":
+        before: tuple[Result, ...] = ()
+        for entry in config["layers"] if isinstance(config, dict) else config:
+            yield entry, Reads(before)
+            before = (Result(str(entry["config"].get("name", entry["class_name"]))),)
+    elif kind in ("Functional", "Model"):
+        for entry in config["layers"]:
+            yield entry, _reads(entry.get("inbound_nodes", []))
+    else:
+        raise ModelError(f"must be a Sequential or Functional model, not {kind}; export it to ONNX instead")
+
+
+def _reads(nodes: list[Any]) -> Reads:
+    """What a layer's first call reads; the mask that it may be given is none of it."""
+    if not nodes:
+        return Reads()
+    first = nodes[0]
+    if isinstance(first, dict):  # Keras 3
+        given, options = first.get("args", []), [first.get("kwargs") or {}]
+    else:  # in Keras 2 each tensor has options of its own
+        given = [tensor[:3] for tensor in first]
+        options = [tensor[3] for tensor in first if len(tensor) > 3 and isinstance(tensor[3], dict)]
+    states = [each["initial_state"] for each in options if each.get("initial_state") is not None]
+    return Reads(tuple(_results(given)), tuple(_results(states)), len(nodes))
+
+
+def _results(given: Any) -> Iterator[Result]:
+    """All tensors in what a layer is called with."""
+    if isinstance(given, dict):
+        history = given.get("config", {}).get("keras_history")
+        if history is not None:
+            yield Result(history[0], history[2])
+    elif isinstance(given, list | tuple):
+        if len(given) == 3 and isinstance(given[0], str) and isinstance(given[2], int):
+            yield Result(given[0], given[2])
+        else:
+            for item in given:
+                yield from _results(item)

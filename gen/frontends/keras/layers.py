@@ -1,0 +1,297 @@
+"""What stands around recurrent layers in Keras models: what each kind of layer makes of what it reads."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from rtlstm.gen.frontends.bidirectional import without_identity
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.keras.archive import Floats, KerasLayer
+from rtlstm.gen.frontends.keras.recurrent import activation, activation_name
+from rtlstm.gen.frontends.keras.step import Given, Step
+from rtlstm.gen.frontends.reading import Embedding
+from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["LAYERS", "LINEAR", "MERGERS", "WINDOWS", "with_activation"]
+
+LINEAR = ":linear"
+"""Behind a layer's name: the end is its result before its activation."""
+
+
+def _input(step: Step) -> Given:
+    shape = step.config.get("batch_shape", step.config.get("batch_input_shape")) or []
+    return Given(Flow(width=shape[2] if len(shape) == 3 else None), step.layer.name)
+
+
+def _nothing(step: Step) -> Given:
+    step.becomes("shape", "does nothing when a trained model is used")
+    return step.only
+
+
+def _mask(step: Step) -> Given:
+    step.becomes("outside", "give the driver the lengths of the sequences")
+    step.report.note(f"{step.where} hides padding: give run() the lengths of the sequences instead")
+    return step.only
+
+
+def _embed(step: Step) -> Given:
+    table = step.layer.arrays.get(("embeddings",))
+    if not table or step.only.flow.layers:
+        raise ModelError(f"{step.where} must be the model's first layer")
+    step.report.embeddings.append(Embedding(name=step.layer.name, table=table[0]))
+    step.becomes("outside", "a table: the host looks rows up")
+    if step.config.get("mask_zero"):
+        step.report.note(f"{step.where} hides zeros: give run() the lengths of the sequences instead")
+    return Given(Flow(width=table[0].shape[1]), step.layer.name)
+
+
+def _each_step(step: Step) -> Given:
+    """TimeDistributed: the layer that it wraps."""
+    inner = step.config["layer"]
+    if inner["class_name"] not in _STEPWISE:
+        raise ModelError(
+            f"{step.where} wraps {inner['class_name']}, but must wrap one of {', '.join(_STEPWISE)}"
+        )
+    config = {**inner["config"], "name": step.layer.name}
+    part = step.layer.arrays.part("layer", inner["config"]["name"])
+    layer = KerasLayer(inner["class_name"], config, part, step.layer.reads)
+    return LAYERS[layer.kind](replace(step, layer=layer))
+
+
+# Dense layers, activations, batch norm
+
+
+def _dense(step: Step) -> Given:
+    found = step.layer.arrays.get(("kernel", "bias"))
+    if not found:
+        raise ModelError(f"{step.where} has no weights in the file; save the model again")
+    weight = found[0].T
+    bias = found[1] if step.config.get("use_bias", True) else np.zeros(len(weight))
+    step.becomes("core", f"{weight.shape[1]} -> {weight.shape[0]}")
+    return _apply(step, step.only.flow.linear(step.layer.name, step.where, weight, bias))
+
+
+def with_activation(layer: KerasLayer) -> bool:
+    """Whether it computes a linear result first, and an activation of that."""
+    kind = layer.config["layer"]["class_name"] if layer.kind == "TimeDistributed" else layer.kind
+    return kind in ("Dense", "Conv1D")
+
+
+def _apply(step: Step, flow: Flow) -> Given:
+    """A layer's activation."""
+    name = activation_name(step.config.get("activation"))
+    if name == "softmax":
+        _classify(step)
+        return step.only.with_flow(flow)
+    if step.linear:
+        step.report.note(f"{step.where} ends before its activation {name!r}, which the host computes")
+        return step.only.with_flow(flow)
+    function = activation(step, step.config.get("activation"), instead=_before(step))
+    if function.name != "identity":
+        flow = flow.activate(function, step.layer.name, step.where)
+    return step.only.with_flow(flow)
+
+
+def _before(step: Step) -> str:
+    """Where to end if the activation is not the core's, and there is something to end."""
+    if step.only.flow.before:
+        return ""
+    name = step.layer.name + LINEAR if with_activation(step.layer) else step.layer.reads.values[0].layer
+    return f"; or end before it, with output={name!r} (--output-tensor), and compute it on the host"
+
+
+def _activate(step: Step) -> Given:
+    step.becomes("core")
+    return _apply(step, step.only.flow)
+
+
+def _classify(step: Step) -> None:
+    """Softmax at the end stays with the host, and the core gives what it reads."""
+    if not step.ends or step.config.get("axis", -1) != -1:
+        raise ModelError(
+            f"{step.where} is softmax, which the host computes: it must be the last layer, over the features"
+            f"{_before(step)}"
+        )
+    step.report.note(f"{step.where} ends in softmax, which the host computes: rtlstm.host.softmax(y)")
+
+
+def _softmax(step: Step) -> Given:
+    _classify(step)
+    step.becomes("outside", "rtlstm.host.softmax")
+    return step.only
+
+
+def _slope(step: Step) -> Given:
+    config, kind = step.config, step.layer.kind
+    names: dict[str, FunctionName] = {"LeakyReLU": "leaky_relu", "ELU": "elu", "ReLU": "relu"}
+    if kind == "ReLU" and any(config.get(name) for name in ("max_value", "negative_slope", "threshold")):
+        raise ModelError(
+            f"{step.where} has max_value, negative_slope or threshold; use LeakyReLU, or a plain ReLU"
+        )
+    slope = config.get("negative_slope", config.get("alpha"))
+    function = ActivationFunction.of(names[kind], None if slope is None else float(np.asarray(slope)))
+    step.becomes("core")
+    return step.only.with_flow(step.only.flow.activate(function, step.layer.name, step.where))
+
+
+def _normalise(step: Step) -> Given:
+    config = step.config
+    own = [name for name, key in (("gamma", "scale"), ("beta", "center")) if config.get(key, True)]
+    names = (*own, "moving_mean", "moving_variance")
+    found = dict(zip(names, step.layer.arrays.get(names), strict=False))
+    if "moving_variance" not in found:
+        raise ModelError(f"{step.where} has no weights in the file; save the model again")
+    axis = config.get("axis", -1)
+    if (axis[0] if isinstance(axis, list) else axis) not in (-1, _last_axis(step.only)):
+        raise ModelError(f"{step.where} must work along the features, its last axis, not along axis {axis}")
+    factor = found.get("gamma", 1.0) / np.sqrt(found["moving_variance"] + config.get("epsilon", 1e-3))
+    addend = found.get("beta", 0.0) - found["moving_mean"] * factor
+    step.becomes("core", "folded into a neighbour")
+    return step.only.with_flow(step.only.flow.scale(factor, step.where).shift(addend, step.where))
+
+
+def _last_axis(given: Given) -> int:
+    return 1 if given.last else 2
+
+
+# Layers that read steps before the present one
+
+
+def _pad(step: Step) -> Given:
+    before, after = step.config["padding"]
+    if after:
+        raise ModelError(
+            f"{step.where} appends {after} zeros, but steps must be computed as they come: pad in front"
+        )
+    step.becomes("core", f"{before} zeros in front")
+    return replace(step.only, padding=before, padded=step.where)
+
+
+def _window(step: Step, steps: int, features: int) -> Given:
+    """The present step and those before it, if a layer reads these, in the order in which they come."""
+    config, where, given = step.config, step.where, step.only
+    single = {name: list(config.get(name) or [1]) for name in ("strides", "dilation_rate")}
+    zeros = steps - 1 if config["padding"] == "causal" else given.padding
+    padding = config["padding"] == "valid" or (config["padding"] == "causal" and not given.padding)
+    if any(value != [1] for value in single.values()) or config.get("groups", 1) != 1:
+        raise ModelError(
+            f"{where} must have strides, dilation and groups of 1, to run step by step; "
+            "compute it outside of the core, and end or begin the model there"
+        )
+    if not padding or zeros != steps - 1:
+        raise ModelError(
+            f"{where} must be causal, to run step by step: padding='causal', or {steps - 1} zeros in "
+            "front by ZeroPadding1D; compute it outside of the core, and end or begin the model there"
+        )
+    flow = given.flow.delays(steps - 1, features, step.layer.name, where)
+    return replace(given.with_flow(flow), padding=0)
+
+
+def _convolve(step: Step) -> Given:
+    kernel, *bias = step.layer.arrays.get(("kernel", "bias"))
+    steps, features, filters = kernel.shape
+    window = _window(step, steps, features)
+    weight: Floats = kernel[::-1].transpose(2, 0, 1).reshape(filters, -1)
+    flow = window.flow.linear(step.layer.name, step.where, weight, bias[0] if bias else np.zeros(filters))
+    step.becomes("core", f"{features} -> {filters}, {steps} steps")
+    return _apply(replace(step, read=(window,)), flow)
+
+
+def _average_steps(step: Step) -> Given:
+    (steps,), features = step.config["pool_size"], step.only.flow.outputs
+    if features is None:
+        raise ModelError(f"{step.where} must follow a layer with weights, such as Conv1D")
+    window = _window(step, steps, features)
+    every = np.arange(features)
+    parts = [window.flow.pick((every + at * features).tolist(), step.where) for at in range(steps)]
+    step.becomes("core", f"mean of {steps} steps")
+    return window.with_flow(_sum(step, parts).scale(np.array(1 / steps), step.where))
+
+
+# Layers that read several
+
+
+def _sum(step: Step, flows: list[Flow]) -> Flow:
+    total = flows[0]
+    for flow in flows[1:]:
+        total = total.plus(flow, step.where)
+    return total
+
+
+def _alike(step: Step) -> list[Flow]:
+    """What a layer reads, if it may be put together."""
+    sources = sorted({repr(given.source) for given in step.read})
+    if len(sources) > 1:
+        raise ModelError(
+            f"{step.where} needs two inputs of the model at once, {' and '.join(sources)}, but the core has "
+            "one; join them before the model"
+        )
+    if len({given.last for given in step.read}) > 1:
+        raise ModelError(f"{step.where} needs a last step and whole sequences at once; set return_sequences")
+    return [given.flow for given in step.read]
+
+
+def _merged(step: Step, flow: Flow) -> Given:
+    step.becomes("core", "folded into a neighbour, or a skip")
+    return step.only.with_flow(without_identity(flow))
+
+
+def _add(step: Step) -> Given:
+    return _merged(step, _sum(step, _alike(step)))
+
+
+def _subtract(step: Step) -> Given:
+    first, second = _alike(step)
+    return _merged(step, first.plus(second.scale(np.array(-1.0), step.where), step.where))
+
+
+def _average(step: Step) -> Given:
+    flows = _alike(step)
+    return _merged(step, _sum(step, flows).scale(np.array(1.0 / len(flows)), step.where))
+
+
+def _concatenate(step: Step) -> Given:
+    flows = _alike(step)
+    if step.config.get("axis", -1) not in (-1, _last_axis(step.only)):
+        raise ModelError(f"{step.where} must join features, along the last axis")
+    return _merged(step, flows[0].join(flows[1:], step.where))
+
+
+_NOTHING = (
+    "Dropout",
+    "SpatialDropout1D",
+    "GaussianNoise",
+    "GaussianDropout",
+    "AlphaDropout",
+    "ActivityRegularization",
+)
+_STEPWISE = ("Dense", "Activation", "LeakyReLU", "ELU", "ReLU", "BatchNormalization", "Dropout")
+"""What does the same to each step, and so may be wrapped by TimeDistributed."""
+WINDOWS: dict[str, Callable[[Step], Given]] = {"Conv1D": _convolve, "AveragePooling1D": _average_steps}
+"""Layers that may read padded steps."""
+LAYERS: dict[str, Callable[[Step], Given]] = {
+    "InputLayer": _input,
+    "Masking": _mask,
+    "Embedding": _embed,
+    "TimeDistributed": _each_step,
+    "Dense": _dense,
+    "Activation": _activate,
+    "Softmax": _softmax,
+    "LeakyReLU": _slope,
+    "ELU": _slope,
+    "ReLU": _slope,
+    "BatchNormalization": _normalise,
+    "ZeroPadding1D": _pad,
+    **WINDOWS,
+    **dict.fromkeys(_NOTHING, _nothing),
+}
+"""Layers that read one tensor."""
+MERGERS: dict[str, Callable[[Step], Given]] = {
+    "Add": _add,
+    "Average": _average,
+    "Concatenate": _concatenate,
+    "Subtract": _subtract,
+}
+"""Layers that read several."""

@@ -1,0 +1,167 @@
+"""Keras models: LSTM, GRU, SimpleRNN and Bidirectional layers, and what stands around them.
+
+Every argument of a recurrent layer is honoured or refused by name. Gate orders are Keras'
+(:mod:`rtlstm.gen.frontends.gates`); a GRU's ``reset_after`` is kept, and so are its two biases.
+"""
+
+from dataclasses import replace
+from typing import BinaryIO
+
+from rtlstm.gen.frontends.keras.archive import KerasLayer, KerasModel, Result, read_archive
+from rtlstm.gen.frontends.keras.layers import LAYERS, LINEAR, MERGERS, WINDOWS, with_activation
+from rtlstm.gen.frontends.keras.recurrent import RECURRENT, recurrent
+from rtlstm.gen.frontends.keras.step import Given, Step
+from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
+from rtlstm.spec.errors import ModelError, RtlstmError
+from rtlstm.spec.network import Network
+
+__all__ = ["read_keras"]
+
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+"""What comes of descriptions in other forms than Keras writes them, and what h5py raises."""
+
+
+def read_keras(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a ``.keras`` or HDF5 model.
+
+    Raises
+    ------
+    ModelError
+        If a layer or an argument is not supported; the message has its name.
+    ToolError
+        If h5py is not installed.
+    """
+    try:
+        return _read_model(read_archive(file), options, report)
+    except _DAMAGE as error:
+        if isinstance(error, RtlstmError):
+            raise
+        text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise ModelError(f"is a damaged Keras file ({text}); save the model again") from None
+
+
+def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) -> Network:
+    report.format = f"Keras {model.version}"
+    if options.dense is not None or options.branches or options.lstm:
+        raise ModelError(
+            "of a Keras model only --output-tensor, the layer to end at, chooses what is read; leave out "
+            "--dense, --branch and --lstm"
+        )
+    output, linear = _output(model, options.output)
+    end, needed = _choose_end(model, output, report)
+    known: dict[str, Given] = {}
+    for layer in model.layers:
+        if layer.name in needed:
+            _check_calls(layer, known, report)
+            read = tuple(_read(known, result, layer) for result in layer.reads.values)
+            ends = layer.name == end
+            step = Step(layer, read, report, old=model.version < 3, ends=ends, linear=ends and linear)
+            known[layer.name] = _compute(step)
+        elif layer.kind != "InputLayer":
+            report.node(layer.name, layer.kind, "outside", "not on the way to the core's output")
+    found = known[end]
+    found.check_padding("the end of the model")
+    report.input, report.output = found.source, end + LINEAR * linear
+    return found.flow.network(report.name)
+
+
+def _output(model: KerasModel, output: str | None) -> tuple[str | None, bool]:
+    """The layer that is asked for as the end, and whether its activation is to stay outside."""
+    layers = {layer.name: layer for layer in model.layers}
+    if output is None or output in layers or not output.endswith(LINEAR):
+        return output, False
+    name = output.removesuffix(LINEAR)
+    if name in layers and not with_activation(layers[name]):
+        raise ModelError(
+            f"{layers[name].where} has no linear result that {output!r} could end at, as Dense and Conv1D "
+            f"have; end at a layer, such as output={name!r} (--output-tensor)"
+        )
+    return name, True
+
+
+def _choose_end(model: KerasModel, output: str | None, report: ReportBuilder) -> tuple[str, set[str]]:
+    """The layer to end at, and all that it takes."""
+    layers = {layer.name: layer for layer in model.layers}
+    if output is not None and output not in layers:
+        raise ModelError(f"there is no layer {output!r}; there are {', '.join(layers)}")
+    before = {name: _before(layers, name) for name in (model.ends if output is None else [output])}
+    ends = [name for name in before if before.keys() <= before[name]]
+    if not ends:
+        raise ModelError(
+            f"the model gives {' and '.join(map(repr, before))}, but the core computes one result; choose "
+            "the layer to end at (--output-tensor)"
+        )
+    for name in before.keys() - ends:
+        report.note(f"{name!r} is an output of the model too, but the core gives only the end, {ends[0]!r}")
+    return ends[0], before[ends[0]]
+
+
+def _before(layers: dict[str, KerasLayer], name: str) -> set[str]:
+    """A layer, and those whose values it is computed from."""
+    found, left = {name}, [name]
+    while left:
+        if left[-1] not in layers:
+            raise ModelError(f"names a layer {left[-1]!r} that it does not have; save the model again")
+        more = {result.layer for result in layers[left.pop()].reads.values} - found
+        found |= more
+        left += more
+    return found
+
+
+def _read(known: dict[str, Given], result: Result, layer: KerasLayer) -> Given:
+    """One of the results of a layer."""
+    if result.layer not in known:
+        raise ModelError(
+            f"{layer.where} stands before {result.layer!r}, which it reads; save the model again"
+        )
+    given, index = known[result.layer], result.index
+    if layer.kind not in WINDOWS:
+        given.check_padding(layer.where)
+    if given.half:
+        both = list(range(given.flow.outputs or 0))
+        chosen = both[given.half :] if index else both[: given.half]
+        return given.with_flow(given.flow.pick(chosen, layer.where))
+    if index == 0:
+        return given
+    if index == 1 and given.state:
+        return replace(given, last=True, state=False)
+    raise ModelError(
+        f"{layer.where} reads a final state of {result.layer!r} (its result {index}), which the core gives "
+        "only as state; compute it on the host"
+    )
+
+
+def _check_calls(layer: KerasLayer, known: dict[str, Given], report: ReportBuilder) -> None:
+    """A layer must be called once, and a recurrent one with states that are the caller's."""
+    if layer.reads.calls > 1:
+        raise ModelError(
+            f"{layer.where} is called {layer.reads.calls} times, but the core computes a layer once a step; "
+            "give each call a layer of its own"
+        )
+    if layer.kind not in RECURRENT:
+        return
+    for result in (*layer.reads.values[1:], *layer.reads.states):
+        if result.layer in known and known[result.layer].flow.layers:
+            raise ModelError(
+                f"{layer.where}: its initial state comes from layer {result.layer!r}; it must be absent, or "
+                "an input of the model (give one build's state to the other)"
+            )
+        report.note(
+            f"{layer.where} begins with the input {result.layer!r}: give the state to the driver at run time"
+        )
+
+
+def _compute(step: Step) -> Given:
+    """What a layer gives."""
+    kind = step.layer.kind
+    if kind in RECURRENT:
+        return recurrent(step)
+    if kind in MERGERS:
+        return MERGERS[kind](step)
+    if kind not in LAYERS:
+        raise ModelError(
+            f"{step.where} is not supported; end the model before it, or compute it outside of the core"
+        )
+    if len(step.read) > 1:
+        raise ModelError(f"{step.where} must read one tensor, not {len(step.read)}")
+    return LAYERS[kind](step)

@@ -1,0 +1,165 @@
+"""Keras' recurrent layers, with every argument honoured or refused by name."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from rtlstm.gen.frontends.gates import CellKind, reorder
+from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer
+from rtlstm.gen.frontends.keras.step import Given, Step
+from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
+
+__all__ = ["RECURRENT", "activation", "activation_name", "recurrent"]
+
+_RECURRENT: dict[str, CellKind] = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
+_MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
+    "concat": "concat",
+    "sum": "sum",
+    "ave": "average",
+    "mul": "product",
+    None: "concat",
+}
+_ACTIVATIONS: dict[str, FunctionName] = {
+    "linear": "identity",
+    "relu": "relu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "softsign": "softsign",
+    "softplus": "softplus",
+    "elu": "elu",
+    "leaky_relu": "leaky_relu",
+}
+RECURRENT = (*_RECURRENT, "Bidirectional")
+
+
+def recurrent(step: Step) -> Given:
+    """A recurrent layer."""
+    layer = step.layer
+    both = layer.kind == "Bidirectional"
+    made = _both(step) if both else _direction(step, layer, layer.arrays)
+    inner = layer.config["layer"]["config"] if both else layer.config
+    step.becomes("core", f"{made.inputs} -> {made.outputs}")
+    _note(step, inner)
+    half = 0
+    if isinstance(made, Bidirectional) and layer.config.get("merge_mode", "concat") is None:
+        half = made.forward.outputs
+    flow, last = step.only.flow.recurrent(made, step.where), not inner.get("return_sequences", False)
+    return Given(flow, step.only.source, last=last, state=not both, half=half)
+
+
+def _note(step: Step, config: dict[str, Any]) -> None:
+    report, where, whole = step.report, step.where, config.get("return_sequences", False)
+    backwards = step.layer.kind != "Bidirectional" and config.get("go_backwards", False)
+    if not whole:
+        report.note(f"{where} gives the last step alone: take y's last step, outputs='last'")
+    if backwards and not whole:
+        report.note(f"{where} reads sequences from their end, and so whole ones")
+    elif backwards:
+        report.note(
+            f"{where} gives its outputs backwards in time, and so does the core; of sequences with "
+            "lengths from a sequence's own end, where Keras with a mask begins with the padding"
+        )
+    if config.get("stateful"):
+        report.note(f"{where} keeps its state from call to call: use a stream, which does so too")
+    if config.get("return_state"):
+        report.note(f"{where} gives its final states, too: the driver always does")
+    if config.get("dropout") or config.get("recurrent_dropout"):
+        report.note(f"{where} has dropout, which does nothing when a trained model is used")
+
+
+def _both(step: Step) -> Bidirectional:
+    layer = step.layer
+    config = layer.config
+    merge = config.get("merge_mode", "concat")
+    if merge not in _MERGES:
+        raise ModelError(
+            f"{layer.where} has merge_mode {merge!r}, but must have concat, sum, ave, mul or None"
+        )
+    if merge is None:
+        step.report.note(f"{layer.where} gives two tensors: the core puts them side by side, forward first")
+    forward = config["layer"]
+    # Without the whole sequence, the last step has the final h of both.
+    last = not forward["config"].get("return_sequences", False)
+    backward = config.get("backward_layer") or forward
+    if forward["config"].get("go_backwards"):
+        raise ModelError(
+            f"{layer.where} wraps a forward layer with go_backwards, but it must go forward; give it as "
+            "backward_layer, and the other one as layer"
+        )
+    names = (forward["config"]["name"], backward["config"]["name"])
+    if names[0] == names[1]:
+        names = (f"forward_{names[0]}", f"backward_{names[1]}")
+    made = []
+    for entry, number, name, reverse in (
+        (forward, "forward_layer", names[0], False),
+        (backward, "backward_layer", names[1], True),
+    ):
+        config = {**entry["config"], "go_backwards": reverse}
+        inner = KerasLayer(entry["class_name"], config, layer.arrays, layer.reads)
+        if inner.kind not in _RECURRENT:
+            raise ModelError(f"{layer.where} wraps {inner.kind}, but must wrap LSTM, GRU or SimpleRNN")
+        made.append(_direction(step, inner, layer.arrays.part(number, name), last))
+    return Bidirectional(name=layer.name, forward=made[0], backward=made[1], merge=_MERGES[merge])
+
+
+def _direction(step: Step, layer: KerasLayer, arrays: Arrays, turned: bool = True) -> Lstm | Gru | Rnn:
+    """One direction's layer from its arrays."""
+    config, where, kind = layer.config, step.where, _RECURRENT[layer.kind]
+    for argument, allowed in (("time_major", (False, None)), ("reset_after", (True, False, None))):
+        if config.get(argument) not in allowed:
+            raise ModelError(f"{where} has {argument}={config[argument]!r}, which is not supported")
+    # Old files name a cell's arrays; new ones number them inside the cell.
+    names = ("kernel", "recurrent_kernel", "bias")
+    found = arrays.get(names) or arrays.part("cell", "").get(names)
+    units = int(config["units"])
+    expected = 3 if config.get("use_bias", True) else 2
+    if len(found) != expected:
+        raise ModelError(
+            f"{where} must have {expected} arrays of weights, not {len(found)}; save the model again"
+        )
+    kernel, recurrent = (reorder(array.T, "keras", kind) for array in found[:2])
+    reverse = bool(config.get("go_backwards", False))
+    fields: dict[str, Any] = {"name": layer.name, "w_ih": kernel, "w_hh": recurrent}
+    fields |= {"reverse": reverse, "turned": reverse and turned}
+    bias = found[2] if expected == 3 else np.zeros(len(kernel))
+    function = activation(step, config.get("activation", "tanh"))
+    if kind == "rnn":
+        return Rnn(bias=bias, activation=function, **fields)
+    gate = activation(step, config.get("recurrent_activation", "sigmoid"), "recurrent_activation")
+    if kind == "lstm":
+        bias = reorder(bias, "keras", kind)
+        return Lstm(bias=bias, gate=gate, candidate=function, squash=function, **fields)
+    after = bool(config.get("reset_after", not step.old))
+    biases = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
+    if biases.shape != (2, 3 * units):
+        raise ModelError(
+            f"{where} must have biases (2, {3 * units}), not {biases.shape}; save the model again"
+        )
+    b_ih, b_hh = (reorder(one, "keras", kind) for one in biases)
+    return Gru(bias_ih=b_ih, bias_hh=b_hh, gate=gate, candidate=function, reset_after=after, **fields)
+
+
+def activation(step: Step, given: Any, argument: str = "activation", instead: str = "") -> ActivationFunction:
+    """The function that an argument names; ``instead`` ends the refusal of one that is not supported."""
+    name = activation_name(given)
+    if name == "hard_sigmoid":
+        # Keras 3 has a slope of one sixth; before, it was one fifth.
+        return ActivationFunction.of("hard_sigmoid", 0.2 if step.old else 1 / 6, 0.5)
+    if name not in _ACTIVATIONS:
+        raise ModelError(
+            f"{step.where} has {argument}={name!r}, but must be one of {', '.join(_ACTIVATIONS)}, "
+            f"hard_sigmoid{instead}"
+        )
+    return ActivationFunction.of(_ACTIVATIONS[name], 0.2 if name == "leaky_relu" else None)
+
+
+def activation_name(given: Any) -> str:
+    """The name of a function as a file gives it: alone, in an object's description, or none, ``linear``."""
+    if given is None:
+        return "linear"
+    name = given.get("config", given) if isinstance(given, dict) else given
+    if isinstance(name, dict):
+        name = name.get("name") or given.get("class_name")
+    return str(name)

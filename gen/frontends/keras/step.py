@@ -1,0 +1,75 @@
+"""What is known of a Keras layer's result while a model is read, and one layer with what it reads."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.keras.archive import KerasLayer
+from rtlstm.gen.frontends.reading import ReportBuilder, Role
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["Given", "Step"]
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a layer gives."""
+
+    flow: Flow
+    source: str = ""
+    """The model's input, or the embedding, that it is computed from."""
+    last: bool = False
+    """It has no steps any more."""
+    padding: int = 0
+    """Zeros in front of the sequence, and the layer that adds them."""
+    padded: str = ""
+    state: bool = False
+    """Its second result is the h of the last step."""
+    half: int = 0
+    """Values of the first of two results that both are of every step."""
+
+    def with_flow(self, flow: Flow) -> "Given":
+        """Other values of the same steps."""
+        return replace(self, flow=flow, state=False, half=0)
+
+    def check_padding(self, where: str) -> None:
+        """Refuse a reader that would take the padding for steps."""
+        if self.padding:
+            raise ModelError(
+                f"{self.padded} pads what {where} reads, but only Conv1D and AveragePooling1D may read "
+                "padded steps; pad the model's input instead, or drop the padding"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A layer at hand, and what the layers give that it reads."""
+
+    layer: KerasLayer
+    read: tuple[Given, ...]
+    report: ReportBuilder
+    old: bool
+    """Whether a Keras before 3 wrote the file."""
+    ends: bool
+    """Whether the network ends with it."""
+    linear: bool = False
+    """Whether the network ends within it, before its activation."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The layer's configuration."""
+        return self.layer.config
+
+    @property
+    def where(self) -> str:
+        """How messages name the layer."""
+        return self.layer.where
+
+    @property
+    def only(self) -> Given:
+        """What the layer reads."""
+        return self.read[0] if self.read else Given(Flow())
+
+    def becomes(self, role: Role, why: str = "") -> None:
+        """Report what becomes of the layer."""
+        self.report.node(self.layer.name, self.layer.kind, role, why)

@@ -1,0 +1,164 @@
+"""ONNX operators of arithmetic: constants, sums, batch norm, and what joins features or directions."""
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.bidirectional import at_last_step, pair_directions, without_identity
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.onnx.values import Step, Value
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["ARITHMETIC"]
+
+Floats = NDArray[np.float64]
+
+
+def _affine(value: Value, step: Step, scale: Floats | float, shift: Floats | float) -> Value:
+    flow = value.flow.scale(np.asarray(scale, dtype=np.float64), step.where)
+    return Value(flow.shift(np.asarray(shift, dtype=np.float64), step.where), value.axes)
+
+
+def _batch_norm(step: Step) -> Value:
+    value, attributes = step.only(), step.attributes()
+    if attributes.get("training_mode", 0):
+        raise ModelError(f"{step.where}: attribute training_mode must be 0; export the model for inference")
+    names = ("scale", "B", "mean", "var")
+    scale, shift, mean, variance = (step.constant(place, name) for place, name in enumerate(names, 1))
+    value = step.along(value, 1, scale.size)
+    for name, array in zip(names, (scale, shift, mean, variance), strict=True):
+        if array.shape != (value.axes.features,):
+            raise ModelError(
+                f"{step.where}: {name} must have shape ({value.axes.features},), not {array.shape}"
+            )
+    factor = scale / np.sqrt(variance + float(attributes.get("epsilon", 1e-5)))
+    return _affine(value, step, factor, shift - mean * factor)
+
+
+def _constant_of(step: Step, value: Value) -> Floats:
+    """The constant that a node of two inputs has beside its value."""
+    return step.per_feature(1 if step.inputs[0] is not None else 0, value.axes)
+
+
+def _add(step: Step) -> Value:
+    if len(step.values) > 1 or len(step.node.input) == 1:
+        return _sum(step)
+    return _affine(step.values[0], step, 1.0, _constant_of(step, step.values[0]))
+
+
+def _sub(step: Step) -> Value:
+    if len(step.values) > 1:
+        first, second = step.values
+        return _plus(step, first, _affine(second, step, -1.0, 0.0))
+    value = step.values[0]
+    sign = 1.0 if step.inputs[0] is not None else -1.0
+    return _affine(value, step, sign, -sign * _constant_of(step, value))
+
+
+def _neg(step: Step) -> Value:
+    return _affine(step.only(), step, -1.0, 0.0)
+
+
+def _mul(step: Step) -> Value:
+    if len(step.values) > 1:
+        raise ModelError(f"{step.where} multiplies two tensors that depend on the input")
+    return _affine(step.values[0], step, _constant_of(step, step.values[0]), 0.0)
+
+
+def _div(step: Step) -> Value:
+    value = step.only()
+    divisor = step.per_feature(1, value.axes)
+    if not np.all(divisor):
+        raise ModelError(f"{step.where}: the divisor must not be zero")
+    return _affine(value, step, 1.0 / divisor, 0.0)
+
+
+def _plus(step: Step, first: Value, second: Value) -> Value:
+    first, second = at_last_step([first, second])
+    axes = _expect_alike(step, [first, second])
+    flow = Flow.plus(*pair_directions(first.flow, second.flow), step.where)
+    return Value(flow, axes.with_features(flow.outputs or 0) if "B" not in axes.tags else axes)
+
+
+def _sum(step: Step) -> Value:
+    if len(step.values) < len(step.node.input):
+        raise ModelError(f"{step.where} must add tensors that all depend on the input; add constants by Add")
+    return reduce(lambda first, second: _plus(step, first, second), step.values)
+
+
+def _mean(step: Step) -> Value:
+    return _affine(_sum(step), step, 1.0 / len(step.values), 0.0)
+
+
+def _expect_alike(step: Step, values: list[Value]) -> Axes:
+    """Return the axes of values whose steps and sequences must lie on the same ones."""
+    first = values[0].axes
+    for value in values:
+        value.axes.expect(step.where)
+        axes = first.together(value.axes)
+        if axes is None:
+            raise ModelError(
+                f"{step.where} joins tensors of different axes, {first} and {value.axes}, or of different "
+                "steps"
+            )
+        first = axes
+    return first
+
+
+def _concat(step: Step) -> Value:
+    values = step.values
+    if len(values) < len(step.node.input):
+        raise ModelError(f"{step.where} must join tensors that all depend on the input")
+    values = at_last_step(values)
+    axes = _expect_alike(step, values)
+    axes.expect_features_at(int(step.attributes()["axis"]), step.where)
+    flows = [value.flow for value in values]
+    if len(flows) == 2:
+        flows = list(pair_directions(*flows))
+    flow = without_identity(flows[0].join(flows[1:], step.where))
+    state = values[0].state if all(value.state for value in values) else ""
+    return Value(flow, axes.with_features(flow.outputs or 0), state)
+
+
+def _reduce(step: Step) -> Value:
+    """The sum or mean over both directions, or over axes of size 1."""
+    value = step.only()
+    value.axes.expect(step.where)
+    rank = len(value.axes.tags)
+    chosen = [axis % rank for axis in step.numbers("axes", 1) or range(rank)]
+    for axis in sorted(chosen, reverse=True):
+        axes, keep = value.axes, bool(step.attributes().get("keepdims", 1))
+        tag = axes.tags[axis]
+        if tag == "B":
+            half = axes.features
+            first, second = (value.flow.pick(range(at, at + half), step.where) for at in (0, half))
+            value = Value(first.plus(second, step.where), axes.without(axis, keep=keep))
+            if step.node.op_type == "ReduceMean":
+                value = _affine(value, step, 0.5, 0.0)
+        elif tag in ("1", "D"):
+            value = Value(value.flow, axes.without(axis, keep=keep))
+        else:
+            raise ModelError(
+                f"{step.where} reduces axis {axis} ({tag}); only the two directions of a bidirectional layer "
+                "can be"
+            )
+    return value
+
+
+ARITHMETIC: dict[str, Callable[[Step], Value]] = {
+    "Add": _add,
+    "BatchNormalization": _batch_norm,
+    "Concat": _concat,
+    "Div": _div,
+    "Mean": _mean,
+    "Mul": _mul,
+    "Neg": _neg,
+    "ReduceMean": _reduce,
+    "ReduceSum": _reduce,
+    "Sub": _sub,
+    "Sum": _sum,
+}
+"""What each of them makes of its inputs."""

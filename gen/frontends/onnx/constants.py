@@ -1,0 +1,217 @@
+"""What an ONNX model computes from constants alone: evaluated node by node, once somebody needs it."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import first_line, import_extra
+from rtlstm.gen.frontends.onnx.functions import subgraphs
+from rtlstm.spec.budget import Budget
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["Constants"]
+
+_RANDOM = ("Random", "Multinomial", "Bernoulli")
+_PRODUCTS_OF_AN_ELEMENT = 64
+"""How many products count as one element, so that the budget limits the time of matrix products, too."""
+
+
+class Constants:
+    """The tensors of a graph that do not depend on its inputs.
+
+    What a node gives is counted from its inputs' shapes before it is computed: a few bytes declare any size.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._onnx = import_extra("onnx", "onnx")
+        self._model = model
+        self._initializers = {item.name: item for item in model.graph.initializer}
+        self._nodes: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
+        self.budget = Budget(ModelError)
+        for node in model.graph.node:
+            if all(map(self.__contains__, filter(None, node.input))) and not _is_variable(node):
+                self._nodes.update(dict.fromkeys(filter(None, node.output), node))
+
+    def __contains__(self, tensor: str) -> bool:
+        return tensor in self._initializers or tensor in self._nodes
+
+    def get(self, tensor: str) -> Any | None:
+        """The value of a tensor, or None if it depends on the model's inputs.
+
+        Raises
+        ------
+        ModelError
+            If it cannot be computed, or the constants that were asked for have too many elements together.
+        """
+        if tensor not in self:
+            return None
+        waiting = [tensor]
+        while waiting:
+            name = waiting[-1]
+            missing = self._missing(name)
+            waiting += missing
+            if not missing:
+                waiting.pop()
+                if name not in self._values:
+                    self._make(name)
+        return self._values[tensor]
+
+    def _missing(self, tensor: str) -> list[str]:
+        if tensor in self._values or tensor in self._initializers:
+            return []
+        return [name for name in self._nodes[tensor].input if name and name not in self._values]
+
+    def _make(self, tensor: str) -> None:
+        if tensor in self._initializers:
+            self._values[tensor] = self.array(self._initializers[tensor])
+            return
+        node = self._nodes[tensor]
+        inputs = [self._values[name] if name else None for name in node.input]
+        try:
+            found = self._compute(node, inputs)
+        except ModelError:
+            raise
+        except Exception as error:  # the evaluator raises what each operator raises
+            raise ModelError(
+                f"tensor {tensor!r} is computed from constants by {node.op_type}, which failed: "
+                f"{first_line(error)}; fold the model's constants first (for example with onnxsim)"
+            ) from None
+        self._values.update(zip(node.output, found, strict=False))
+
+    def array(self, proto: Any) -> Any:
+        """A tensor message as an array."""
+        self.budget.take(proto.dims, f"tensor {proto.name!r}")
+        try:
+            return self._onnx.numpy_helper.to_array(proto)
+        except Exception as error:  # a type or size that is none
+            raise ModelError(f"tensor {proto.name!r} is damaged: {first_line(error)}") from None
+
+    def _compute(self, node: Any, inputs: list[Any]) -> Sequence[Any]:
+        kind = node.op_type
+        if kind == "Identity":
+            return inputs[:1]
+        attributes = {item.name: item for item in node.attribute}
+        if kind == "Constant" and "value" in attributes:
+            return [self.array(attributes["value"].t)]
+        bound = None if node.domain not in ("", "ai.onnx") else _BOUNDS.get(kind)
+        if bound is None or "sparse_value" in attributes:
+            raise NotImplementedError(f"{kind} is not computed here")
+        values = {name: self._onnx.helper.get_attribute_value(item) for name, item in attributes.items()}
+        what = f"tensor {node.output[0]!r}, which {kind} computes,"
+        self.budget.take(bound(inputs, values), what)
+        return [np.asarray(value) for value in self._evaluate(node, inputs)]
+
+    def _evaluate(self, node: Any, inputs: list[Any]) -> list[Any]:
+        helper, reference = self._onnx.helper, import_extra("onnx.reference", "onnx")
+        feeds = {name: value for name, value in zip(node.input, inputs, strict=True) if name}
+        graph = helper.make_graph(
+            [node],
+            "constant",
+            [helper.make_empty_tensor_value_info(name) for name in feeds],
+            [helper.make_empty_tensor_value_info(name) for name in node.output if name],
+        )
+        model = helper.make_model(graph, opset_imports=list(self._model.opset_import))
+        model.ir_version = self._model.ir_version
+        values = iter(reference.ReferenceEvaluator(model).run(None, feeds))
+        return [next(values) if name else None for name in node.output]
+
+
+def _is_variable(node: Any) -> bool:
+    return node.op_type.startswith(_RANDOM) or any(subgraphs(node))
+
+
+# How many elements a node gives at most, from what it reads: a shape, or several to be multiplied.
+
+_Bound = Callable[[list[Any], dict[str, Any]], Sequence[int]]
+
+
+def _all_inputs(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    """No more than it reads; of NonZero, one index for each axis."""
+    read = [value for value in inputs if value is not None]
+    return (sum(max(value.size, 1) for value in read), max([1, *(value.ndim for value in read)]))
+
+
+def _broadcast(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return np.broadcast_shapes(*(value.shape for value in inputs if value is not None))
+
+
+def _filled(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return [int(size) for size in inputs[0].reshape(-1)]
+
+
+def _expanded(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return np.broadcast_shapes(inputs[0].shape, tuple(int(size) for size in inputs[1].reshape(-1)))
+
+
+def _range(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    start, limit, step = (float(value.item()) for value in inputs)
+    return (max(0, math.ceil((limit - start) / step)),)
+
+
+def _tiled(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return (inputs[0].size, *(int(times) for times in inputs[1].reshape(-1)))
+
+
+def _padded(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
+    pads = inputs[1].reshape(-1) if len(inputs) > 1 else attributes["pads"]
+    extra = sum(abs(int(pad)) for pad in pads)
+    return [size + extra for size in inputs[0].shape]
+
+
+def _gathered(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
+    data, indices = inputs
+    axis = int(attributes.get("axis", 0))
+    rest = [size for at, size in enumerate(data.shape) if at != axis % data.ndim]
+    return (*indices.shape, *rest)
+
+
+def _one_hot(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return (inputs[0].size, int(inputs[1].item()))
+
+
+def _product(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
+    """Rows and columns of a matrix product, and a share of the products of each element."""
+    first, second = inputs[:2]
+    first = first.reshape(1, -1) if first.ndim == 1 else first
+    second = second.reshape(-1, 1) if second.ndim == 1 else second
+    rows, inner = first.shape[-2:][:: -1 if attributes.get("transA") else 1]
+    columns = second.shape[-2 if attributes.get("transB") else -1]
+    batch = np.broadcast_shapes(first.shape[:-2], second.shape[:-2])
+    return (*batch, rows, columns, -(-inner // _PRODUCTS_OF_AN_ELEMENT))
+
+
+_NO_MORE = (
+    "Abs", "Acos", "Acosh", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization",
+    "BitwiseNot", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Compress", "Concat", "Cos", "Cosh",
+    "CumSum", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp", "EyeLike", "Flatten", "Floor",
+    "GatherElements", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LayerNormalization", "LeakyRelu",
+    "Log", "LogSoftmax", "Neg", "NonZero", "Not", "QuantizeLinear", "Reciprocal", "ReduceL1",
+    "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "ScatterElements", "ScatterND", "Selu",
+    "Shape", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Softplus", "Softsign",
+    "Split", "Sqrt", "Squeeze", "Tan", "Tanh", "ThresholdedRelu", "TopK", "Transpose", "Trilu",
+    "Unique", "Unsqueeze",
+)  # fmt: skip
+_BROADCASTING = (
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater",
+    "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub",
+    "Sum", "Where", "Xor",
+)  # fmt: skip
+_BOUNDS: dict[str, _Bound] = {
+    **dict.fromkeys(_NO_MORE, _all_inputs),
+    **dict.fromkeys(_BROADCASTING, _broadcast),
+    "Constant": _all_inputs,
+    "ConstantOfShape": _filled,
+    "Expand": _expanded,
+    "Gather": _gathered,
+    "Gemm": _product,
+    "MatMul": _product,
+    "OneHot": _one_hot,
+    "Pad": _padded,
+    "Range": _range,
+    "Tile": _tiled,
+}
+"""The operators that are computed."""

@@ -1,0 +1,195 @@
+"""An ONNX file as a graph: loading, constants, producers and consumers."""
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
+from rtlstm.gen.frontends.onnx.constants import Constants
+from rtlstm.gen.frontends.onnx.functions import inline_functions, subgraphs
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["OnnxGraph", "captured", "load_onnx", "subgraphs"]
+
+_MIN_OPSET = 7
+
+
+def load_onnx(path: Path) -> Any:
+    """Load and check an ONNX file, external weights included, functions inlined."""
+    onnx = import_extra("onnx", "onnx")
+    unreadable = "must be an ONNX model, but it is not one (or is damaged)"
+    try:
+        model = onnx.load_model(str(path), load_external_data=False)
+    except Exception as error:  # protobuf's own classes differ between its versions
+        raise ModelError(f"{unreadable}: {first_line(error)}") from None
+    if not model.graph.node and not model.graph.output:
+        raise ModelError(f"{unreadable}: it holds no graph")
+    try:
+        onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
+    except Exception as error:
+        raise ModelError(
+            "keeps its weights in another file that cannot be read; put that file beside it: "
+            f"{first_line(error)}"
+        ) from None
+    model = inline_functions(model)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.SetInParent()  # the checker wants shapes, runtimes and we do not
+    try:
+        onnx.checker.check_model(model)
+    except Exception as error:  # ValidationError, or what Python makes of names that are not UTF-8
+        text = first_line(error)
+        raise ModelError(f"must be a valid ONNX model, but onnx's checker says: {text}") from None
+    opset = {item.domain: item.version for item in model.opset_import}.get("", 0)
+    if opset and opset < _MIN_OPSET:
+        raise ModelError(
+            f"must use ONNX opset {_MIN_OPSET} or newer, not {opset}; convert it with "
+            "onnx.version_converter.convert_version"
+        )
+    return model
+
+
+def captured(node: Any) -> Iterator[str]:
+    """Tensors of the graph around a node that the graphs inside it read."""
+    for graph in subgraphs(node):
+        own = {item.name for item in graph.initializer} | {item.name for item in graph.input}
+        own |= {name for inner in graph.node for name in inner.output}
+        read = [name for inner in graph.node for name in (*inner.input, *captured(inner))]
+        read += [output.name for output in graph.output]
+        yield from (name for name in read if name not in own)
+
+
+class OnnxGraph:
+    """The top-level graph of a model."""
+
+    def __init__(self, model: Any) -> None:
+        self._onnx = import_extra("onnx", "onnx")
+        self._model = model
+        graph = model.graph
+        self.nodes: list[Any] = list(graph.node)
+        self.opset: int = {item.domain: item.version for item in model.opset_import}.get("", 1)
+        self._initializers = {item.name: item for item in graph.initializer}
+        sparse = {item.values.name for item in graph.sparse_initializer}
+        if sparse:
+            raise ModelError(f"sparse initializers are not supported: {listed(sparse)}; store them densely")
+        self.inputs = [item.name for item in graph.input if item.name not in self._initializers]
+        self.outputs = [item.name for item in graph.output]
+        self._producer: dict[str, int] = {}
+        self._consumers: dict[str, list[int]] = {}
+        self._constants = Constants(model)
+        self.budget = self._constants.budget
+        self.linears: dict[str, Any] = {}
+        """What :mod:`rtlstm.gen.frontends.onnx.linear` has read of tensors so far."""
+        self._shapes: dict[str, tuple[int | str, ...]] | None = None
+        for index, node in enumerate(self.nodes):
+            for name in filter(None, node.output):
+                self._producer[name] = index
+            for name in dict.fromkeys(filter(None, (*node.input, *captured(node)))):
+                self._consumers.setdefault(name, []).append(index)
+
+    def producer(self, tensor: str) -> Any | None:
+        """The node that gives a tensor, or None for an input or initializer."""
+        index = self._producer.get(tensor)
+        return None if index is None else self.nodes[index]
+
+    def place(self, tensor: str) -> int:
+        """Index of the node that gives a tensor; -1 for an input or initializer."""
+        return self._producer.get(tensor, -1)
+
+    def consumers(self, tensor: str) -> list[int]:
+        """Indices of the nodes that read a tensor."""
+        return self._consumers.get(tensor, [])
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether the graph has a tensor of this name."""
+        return name in self._producer or name in self.inputs or name in self._initializers
+
+    def ancestors(self, tensors: Iterable[str]) -> set[int]:
+        """Indices of all nodes that the tensors depend on."""
+        found: set[int] = set()
+        open_tensors = list(tensors)
+        while open_tensors:
+            index = self._producer.get(open_tensors.pop())
+            if index is not None and index not in found:
+                found.add(index)
+                node = self.nodes[index]
+                open_tensors.extend(name for name in (*node.input, *captured(node)) if name)
+        return found
+
+    def descendants(self, nodes: Collection[int]) -> set[int]:
+        """Indices of all nodes that depend on nodes, which are given by their indices."""
+        found: set[int] = set()
+        for index, node in enumerate(self.nodes):  # the checker has seen that they stand in order
+            read = {self.place(name) for name in (*node.input, *captured(node))}
+            if not read.isdisjoint(found) or any(place in nodes for place in read):
+                found.add(index)
+        return found
+
+    def shape(self, tensor: str) -> tuple[int | None, ...]:
+        """Sizes of a tensor's axes, None where one is not known; empty if nothing is known."""
+        return tuple(size if isinstance(size, int) else None for size in self.dimensions(tensor))
+
+    def dimensions(self, tensor: str) -> tuple[int | str, ...]:
+        """The same with the name that the model gives to a size; empty text where one has none."""
+        if self._shapes is None:
+            self._shapes = self._infer_shapes()
+        return self._shapes.get(tensor, ())
+
+    def _infer_shapes(self) -> dict[str, tuple[int | str, ...]]:
+        try:
+            graph = self._onnx.shape_inference.infer_shapes(self._model).graph
+        except Exception:  # shapes only help: what they would have shown counts as not known
+            graph = self._model.graph
+        return {
+            item.name: tuple(
+                int(axis.dim_value) if axis.HasField("dim_value") else str(axis.dim_param)
+                for axis in item.type.tensor_type.shape.dim
+            )
+            for item in (*graph.input, *graph.value_info, *graph.output)
+        }
+
+    def attributes(self, node: Any) -> dict[str, Any]:
+        """A node's attributes as Python values, byte strings decoded."""
+        values = {}
+        for item in node.attribute:
+            value = self._onnx.helper.get_attribute_value(item)
+            if isinstance(value, bytes):
+                value = value.decode(errors="replace")
+            elif isinstance(value, list | tuple) and value and isinstance(value[0], bytes):
+                value = [part.decode(errors="replace") for part in value]
+            values[item.name] = value
+        return values
+
+    def array(self, proto: Any) -> Any:
+        """A tensor message as an array."""
+        return self._constants.array(proto)
+
+    def is_constant(self, tensor: str) -> bool:
+        """Whether a tensor does not depend on the model's inputs; nothing is computed to tell."""
+        return tensor in self._constants
+
+    def constant(self, tensor: str) -> Any | None:
+        """The value of a tensor that does not depend on the model's inputs, or None.
+
+        Raises
+        ------
+        ModelError
+            If it cannot be computed.
+        """
+        return self._constants.get(tensor)
+
+    def integers(self, tensor: str) -> list[int] | None:
+        """The value of a constant integer tensor as a flat list, or None."""
+        value = self.constant(tensor)
+        return None if value is None else [int(item) for item in np.asarray(value).reshape(-1)]
+
+    @staticmethod
+    def label(node: Any) -> str:
+        """A node's name, or the name of its first output where it has none."""
+        return node.name or next(filter(None, node.output), "?")
+
+    @classmethod
+    def where(cls, node: Any) -> str:
+        """A node as messages name it."""
+        return f"{node.op_type} node {cls.label(node)!r}"

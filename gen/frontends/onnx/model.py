@@ -1,0 +1,324 @@
+"""Reads the recurrent layers of an ONNX model and the dense layers around them."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rtlstm.gen.frontends.arrays import listed
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.onnx.branches import take_branches
+from rtlstm.gen.frontends.onnx.cells import join_cells
+from rtlstm.gen.frontends.onnx.graph import OnnxGraph, captured, load_onnx
+from rtlstm.gen.frontends.onnx.movers import take_states
+from rtlstm.gen.frontends.onnx.ops import CUT, STATE_ONLY, Applied, apply_node
+from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
+from rtlstm.gen.frontends.onnx.sizes import Sizes
+from rtlstm.gen.frontends.onnx.start import find_start, name_condition
+from rtlstm.gen.frontends.onnx.values import Known, State, Step, Value
+from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Network
+
+__all__ = ["read_onnx"]
+
+_SIZES = ("Shape", "Size")
+_Known = TypeVar("_Known", Value, State)
+
+
+def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read an ONNX file; ``report`` collects what becomes of every node."""
+    report.format = "onnx"
+    if options.dense is not None:
+        raise ModelError(
+            "dense (--dense) is for files of tensors without a graph; an ONNX model has its dense layers "
+            "in the graph (end it with output (--output-tensor))"
+        )
+    model = load_onnx(path)
+    graph, taken = take_branches(model, options.branches)
+    graph, joined, unclear = join_cells(model, graph)
+    for note in (*taken, *joined):
+        report.note(note)
+    report.model_inputs, report.model_outputs = tuple(graph.inputs), tuple(graph.outputs)
+    try:
+        return _Reader(graph, options, report).read()
+    except ModelError as error:
+        raise ModelError("; ".join([str(error), *unclear])) from None
+
+
+def _end(graph: OnnxGraph, wanted: str) -> str:
+    """The tensor to end at: one of this name, or what the node of this name gives first."""
+    if graph.is_tensor(wanted):
+        return wanted
+    found = [node for node in graph.nodes if node.name == wanted]
+    given = [str(name) for node in found for name in list(node.output)[:1] if name]
+    if len(given) != 1:
+        what = f"there are {len(given)} nodes" if given else "there is none"
+        raise ModelError(
+            f"output (--output-tensor) must name a tensor or a node of the model, but {what} of the name "
+            f"{wanted!r}; its outputs are {listed(graph.outputs)}"
+        )
+    return given[0]
+
+
+class _Reader:
+    """Finds what every needed tensor is, node by node, from the core's input on."""
+
+    def __init__(self, graph: OnnxGraph, options: ReadOptions, report: ReportBuilder) -> None:
+        self.graph, self.options, self.report = graph, options, report
+        self.targets = graph.outputs if options.output is None else [_end(graph, options.output)]
+        self.needed = graph.ancestors(self.targets)
+        self.known: dict[str, Known] = {}
+        self.applied: dict[int, Applied] = {}
+        self.fetched: set[str] = set()
+        self.first: list[int] = []
+        self.sizes = Sizes(graph)
+
+    def read(self) -> Network:
+        self.first = find_start(self.graph, self.options.lstm, self.needed, self.targets)
+        tensor = self.graph.nodes[self.first[0]].input[0]
+        upstream = self.graph.ancestors([tensor])
+        if not self._begin_before(tensor, upstream):
+            self._begin_at(tensor, upstream)
+        for index in sorted(self.needed - upstream):
+            if index in self.first or self._follows(index):
+                self._try(index)
+            else:
+                self._measure(index)
+        for index, applied in sorted(self.applied.items()):
+            self._report(index, applied)
+        target, flow = self._end()
+        self.report.output = target
+        self._report_rest(upstream)
+        self._note_steps(self.known[target])
+        return flow.network(self.report.name)
+
+    # Where to begin
+
+    def _begin_before(self, tensor: str, upstream: set[int]) -> bool:
+        """Take in what stands before the first recurrent node, if the core can compute it from one input."""
+        nodes = [self.graph.nodes[index] for index in upstream]
+        sources = {name for node in nodes for name in node.input if name in self.graph.inputs}
+        if self.options.lstm is not None or len(sources) != 1:
+            return False
+        source = sources.pop()
+        rank = len(self.graph.shape(source))
+        axes = Axes.unknown(rank)
+        self.known[source] = Value(Flow(), axes)
+        self.sizes.begin(source, axes)
+        try:
+            for index in sorted(upstream):
+                self._visit(index)
+            found = self.known.get(tensor)
+            if isinstance(found, Value) and (found.flow.layers or found.flow.relu or not found.flow.plain):
+                self.report.input = source
+                return True
+        except ModelError:
+            pass  # it stays outside
+        self.known.clear()
+        self.applied.clear()
+        return False
+
+    def _begin_at(self, tensor: str, upstream: set[int]) -> None:
+        """Begin with the first recurrent nodes; what stands before them stays outside."""
+        self.report.input = tensor
+        nodes = [self.graph.nodes[index] for index in sorted(upstream)]
+        nodes = [node for node in nodes if not self.graph.is_constant(node.output[0])]
+        for node in nodes:
+            self.report.node(self.graph.label(node), node.op_type, "outside", "before the core")
+        kinds = listed(node.op_type for node in nodes)
+        axes = Axes.unknown(3)
+        self.known[tensor] = Value(Flow(), axes)
+        if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
+            self.report.note(f"the model's input is turned by {kinds} before the core")
+            axes = self._know_turned(nodes, axes)
+        elif nodes:
+            self.report.note(
+                f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
+                f"{tensor!r}"
+            )
+        self.sizes.begin(tensor, axes)
+        for index in sorted(upstream):
+            self._measure(index)
+        for index in self.first:
+            self._try(index)
+
+    def _know_turned(self, nodes: list[Any], axes: Axes) -> Axes:
+        """What follows may read the input as it is before and after these nodes turn it; its last axes."""
+        self.known[nodes[0].input[0]] = Value(Flow(), axes)
+        for node in nodes:
+            if node.op_type == "Transpose":
+                turns = self.graph.attributes(node).get("perm", (2, 1, 0))
+                axes = axes.transpose(turns, self.graph.where(node))
+            self.known[node.output[0]] = Value(Flow(), axes)
+        return axes
+
+    # Node by node
+
+    def _follows(self, index: int) -> bool:
+        """Whether a node reads what recurrent layers give: what reads the input alone is not the core's."""
+        node = self.graph.nodes[index]
+        read = [self.known.get(name) for name in (*node.input, *captured(node))]
+        return any(found is not None and not found.flow.before for found in read)
+
+    def _fetch(self, tensor: str) -> None:
+        """Compute a tensor from the input alone, for a node that reads it beside a layer's results."""
+        found, waiting = [], [tensor]
+        while waiting:
+            name = waiting.pop()
+            node = self.graph.producer(name)
+            if node is None or name in self.known or name in self.fetched or self.graph.is_constant(name):
+                continue
+            self.fetched.add(name)
+            found.append(self.graph.place(name))
+            waiting += node.input
+        for index in sorted(found):
+            with contextlib.suppress(ModelError):  # then the node that reads it says that it cannot
+                self._visit(index)
+
+    def _try(self, index: int) -> None:
+        """Visit a node and what it needs beside, and report all so far if it is refused."""
+        for name in self.graph.nodes[index].input:
+            self._fetch(name)
+        try:
+            self._visit(index)
+        except ModelError as error:
+            for before, applied in sorted(self.applied.items()):
+                self._report(before, applied)
+            node = self.graph.nodes[index]
+            self.report.node(self.graph.label(node), node.op_type, "refused", str(error))
+            raise
+
+    def _visit(self, index: int) -> None:
+        node = self.graph.nodes[index]
+        self._measure(index)
+        if index in self.applied or node.op_type in _SIZES:
+            return
+        inputs: list[Known | None] = [self.known.get(name) for name in node.input]
+        inner = next((name for name in captured(node) if name in self.known), None)
+        if inner is None and not any(inputs):
+            return
+        applied = self._apply(node, inputs, inner)
+        self.applied[index] = applied
+        for name, found in zip(node.output, applied.outputs, strict=False):
+            if name and found is not None:
+                self.known[name] = found
+
+    def _measure(self, index: int) -> None:
+        """Follow sizes of tensors through a node."""
+        node = self.graph.nodes[index]
+        found = self.known.get(next(iter(node.input), ""))
+        self.sizes.measure(node, found.axes if isinstance(found, Value) else None)
+
+    def _apply(self, node: Any, inputs: list[Known | None], inner: str | None) -> Applied:
+        if inner is not None or node.op_type == "If":
+            tensor = inner or node.input[0]
+            raise ModelError(f"after the LSTM {tensor!r} goes into {name_condition(self.graph, node)}")
+        stuck = [found for found in inputs if isinstance(found, State)]
+        values = tuple(found if isinstance(found, Value) else None for found in inputs)
+        step = Step(self.graph, node, values, self.sizes)
+        if stuck and node.op_type in ("Gather", "Slice"):
+            taken = take_states(step, stuck[0].parts)
+            if taken is not None:
+                return Applied((taken,), "shape")
+        if node.op_type in STATE_ONLY and not stuck and _several_states(inputs):
+            joined = self._join_states(step)
+            if isinstance(joined, Applied):
+                return joined
+            stuck = [joined]
+        elif node.op_type in STATE_ONLY and stuck:
+            stuck = [replace(_deepest(stuck), parts=())]
+        if node.op_type in STATE_ONLY and stuck:
+            return Applied((stuck[0],) * len(node.output), "state", "shapes and states")
+        if stuck and not is_recurrent(node):
+            raise ModelError(stuck[0].text.replace("{reader}", self.graph.where(node)))
+        return apply_node(step)
+
+    def _join_states(self, step: Step) -> Applied | State:
+        """Final states that a Concat joins: features side by side, or layers of which one may be taken."""
+        axis, tags = int(step.attributes().get("axis", 0)), step.values[0].axes.tags
+        if -len(tags) <= axis < len(tags) and tags[axis] == "F":
+            with contextlib.suppress(ModelError):  # then only the driver gives them
+                return apply_node(step)
+        text = f"{{reader}} reads several final states, which only the driver gives; {CUT}"
+        layers = axis == 0 and all(value.axes.tags[:1] in (("D",), ("B",)) for value in step.values)
+        return State(text, _deepest(step.values).flow, tuple(step.values) if layers else ())
+
+    # Where to end
+
+    def _end(self) -> tuple[str, Flow]:
+        """The tensor to end at, and what it is."""
+        found = {name: self.known[name] for name in self.targets if name in self.known}
+        computed = {k: v for k, v in found.items() if isinstance(v, Value) and not v.state}
+        whole = {k: v for k, v in found.items() if isinstance(v, Value)}
+        ends = computed or whole or found
+        if not ends:
+            raise ModelError(
+                f"what follows the LSTM must lead to {listed(map(repr, self.targets))}, but does not; {CUT}"
+            )
+        last = max(ends, key=lambda name: self.graph.place(name))
+        before = self.graph.ancestors([last])
+        for name in ends:
+            if name == last or ends is not computed:
+                continue
+            if self.graph.place(name) not in before:
+                raise ModelError(
+                    f"the model's outputs {name!r} and {last!r} are two results, but the core computes one "
+                    "chain of layers; choose one as output (--output-tensor)"
+                )
+            self.report.note(
+                f"{name!r} is an output of the model too, but the core gives only the end of the chain"
+            )
+        end = ends[last]
+        if isinstance(end, Value) and end.front:
+            raise ModelError(f"{last!r} has {end.front} steps of zeros in front, which the core cannot give")
+        for name in found:
+            if name not in computed and self.targets == self.graph.outputs:
+                self.report.note(f"the model's output {name!r} is a state; the driver gives it")
+        return last, ends[last].flow
+
+    def _note_steps(self, end: Known) -> None:
+        if isinstance(end, Value) and end.axes.last_step:
+            self.report.note("the model keeps only the last step; the core gives every step, use its last")
+        if isinstance(end, Value) and end.axes.first_step:
+            self.report.note(
+                "the model keeps only the first step, where a reverse layer has its final state; the core "
+                "gives every step, use its first"
+            )
+
+    # What is left
+
+    def _report(self, index: int, applied: Applied) -> None:
+        node = self.graph.nodes[index]
+        self.report.node(self.graph.label(node), node.op_type, applied.role, applied.why)
+        for note in applied.notes:
+            self.report.note(note)
+
+    def _report_rest(self, upstream: set[int]) -> None:
+        graph = self.graph
+        nodes = [graph.nodes[index] for index in sorted(self.applied)]
+        states = [tensor for node in nodes if is_recurrent(node) for tensor in node.input[4:7]]
+        before, after = graph.ancestors(states), graph.descendants(self.applied)
+        for index, node in enumerate(graph.nodes):
+            if index in self.applied or index in upstream or graph.is_constant(node.output[0]):
+                continue
+            moved = index in after and node.op_type in (*STATE_ONLY, *_SIZES)
+            if moved or index in before or self.sizes.made(node):
+                self.report.node(graph.label(node), node.op_type, "state", "shapes and states")
+            else:
+                why = "not on the way from the core's input to its output"
+                self.report.node(graph.label(node), node.op_type, "outside", why)
+                if index in self.needed:
+                    self.report.note(f"{graph.where(node)} stays outside of the core")
+
+
+def _deepest(found: Sequence[_Known]) -> _Known:
+    """What is furthest along the chain: the layers before it have their states on the way."""
+    return max(found, key=lambda one: len(one.flow.layers))
+
+
+def _several_states(inputs: list[Known | None]) -> bool:
+    """Whether a node reads nothing but final states, and more than one of them."""
+    return len(inputs) > 1 and all(isinstance(found, Value) and found.state for found in inputs)

@@ -1,0 +1,102 @@
+"""Applies one ONNX node to what it reads."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.describe import layer_options
+from rtlstm.gen.frontends.onnx.arithmetic import ARITHMETIC
+from rtlstm.gen.frontends.onnx.layers import LAYERS
+from rtlstm.gen.frontends.onnx.movers import MOVERS
+from rtlstm.gen.frontends.onnx.recurrent import is_recurrent, read_recurrent_node
+from rtlstm.gen.frontends.onnx.values import Known, State, Step, Value
+from rtlstm.gen.frontends.reading import Role
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Bidirectional
+
+__all__ = ["COMPUTES", "CUT", "STATE_ONLY", "SUPPORTED", "Applied", "apply_node"]
+
+CUT = "to end earlier, give the tensor to end at as output (--output-tensor)"
+COMPUTES = {**LAYERS, **ARITHMETIC}
+SUPPORTED = ", ".join(["LSTM", "GRU", "RNN", *sorted({**COMPUTES, **MOVERS})])
+STATE_ONLY = (
+    "Cast", "Concat", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
+)  # fmt: skip
+"""Operators that may hand a final state out."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a node gives: one entry for each output; its role in the report, and remarks for the user."""
+
+    outputs: tuple[Known | None, ...]
+    role: Role
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def apply_node(step: Step) -> Applied:
+    """Apply a node that reads at least one value that the core computes.
+
+    Raises
+    ------
+    ModelError
+        If the node or one of its attributes is not supported; the message names it.
+    """
+    node = step.node
+    if node.op_type not in ("Conv", "Pad") and any(value.front for value in step.values):
+        raise ModelError(
+            f"{step.where} reads steps with zeros in front, which only a causal Conv may do; {CUT}"
+        )
+    if is_recurrent(node):
+        return _recurrent(step)
+    moves = MOVERS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    layer = COMPUTES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if moves is not None:
+        moved = moves(step)
+        return Applied(tuple(moved) if isinstance(moved, list) else (moved,), "shape")
+    if layer is not None:
+        return Applied((layer(step),), "core")
+    tensor = next(name for name, value in zip(node.input, step.inputs, strict=True) if value is not None)
+    raise ModelError(
+        f"{step.where}, which reads {tensor!r}, is not supported; supported are {SUPPORTED}; to leave it "
+        f"outside of the core, end at output={tensor!r} (--output-tensor)"
+    )
+
+
+def _recurrent(step: Step) -> Applied:
+    value, where = step.inputs[0], step.where
+    if value is None:
+        raise ModelError(
+            f"{where} must read its input X ({step.node.input[0]!r}) from what the core computes, but only "
+            f"another input does; {CUT}"
+        )
+    read = read_recurrent_node(step.graph, step.node)
+    layer = read.layer
+    layout = ("N", "T", "F") if read.layout else ("T", "N", "F")
+    read_axes = value.axes.settle(layout, layer.inputs, where)
+    kept: dict[str, Any] = {"shown": read_axes.shown, "single": read_axes.single}
+    flow = value.flow.recurrent(layer, where)
+    width, across, reverse = layer.outputs, "D", False
+    if isinstance(layer, Bidirectional):
+        width, across = layer.forward.outputs, "B"
+    else:
+        reverse = layer.reverse
+    y = Axes(("N", "T", across, "F") if read.layout else ("T", across, "N", "F"), width, **kept)
+    final = Axes(
+        ("N", across, "F") if read.layout else (across, "N", "F"),
+        width,
+        last_step=not reverse,
+        first_step=reverse,
+        **kept,
+    )
+    names = [*step.node.output, "", ""]
+    y_h = f"{where}: output Y_h ({names[1]!r})"
+    hidden = Value(flow.final_states(), final, state=y_h)
+    why = "but the core gives the cell state only as state"
+    cell = State(f"{where}: output Y_c ({names[2]!r}) is read by {{reader}}, {why}; {CUT}", flow)
+    outputs = (Value(flow, y), hidden, cell)[: len(step.node.output)]
+    notes = tuple(f"{where}: {note}" for note in read.notes)
+    options = [layer_options(layer), f"layout {read.layout}" if read.layout else ""]
+    text = ", ".join(filter(None, [f"{layer.inputs} -> {layer.outputs}", *options]))
+    return Applied(outputs, "core", text, notes)

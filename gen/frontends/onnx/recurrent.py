@@ -1,0 +1,213 @@
+"""Reads one ONNX LSTM, GRU or RNN node: every attribute and input is honoured or refused by name."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.frontends.arrays import expect_shape, to_float64
+from rtlstm.gen.frontends.gates import reorder
+from rtlstm.gen.frontends.onnx.activations import read_functions
+from rtlstm.gen.frontends.onnx.graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.states import length_problems, state_problems
+from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
+
+__all__ = ["RecurrentNode", "is_recurrent", "read_recurrent_node"]
+
+Floats = NDArray[np.float64]
+Direction = Lstm | Gru | Rnn
+
+
+@dataclass(frozen=True)
+class _Kind:
+    cell: Literal["lstm", "gru", "rnn"]
+    gates: int
+    functions: tuple[str, ...]
+    own: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ("X", "W", "R", "B", "sequence_lens", "initial_h")
+
+
+_LSTM_INPUTS: Final = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
+_LSTM: Final = _Kind("lstm", 4, ("Sigmoid", "Tanh", "Tanh"), ("input_forget",), _LSTM_INPUTS)
+_SCALES: Final = ("W_scale", "W_zero_point", "R_scale", "R_zero_point")
+_KINDS: Final[dict[tuple[str, str], _Kind]] = {
+    ("", "LSTM"): _LSTM,
+    ("", "GRU"): _Kind("gru", 3, ("Sigmoid", "Tanh"), ("linear_before_reset",)),
+    ("", "RNN"): _Kind("rnn", 1, ("Tanh",)),
+    ("com.microsoft", "DynamicQuantizeLSTM"): _Kind(
+        "lstm", 4, _LSTM.functions, _LSTM.own, (*_LSTM_INPUTS, *_SCALES)
+    ),
+}
+_DIRECTIONS: Final = {"forward": 1, "reverse": 1, "bidirectional": 2}
+_KNOWN: Final = (
+    "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "layout",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RecurrentNode:
+    """The layer of one node, the layout of its tensors, and what a user should know about it."""
+
+    layer: Direction | Bidirectional
+    layout: int
+    notes: tuple[str, ...]
+
+
+def _kind(node: Any) -> _Kind | None:
+    return _KINDS.get((node.domain.replace("ai.onnx", ""), node.op_type))
+
+
+def is_recurrent(node: Any) -> bool:
+    """Whether it is one of the nodes that :func:`read_recurrent_node` reads."""
+    return _kind(node) is not None
+
+
+def read_recurrent_node(graph: OnnxGraph, node: Any) -> RecurrentNode:
+    """Read a recurrent node, or say all that stands against it."""
+    kind = _kind(node)
+    assert kind is not None
+    return _Reader(graph, node, kind).read()
+
+
+class _Reader:
+    """One node, its attributes and inputs by name, and what has been found out."""
+
+    def __init__(self, graph: OnnxGraph, node: Any, kind: _Kind) -> None:
+        self.graph, self.kind = graph, kind
+        self.name, self.where = graph.label(node), graph.where(node)
+        self.attributes = graph.attributes(node)
+        self.inputs = {name: tensor for name, tensor in zip(kind.inputs, node.input, strict=False) if tensor}
+        self.notes: list[str] = []
+
+    def read(self) -> RecurrentNode:
+        direction = self.attributes.get("direction", "forward")
+        directions = _DIRECTIONS.get(direction, 1)
+        problems = self._attribute_problems()
+        functions = read_functions(self.attributes, self.kind.functions, directions, problems)
+        layout = int(self.attributes.get("layout", 0))
+        shape = self.graph.shape(self.inputs.get("X", ""))
+        steps = shape[1 if layout else 0] if len(shape) == 3 else None
+        problems += state_problems(self.graph, self.inputs, self.notes)
+        problems += length_problems(self.graph, self.inputs, steps, self.notes)
+        if problems:
+            raise ModelError(f"{self.where}: " + "; ".join(problems))
+        arrays = self._arrays(directions)
+        layers = [
+            self._layer(arrays, at, functions[at], reverse=direction == "reverse" or at == 1)
+            for at in range(directions)
+        ]
+        if directions == 1:
+            return RecurrentNode(layers[0], layout, tuple(self.notes))
+        both = Bidirectional(name=self.name, forward=layers[0], backward=layers[1])
+        return RecurrentNode(both, layout, tuple(self.notes))
+
+    def _attribute_problems(self) -> list[str]:
+        attributes = self.attributes
+        problems = []
+        direction = attributes.get("direction", "forward")
+        if direction not in _DIRECTIONS:
+            problems.append(f"attribute direction={direction!r} must be one of {', '.join(_DIRECTIONS)}")
+        if not attributes.get("clip", 1.0) > 0.0:
+            problems.append(f"attribute clip={attributes['clip']:g} must be above 0")
+        for name in ("input_forget", "layout", "linear_before_reset"):
+            if attributes.get(name, 0) not in (0, 1):
+                problems.append(f"attribute {name}={attributes[name]} must be 0 or 1")
+        unknown = set(attributes) - {*_KNOWN, *self.kind.own}
+        return problems + [f"attribute {name!r} is not known" for name in sorted(unknown)]
+
+    # Weights
+
+    def _constant(self, name: str) -> Any:
+        if name not in self.inputs:
+            raise ModelError(f"{self.where}: input {name} must be given, but is absent; the model is damaged")
+        value = self.graph.constant(self.inputs[name])
+        if value is None:
+            raise ModelError(
+                f"{self.where}: input {name} ({self.inputs[name]!r}) must be constant, but it is computed at "
+                "run time; export the model with its weights inside"
+            )
+        return value
+
+    def _weight(self, name: str) -> Floats:
+        value = self._constant(name)
+        if f"{name}_scale" in self.kind.inputs:
+            return self._dequantised(name, value)
+        return to_float64(value, self._what(name))
+
+    def _what(self, name: str) -> str:
+        return f"{self.where}: input {name} ({self.inputs[name]!r})"
+
+    def _dequantised(self, name: str, value: Any) -> Floats:
+        """``(directions, columns, rows)`` of whole numbers, with a scale and a zero point for each of the
+        rows or for all, as ``(directions, rows, columns)``.
+        """
+        self.notes.append("its weights were quantised once already, by the tool that wrote the model")
+        if value.ndim != 3 or value.dtype.kind not in "iu":
+            raise ModelError(
+                f"{self._what(name)} must be whole numbers with 3 axes, not {value.dtype} {value.shape}"
+            )
+        directions, _, rows = value.shape
+        result: Floats = value.astype(np.float64)
+        scale = to_float64(self._constant(f"{name}_scale"), self._what(f"{name}_scale"))
+        zero = self._constant(f"{name}_zero_point").astype(np.float64)
+        for what, array in ((f"{name}_scale", scale), (f"{name}_zero_point", zero)):
+            if array.shape not in ((directions,), (directions, rows)):
+                raise ModelError(
+                    f"{self._what(what)} must have shape ({directions},) or ({directions}, {rows}), "
+                    f"not {array.shape}"
+                )
+        scale, zero = (array.reshape(directions, 1, -1) for array in (scale, zero))
+        return np.asarray(((result - zero) * scale).transpose(0, 2, 1))
+
+    def _arrays(self, directions: int) -> dict[str, Floats]:
+        """W, R, B and, if given, P, of the right shapes."""
+        w, r = self._weight("W"), self._weight("R")
+        hidden = self.attributes.get("hidden_size", int(r.shape[-1]) if r.ndim else 0)
+        rows = self.kind.gates * hidden
+        if w.ndim != 3 or 0 in w.shape:
+            raise ModelError(
+                f"{self.where}: input W must have shape ({directions}, {rows}, inputs), not {w.shape}"
+            )
+        expect_shape(w, (directions, rows, w.shape[2]), self._what("W"))
+        expect_shape(r, (directions, rows, hidden), self._what("R"))
+        arrays = {"W": w, "R": r, "B": np.zeros((directions, 2 * rows))}
+        for name, width in (("B", 2 * rows), ("P", 3 * hidden)):
+            if name in self.inputs:
+                arrays[name] = to_float64(self._constant(name), self._what(name))
+                expect_shape(arrays[name], (directions, width), self._what(name))
+        return arrays
+
+    def _layer(
+        self, arrays: dict[str, Floats], at: int, functions: tuple[ActivationFunction, ...], reverse: bool
+    ) -> Direction:
+        """One direction's layer."""
+        cell = self.kind.cell
+        clip = float(self.attributes.get("clip", math.inf))
+        common: dict[str, Any] = {
+            "name": f"{self.name}_reverse" if at else self.name,
+            "w_ih": reorder(arrays["W"][at], "onnx", cell),
+            "w_hh": reorder(arrays["R"][at], "onnx", cell),
+            "reverse": reverse,
+            "clip": clip if math.isfinite(clip) else None,
+        }
+        first, second = (reorder(half, "onnx", cell) for half in np.split(arrays["B"][at], 2))
+        if cell == "rnn":
+            return Rnn(**common, bias=first + second, activation=functions[0])
+        gate, candidate = functions[:2]
+        if cell == "gru":
+            after = bool(self.attributes.get("linear_before_reset", 0))
+            biases = {"bias_ih": first, "bias_hh": second}
+            return Gru(**common, **biases, gate=gate, candidate=candidate, reset_after=after)
+        return Lstm(
+            **common,
+            bias=first + second,
+            peephole=reorder(arrays["P"][at], "onnx", "peephole") if "P" in arrays else None,
+            gate=gate,
+            candidate=candidate,
+            squash=functions[2],
+            coupled=bool(self.attributes.get("input_forget", 0)),
+        )

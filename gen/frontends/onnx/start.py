@@ -1,0 +1,73 @@
+"""Where the core's part of an ONNX graph begins."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rtlstm.gen.frontends.arrays import listed
+from rtlstm.gen.frontends.onnx.graph import OnnxGraph, subgraphs
+from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["find_start", "name_condition"]
+
+
+def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: Sequence[str]) -> list[int]:
+    """Indices of the recurrent nodes to begin with, which all read the same tensor.
+
+    Raises
+    ------
+    ModelError
+        If there is none, or it is not clear which.
+    """
+    nodes = graph.nodes
+    found = [index for index, node in enumerate(nodes) if is_recurrent(node)]
+    if not found:
+        raise ModelError(_none(graph))
+    names = listed(graph.label(nodes[index]) for index in found)
+    if wanted is not None:
+        chosen = [index for index in found if wanted in (nodes[index].name, *nodes[index].output)]
+        if not chosen:
+            raise ModelError(
+                f"lstm (--lstm) must name a recurrent node, but there is no {wanted!r}; it has {names}"
+            )
+        return chosen[:1]
+    used = [index for index in found if index in needed]
+    if not used:
+        raise ModelError(f"output {listed(targets)} does not depend on a recurrent node; it has {names}")
+    first = [index for index in used if graph.ancestors(nodes[index].input).isdisjoint(found)]
+    if len({nodes[index].input[0] for index in first}) > 1:
+        names = listed(graph.label(nodes[index]) for index in first)
+        raise ModelError(
+            f"LSTM nodes must follow one another, but these stand side by side: {names}; "
+            "choose one as lstm (--lstm) and, if needed, an end as output (--output-tensor)"
+        )
+    return first
+
+
+def _none(graph: OnnxGraph) -> str:
+    nodes = graph.nodes
+    operators = listed(f"{name} ({count})" for name, count in Counter(n.op_type for n in nodes).most_common())
+    text = "must have an LSTM, GRU or RNN node at the top of its graph, but there is none in it"
+    holders = [node for node in nodes if any(map(_count, subgraphs(node)))]
+    if holders:
+        inner = sum(_count(sub) for node in holders for sub in subgraphs(node))
+        text += f" ({inner} inside {name_condition(graph, holders[0])})"
+    return f"{text}; it has {operators}"
+
+
+def _count(graph: Any) -> int:
+    return sum(is_recurrent(node) + sum(_count(inner) for inner in subgraphs(node)) for node in graph.node)
+
+
+def name_condition(graph: OnnxGraph, node: Any) -> str:
+    """Name a node with graphs inside, and say what to do about it."""
+    where, label = graph.where(node), graph.label(node)
+    if node.op_type != "If":
+        return f"{where}, which is not supported; export the model without it"
+    cause = graph.producer(node.input[0])
+    condition = repr(node.input[0]) if cause is None else f"{node.input[0]!r}, of {graph.where(cause)}"
+    return (
+        f"{where}, whose condition is {condition}; choose a branch with "
+        f"branch='{label}:then' or ':else' (--branch)"
+    )

@@ -1,0 +1,165 @@
+"""What is known of an ONNX tensor while a graph is read, and one node with what it reads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.frontends.arrays import to_float64
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.onnx.graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.sizes import Sizes
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["Known", "State", "Step", "Value"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor that the core computes: its features, and where its axes lie.
+
+    ``state`` is how messages name the final state that it is, as long as nothing has computed with it;
+    ``front`` how many steps of zeros stand before the first one.
+    """
+
+    flow: Flow
+    axes: Axes
+    state: str = ""
+    front: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A tensor of final states of ``flow``'s last layer, which the driver gives.
+
+    Nothing can compute with it; ``text`` says why, with the place of a ``{reader}``. ``parts`` are the layers
+    whose states it has one after the other on its first axis, if one of them may be taken.
+    """
+
+    text: str
+    flow: Flow
+    parts: "tuple[Value, ...]" = ()
+
+
+Known = Value | State
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One node to apply; ``inputs`` are what is known of its inputs, None for constants and the like.
+
+    ``sizes`` has those inputs that are made of sizes of tensors.
+    """
+
+    graph: OnnxGraph
+    node: Any
+    inputs: tuple[Value | None, ...]
+    sizes: Sizes
+
+    @property
+    def label(self) -> str:
+        """The node's name."""
+        return self.graph.label(self.node)
+
+    @property
+    def where(self) -> str:
+        """The node as messages name it."""
+        return self.graph.where(self.node)
+
+    @property
+    def values(self) -> list[Value]:
+        """The inputs that the core computes."""
+        return [value for value in self.inputs if value is not None]
+
+    def only(self) -> Value:
+        """The value that the node reads, by its first input and no other.
+
+        Raises
+        ------
+        ModelError
+            If it reads one by another input.
+        """
+        first = self.inputs[0]
+        if first is None or len(self.values) > 1:
+            place = next(i for i, value in enumerate(self.inputs) if value is not None and (i or first))
+            raise ModelError(
+                f"{self.where} must read {self.node.input[place]!r} as its first input alone, or it must be "
+                "constant"
+            )
+        return first
+
+    def attributes(self) -> dict[str, Any]:
+        """The node's attributes."""
+        return self.graph.attributes(self.node)
+
+    def has(self, index: int) -> bool:
+        """Whether an optional input is given."""
+        return len(self.node.input) > index and bool(self.node.input[index])
+
+    def constant(self, index: int, what: str) -> Floats:
+        """A constant input as float64."""
+        name = self.node.input[index]
+        value = self.graph.constant(name)
+        if value is None:
+            raise ModelError(f"{self.where}: {what} ({name!r}) must be constant, but depends on the input")
+        return to_float64(value, f"{self.where}: {what} ({name!r})")
+
+    def numbers(self, attribute: str, index: int) -> list[int] | None:
+        """Integers given as an attribute (older opsets) or as a constant input."""
+        attributes = self.attributes()
+        if attribute in attributes:
+            value = attributes[attribute]
+            return [int(item) for item in value] if isinstance(value, list | tuple) else [int(value)]
+        if not self.has(index):
+            return None
+        values = self.graph.integers(self.node.input[index])
+        if values is None:
+            raise ModelError(f"{self.where}: {attribute} must be constant, but depends on the input")
+        return values
+
+    def per_feature(self, index: int, axes: Axes) -> Floats:
+        """A constant input that varies along the features alone: one value, or one for each."""
+        value = self.constant(index, "the constant")
+        if value.size == 1:
+            return value.reshape(())
+        axes.expect(self.where)
+        if "F" not in axes.tags:  # of the model's input, whose features are the axis that the constant has
+            long = [at - value.ndim for at, size in enumerate(value.shape) if size > 1]
+            axes = axes.settle_features(long[0], self.where).with_features(value.shape[long[0]])
+        rank = len(axes.tags)
+        shape = (1,) * (rank - value.ndim) + value.shape
+        sizes = {"F": axes.features, "B": 2}
+        wanted = [(1, sizes.get(tag, 1)) for tag in axes.tags]
+        if value.ndim > rank or any(size not in allowed for size, allowed in zip(shape, wanted, strict=True)):
+            raise ModelError(
+                f"{self.where}: the constant must have one value for each of {axes.features} features, "
+                f"not shape {value.shape}"
+            )
+        full = np.broadcast_to(value.reshape(shape), [size for _, size in wanted])
+        order = sorted(range(rank), key=lambda at: "BF".find(axes.tags[at]))
+        return full.transpose(order).reshape(-1).copy()
+
+    def along(self, value: Value, axis: int, features: int) -> Value:
+        """A value with its features on ``axis``, where the model's input may have shown none so far.
+
+        Raises
+        ------
+        ModelError
+            If they lie elsewhere.
+        """
+        known = "F" in value.axes.tags
+        axes = value.axes.settle_features(axis, self.where)
+        return replace(value, axes=axes if known else axes.with_features(features))
+
+    def moved(self, axes: Axes) -> Value:
+        """The only value with other axes."""
+        return replace(self.only(), axes=axes)
+
+    def picked(self, value: Value, axes: Axes, features: Sequence[int]) -> Value:
+        """Some of a value's features."""
+        return Value(value.flow.pick(features, self.where), axes, value.state)

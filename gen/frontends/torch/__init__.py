@@ -1,0 +1,1 @@
+"""Reads PyTorch modules, TorchScript files and exported programs."""

@@ -1,0 +1,113 @@
+"""One layer of PyTorch's recurrent modules from its named parameters: LSTM, GRU, RNN and their cells."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.frontends.arrays import expect_shape, to_float64
+from rtlstm.gen.frontends.gates import reorder
+from rtlstm.spec.activations.functions import RELU, TANH
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
+
+__all__ = ["KINDS", "PARAMETERS", "CellKind", "bidirectional_layer", "recurrent_layer"]
+
+Floats = NDArray[np.float64]
+CellKind = Literal["LSTM", "GRU", "RNN"]
+
+KINDS: Final[dict[int, CellKind]] = {4: "LSTM", 3: "GRU", 1: "RNN"}
+"""By the number of gates that are stacked in the weights."""
+PARAMETERS: Final = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+
+
+def recurrent_layer(
+    get: Callable[[str], Any],
+    names: Mapping[str, str],
+    name: str,
+    where: str,
+    *,
+    reverse: bool = False,
+    relu: bool = False,
+) -> Lstm | Gru | Rnn:
+    """Build one direction of one layer; its kind follows from the shapes.
+
+    Parameters
+    ----------
+    get
+        Returns a tensor by its name.
+    names
+        The name of each of :data:`PARAMETERS` that is present.
+    relu
+        Whether a plain RNN has ReLU instead of tanh, which its weights do not tell.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is missing or has another shape; the message has ``where`` and its name.
+    """
+    for part in ("weight_ih", "weight_hh"):
+        if part not in names:
+            raise ModelError(f"{where} must have {part}, but it is missing")
+
+    def load(part: str) -> Floats:
+        return to_float64(get(names[part]), _title(where, names[part]))
+
+    w_ih, w_hh = load("weight_ih"), load("weight_hh")
+    if w_ih.ndim != 2 or w_hh.ndim != 2 or 0 in (*w_ih.shape, *w_hh.shape):
+        raise ModelError(f"{where} must have weights with 2 axes, not shapes {w_ih.shape} and {w_hh.shape}")
+    projection = load("weight_hr") if "weight_hr" in names else None
+    units = w_hh.shape[1]
+    if projection is not None:
+        if projection.ndim != 2 or projection.shape[0] != w_hh.shape[1]:
+            raise ModelError(
+                f"{_title(where, names['weight_hr'])} must have shape ({w_hh.shape[1]}, units), not "
+                f"{projection.shape}; the model is damaged"
+            )
+        units = projection.shape[1]
+    gates, rest = divmod(w_ih.shape[0], units)
+    if rest or gates not in KINDS:
+        raise ModelError(
+            f"{_title(where, names['weight_ih'])} must have 4 x {units} rows (an LSTM), 3 x {units} (a GRU) "
+            f"or {units} (a plain RNN), not {w_ih.shape[0]}; the model is damaged"
+        )
+    kind = KINDS[gates]
+    expect_shape(w_hh, (w_ih.shape[0], w_hh.shape[1]), _title(where, names["weight_hh"]))
+    if projection is not None and kind != "LSTM":
+        raise ModelError(f"{where} is a {kind} by its shape, but only an LSTM can have weight_hr (proj_size)")
+    b_ih, b_hh = _biases(load, names, w_ih.shape[0], where)
+    common: dict[str, Any] = {"name": name, "reverse": reverse}
+    if kind == "GRU":
+        return Gru(w_ih=w_ih, w_hh=w_hh, bias_ih=b_ih, bias_hh=b_hh, **common)
+    if kind == "RNN":
+        return Rnn(w_ih=w_ih, w_hh=w_hh, bias=b_ih + b_hh, activation=RELU if relu else TANH, **common)
+    w_ih, w_hh, bias = (reorder(array, "torch") for array in (w_ih, w_hh, b_ih + b_hh))
+    return Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias, projection=projection, **common)
+
+
+def bidirectional_layer(
+    name: str, forward: Lstm | Gru | Rnn, backward: Lstm | Gru | Rnn, where: str
+) -> Bidirectional:
+    """Join two directions, as PyTorch does, forward outputs first."""
+    if forward.kind != backward.kind or forward.w_ih.shape != backward.w_ih.shape:
+        raise ModelError(f"{where} must have two directions of the same kind and size; the model is damaged")
+    return Bidirectional(name=name, forward=forward, backward=backward)
+
+
+def _biases(
+    load: Callable[[str], Floats], names: Mapping[str, str], rows: int, where: str
+) -> tuple[Floats, Floats]:
+    given = [part for part in ("bias_ih", "bias_hh") if part in names]
+    if len(given) == 1:
+        raise ModelError(f"{where} must have both biases or none, but has only {names[given[0]]!r}")
+    if not given:
+        return np.zeros(rows), np.zeros(rows)
+    b_ih, b_hh = load("bias_ih"), load("bias_hh")
+    for part, bias in (("bias_ih", b_ih), ("bias_hh", b_hh)):
+        expect_shape(bias, (rows,), _title(where, names[part]))
+    return b_ih, b_hh
+
+
+def _title(where: str, tensor: str) -> str:
+    return f"{where}: tensor {tensor!r}"

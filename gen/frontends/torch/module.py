@@ -1,0 +1,440 @@
+"""Reads a ``torch.nn.Module``: a recurrent module, or one that has some, followed by tracing."""
+
+import io
+import warnings
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import FLOAT_TYPES, first_line, import_extra, listed
+from rtlstm.gen.frontends.axes import Axes
+from rtlstm.gen.frontends.flow import Flow
+from rtlstm.gen.frontends.limits import no_files
+from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.torch.archive import checked_archive
+from rtlstm.gen.frontends.torch.names import SUPPORTED, module_kind, operation
+from rtlstm.gen.frontends.torch.ops import OPERATIONS, parameter
+from rtlstm.gen.frontends.torch.rebuild import script_kind
+from rtlstm.gen.frontends.torch.recurrent import pack, pad_packed, recurrent
+from rtlstm.gen.frontends.torch.result import choose_output
+from rtlstm.gen.frontends.torch.trace import ancestors, input_rank, loop_refusal, trace
+from rtlstm.gen.frontends.torch.values import (
+    Constant,
+    Data,
+    Outside,
+    State,
+    Step,
+    flatten,
+    packed_refusal,
+)
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Dense, Network
+
+__all__ = ["read_graph", "read_module", "read_script"]
+
+_CUT = "to end earlier, give the node or module to end at as output (--output-tensor)"
+_ZEROS = ("zeros", "zeros_like", "new_zeros")
+_HOST_ATTRIBUTES = ("batch_sizes", "device", "dtype", "ndim", "shape", "sorted_indices", "unsorted_indices")
+_HOST_METHODS = ("dim", "ndimension", "numel", "size")
+_HOST_MOVES = ("cpu", "cuda", "to", "type", "type_as")
+_RECURRENT = {"recurrent": recurrent, "pack_padded_sequence": pack, "pad_packed_sequence": pad_packed}
+_SHAPE = ("flatten", "flatten_module", "getitem", "permute", "reshape", "select", "slice", "squeeze",
+          "transpose", "unsqueeze", "pad_packed_sequence", "pack_padded_sequence", "pad", "contiguous",
+          "clone", "detach", "double", "float", "half", "dropout", "getattr")  # fmt: skip
+
+
+def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a module; ``report`` collects what becomes of every node."""
+    torch = import_extra("torch", "torch")
+    report.format = "torch module"
+    if options.dense is not None:
+        raise ModelError("dense (--dense) is for files of tensors; a module has its dense layers in itself")
+    if isinstance(module, torch.jit.ScriptModule):
+        from rtlstm.gen.frontends.torch.script import convert
+
+        report.format = "TorchScript"
+        graph, modules = convert(module, options, report)
+        return _Reader(module, modules, graph, options, report).read()
+    if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase):
+        root = torch.nn.Sequential()
+        root.add_module(type(module).__name__.lower(), module)
+        module = root
+    modules = dict(module.named_modules(remove_duplicate=False))
+    return _Reader(module, modules, trace(torch, module), options, report).read()
+
+
+def read_script(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a file of TorchScript, as ``torch.jit.save`` writes it. None of its code runs."""
+    torch = import_extra("torch", "torch")
+    report.format = "TorchScript"
+    try:
+        archive = checked_archive(file)
+        _import_all(torch)
+        with no_files():
+            module = torch.jit.load(archive, map_location="cpu")
+    except ModelError:
+        raise
+    except Exception as error:  # torch raises several kinds, with long texts
+        raise ModelError(
+            f"must be a TorchScript file, but cannot be loaded ({first_line(error)[:100]}); save "
+            "the model again"
+        ) from None
+    return read_module(module, options, report)
+
+
+def _import_all(torch: Any) -> None:
+    """Have torch import what it imports only when it first loads a file, since no file can be opened then."""
+    empty = io.BytesIO()
+    with warnings.catch_warnings(action="ignore"):
+        torch.jit.save(torch.jit.script(torch.nn.Identity()), empty)
+        torch.jit.load(io.BytesIO(empty.getvalue()), map_location="cpu")
+
+
+def read_graph(
+    root: Any, modules: dict[str, Any], graph: Any, options: ReadOptions, report: ReportBuilder
+) -> Network:
+    """Read a graph of torch.fx, its modules given by path, its tensors attributes of ``root``."""
+    return _Reader(root, modules, graph, options, report).read()
+
+
+class _Reader:
+    """Finds out, node by node, what each stands for; the output's layers are the network."""
+
+    def __init__(
+        self, root: Any, modules: dict[str, Any], graph: Any, options: ReadOptions, report: ReportBuilder
+    ) -> None:
+        self.root, self.modules, self.options, self.report = root, modules, options, report
+        self.nodes = list(graph.nodes)
+        self.values: dict[Any, Any] = {}
+        result = next(node for node in self.nodes if node.op == "output")
+        self.targets = self._targets(result)
+        self.needed = ancestors(self.targets)
+        self.start = self._start()
+        self.before = ancestors(self.start.all_input_nodes) if options.lstm is not None else set()
+        cell = module_kind(self.modules[self.start.target]).endswith("Cell")
+        rank = 2 if cell else 3
+        if not self.before:
+            rank = input_rank(self.start, rank, lambda node: operation(node, self.modules) or "")
+        self.input = Data(Flow(), Axes.unknown(rank))
+        report.model_inputs = tuple(node.name for node in self.nodes if node.op == "placeholder")
+        report.model_outputs = tuple(node.name for node in result.all_input_nodes)
+
+    def _targets(self, result: Any) -> list[Any]:
+        wanted = self.options.output
+        if wanted is None:
+            return list(result.all_input_nodes)
+        found = [node for node in self.nodes if wanted in (node.name, self._label(node))]
+        if not found:
+            names = listed(self._label(node) for node in self.nodes if node.op.startswith("call"))
+            raise ModelError(
+                f"output (--output-tensor) must name a node of the module, but {wanted!r} is none; it has "
+                f"{names}"
+            )
+        return found[:1]
+
+    def _label(self, node: Any) -> str:
+        return str(node.target) if node.op in ("call_module", "get_attr") else str(node.name)
+
+    def _kind(self, node: Any) -> str:
+        if node.op == "call_module":
+            return module_kind(self.modules[node.target])
+        return getattr(node.target, "__name__", str(node.target))
+
+    def _where(self, node: Any) -> str:
+        return f"{self._kind(node)} {self._label(node)!r}"
+
+    def _is_recurrent(self, node: Any) -> bool:
+        return bool(node.op == "call_module" and operation(node, self.modules) == "recurrent")
+
+    def _start(self) -> Any:
+        """The recurrent module to begin with; of those that the output needs, the first."""
+        import torch
+
+        for node in self.nodes:
+            if node.op == "call_module" and not self._is_recurrent(node):
+                module = self.modules[node.target]
+                if isinstance(module, torch.nn.RNNBase | torch.nn.RNNCellBase):
+                    raise ModelError(
+                        f"{self._where(node)}: it has a forward of its own, but only those of torch.nn's "
+                        "recurrent modules are supported"
+                    )
+        found = [node for node in self.nodes if self._is_recurrent(node)]
+        self._refuse_loops(found)
+        if not found:
+            have = listed(self._kind(node) for node in self.nodes if node.op.startswith("call"))
+            raise ModelError(
+                f"must have an nn.LSTM, nn.GRU, nn.RNN or a cell, but its forward uses none; it uses {have}"
+            )
+        names = listed(self._label(node) for node in found)
+        if self.options.lstm is not None:
+            for node in found:
+                if self.options.lstm in (node.name, node.target):
+                    return node
+            raise ModelError(
+                f"lstm (--lstm) must name a recurrent module, but {self.options.lstm!r} is none; it has "
+                f"{names}"
+            )
+        needed = [node for node in found if node in self.needed]
+        if not needed:
+            raise ModelError(f"the output does not depend on a recurrent module; there are {names}")
+        return needed[0]
+
+    def _refuse_loops(self, found: list[Any]) -> None:
+        """A cell in a loop over the steps: unrolled by tracing, or a loop in TorchScript."""
+        called = [node.target for node in found if module_kind(self.modules[node.target]).endswith("Cell")]
+        for cell in called:
+            if called.count(cell) > 1:
+                raise ModelError(loop_refusal(cell))
+        if any(self._kind(node) == "Loop" for node in self.nodes) and not found:
+            for name, part in self.root.named_modules():
+                if script_kind(part).endswith("Cell"):
+                    raise ModelError(loop_refusal(name))
+
+    def read(self) -> Network:
+        for node in self.nodes:
+            if node in self.needed and node.op != "output":
+                self.values[node] = self._evaluate(node)
+        network = self._result().flow.network(self.report.name)
+        first = network.layers[0].name
+        self.report.input = self.report.input or f"the input of {first}"
+        taken = {entry.name for entry in self.report.nodes}
+        for layer in network.layers:
+            if isinstance(layer, Dense) and layer.name not in taken:
+                self.report.note(f"{layer.name!r} becomes a dense layer of its own in the core")
+        self._report_unused()
+        return network
+
+    # Node by node
+
+    def _evaluate(self, node: Any) -> Any:
+        if node in self.before:
+            self.report.node(self._label(node), self._kind(node), "outside", "before the LSTM")
+            return Outside(self._where(node))
+        if node.op == "placeholder":
+            return self._placeholder(node)
+        if node.op == "get_attr":
+            return self._attribute(node)
+        name = operation(node, self.modules)
+        step = self._step(node, name or "")
+        try:
+            value = self._apply(node, step)
+        except ModelError as error:
+            self.report.node(self._label(node), self._kind(node), "refused", str(error))
+            raise
+        return value
+
+    def _placeholder(self, node: Any) -> Data:
+        """An input; an exported program says for which sizes it was made."""
+        sizes, axes = node.meta.get("sizes", []), self.input.axes
+        if len(sizes) == len(axes.tags):
+            fixed = zip(axes.tags, sizes, strict=True)
+            axes = replace(axes, fixed=tuple((tag, size) for tag, size in fixed if isinstance(size, int)))
+        return replace(self.input, axes=axes, source=node.name)
+
+    def _step(self, node: Any, name: str) -> Step:
+        """The call with values in place of nodes."""
+        args = tuple(self._value(item) for item in node.args)
+        kwargs = {key: self._value(item) for key, item in node.kwargs.items()}
+        if not args and "input" in kwargs:
+            args = (kwargs.pop("input"),)
+        if node is self.start and self.options.lstm is not None:
+            args, kwargs = (self.input,), {}  # begin here, from a state that the driver gives
+        module = self.modules[node.target] if node.op == "call_module" else None
+        return Step(name, self._label(node), self._where(node), args, kwargs, module)
+
+    def _value(self, item: Any) -> Any:
+        """What an argument stands for; torch.fx has tuples, lists and dictionaries of its own."""
+        if isinstance(item, slice):
+            return slice(*map(self._value, (item.start, item.stop, item.step)))
+        if isinstance(item, tuple):
+            return tuple(map(self._value, item))
+        if isinstance(item, list):
+            return [self._value(part) for part in item]
+        if hasattr(item, "detach"):
+            return Constant(parameter(item.double(), "a constant"))
+        return self.values.get(item, item) if hasattr(item, "op") else item
+
+    def _apply(self, node: Any, step: Step) -> Any:
+        if step.module is not None and _has_hooks(step.module):
+            raise ModelError(
+                f"{step.where} has forward hooks, which are not supported; remove them first, those of "
+                "weight norm and spectral norm with torch.nn.utils.remove_weight_norm, remove_spectral_norm"
+            )
+        if step.name in _RECURRENT:
+            self._refuse_before(step)
+            self._refuse_learned(node, step)
+            value = _RECURRENT[step.name](step, self.report)
+            if step.name != "recurrent":
+                self.report.node(step.label, self._kind(node), "shape")
+            return value
+        if step.name == "embedding":
+            return self._embedding(node, step)
+        if step.name == "getattr":
+            return self._get_attribute(step)
+        step = self._first_of_tuple(step)
+        outside = self._outside(node, step)
+        if outside is not None:
+            return outside
+        self._refuse_before(step)
+        value = OPERATIONS[step.name](step)
+        why = "ignored in inference" if step.name == "dropout" else ""
+        self.report.node(step.label, self._kind(node), "shape" if step.name in _SHAPE else "core", why)
+        return value
+
+    def _outside(self, node: Any, step: Step) -> Any:
+        """What an operation gives that is not the core's: sizes, zeros, states, what comes before the layers.
+
+        None if the core computes it.
+        """
+        if step.name == "getitem" and isinstance(step.args[0], Outside):
+            return step.args[0].item(step.where, step.args[1])
+        if node.op == "call_method" and node.target in _HOST_METHODS:
+            return (
+                self._measured(step, step.argument(1, "dim"))
+                if node.target == "size"
+                else Outside(step.where)
+            )
+        if node.op == "call_method" and node.target in _HOST_MOVES:
+            return step.args[0]
+        if self._kind(node) in _ZEROS:
+            return Constant(np.zeros(1))
+        values = list(flatten([step.args, step.kwargs]))
+        data = [value for value in values if isinstance(value, Data)]
+        states = [value for value in values if isinstance(value, State)]
+        for value in data:
+            if value.packed and step.name != "getitem":
+                raise ModelError(packed_refusal(step.where, value.packed))
+        computed = any(value.flow.layers for value in data)
+        if states and step.name != "getitem":
+            return self._move_states(node, step, states)
+        if step.name and (computed or states or all(not isinstance(value, Outside) for value in values)):
+            return None if data or states else self._of_tuple(step)
+        if computed:
+            raise ModelError(self._unknown(node, step))
+        return Outside(step.where)
+
+    def _move_states(self, node: Any, step: Step, states: list[State]) -> State:
+        """States may be moved and joined, but not computed with."""
+        if step.name not in _SHAPE and self._kind(node) not in ("cat", "stack"):
+            step.as_data(states[0])
+        return states[0]
+
+    @staticmethod
+    def _measured(step: Step, axis: Any = None) -> Outside:
+        """The sizes of a tensor, or of one axis."""
+        value = step.args[0]
+        sizes = Outside(step.where, value.sizes if isinstance(value, Data) else ())
+        return sizes if axis is None else sizes.item(step.where, axis)
+
+    def _of_tuple(self, step: Step) -> Any:
+        """An operation without tensors of the core: an item of a tuple, or something of the host's."""
+        whole = step.name == "getitem" and isinstance(step.args[0], tuple | list)
+        return None if whole else Outside(step.where)
+
+    def _unknown(self, node: Any, step: Step) -> str:
+        before = next(arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data | tuple))
+        return (
+            f"{step.where}, which reads {self._label(before)!r}, is not supported after an LSTM; supported "
+            f"are {SUPPORTED}; to leave it outside of the core, give output={before.name!r} (--output-tensor)"
+        )
+
+    def _refuse_before(self, step: Step) -> None:
+        value = step.argument(0, "input")
+        if isinstance(value, Outside) and step.name in ("recurrent", "linear", "conv1d", "batch_norm"):
+            start = self._label(self.start)
+            raise ModelError(
+                f"{value.where} comes before {self._where(self.start)} and would stay outside of the "
+                f"core; give lstm={start!r} (--lstm) to begin there and compute it yourself"
+            )
+
+    def _refuse_learned(self, node: Any, step: Step) -> None:
+        """An initial state that is a parameter, or made of one."""
+        if step.name != "recurrent" or (node is self.start and self.options.lstm is not None):
+            return
+        learned: set[str] = set()
+        for source in node.all_input_nodes:
+            value = self.values[source]
+            if isinstance(value, Outside) or (isinstance(value, Constant) and value.array.any()):
+                learned |= {str(part.target) for part in ancestors([source]) if part.op == "get_attr"}
+        if learned:
+            raise ModelError(
+                f"{step.where}: its initial state is learned, or another constant that is not zero "
+                f"({listed(sorted(learned))}); begin at the layer, with lstm={self._label(node)!r} (--lstm), "
+                "and give the state to the driver, as run(x, state=...)"
+            )
+
+    def _first_of_tuple(self, step: Step) -> Step:
+        """nn.Sequential hands a recurrent module's whole tuple on."""
+        value = step.args[0] if step.args else None
+        if step.module is None or not isinstance(value, tuple):
+            return step
+        self.report.note(f"{step.where} reads the tuple of a recurrent module; its first item is taken")
+        return Step(step.name, step.label, step.where, (value[0], *step.args[1:]), step.kwargs, step.module)
+
+    def _attribute(self, node: Any) -> Any:
+        value: Any = self.root
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
+        if kind in FLOAT_TYPES:
+            return Constant(parameter(value, self._where(node)))
+        return Outside(self._where(node))
+
+    def _get_attribute(self, step: Step) -> Any:
+        value, name = step.args[:2]
+        if isinstance(value, Data) and name == "data":
+            return value
+        if isinstance(value, Data) and name not in _HOST_ATTRIBUTES:
+            raise ModelError(f"{step.where}: attribute {name!r} is not supported")
+        return self._measured(step) if name == "shape" else Outside(step.where)
+
+    def _embedding(self, node: Any, step: Step) -> Any:
+        """A table that the host looks up: the network begins behind it."""
+        value, module = step.argument(0, "input"), step.module
+        if isinstance(value, Data) and (value.flow.layers or value.packed or not value.flow.plain):
+            raise ModelError(f"{step.where} must read the model's input; the core does not look up")
+        assert module is not None
+        if module.max_norm is not None:
+            raise ModelError(f"{step.where}: max_norm={module.max_norm} is not supported, only None")
+        table = parameter(module.weight, f"{step.where}: weight")
+        self.report.embeddings.append(Embedding(name=step.label, table=table))
+        self.report.node(step.label, self._kind(node), "outside", f"looked up by the host: {table.shape}")
+        self.report.note(
+            f"{step.where} is looked up by the host (ReadResult.embeddings has its table of {table.shape[0]} "
+            f"x {table.shape[1]}): the core reads its rows"
+        )
+        self.report.input = f"the output of {step.label}"
+        tags = (*(value if isinstance(value, Data) else self.input).axes.tags, "F")
+        return Data(Flow(width=table.shape[1]), Axes(tags, table.shape[1]), source=step.label)
+
+    # The end
+
+    def _result(self) -> Data:
+        outputs, labels = [], {}
+        for node in self.targets:
+            for value in flatten(self.values[node]):
+                if isinstance(value, Outside) and self._is_lost(node):
+                    raise ModelError(f"the output {self._where(node)} is not computed by the core; {_CUT}")
+                outputs.append((self._where(node), value))
+                labels[self._where(node)] = self._label(node)
+        where, main = choose_output(outputs, self.report, _CUT)
+        self.report.output = labels[where]
+        return main
+
+    def _is_lost(self, node: Any) -> bool:
+        """Whether it is computed from layers, and is no size or length."""
+        sizes = self._kind(node) in ("getitem", "getattr", "size")
+        return not sizes and any(map(self._is_recurrent, ancestors([node])))
+
+    def _report_unused(self) -> None:
+        known = {entry.name for entry in self.report.nodes}
+        called = {node.target for node in self.nodes if node.op == "call_module"}
+        for name, module in self.modules.items():
+            leaf = name and not list(module.children())
+            if leaf and name not in known | called and list(module.parameters()):
+                self.report.node(name, module_kind(module), "outside", "not used by forward")
+
+
+def _has_hooks(module: Any) -> bool:
+    return bool(getattr(module, "_forward_hooks", None) or getattr(module, "_forward_pre_hooks", None))

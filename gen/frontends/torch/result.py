@@ -1,0 +1,54 @@
+"""Which of a traced module's outputs is the network's, and what its user should know about it."""
+
+from typing import Any
+
+from rtlstm.gen.frontends.reading import ReportBuilder
+from rtlstm.gen.frontends.torch.values import Data
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Dense
+
+__all__ = ["choose_output"]
+
+
+def choose_output(outputs: list[tuple[str, Any]], report: ReportBuilder, cut: str) -> tuple[str, Data]:
+    """Return the output at the end of the chain and what it stands for.
+
+    ``outputs`` names each output and gives its value. Others must be on the way to it, or states.
+    """
+    found = [(where, value) for where, value in outputs if isinstance(value, Data) and _is_computed(value)]
+    data = [(where, value) for where, value in found if not value.state] or found
+    if not data:
+        raise ModelError(
+            f"the model must give what its recurrent layers compute, but gives only states; {cut}"
+        )
+    where, main = max(data, key=lambda pair: (len(pair[1].flow.layers), not pair[1].flow.plain))
+    for other, value in data:
+        if value.flow is main.flow:
+            continue
+        if not _is_on_the_way(value, main):
+            raise ModelError(f"both {where} and {other} are outputs, but the core computes one chain; {cut}")
+        report.note(f"the output {other} is not computed by the core, only the end is")
+    _note(where, main, report)
+    return where, main
+
+
+def _is_computed(data: Data) -> bool:
+    return any(layer.kind != "dense" for layer in data.flow.layers)
+
+
+def _is_on_the_way(value: Data, main: Data) -> bool:
+    before = zip(value.flow.layers, main.flow.layers, strict=False)
+    return value.flow.plain and not value.flow.relu and all(mine is theirs for mine, theirs in before)
+
+
+def _note(where: str, main: Data, report: ReportBuilder) -> None:
+    if any(main.margin):
+        raise ModelError(f"{where} has steps that a convolution padded; drop the last ones first")
+    if main.packed:
+        report.note("the output is a PackedSequence: the driver gives it padded, or packs it again")
+    if main.padded and (not main.flow.plain or isinstance(main.flow.layers[-1], Dense)):
+        report.note("past the end of a sequence the core gives zeros, not what its last layers make of zeros")
+    if main.axes.last_step:
+        report.note("the model keeps only the last step; the core gives every step, use its last")
+    if main.axes.first_step:
+        report.note("the model keeps only the first step; the core gives every step, use its first")

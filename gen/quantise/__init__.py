@@ -1,0 +1,1 @@
+"""From a float network to integers: calibration, lowering, quantisation, accuracy."""

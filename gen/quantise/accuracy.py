@@ -1,0 +1,91 @@
+"""Accuracy of a quantised network: the golden model against the float reference."""
+
+from typing import Literal
+
+import numpy as np
+
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.losses import Loss, find_losses
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.record import Record
+
+__all__ = ["Accuracy", "measure_accuracy"]
+
+_WORK = 400_000_000
+"""Multiplications that a comparison may cost, about."""
+_RANDOM_STEPS, _RANDOM_SEQUENCES, _SEED = 64, 4, 0
+
+
+class Accuracy(Record):
+    """Errors of the outputs, in their own unit, and values that were limited."""
+
+    data: Literal["calibration", "random"]
+    description: str
+    steps: int
+    sequences: int
+    max_abs_error: float
+    rms_error: float
+    max_abs_output: float
+    """Largest magnitude of the float outputs."""
+    input_saturations: int
+    input_values: int
+    cell_saturations: int
+    cell_values: int
+    losses: tuple[Loss, ...]
+    """What is too small for its format, quantity by quantity."""
+    max_abs_cell: float
+    """Largest magnitude of any cell state in float, or of a GRU's h."""
+    max_abs_final_cell: float
+    """Largest magnitude of an LSTM's c after a sequence's last step; 0 of a network without one."""
+
+
+def _data(
+    network: Network, quantised: QuantizedNetwork, calibration: Calibration | None
+) -> tuple[Calibration, str]:
+    if calibration is None:
+        numerics = quantised.numerics
+        reach = numerics.input.to_floats(numerics.input.maximum, numerics.input_shift)
+        shape = (_RANDOM_STEPS, _RANDOM_SEQUENCES, network.inputs)
+        x = np.random.default_rng(_SEED).uniform(-reach, reach, shape)
+        description = f"random, uniform within the input range +-{reach.max():.4g}, seed {_SEED}"
+        return Calibration.of(network, x), description
+    some = calibration.sample(max(_RANDOM_STEPS, _WORK // network.weight_count))
+    return some, some.share_of(calibration)
+
+
+def measure_accuracy(
+    network: Network, quantised: QuantizedNetwork, calibration: Calibration | None = None
+) -> Accuracy:
+    """Compare on calibration data, or on random input without them."""
+    data, description = _data(network, quantised, calibration)
+    x, lengths = data.x, data.lengths
+    numerics = quantised.numerics
+    reference = run_float(network, x, data.state, lengths)
+    state = data.integer_state(quantised)
+    golden = Golden(quantised).run(numerics.quantise_input(x), state, lengths)
+    error = quantised.shapes[-1].output.to_floats(golden.y) - reference.y
+    units = sum(layer.outputs for layer in network.pseudo_layers)
+    return Accuracy(
+        data="random" if calibration is None else "calibration",
+        description=description,
+        steps=data.steps,
+        sequences=data.sequences,
+        max_abs_error=_rounded(float(np.abs(error).max())),
+        rms_error=_rounded(float(np.sqrt(np.mean(error**2)))),
+        max_abs_output=_rounded(float(np.abs(reference.y).max())),
+        input_saturations=numerics.input.saturated(x, numerics.input_shift),
+        input_values=int(lengths.sum()) * network.inputs,
+        cell_saturations=golden.cell_saturations,
+        cell_values=int(lengths.sum()) * units,
+        losses=find_losses(network, quantised, x, reference, golden),
+        max_abs_cell=_rounded(reference.cell),
+        max_abs_final_cell=_rounded(max((float(np.abs(c).max()) for c in reference.c), default=0.0)),
+    )
+
+
+def _rounded(value: float) -> float:
+    # Float sums differ in their last digits from machine to machine; a report must not.
+    return float(f"{value:.5g}")

@@ -1,0 +1,101 @@
+"""The range of the cell state, from calibration data.
+
+A wide range rounds c coarsely, a narrow one limits it. Rounding is what it is on any data; what a limit
+does is seen only where c reaches it, and other data reach further than those of the calibration. So a
+range is judged by the golden model's error with it, and by the float network's when c is limited to two
+thirds of it: as if c might become half as large again as it did.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state, run_reference
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import FloatResult
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.numerics import QuantizedNetwork
+
+__all__ = ["MARGIN", "largest_state", "power_of_two", "search_cell_range", "search_sample", "states_leave"]
+
+MARGIN = 1.25
+"""What is to be held, beside what calibration met."""
+_LIMITED = 2 / 3
+"""Share of a range that has to do in the float network."""
+_GAIN = 1.25
+"""By how much a narrower range must lessen the error to be taken."""
+_STEPS = 2048
+_WORK = 100_000_000
+"""Steps that each trial runs at least, and multiplications that it may cost if more."""
+
+
+def power_of_two(magnitude: float) -> float:
+    """Return the least power of two that is not smaller; 1 for 0."""
+    return float(2.0 ** np.ceil(np.log2(magnitude))) if magnitude > 0 else 1.0
+
+
+def states_leave(network: Network, asked: bool | None) -> bool:
+    """Whether the final states are results like y: as ``asked``, or if no dense layer stands at the end."""
+    return not isinstance(network.layers[-1], Dense) if asked is None else asked
+
+
+def largest_state(data: Calibration, reference: FloatResult, leave: bool) -> float:
+    """Return the largest c that goes in with the data, or out after them if final states ``leave``."""
+    begins = [] if data.state is None else list(data.state[1])
+    ends = list(reference.c) if leave else []
+    return max((float(np.abs(c).max(initial=0.0)) for c in (*begins, *ends)), default=0.0)
+
+
+def _bound(network: Network) -> float:
+    """What the network itself limits its c to; infinite if it does not."""
+    kept = [layer for layer in network.pseudo_layers if keeps_cell_state(layer)]
+    clips = [layer.cell_clip if isinstance(layer, Lstm) else None for layer in kept]
+    return max((math.inf if clip is None else clip for clip in clips), default=math.inf)
+
+
+def search_sample(network: Network, data: Calibration) -> Calibration:
+    """Return the sequences that the search runs: all, or a sample that costs no more than it may."""
+    return data.sample(max(_STEPS, _WORK // network.weight_count))
+
+
+def search_cell_range(
+    network: Network,
+    data: Calibration,
+    reference: FloatResult,
+    leave: bool,
+    build: Callable[[float], QuantizedNetwork],
+    limit: float,
+) -> float:
+    """Try powers of two; return the widest of those with about the smallest error of the outputs.
+
+    Parameters
+    ----------
+    data
+        What ``reference`` is the result of; a sample of it is run.
+    leave
+        Whether final states go on elsewhere: then the range holds them, with a quarter more, as it always
+        holds the states that sequences begin with.
+    build
+        Quantises with a range.
+    limit
+        The largest range that may be taken.
+    """
+    if not any(map(keeps_cell_state, network.pseudo_layers)):
+        return 1.0
+    some = search_sample(network, data)
+    wanted = reference.y if some is data else run_reference(network, some).y
+    most = _bound(network)
+    least = min(power_of_two(max(min(MARGIN * largest_state(data, reference, leave), most), 1.0)), limit)
+    reach = min(power_of_two(max(min(2.0 * reference.cell, most), least)), limit)
+    errors: dict[float, float] = {}
+    # Narrower ones only become worse once one is far from the best.
+    while reach >= least and (not errors or errors[2 * reach] <= 4 * min(errors.values())):
+        trial = build(reach)
+        integers = trial.numerics.input.to_integers(some.x)
+        found = Golden(trial).run(integers, some.integer_state(trial), some.lengths)
+        rounded = trial.shapes[-1].output.to_floats(found.y)
+        limited = run_reference(network, some, reach if reach >= most else _LIMITED * reach).y
+        errors[reach] = max(float(np.abs(y - wanted).max()) for y in (rounded, limited))
+        reach /= 2
+    return max(reach for reach, error in errors.items() if error <= _GAIN * min(errors.values()))

@@ -1,0 +1,151 @@
+"""From a network to the passes that compute it: directions, and what merges them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rtlstm.sim.reference import FloatResult, LayerReach
+from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer, Rnn
+from rtlstm.spec.program.passes import Part, Passes
+
+__all__ = ["FlatLayer", "Product", "Unfolded", "unfold"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """What multiplies two directions that stand side by side, ``outputs`` values each."""
+
+    name: str
+    outputs: int
+    kind: ClassVar[str] = "product"
+
+    @property
+    def inputs(self) -> int:
+        """Width of both."""
+        return 2 * self.outputs
+
+
+FlatLayer = Lstm | Gru | Rnn | Custom | Dense | Product
+"""A layer that goes one way."""
+
+
+@dataclass(frozen=True)
+class Unfolded:
+    """Layers that each go one way, part by part, with the passes they belong to.
+
+    ``origins`` names, for each of them, the network's layer that it comes from and its direction there (None
+    for the layer's merged output).
+    """
+
+    layers: tuple[FlatLayer, ...]
+    passes: Passes
+    origins: tuple[tuple[int, int | None], ...]
+
+    def reach(self, reference: FloatResult, layer: int) -> LayerReach:
+        """Largest magnitudes met in a layer in a float run of the network."""
+        index, direction = self.origins[layer]
+        if direction is None:
+            read = max(one.output for one in reference.reaches[index])
+            return LayerReach(preactivation=read, output=reference.layers[index])
+        return reference.reaches[index][direction]
+
+
+def unfold(network: Network) -> Unfolded:
+    """Return a network's layers in the order in which the hardware computes them.
+
+    A network that goes forward only has no passes. Else a bidirectional layer becomes two parts; what merges
+    their outputs is folded into the next layer's weights, or becomes a layer: dense, or a product.
+    """
+    if not network.whole_sequences:
+        origins = tuple((index, 0) for index in range(len(network.layers)))
+        return Unfolded(
+            tuple(layer for layer in network.layers if not isinstance(layer, Bidirectional)), (), origins
+        )
+    builder = _Builder()
+    merged: tuple[int, float] | None = None
+    for index, layer in enumerate(network.layers):
+        following = network.layers[index + 1 : index + 2]
+        if isinstance(layer, Bidirectional):
+            builder.add_pass(index, [_repeat(one, merged) for one in (layer.forward, layer.backward)])
+        else:
+            builder.extend(index, _repeat(layer, merged))
+        merged = None
+        if isinstance(layer, Bidirectional) and layer.merge == "product":
+            builder.extend(index, Product(f"{layer.name}_product", layer.outputs), direction=None)
+        elif isinstance(layer, Bidirectional) and layer.merge != "concat":
+            share = 0.5 if layer.merge == "average" else 1.0
+            if following and not following[0].input_relu:
+                merged = (layer.outputs, share)
+            else:
+                builder.extend(index, _merging(layer, share), direction=None)
+    return builder.build()
+
+
+class _Builder:
+    """Collects parts."""
+
+    def __init__(self) -> None:
+        self._passes: list[list[list[FlatLayer]]] = []
+        self._origins: list[tuple[int, int | None]] = []
+
+    def add_pass(self, index: int, directions: Sequence[FlatLayer]) -> None:
+        """Add the directions of a layer, as a pass of their own."""
+        self._passes.append([[one] for one in directions])
+        self._origins += [(index, direction) for direction in range(len(directions))]
+
+    def extend(self, index: int, layer: FlatLayer, direction: int | None = 0) -> None:
+        """Add a layer to the last part, if that goes the same way, or as a pass of its own."""
+        self._origins.append((index, direction))
+        last = self._passes[-1] if self._passes else []
+        if len(last) == 1:
+            before, own = _recurrent(last[0]), _recurrent([layer])
+            ways = {other.reverse for other in before + own}
+            # What was turned round is read the other way.
+            turned = bool(own) and any(other.turned for other in before)
+            # A dense layer's results are quicker than a recurrent one's: the next step's would overtake them.
+            overtaken = bool(own) and not _recurrent(last[0][:1])
+            if len(ways) <= 1 and not (overtaken or turned):
+                last[0].append(layer)
+                return
+        self._passes.append([[layer]])
+
+    def build(self) -> Unfolded:
+        passes = tuple(tuple(_part(layers) for layers in parts) for parts in self._passes)
+        layers = tuple(layer for parts in self._passes for part in parts for layer in part)
+        return Unfolded(layers, passes, tuple(self._origins))
+
+
+def _recurrent(layers: Sequence[FlatLayer]) -> list[PseudoLayer]:
+    return [layer for layer in layers if not isinstance(layer, Dense | Product)]
+
+
+def _part(layers: list[FlatLayer]) -> Part:
+    ways = _recurrent(layers)
+    return Part(
+        layers=len(layers),
+        reverse=any(layer.reverse for layer in ways),
+        turned=any(layer.turned for layer in ways),
+    )
+
+
+def _repeat(layer: PseudoLayer | Dense, merged: tuple[int, float] | None) -> PseudoLayer | Dense:
+    """Let a layer read two directions side by side where it read their sum, times a share."""
+    if merged is None:
+        return layer
+    width, share = merged
+    name = "weight" if isinstance(layer, Dense) else "w_ih"
+    weights = np.tile(getattr(layer, name), 2) * share
+    assert weights.shape[1] == 2 * width
+    return layer.replace(**{name: weights})
+
+
+def _merging(layer: Bidirectional, share: float) -> Dense:
+    """A dense layer that adds two directions."""
+    width = layer.outputs
+    return Dense(
+        name=f"{layer.name}_{layer.merge}",
+        weight=np.tile(np.eye(width), 2) * share,
+        bias=np.zeros(width),
+    )

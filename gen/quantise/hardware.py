@@ -1,0 +1,166 @@
+"""What a network is quantised for: hardware of its own, for others, too, or that is there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.quantise.lowering import ArrayLayer
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics, SumBounds
+
+__all__ = ["FINEST", "Hardware"]
+
+FINEST = 10
+"""Bits by which a row's scale may be finer than that of its products with the smallest input."""
+_MOST_ALIGN, _MOST_BITS, _MOST_PARTIAL_BITS = 32, 48, 50
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Hardware of the network's own, but for one of these.
+
+    ``headroom``: it is to take other networks or weights, too, whose weights and sums may need so many bits
+    more. ``device``: it is there, with these formats. ``layers``: its program is fixed, so it is for weights
+    of these layers alone, in the formats that they have.
+    """
+
+    headroom: int | None = None
+    device: Numerics | None = None
+    layers: tuple[LayerShape, ...] = ()
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is not the network's alone."""
+        return self.headroom is not None or self.device is not None
+
+    @property
+    def fixed(self) -> Numerics | None:
+        """The formats of hardware with a fixed program, the input's and its shifts among them."""
+        return self.device if self.layers else None
+
+    def check_layers(self, layers: Sequence[ArrayLayer]) -> None:
+        """Check that a network's layers are those of hardware with a fixed program; names do not matter.
+
+        Raises
+        ------
+        ConfigurationError
+            If they are not.
+        """
+        if not self.layers:
+            return
+        there, given = ([_describe(layer) for layer in each] for each in (self.layers, layers))
+        for number, (ours, theirs) in enumerate(zip_longest(given, there, fillvalue="nothing"), 1):
+            if ours != theirs:
+                raise ConfigurationError(
+                    "the network must have the layers of the device, whose program is fixed, but layer "
+                    f"{number} is {ours} and there {theirs}; generate a build of its own for it, or the "
+                    "device with --loadable"
+                )
+
+    def parameter_format(self, index: int, values: NDArray[np.float64]) -> Format:
+        """Return the format that fixed hardware has for a layer's own numbers.
+
+        Raises
+        ------
+        ConfigurationError
+            If they do not fit in it.
+        """
+        assert self.device is not None
+        cell = self.layers[index].cell
+        nodes = self.device.cells[cell].nodes if cell is not None else ()
+        form = next(node.format for node in nodes if node.kind == "parameter")
+        if form.saturated(values):
+            raise ConfigurationError(
+                f"the peepholes of layer {self.layers[index].name!r} must be within "
+                f"+-{form.maximum * form.step:g}, the range that the device has for them, but they reach "
+                f"{float(np.abs(values).max()):g}; generate a build of its own for this network"
+            )
+        return form
+
+    def align(self, needed: int) -> int:
+        """Return the common left shift of sums.
+
+        Raises
+        ------
+        ConfigurationError
+            If the device's is too small.
+        """
+        if self.device is None:
+            return min(needed + (self.headroom or 0), _MOST_ALIGN)
+        there = self.device.accumulator.align
+        if needed > there:
+            raise self._lacks(needed - there, "its largest weights need", "")
+        return there
+
+    def finest(self, target: int, data_bits: int) -> int:
+        """Return the most fraction bits of a row's sums, where what is read next has ``target``."""
+        finest = target + data_bits + FINEST
+        if self.device is None:
+            return finest
+        # No row's right shift is larger than the device's memory of them holds.
+        return min(finest, target - self.device.accumulator.align + (1 << self.device.shift_bits) - 1)
+
+    def accumulator(self, needed: SumBounds, align: int, layers: Sequence[LayerShape]) -> Accumulator:
+        """Return the widths of sums; errors as :meth:`align`."""
+        if self.device is not None:
+            there = self.device.accumulator
+            if clause := needed.lacking(there, layers):
+                lacking = max(needed.lane.bits - there.bits, needed.partial.bits - there.partial_bits)
+                raise self._lacks(lacking, "its sums need", f": {clause}")
+            return there
+        widths = needed.widths(align)
+        if self.headroom is None:
+            return widths
+        return widths.replace(
+            bits=min(widths.bits + self.headroom, _MOST_BITS),
+            partial_bits=min(widths.partial_bits + self.headroom, _MOST_PARTIAL_BITS),
+        )
+
+    def shift_bits(self, largest: int, data_bits: int, align: int) -> int:
+        """Return the width of a row's right shift: if shared, that of the finest row that there can be."""
+        if self.device is not None:
+            return self.device.shift_bits
+        return max(1, (data_bits + FINEST + align if self.shared else largest).bit_length())
+
+    def check(self, numerics: Numerics) -> None:
+        """Check that these formats are the device's, but for where the inputs' points are.
+
+        Raises
+        ------
+        ConfigurationError
+            If they are not.
+        """
+        own = {"input": numerics.input, "input_shifts": numerics.input_shifts}
+        there = numerics if self.device is None else self.device.replace(**own)
+        names = [
+            name for name in type(numerics).model_fields if getattr(numerics, name) != getattr(there, name)
+        ]
+        if names:
+            raise ConfigurationError(
+                "the network must be of the kinds of cells and functions that the device was built with, in "
+                f"the same formats, but its {', '.join(names)} differ; generate a loadable device from a "
+                "network that has them, and give it the same ranges"
+            )
+
+    def _lacks(self, bits: int, what: str, more: str) -> ConfigurationError:
+        option = "--headroom-bits" if self.layers else "--capacity headroom"
+        unit = "bit" if bits == 1 else "bits"
+        return ConfigurationError(
+            f"the network must fit the device, but {what} {bits} {unit} more headroom than the device has"
+            f"{more}; generate the device again with a larger {option}, or a build of its own for this "
+            "network"
+        )
+
+
+def _describe(layer: ArrayLayer | LayerShape) -> str:
+    """What of a layer a fixed program depends on, in words."""
+    inputs = layer.inputs if isinstance(layer, LayerShape) else layer.w_in.shape[1]
+    text = f"{layer.kind} {inputs} -> {layer.outputs}"
+    text += f" {layer.activation}" if layer.kind in ("dense", "sum", "product") else ""
+    text += " with h of the next layer" if layer.feedback else ""
+    text += f" from {layer.skips} layers back" if layer.skips else ""
+    return text + (" behind a ReLU" if layer.input_relu else "")

@@ -1,0 +1,88 @@
+"""Shifts of input features: small ones are multiplied by a power of two, and their weights divided by it.
+
+All features share one format, set by the largest. One that is much smaller would keep few of its codes, or
+none; its shift gives it some back, exactly, as far as its weights can do with fewer.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.network import Bidirectional, Dense, Network
+from rtlstm.spec.numerics import MOST_INPUT_SHIFT
+
+__all__ = ["choose_shifts", "fold_shifts"]
+
+Floats = NDArray[np.float64]
+
+_MARGIN = 2.0
+"""How far beyond its peak a shifted feature must fit: other data reach further, and a limit costs more than
+a bit."""
+
+
+def choose_shifts(network: Network, data: Calibration, input: Format, weight_bits: int) -> IntArray:
+    """Choose the shift of each feature, ``(inputs,)``, so that the noise of its rounding is least.
+
+    A shift s divides the noise of a feature's rounding by ``2**s``, and multiplies that of its weights'
+    rounding, whose steps are set by the largest weight of a row. With p the peak, P the largest that the
+    format holds, m the root mean square of the weights and M the largest m that no shift can divide further,
+    both are equal where ``4**s = (m / M) * (P / p) * 2**(weight_bits - input.bits)``. No shift is so large
+    that the feature at twice its peak would be limited, nor so small that its weights would make the rows'
+    steps coarser.
+    """
+    peaks = np.abs(data.x).max(axis=(0, 1))
+    weights = np.sqrt(np.mean(np.concatenate(_matrices(network)) ** 2, axis=0))
+    used = (peaks > 0) & (weights > 0)
+    shifts = np.zeros(len(peaks), dtype=np.int64)
+    if not used.any():
+        return shifts
+    room = np.array([_room(input, float(peak)) for peak in peaks[used]])
+    heights = np.log2(weights[used])
+    heights -= (heights - room).max()
+    reach = math.log2(input.maximum * input.step)
+    balanced = (heights + reach - np.log2(peaks[used]) + weight_bits - input.bits) / 2
+    shifts[used] = np.clip(np.maximum(np.rint(balanced), np.ceil(heights)), 0, room)
+    return shifts
+
+
+def _room(input: Format, peak: float) -> int:
+    finest = Format.covering(input.bits, _MARGIN * peak).fraction
+    return min(max(0, finest - input.fraction), MOST_INPUT_SHIFT)
+
+
+def fold_shifts(network: Network, shifts: IntArray) -> Network:
+    """Return the network that computes from ``x * 2**shifts`` what ``network`` computes from x; exactly."""
+    factors = np.ldexp(1.0, -shifts)
+    return _with_input_weights(network, lambda weights: weights * factors)
+
+
+def _matrices(network: Network) -> list[Floats]:
+    """All matrices that the network's input is multiplied by, ``(rows, inputs)`` each."""
+    found: list[Floats] = []
+
+    def keep(weights: Floats) -> Floats:
+        found.append(weights)
+        return weights
+
+    _with_input_weights(network, keep)
+    return found
+
+
+def _with_input_weights(network: Network, change: Callable[[Floats], Floats]) -> Network:
+    """Change the matrices that the network's input is multiplied by: the first layer's, and skips'."""
+    first, *layers = network.layers
+    if isinstance(first, Bidirectional):
+        ways = {"forward": first.forward, "backward": first.backward}
+        first = first.replace(**{name: way.replace(w_ih=change(way.w_ih)) for name, way in ways.items()})
+    elif isinstance(first, Dense):
+        first = first.replace(weight=change(first.weight))
+    else:
+        first = first.replace(w_ih=change(first.w_ih))
+    for index, layer in enumerate(layers):
+        if isinstance(layer, Dense) and layer.skip is not None and layer.skips == index + 2:
+            layers[index] = layer.replace(skip=change(layer.skip))
+    return network.replace(layers=(first, *layers))

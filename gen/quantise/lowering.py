@@ -1,0 +1,303 @@
+"""From layers as model files know them to layers as the array computes them, still in floats.
+
+A projection becomes a dense layer whose results its LSTM reads back; a GRU that resets before the
+recurrent product becomes two layers, and so does a dense layer with a skip; every layer gets the cell that
+computes its results.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.gen.quantise.directions import Product, Unfolded
+from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
+from rtlstm.spec.cells.description import Cell
+from rtlstm.spec.cells.kinds import (
+    dense_cell,
+    gru_candidate_cell,
+    gru_cell,
+    gru_reset_cell,
+    lstm_cell,
+    product_cell,
+    rnn_cell,
+)
+from rtlstm.spec.network import Activation, Custom, Dense, Gru, Lstm, Rnn
+from rtlstm.spec.numerics import ShapeKind, has_quads, steps_back
+from rtlstm.spec.program.passes import Passes, part_layers
+
+__all__ = ["ArrayLayer", "is_plain", "lower"]
+
+Floats = NDArray[np.float64]
+
+_SATURATE = ("sigmoid", "tanh")
+_PLAIN_DENSE = ("identity", "relu", "sigmoid", "tanh")
+
+
+@dataclass(frozen=True)
+class ArrayLayer:
+    """A layer of the array: its rows gate by gate, and what becomes of them."""
+
+    kind: ShapeKind
+    name: str
+    origin: int
+    """Index of the unfolded network's layer that it is made from; -1 for a copy of the network's input."""
+    w_in: Floats
+    w_rec: Floats | None
+    bias: Floats
+    cell: Cell
+    reach: Literal["output", "inner"] = "output"
+    """Which of the float reference's magnitudes its results have."""
+    within_one: bool = False
+    """Its results are within -1 .. 1, whatever it reads."""
+    linear: bool = False
+    """Its results are its rows' sums, or parts of them: the sums have the result's format."""
+    wide: bool = False
+    """Sums matter where sigmoid and tanh are flat, too."""
+    state: Literal["cell", "hidden"] | None = None
+    """What its cell keeps: an LSTM's c, or h itself."""
+    squash_saturates: bool = True
+    feedback: int = 0
+    skips: int = 0
+    input_relu: bool = False
+    activation: Activation = "identity"
+    parameters: Floats | None = None
+    """Numbers of the units' own, ``(units, K)``."""
+
+    @property
+    def before(self) -> int:
+        """How many layers back the one stands whose results it reads."""
+        return steps_back(self.kind, self.skips)
+
+    @property
+    def outputs(self) -> int:
+        """Number of results."""
+        return len(self.w_in) // (4 if has_quads(self.kind) else 1)
+
+
+def is_plain(unfolded: Unfolded) -> bool:
+    """Whether the LSTM's own gate unit computes it: plain LSTM layers, and dense ones at their ends."""
+    kinds = [layer.kind for layer in unfolded.layers]
+    return (bool(unfolded.passes) or kinds == sorted(kinds, key="dense".__eq__)) and all(
+        layer.replace(reverse=False, turned=False).plain
+        if isinstance(layer, Lstm)
+        else isinstance(layer, Dense) and layer.activation in _PLAIN_DENSE and layer.skip is None
+        for layer in unfolded.layers
+    )
+
+
+def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
+    """Return the array's layers, and the passes that they belong to."""
+    layers: list[ArrayLayer] = []
+    if any(origin < layer.skips for origin, layer in _skipping(unfolded)):
+        layers.append(_copy(unfolded.layers[0].inputs))
+    for origin, layer in enumerate(unfolded.layers):
+        match layer:
+            case Lstm():
+                layers += _lstm(layer, origin)
+            case Gru():
+                layers += _gru(layer, origin)
+            case Rnn():
+                layers.append(_rnn(layer, origin))
+            case Custom():
+                layers.append(_custom(layer, origin))
+            case Product():
+                layers.append(_product(layer, origin, layers))
+            case Dense():
+                dense = _dense(layer, origin)
+                layers += [dense] if layer.skip is None else _sum(dense, layer, layers)
+    counts = Counter(layer.origin for layer in layers)
+    passes = tuple(
+        tuple(
+            part.replace(layers=sum(counts[index] for index in indices))
+            for part, indices in zip(parts, found, strict=True)
+        )
+        for parts, found in zip(unfolded.passes, part_layers(unfolded.passes), strict=True)
+    )
+    return tuple(layers), passes
+
+
+def _saturates(function: ActivationFunction) -> bool:
+    """Whether it is flat where sigmoid is."""
+    steep = function.name == "hard_sigmoid" and function.alpha >= 0.1
+    short = function.name == "hard_tanh" and max(abs(function.alpha), abs(function.beta)) <= 4.0
+    return function.name in _SATURATE or steep or short
+
+
+def _lstm(layer: Lstm, origin: int) -> list[ArrayLayer]:
+    parameters = None if layer.peephole is None else layer.peephole.reshape(3, layer.units).T
+    functions = (layer.gate, layer.candidate)
+    core = ArrayLayer(
+        kind="lstm",
+        name=layer.name,
+        origin=origin,
+        w_in=layer.w_ih,
+        w_rec=layer.w_hh,
+        bias=layer.bias,
+        cell=lstm_cell(layer),
+        reach="output" if layer.projection is None else "inner",
+        within_one=layer.gate.within_one and layer.squash.within_one,
+        wide=parameters is not None or not all(map(_saturates, functions)),
+        state="cell",
+        squash_saturates=_saturates(layer.squash),
+        feedback=0 if layer.projection is None else 1,
+        input_relu=layer.input_relu,
+        parameters=parameters,
+    )
+    if layer.projection is None:
+        return [core]
+    projection = ArrayLayer(
+        kind="dense",
+        name=f"{layer.name}_projection",
+        origin=origin,
+        w_in=layer.projection,
+        w_rec=None,
+        bias=np.zeros(layer.outputs),
+        cell=dense_cell(),
+        linear=True,
+    )
+    return [core, projection]
+
+
+def _gru(layer: Gru, origin: int) -> list[ArrayLayer]:
+    units = layer.units
+    w_r, w_z, w_n = layer.w_ih.reshape(3, units, -1)
+    u_r, u_z, u_n = layer.w_hh.reshape(3, units, -1)
+    b_r, b_z, _ = (layer.bias_ih + layer.bias_hh).reshape(3, units)
+    b_n, c_n = layer.bias_ih[2 * units :], layer.bias_hh[2 * units :]
+    no_input, no_h, none = np.zeros_like(w_r), np.zeros_like(u_r), np.zeros(units)
+    shares = layer.gate.name in ("sigmoid", "hard_sigmoid")
+    part = partial(
+        ArrayLayer,
+        origin=origin,
+        within_one=shares and layer.candidate.within_one,
+        wide=layer.reset_after or not (_saturates(layer.gate) and _saturates(layer.candidate)),
+        state="hidden",
+    )
+    reset = part(
+        kind="gru" if layer.reset_after else "gru_reset",
+        name=layer.name,
+        w_in=np.concatenate([w_r, w_z, w_n, no_input]),
+        w_rec=np.concatenate([u_r, u_z, no_h, u_n if layer.reset_after else no_h]),
+        bias=np.concatenate([b_r, b_z, *((b_n, c_n) if layer.reset_after else (b_n + c_n, none))]),
+        cell=gru_cell(layer) if layer.reset_after else gru_reset_cell(layer),
+        reach="output" if layer.reset_after else "inner",
+        feedback=0 if layer.reset_after else 1,
+        input_relu=layer.input_relu,
+    )
+    if layer.reset_after:
+        return [reset]
+    candidate = part(
+        kind="gru_candidate",
+        name=f"{layer.name}_candidate",
+        w_in=np.concatenate([no_h, no_h, u_n, no_h]),
+        w_rec=None,
+        bias=np.zeros(4 * units),
+        cell=gru_candidate_cell(layer),
+    )
+    return [reset, candidate]
+
+
+def _rnn(layer: Rnn, origin: int) -> ArrayLayer:
+    return ArrayLayer(
+        kind="rnn",
+        name=layer.name,
+        origin=origin,
+        w_in=layer.w_ih,
+        w_rec=layer.w_hh,
+        bias=layer.bias,
+        cell=rnn_cell(layer),
+        within_one=layer.activation.within_one,
+        linear=layer.activation in (IDENTITY, RELU),
+        wide=not _saturates(layer.activation),
+        input_relu=layer.input_relu,
+    )
+
+
+def _custom(layer: Custom, origin: int) -> ArrayLayer:
+    cell = layer.cell
+    kind: ShapeKind = "lstm" if layer.has_cell_state else "unit" if cell.state is None else "gru"
+    missing = (4 - cell.gates) * layer.units
+    w_in, w_rec, bias = (
+        np.concatenate([rows, np.zeros((missing, *rows.shape[1:]))])
+        for rows in (layer.w_ih, layer.w_hh, layer.bias)
+    )
+    return ArrayLayer(
+        kind=kind,
+        name=layer.name,
+        origin=origin,
+        w_in=w_in,
+        w_rec=w_rec,
+        bias=bias,
+        cell=cell,
+        wide=True,
+        state="cell" if kind == "lstm" else "hidden" if kind == "gru" else None,
+        squash_saturates=False,
+        input_relu=layer.input_relu,
+        parameters=layer.parameters,
+    )
+
+
+def _dense(layer: Dense, origin: int) -> ArrayLayer:
+    return ArrayLayer(
+        kind="dense",
+        name=layer.name,
+        origin=origin,
+        w_in=layer.weight,
+        w_rec=None,
+        bias=layer.bias,
+        cell=dense_cell(layer.function),
+        within_one=layer.function.within_one,
+        linear=layer.function in (IDENTITY, RELU),
+        wide=not _saturates(layer.function),
+        input_relu=layer.input_relu,
+        activation=layer.activation,
+    )
+
+
+def _product(layer: Product, origin: int, before: list[ArrayLayer]) -> ArrayLayer:
+    """Each unit's two values in rows of their own, which its cell multiplies; the other rows are not used."""
+    both = np.eye(layer.inputs)
+    # The two layers before it are the directions, of which a projection is the last.
+    ends = {one.origin: one for one in before}
+    bounded = ends[origin - 2].within_one and ends[origin - 1].within_one
+    return ArrayLayer(
+        kind="product",
+        name=layer.name,
+        origin=origin,
+        w_in=np.concatenate([both, np.zeros_like(both)]),
+        w_rec=None,
+        bias=np.zeros(4 * layer.outputs),
+        cell=product_cell(),
+        within_one=bounded,
+        wide=not bounded,
+    )
+
+
+def _skipping(unfolded: Unfolded) -> list[tuple[int, Dense]]:
+    """Dense layers with a skip, and where they stand."""
+    layers = enumerate(unfolded.layers)
+    return [(at, layer) for at, layer in layers if isinstance(layer, Dense) and layer.skip is not None]
+
+
+def _copy(width: int) -> ArrayLayer:
+    """The network's input as a layer's results: the input buffer does not keep it until a skip reads it."""
+    return _dense(Dense(name="input copy", weight=np.eye(width), bias=np.zeros(width)), -1)
+
+
+def _sum(dense: ArrayLayer, layer: Dense, before: list[ArrayLayer]) -> list[ArrayLayer]:
+    """A dense layer with a skip: the skip's product with the bias, and what goes on from there."""
+    assert layer.skip is not None
+    source = max(at for at, other in enumerate(before) if other.origin == dense.origin - layer.skips)
+    skip = replace(
+        dense,
+        kind="skip",
+        name=f"{layer.name}_skip",
+        w_in=layer.skip,
+        skips=len(before) - source,
+        input_relu=layer.skip_relu,
+    )
+    return [skip, replace(dense, kind="sum", bias=np.zeros_like(layer.bias))]

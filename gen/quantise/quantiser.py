@@ -1,0 +1,556 @@
+"""Quantisation: from a float network to integers with power-of-two scales.
+
+Every row (one gate of one unit, or one dense output) has the finest accumulator scale at which
+its own weights fit. Ranges of input, pre-activation and cell state come from calibration data
+when there are any, and from bounds or stated assumptions otherwise.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, model_validator
+
+from rtlstm.gen.quantise.calibration import Calibration, run_reference
+from rtlstm.gen.quantise.cell_range import MARGIN, power_of_two, search_cell_range, states_leave
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.input_shifts import choose_shifts, fold_shifts
+from rtlstm.gen.quantise.lowering import ArrayLayer, is_plain, lower
+from rtlstm.sim.reference import FloatResult
+from rtlstm.spec.activations.interpolated import DIRECT_BITS, design_table
+from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
+from rtlstm.spec.cells.graph import CellGraph
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.numerics import (
+    GUARD_BITS,
+    LayerShape,
+    Numerics,
+    QuantizedDense,
+    QuantizedLayer,
+    QuantizedNetwork,
+    QuantizedRecurrent,
+    bound_sums,
+    continues_sums,
+)
+from rtlstm.spec.parameters import TableKind
+from rtlstm.spec.program.passes import feeds, part_layers
+from rtlstm.spec.record import Record
+
+__all__ = ["QuantizationSettings", "quantise"]
+
+Floats = NDArray[np.float64]
+
+_SUM_BITS, _WEIGHT_REACH = 46, 20
+"""Widest partial sums, and largest power of two in a weight, that are built."""
+_SEARCH_BITS = 16
+"""Least widths in that search, so that it sees the cell's rounding and not the weights'."""
+
+
+class QuantizationSettings(Record):
+    """Widths, and ranges to use where calibration data do not tell."""
+
+    weight_bits: Annotated[int, Field(ge=2, le=18)] = 16
+    dense_weight_bits: Annotated[int, Field(ge=2, le=18)] | None = None
+    """Of dense layers' weights; as other layers' if None. The hardware's words have the wider ones' bits."""
+    data_bits: Annotated[int, Field(ge=4, le=18)] = 16
+    """Of inputs, h and dense results."""
+    output_bits: Annotated[int, Field(ge=4, le=18)] | None = None
+    """Of the network's outputs, if a dense layer gives them; the data's if None."""
+    gate_bits: Annotated[int, Field(ge=6, le=18)] | None = None
+    """Of sigmoid and tanh results; the data's or the outputs' if None, and at least 12."""
+    cell_bits: Annotated[int, Field(ge=8, le=32)] = 16
+    input_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Largest input magnitude; calibration data decide if None, and 8 without them."""
+    cell_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Where the cell state saturates; calibration data decide if None, and 16 without them."""
+    final_states: bool | None = None
+    """Whether final states go on elsewhere, so that the cell state's range, if calibration data decide, holds
+    them; if None, they do of a network that does not end in a dense layer."""
+    headroom_bits: Annotated[int, Field(ge=0, le=16)] = 0
+    """Bits by which weights and sums may grow that the hardware is given later, a retrained model's."""
+    tables: TableKind = "interpolated"
+    """Direct tables of sigmoid and tanh read 12 bits at most; data then have 12 bits at most, too."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.final_states is not None and self.cell_range is not None:
+            raise ValueError(
+                "the cell state's range must be stated (--cell-range), or found with or without regard to "
+                "final states (--final-states, --no-final-states), not both; leave one out"
+            )
+        for name in ("data_bits", "output_bits"):
+            bits = getattr(self, name)
+            if self.tables == "direct" and bits is not None and bits > DIRECT_BITS:
+                raise ValueError(
+                    f"{name} must be at most {DIRECT_BITS} with direct tables, not {bits}; "
+                    "choose fewer, or interpolated tables"
+                )
+        return self
+
+    def bits_of(self, dense: bool) -> int:
+        """Bits of a dense layer's weights, or of another's."""
+        return self.dense_weight_bits if dense and self.dense_weight_bits else self.weight_bits
+
+    @property
+    def most_weight_bits(self) -> int:
+        """Bits that hold every weight."""
+        return max(self.weight_bits, self.dense_weight_bits or 0)
+
+
+DEFAULT_INPUT_RANGE = 8.0
+DEFAULT_CELL_RANGE = 16.0
+
+
+def _saturation_range(gate: Format) -> float:
+    """Where sigmoid is within half a unit in the last place of 1, rounded up to a power of two."""
+    return power_of_two(math.log(2.0) * (gate.fraction + 1))
+
+
+@dataclass(frozen=True)
+class _Reaches:
+    """Magnitudes that formats are to hold."""
+
+    preactivation: float
+    layers: tuple[float, ...]
+    """Of each array layer's results."""
+
+
+class _Quantiser:
+    """Formats fixed so far, and the integers that follow from them."""
+
+    def __init__(
+        self,
+        network: Network,
+        settings: QuantizationSettings,
+        input_range: float,
+        hardware: Hardware | None = None,
+        input_shifts: tuple[int, ...] = (),
+    ) -> None:
+        self.hardware = hardware or Hardware(headroom=settings.headroom_bits or None)
+        unfolded = unfold(network)
+        cells = self.hardware.device is not None and bool(self.hardware.device.cells)
+        self.plain = is_plain(unfolded) and not cells
+        self.layers, self.passes = lower(unfolded)
+        self.weight_bits = [
+            settings.bits_of(at >= 0 and isinstance(unfolded.layers[at], Dense))
+            for at in (layer.origin for layer in self.layers)
+        ]
+        self.hardware.check_layers(self.layers)
+        self.settings = settings
+        self._check_outputs()
+        bits = settings.data_bits
+        gate_bits = settings.gate_bits or max(12, bits, settings.output_bits or 0)
+        self.gate = Format(bits=gate_bits, fraction=gate_bits - 1)
+        self.hidden = Format(bits=bits, fraction=bits - 1)
+        fixed = self.hardware.fixed
+        self.input = fixed.input if fixed else Format.covering(bits, input_range)
+        self.input_shifts = input_shifts
+        self.direct = settings.tables == "direct"
+        self.argument_bits = min(gate_bits + 2, DIRECT_BITS if self.direct else 20)
+
+    def _check_outputs(self) -> None:
+        """Refuse bits of outputs that the network's last layer cannot give."""
+        data, bits, last = self.settings.data_bits, self.settings.output_bits, self.layers[-1]
+        if bits in (None, data):
+            return
+        if self.passes:
+            raise ConfigurationError(
+                f"outputs of a network with a reverse direction have the data's {data} bits, not {bits}: "
+                "they are kept with its inputs; leave --output-bits out"
+            )
+        # Into a device that is there, h may go in wider words.
+        wider = self.hardware.device is not None and bits is not None and bits > data
+        if not self.gives_outputs(len(self.layers) - 1) and not wider:
+            raise ConfigurationError(
+                f"outputs of {bits} bits need a dense layer at the network's end, but layer {last.name!r} "
+                f"there gives h, which has the data's {data}; leave --output-bits out, or change --data-bits"
+            )
+
+    def gives_outputs(self, index: int) -> bool:
+        """Whether the results of a layer are the network's outputs and nothing else."""
+        last, layers = len(self.layers) - 1, self.layers
+        read_back = any(
+            at + layer.feedback == last for at, layer in enumerate(layers) if layer.w_rec is not None
+        )
+        # A layer with a skip has two products, in one format.
+        mine = index == last or (index == last - 1 and layers[last].kind == "sum")
+        return mine and layers[last].kind in ("dense", "sum") and not read_back and not self.passes
+
+    def preactivation(self, magnitude: float) -> Format:
+        """Return the format that covers ``magnitude``, or less if all functions are flat there."""
+        if self.hardware.device is not None:
+            return self.hardware.device.preactivation
+        reach = power_of_two(magnitude)
+        if self.hardware.shared:
+            # For any network: up to where sigmoid is flat.
+            reach = max(reach, _saturation_range(self.gate))
+        if not any(layer.wide and not layer.linear for layer in self.layers):
+            reach = min(reach, _saturation_range(self.gate))
+        return Format(bits=self.argument_bits, fraction=self.argument_bits - 1 - int(math.log2(reach)))
+
+    def cell(self, reach: float) -> tuple[Format, Format]:
+        """Return the cell state's format for a range, and the format its tanh reads."""
+        if self.hardware.device is not None:
+            return self.hardware.device.cell, self.hardware.device.cell_argument
+        reach = power_of_two(reach)
+        cell = Format(
+            bits=self.settings.cell_bits,
+            fraction=self.settings.cell_bits - 1 - int(math.log2(reach)),
+        )
+        flat = all(layer.squash_saturates for layer in self.layers)
+        reads = min(reach, _saturation_range(self.gate)) if flat else reach
+        fraction = min(self.argument_bits - 1 - int(math.log2(reads)), cell.fraction)
+        bits = fraction + 1 + int(math.log2(reads))
+        return cell, Format(bits=max(bits, 4), fraction=fraction)
+
+    def outputs(self, ranges: tuple[float, ...]) -> list[Format]:
+        """Return the formats of the layers' results."""
+        if self.hardware.layers:
+            return [layer.output for layer in self.hardware.layers]
+        found = []
+        for index, (layer, reach) in enumerate(zip(self.layers, ranges, strict=True)):
+            bits = self.settings.data_bits
+            if self.gives_outputs(index):
+                bits = self.settings.output_bits or bits
+            bounded = Format(bits=bits, fraction=bits - 1)
+            found.append(bounded if layer.within_one else Format.covering(bits, reach))
+        if self.layers[0].origin < 0:
+            found[0] = self.input
+        # What stands side by side is read as one vector, in one format.
+        for parts in part_layers(self.passes):
+            ends = [layers[-1] for layers in parts]
+            widest = min((found[end] for end in ends), key=lambda form: form.fraction)
+            for end in ends:
+                found[end] = widest
+        return found
+
+    def _row_scales(self, weights: Floats, fraction: int, target: int, bits: int) -> IntArray:
+        """Return each row's accumulator fraction bits: the finest at which its weights fit."""
+        limit = (1 << (bits - 1)) - 1
+        most = np.abs(weights).max(axis=1)
+        safe = np.where(most > 0, most, 1.0)
+        scale = bits - 1 - np.ceil(np.log2(safe)).astype(np.int64)
+        scale -= np.floor(np.ldexp(safe, scale) + 0.5) > limit
+        # Finer than this changes nothing that is read next, but would cost shifter bits.
+        finest = self.hardware.finest(target, self.settings.data_bits)
+        return np.minimum(np.where(most > 0, scale + fraction, target), finest)
+
+    def _check_reach(self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int) -> None:
+        """Refuse a layer whose sums no accumulator holds."""
+        total, most = np.abs(bias), float(np.abs(bias).max())
+        for weights, fraction in parts:
+            total = total + np.abs(weights).sum(axis=1) * 2.0 ** (self.settings.data_bits - 1 - fraction)
+            most = max(most, float(np.abs(weights).max()))
+        needed = math.frexp(float(total.max()))[1] + target + 1
+        if needed > _SUM_BITS or math.frexp(most)[1] > _WEIGHT_REACH:
+            raise ConfigurationError(
+                f"layer {name!r} has weights and biases up to {most:g}, whose sums need {needed} "
+                f"bits, but weights may reach 2**{_WEIGHT_REACH} and sums have at most {_SUM_BITS} "
+                "bits; check the model, or rescale its input"
+            )
+
+    def integers(self, outputs: list[Format], preactivation: Format) -> tuple[list[QuantizedLayer], int]:
+        """Return the layers in integers and the common left shift before their right shifts."""
+        plans = []
+        for index, layer in enumerate(self.layers):
+            before = feeds(self.passes, index, layer.before)
+            source = outputs[before[0]] if before else self.input
+            target = (outputs[index] if layer.linear else preactivation).fraction + GUARD_BITS
+            parts = [(layer.w_in, source.fraction)]
+            if layer.w_rec is not None:
+                parts.append((layer.w_rec, outputs[index + layer.feedback].fraction))
+            self._check_reach(layer.name, parts, layer.bias, target)
+            bits = self.weight_bits[index]
+            scales = [self._row_scales(weights, fraction, target, bits) for weights, fraction in parts]
+            plans.append((layer, parts, target, scales))
+        coarsest = (int((target - s).max()) for _, _, target, scales in plans for s in scales)
+        align = self.hardware.align(max(0, *coarsest))
+        layers: list[QuantizedLayer] = []
+        for index, (layer, parts, target, scales) in enumerate(plans):
+            matrices = [
+                _round(weights, (scale - fraction)[:, None])
+                for (weights, fraction), scale in zip(parts, scales, strict=True)
+            ]
+            continues = continues_sums(layer.kind)
+            bias = _round(layer.bias, target) + (0 if continues else 1 << (GUARD_BITS - 1))
+            shifts = [scale + align - target for scale in scales]
+            if layer.w_rec is None:
+                layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
+            else:
+                own = self._parameters(index)
+                layers.append(QuantizedRecurrent(matrices[0], matrices[1], bias, shifts[0], shifts[1], own))
+        return layers, align
+
+    @property
+    def unit_parameters(self) -> int:
+        """Numbers of each unit's own."""
+        own, device = max(layer.cell.parameters for layer in self.layers), self.hardware.device
+        return own if device is None else max(own, device.unit_parameters)
+
+    def _parameter_format(self, index: int) -> Format | None:
+        """Format of a layer's own numbers."""
+        own = self.layers[index].parameters
+        if own is None:
+            return None
+        if self.hardware.layers:
+            return self.hardware.parameter_format(index, own)
+        return Format.covering(self.settings.weight_bits, float(np.abs(own).max()))
+
+    def _parameters(self, index: int) -> IntArray | None:
+        """A layer's own numbers in integers, as many to a unit as any layer has."""
+        count, layer = self.unit_parameters, self.layers[index]
+        if not count:
+            return None
+        values = np.zeros((layer.outputs, count), dtype=np.int64)
+        form = self._parameter_format(index)
+        if layer.parameters is not None and form is not None:
+            values[:, : layer.parameters.shape[1]] = form.to_integers(layer.parameters)
+        return values
+
+    def _state(self, layer: ArrayLayer, output: Format, cell: Format) -> Format | None:
+        """Format of what a layer's cell keeps."""
+        if layer.state != "hidden":
+            return cell if layer.state else None
+        # As h, with more bits behind the point.
+        bits = self.settings.cell_bits
+        return Format(bits=bits, fraction=bits - output.bits + output.fraction)
+
+    def build(self, reaches: _Reaches, cell_range: float) -> QuantizedNetwork:
+        """Quantise with these ranges."""
+        reads = self.preactivation(reaches.preactivation)
+        outputs = self.outputs(reaches.layers)
+        layers, align = self.integers(outputs, reads)
+        stored, argument = self.cell(cell_range)
+        functions, shapes = Functions(self.direct), []
+        cells: list[CellGraph] = []
+        if device := self.hardware.device:
+            functions.tables += device.tables
+            functions.pieces += device.pieces
+            cells += device.cells
+        for index, (layer, output) in enumerate(zip(self.layers, outputs, strict=True)):
+            shape = LayerShape(
+                kind=layer.kind,
+                name=self.hardware.layers[index].name if self.hardware.layers else layer.name,
+                inputs=layer.w_in.shape[1],
+                outputs=layer.outputs,
+                activation=layer.activation,
+                input_relu=layer.input_relu,
+                output=output,
+                feedback=layer.feedback,
+                skips=layer.skips,
+            )
+            if not self.plain:
+                # A GRU of two layers keeps one state, in the format of the h that it reads back.
+                state = self._state(layer, outputs[index + layer.feedback], stored)
+                formats = CellFormats(
+                    preactivation=Format(bits=reads.bits, fraction=output.fraction)
+                    if layer.linear
+                    else reads,
+                    gate=self.gate,
+                    output=output,
+                    state=state,
+                    argument=argument if layer.state == "cell" else None,
+                    parameter=self._parameter_format(index),
+                )
+                graph = resolve(layer.cell, formats, functions)
+                if graph not in cells:
+                    cells.append(graph)
+                shape = shape.replace(cell=cells.index(graph), state=state)
+            shapes.append(shape)
+        numerics = Numerics(
+            weight_bits=self.settings.most_weight_bits,
+            own_weight_bits=None
+            if self.settings.dense_weight_bits is None
+            else (self.settings.weight_bits, self.settings.dense_weight_bits),
+            input=self.input,
+            input_shifts=self.input_shifts,
+            own_output_bits=self.settings.output_bits,
+            gate=self.gate,
+            preactivation=reads,
+            cell=stored,
+            cell_argument=argument,
+            accumulator=self.hardware.accumulator(bound_sums(layers, self.input, align), align, shapes),
+            shift_bits=self.hardware.shift_bits(_largest_shift(layers), self.settings.data_bits, align),
+            sigmoid=design_table("sigmoid", reads, self.gate, self.direct),
+            tanh=design_table("tanh", reads, self.gate, self.direct),
+            cell_tanh=design_table("tanh", argument, self.gate, self.direct),
+            cells=tuple(cells),
+            tables=tuple(functions.tables),
+            pieces=tuple(functions.pieces),
+            unit_parameters=self.unit_parameters,
+        )
+        self.hardware.check(numerics)
+        return QuantizedNetwork(tuple(shapes), numerics, tuple(layers), self.passes)
+
+
+def _largest_shift(layers: list[QuantizedLayer]) -> int:
+    shifts: list[IntArray] = []
+    for layer in layers:
+        if isinstance(layer, QuantizedRecurrent):
+            shifts += [layer.shift_ih, layer.shift_hh]
+        else:
+            shifts.append(layer.shift)
+    return max(int(shift.max()) for shift in shifts)
+
+
+def _round(values: Floats, fraction: IntArray | int) -> IntArray:
+    return np.floor(np.ldexp(values, fraction) + 0.5).astype(np.int64)
+
+
+def _bounds(network: Network, input_range: float) -> _Reaches:
+    """Bound the pre-activations and each layer's output from the weights alone."""
+    preactivation = 0.0
+    results: list[float] = []
+    layers, passes = lower(unfold(network))
+    for index, layer in enumerate(layers):
+        reach = max((results[before] for before in feeds(passes, index, layer.before)), default=input_range)
+        total = np.abs(layer.w_in).sum(axis=1) * reach + np.abs(layer.bias)
+        if layer.w_rec is not None:
+            total = total + np.abs(layer.w_rec).sum(axis=1)
+        if not layer.linear:
+            preactivation = max(preactivation, float(total.max()))
+        results.append(1.0 if layer.within_one else float(total.max()))
+    return _Reaches(preactivation, tuple(results))
+
+
+def _measured(network: Network, reference: FloatResult) -> _Reaches:
+    """The ranges of a float run, and a quarter more."""
+    results, preactivation = [], 0.0
+    unfolded = unfold(network)
+    for layer in lower(unfolded)[0]:
+        if layer.origin < 0:
+            results.append(0.0)
+            continue
+        found = unfolded.reach(reference, layer.origin)
+        results.append(MARGIN * getattr(found, layer.reach))
+        if not layer.linear:
+            preactivation = max(preactivation, MARGIN * found.preactivation)
+    return _Reaches(preactivation, tuple(results))
+
+
+def _guessed(network: Network, input_range: float) -> _Reaches:
+    """The ranges of a run on random inputs, twice, where weights alone give no bound."""
+    x = np.random.default_rng(0).uniform(-input_range, input_range, (64, 16, network.inputs))
+    found = _measured(network, run_reference(network, Calibration.of(network, x)))
+    return _Reaches(2 * found.preactivation, tuple(2 * reach for reach in found.layers))
+
+
+def quantise(
+    network: Network,
+    settings: QuantizationSettings | None = None,
+    calibration: NDArray[np.generic] | Calibration | None = None,
+    lengths: ArrayLike | None = None,
+    hardware: Hardware | None = None,
+    state: Any = None,
+) -> QuantizedNetwork:
+    """Quantise a network.
+
+    Parameters
+    ----------
+    calibration
+        Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or what is checked already, with its lengths.
+        They set the input range and the shifts of small features (:mod:`rtlstm.gen.quantise.input_shifts`;
+        none if the settings state a range, which is every feature's), the ranges of results that no function
+        bounds (with a quarter more as margin), and the cell state's range
+        (:mod:`rtlstm.gen.quantise.cell_range`). Without them, and where the weights give no bound, a run on
+        random inputs sets ranges.
+    lengths
+        Valid steps of each sequence of the calibration data, ``(N,)``; all if None.
+    hardware
+        What it is for, if not for hardware of its own alone.
+    state
+        What the sequences of the calibration data begin with, ``(h_0, c_0)`` as a build's ``run`` takes and
+        gives it; zeros if None.
+
+    Raises
+    ------
+    InputError
+        If the calibration data, their lengths or their states do not fit the network.
+    ConfigurationError
+        If the formats asked for cannot be built, or the network does not fit the device.
+    """
+    settings = settings or QuantizationSettings()
+    # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
+    last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
+    if isinstance(calibration, Calibration):
+        data: Calibration | None = calibration
+    else:
+        data = Calibration.given(network, calibration, lengths, state)
+    largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(np.abs(data.x).max()) or 1.0
+    input_range = largest if settings.input_range is None else settings.input_range * last_code
+    shifts = _input_shifts(network, settings, input_range, data, hardware)
+    if shifts:
+        # The network and the data as the device sees them.
+        network = fold_shifts(network, np.array(shifts))
+        data = None if data is None else data.scaled(np.ldexp(1.0, shifts))
+    quantiser = _Quantiser(network, settings, input_range, hardware, shifts)
+    if data is None:
+        if settings.final_states is not None:
+            raise ConfigurationError(
+                "--final-states and --no-final-states say how calibration data decide the range of the cell "
+                "state, but there are none; give such data (--calibrate), or state the range (--cell-range)"
+            )
+        reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
+        return quantiser.build(reaches, settings.cell_range or DEFAULT_CELL_RANGE)
+    reference = run_reference(network, data)
+    cell_range = settings.cell_range
+    if cell_range is None and (hardware is None or hardware.device is None):
+        cell_range = _search_cell_range(network, settings, input_range, data, reference)
+    return quantiser.build(_measured(network, reference), cell_range or DEFAULT_CELL_RANGE)
+
+
+def _input_shifts(
+    network: Network,
+    settings: QuantizationSettings,
+    input_range: float,
+    data: Calibration | None,
+    hardware: Hardware | None,
+) -> tuple[int, ...]:
+    """The shifts of fixed hardware, else those for the data unless a range is stated; none if all are 0."""
+    if hardware is not None and hardware.fixed:
+        found = hardware.fixed.input_shifts
+        # A network with other inputs is refused with its layers.
+        return found if len(found) == network.inputs else ()
+    if data is None or settings.input_range is not None:
+        return ()
+    form = Format.covering(settings.data_bits, input_range)
+    bits = settings.bits_of(isinstance(network.layers[0], Dense))
+    shifts = choose_shifts(network, data, form, bits)
+    return tuple(shifts.tolist()) if shifts.any() else ()
+
+
+def _search_cell_range(
+    network: Network,
+    settings: QuantizationSettings,
+    input_range: float,
+    data: Calibration,
+    reference: FloatResult,
+) -> float:
+    """Search the range of c, in formats of which it is the coarsest."""
+    fine = settings.replace(
+        weight_bits=max(settings.most_weight_bits, _SEARCH_BITS),
+        dense_weight_bits=None,
+        data_bits=max(settings.data_bits, _SEARCH_BITS),
+        output_bits=None,
+        gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
+        tables="interpolated",
+    )
+    reaches = _measured(network, reference)
+    leave = states_leave(network, settings.final_states)
+    limit = 2.0 ** (settings.cell_bits - 1)
+
+    def search(formats: QuantizationSettings) -> float:
+        quantiser = _Quantiser(network, formats, input_range)
+        build = partial(quantiser.build, reaches)
+        return search_cell_range(network, data, reference, leave, build, limit)
+
+    try:
+        return search(fine)
+    except ConfigurationError:  # a cell takes no finer formats
+        return search(settings)

@@ -1,0 +1,1 @@
+"""The core: array, units, sequencer, memories and ports."""

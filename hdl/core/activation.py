@@ -1,0 +1,94 @@
+"""Interpolated sigmoid or tanh in hardware."""
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component
+from rtlstm.hdl.primitives.pipeline import clocked, delay, multiply
+from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.parameters import MultiplierKind, TableKind
+
+__all__ = ["Activation"]
+
+
+class Activation(Component):
+    """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
+
+    Latency: ``table_stages`` cycles, 2 if the table is a block RAM with output register, and two
+    more (product, sum) unless it is a direct one, whose entries are the results. One result per
+    cycle. Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
+    :attr:`ActivationTable.negates` says which sign belongs to it.
+
+    Members
+    -------
+    negative : In(1)
+        Sign of the input.
+    magnitude : In(input.bits - 1)
+        Magnitude of the input. While the memory window is open, its row.
+    value : Out(output.bits - 1)
+        Never negative.
+    entry : Out
+        The table's word ``table_stages`` cycles after its row was in ``negative`` and ``magnitude``.
+    write : In(1)
+        Store ``write_data`` in row ``write_row``.
+    """
+
+    negative: Signal
+    magnitude: Signal
+    value: Signal
+    entry: Signal
+    write: Signal
+    write_row: Signal
+    write_data: Signal
+
+    def __init__(
+        self,
+        table: ActivationTable,
+        tables: TableKind = "interpolated",
+        table_stages: int = 1,
+        kind: MultiplierKind = "dsp",
+    ) -> None:
+        self._table = table
+        self._direct = tables == "direct"
+        self._stages = table_stages
+        self._kind = kind
+        self._width = table.base_bits + table.slope_bits
+        super().__init__(
+            {
+                "negative": In(1),
+                "magnitude": In(table.magnitude_bits),
+                "value": Out(table.output.bits - 1),
+                "entry": Out(self._width),
+                "write": In(1),
+                "write_row": In(range(table.rows)),
+                "write_data": In(self._width),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        table = self._table
+        read, write = clocked(m, "table", self._width, table.rows, self._stages)
+        segment = self.magnitude[table.low_bits :]
+        m.d.comb += [
+            read.addr.eq(Cat(segment, self.negative) if table.halves == 2 else segment),
+            write.addr.eq(self.write_row),
+            write.data.eq(self.write_data),
+            write.en.eq(self.write),
+            self.entry.eq(read.data),
+        ]
+        base = read.data[: table.base_bits]
+        if self._direct:
+            m.d.comb += self.value.eq(base)
+            return m
+        slope = read.data[table.base_bits :].as_signed()
+        rise: Value = Const(0, 1)
+        if table.low_bits:
+            low = delay(m, self.magnitude[: table.low_bits], self._stages)
+            rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), 1, self._kind, name="rise")
+        total = Signal(signed(max(table.base_bits, len(rise)) + 2))
+        m.d.comb += total.eq(delay(m, base, 1) + rise)
+        value = Signal(len(self.value), reset_less=True)
+        m.d.sync += value.eq(total >> table.extra)
+        m.d.comb += self.value.eq(value)
+        return m

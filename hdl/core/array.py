@@ -1,0 +1,140 @@
+"""The array: blocks of lanes, through which vectors, addresses and control pass one by one."""
+
+from collections.abc import Mapping
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component
+from rtlstm.hdl.core.lane import lane_instance, lanes_per_module
+from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.primitives.pipeline import delay
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Region
+
+__all__ = ["Array", "any_of", "array_round_trip"]
+
+
+def array_round_trip(manifest: Manifest) -> int:
+    """Cycles from an address at the first block to the farthest block's word at ``weights``."""
+    parameters = manifest.parameters
+    return 2 * parameters.blocks + parameters.pipeline.operand + 1 + _gathered(manifest)
+
+
+def _gathered(manifest: Manifest) -> int:
+    """Registers behind the choice among a block's words, where wires are long."""
+    return min(manifest.parameters.pipeline.window, 1)
+
+
+class Array(Component):
+    """All lanes, in blocks of ``4 * gate_units``. Each block hands on what it was given.
+
+    Latency: block ``b`` works ``b`` cycles after the first, in step with the drain, which takes
+    block ``b`` in a group's cycle ``b`` or later. Throughput: one word per lane and cycle.
+
+    Members
+    -------
+    address : In
+        Row of the weight banks.
+    vector : In
+        Word of the vector, when the weights are there.
+    add, ends : In(1)
+        Of the word whose products' sum stands in the first block's registers: it counts; it counts
+        and is the last of its rows. Reset and rows that begin anew end, too.
+    held : Out(lanes * accumulator.bits)
+        Each lane's last row sum.
+    write : In(1), bank, row, write_data : In
+        Store a word in a lane's bank.
+    weights : Out
+        The word of bank ``bank`` that ``address`` points at, :func:`array_round_trip` cycles later.
+    """
+
+    address: Signal
+    vector: Signal
+    row: Signal
+    bank: Signal
+    write_data: Signal
+    add: Signal
+    ends: Signal
+    write: Signal
+    held: Signal
+    weights: Signal
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        numerics, parameters = manifest.numerics, manifest.parameters
+        word = manifest.regions[Region.WEIGHTS].width
+        address = row_bits(manifest.regions[Region.WEIGHTS].rows)
+        # What block after block sees.
+        self._passed = {
+            "address": address,
+            "vector": parameters.macs * numerics.data_bits,
+            "row": address,
+            "bank": row_bits(parameters.lanes),
+            "write_data": word,
+        }
+        # Control, and its value in reset.
+        self._events = {"add": 0, "ends": 1, "write": 0}
+        super().__init__(
+            {name: In(width) for name, width in self._passed.items()}
+            | {name: In(1) for name in self._events}
+            | {"held": Out(parameters.lanes * numerics.accumulator.bits), "weights": Out(word)}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        given: Mapping[str, Value] = {name: getattr(self, name) for name in self._passed | self._events}
+        held: list[Value] = []
+        entries: list[Value] = []
+        for block in range(self._manifest.parameters.blocks):
+            if block:
+                given = self._hand_on(m, given, block)
+            entries.append(self._block(m, given, block, held))
+        m.d.comb += self.held.eq(Cat(held))
+        self._read_back(m, entries)
+        return m
+
+    def _hand_on(self, m: Module, given: Mapping[str, Value], block: int) -> Mapping[str, Value]:
+        later = {
+            name: Signal(len(given[name]), name=f"{name}{block}", reset_less=True) for name in self._passed
+        }
+        later |= {name: Signal(name=f"{name}{block}", init=value) for name, value in self._events.items()}
+        m.d.sync += [register.eq(given[name]) for name, register in later.items()]
+        return later
+
+    def _block(self, m: Module, given: Mapping[str, Value], block: int, held: list[Value]) -> Value:
+        """Add a block's lanes; return the word of the selected one."""
+        size = 4 * self._manifest.parameters.gate_units
+        row, write_data = (delay(m, given[name], 1) for name in ("row", "write_data"))
+        words: list[Value] = []
+        together = lanes_per_module(self._manifest)
+        for first in range(block * size, block * size + size, together):
+            lane = lane_instance(m, self._manifest, f"lane{first}")
+            selected = Signal(together, reset_less=True, name=f"selected{first}")
+            write = Signal(together, name=f"write{first}")
+            here = Cat(given["bank"] == first + index for index in range(together))
+            m.d.sync += [selected.eq(here), write.eq(Mux(given["write"], here, 0))]
+            m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add", "ends")]
+            m.d.comb += [lane.write_row.eq(row), lane.write_data.eq(write_data), lane.write.eq(write)]
+            held.append(lane.held)
+            entry = delay(m, lane.weights, 1)
+            width = len(entry) // together
+            words += [Mux(selected[i], entry.word_select(i, width), 0) for i in range(together)]
+        return delay(m, any_of(words), _gathered(self._manifest))
+
+    def _read_back(self, m: Module, entries: list[Value]) -> None:
+        """Pass the selected lane's word back from block to block."""
+        word: Value | None = None
+        for block, entry in reversed(list(enumerate(entries))):
+            register = Signal(len(self.weights), name=f"weights{block}", reset_less=True)
+            m.d.sync += register.eq(entry if word is None else entry | word)
+            word = register
+        m.d.comb += self.weights.eq(word)
+
+
+def any_of(values: list[Value]) -> Value:
+    """OR of values of which at most one is not zero, as a balanced tree."""
+    while len(values) > 1:
+        pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
+        values = [pair[0] | pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
+    return values[0]

@@ -1,0 +1,266 @@
+"""The cell unit: a network's cells, each a pipeline made from its graph."""
+
+from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
+from amaranth.lib.wiring import In
+
+from rtlstm.hdl.component import Struct
+from rtlstm.hdl.core.array import any_of
+from rtlstm.hdl.core.layouts import DelayLine, item_layout, result_layout, row_bits
+from rtlstm.hdl.core.unit import Unit
+from rtlstm.hdl.primitives.pipeline import delay, multiply
+from rtlstm.spec.activations.piecewise import PiecewiseLinear
+from rtlstm.spec.cells.graph import CellGraph, Node
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Region
+
+__all__ = ["CellUnit"]
+
+
+class CellUnit(Unit):
+    """Computes every cell of the network for one unit a cycle; an item says which one counts.
+
+    Latency, from pre-activations to results: ``manifest.timing.latency`` cycles, whatever the cell, and
+    ``pipeline.result`` more. Throughput: one item per cycle. Rounding: as the graphs say, half up with
+    symmetric saturation wherever a value is narrowed.
+
+    Members
+    -------
+    own : In
+        The unit's own numbers, with the pre-activations.
+    cell_fresh : In
+        Whether the state is zero, with ``cell_row``, three cycles before ``timing.state``.
+    window_bank : In
+        While the memory window is open, the table that it looks at.
+    """
+
+    cell_fresh: Signal
+    own: Signal
+    window_bank: Signal
+
+    def __init__(self, manifest: Manifest, index: int) -> None:
+        assert manifest.timing is not None
+        self._timing = manifest.timing
+        numerics = manifest.numerics
+        tables = manifest.regions[Region.TABLES].width if numerics.tables else 1
+        super().__init__(
+            manifest,
+            index,
+            {"cells": numerics.cell.bits, "tables": tables},
+            {
+                "cell_fresh": In(1),
+                "own": In(max(1, numerics.unit_parameters * numerics.weight_bits)),
+                "window_bank": In(row_bits(max(2, len(numerics.tables)))),
+            },
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        timing, result = self._timing, self._manifest.parameters.pipeline.result
+        items = DelayLine(m, item_layout(self._manifest), self.item, "item", timing.latency + result)
+        old = self._read_state(m, delay(m, self.cell_fresh, 2))
+        self._entries: dict[int, Value] = {}
+        cells = [
+            _Cell(self, m, number, graph, old) for number, graph in enumerate(self._manifest.numerics.cells)
+        ]
+        self._keep(m, cells, items.at(timing.keep))
+        self._give(m, cells, items)
+        # A table's rows past its own read as zero, as the image has them.
+        tables = self._manifest.numerics.tables
+        entries = [
+            Mux((self.window_bank == bank) & (self.window_row < tables[bank].rows), word, 0)
+            for bank, word in sorted(self._entries.items())
+        ]
+        if entries:
+            m.d.comb += self.entries.tables.eq(any_of(entries))
+        return m
+
+    def add_table(self, m: Module, name: str, index: int, negative: Value, magnitude: Value) -> Value:
+        """Add one of the network's tables; equal ones are written at once, and the first is read back."""
+        table = self._manifest.numerics.tables[index]
+        mine = self.write[Region.TABLES] & (self.window_bank == index) & (self.window_row < table.rows)
+        unit = self._add_table(m, name, table, negative, magnitude, mine)
+        self._entries.setdefault(index, unit.entry)
+        return unit.value
+
+    def _chosen(self, item: Struct, number: int) -> Value:
+        """Whether a cell is the item's."""
+        return item.cell == number if len(self._manifest.numerics.cells) > 1 else Const(1)
+
+    def _keep(self, m: Module, cells: list["_Cell"], item: Struct) -> None:
+        """Write new states."""
+        stage = self._timing.keep
+        keeping = [cell for cell in cells if cell.graph.state is not None]
+        kept = Signal(self._widths["cells"], name="kept")
+        writes, limited = Signal(name="keeps"), Signal(name="kept_limited")
+        for cell in keeping:
+            assert cell.graph.state is not None
+            new, beyond = cell.at(cell.graph.state, stage), cell.limited_at(stage)
+            with m.If(self._chosen(item, cell.number)):
+                m.d.comb += [
+                    kept.eq(new),
+                    writes.eq(item.valid & _yields(item)),
+                    limited.eq(beyond),
+                ]
+        self._write_state(m, item, writes, kept, limited)
+
+    def _give(self, m: Module, cells: list["_Cell"], items: DelayLine) -> None:
+        """Give results and their places, which are announced a cycle before."""
+        last, result = self._timing.latency, self._manifest.parameters.pipeline.result
+        value = Signal(self.value.shape(), name="chosen")
+        for cell in cells:
+            found = cell.at(cell.graph.result, last)
+            with m.If(self._chosen(items.at(last), cell.number)):
+                m.d.comb += value.eq(found)
+        soon = items.at(last + result - 1)
+        with m.If(soon.valid & _yields(soon)):
+            m.d.comb += [self.soon[name].eq(soon[name]) for name in result_layout(self._manifest).members]
+        # Known a cycle before that, from registers: the sequencer's decisions wait for it.
+        before = items.at(last + result - 2)
+        stores = before.valid & before.store & _yields(before)
+        last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
+        m.d.sync += [
+            self.soon_last.eq(stores & before.last),
+            self.soon_word.eq(stores & (before.slot == last_slot)),
+        ]
+        place = DelayLine(m, result_layout(self._manifest), self.soon, "result", 1).at(1)
+        m.d.comb += [self.result.eq(place), self.value.eq(delay(m, value, result))]
+
+
+def _yields(item: Struct) -> Value:
+    yields: Value = item.lstm | (item.dense & ~item.park)
+    return yields
+
+
+class _Cell:
+    """One graph as a pipeline: ``at(place, stage)`` is a node's value, so many cycles after the gates."""
+
+    def __init__(self, unit: CellUnit, m: Module, number: int, graph: CellGraph, old: Signal) -> None:
+        self._unit = unit
+        self._m = m
+        self.number = number
+        self.graph = graph
+        self._manifest = unit._manifest
+        self._stages = graph.stages(self._manifest.parameters)
+        self._deep = self._manifest.parameters.pipeline.cell > 3
+        self._later: dict[tuple[int, int], Value] = {}
+        self._limited: tuple[Value, int] = (Const(0, 1), 0)
+        for place, node in enumerate(graph.nodes):
+            stage = unit._timing.state if node.kind == "state" else self._stages[place]
+            value = old if node.kind == "state" else self._node(place, node)
+            self._later[place, stage] = value
+
+    def at(self, place: int, stage: int) -> Value:
+        """A node's value at a stage: its own or a later one."""
+        if (place, stage) not in self._later:
+            before = self.at(place, stage - 1)
+            fixed = self.graph.nodes[place].kind == "constant"
+            self._later[place, stage] = before if fixed else delay(self._m, before, 1)
+        return self._later[place, stage]
+
+    def limited_at(self, stage: int) -> Value:
+        """Whether what is kept was limited."""
+        flag, since = self._limited
+        return delay(self._m, flag, stage - since)
+
+    def _node(self, place: int, node: Node) -> Value:
+        begins = max((self._stages[arg] for arg in node.args), default=0)
+        args = [self.at(arg, begins) for arg in node.args]
+        name = f"cell{self.number}_{node.kind}{place}"
+        match node.kind:
+            case "gate":
+                return self._gate(node.index)
+            case "parameter":
+                bits = self._manifest.numerics.weight_bits
+                return self._unit.own.word_select(node.index, bits).as_signed()
+            case "constant":
+                return Const(node.value, signed(node.format.bits))
+            case "multiply":
+                product = multiply(self._m, args[0], args[1], 2 if self._deep else 1, name=name)
+                return product[: node.format.bits].as_signed()
+            case "add" | "subtract":
+                a, b = (
+                    arg << (node.format.fraction - self.graph.nodes[index].format.fraction)
+                    for arg, index in zip(args, node.args, strict=True)
+                )
+                return self._register(node, name, a + b if node.kind == "add" else a - b)
+            case "clamp":
+                over, under = args[0] > node.value, args[0] < -node.value
+                return self._register(node, name, Mux(over, node.value, Mux(under, -node.value, args[0])))
+            case "narrow":
+                return self._narrow(place, node, name, args[0])
+            case "table":
+                return self._table(node, name, args[0])
+            case "pieces":
+                return self._pieces(node, name, args[0], self._manifest.numerics.pieces[node.index])
+            case _:
+                raise AssertionError(node.kind)
+
+    def _register(self, node: Node, name: str, value: Value) -> Signal:
+        register = Signal(signed(node.format.bits), reset_less=True, name=name)
+        self._m.d.sync += register.eq(value)
+        return register
+
+    def _gate(self, index: int) -> Value:
+        negative, magnitude = self._signed_gate(index)
+        value = Signal(signed(len(magnitude) + 1), name=f"cell{self.number}_gate{index}")
+        self._m.d.comb += value.eq(Mux(negative, -magnitude, magnitude))
+        return value
+
+    def _signed_gate(self, index: int) -> tuple[Value, Value]:
+        bits = self._manifest.numerics.preactivation.bits - 1
+        return self._unit.negative[index], self._unit.magnitudes.word_select(index, bits)
+
+    def _narrow(self, place: int, node: Node, name: str, value: Value) -> Value:
+        """Round half up and limit, beside each other."""
+        m, most = self._m, node.format.maximum
+        drop = self.graph.nodes[node.args[0]].format.fraction - node.format.fraction
+        half = (1 << drop) >> 1 if drop > 0 else 0
+        rounded = (value + half) >> drop if drop > 0 else value << -drop
+        over = value >= ((most + 1) << drop) - half if drop >= 0 else rounded > most
+        under = value < (-most << drop) - half if drop >= 0 else rounded < -most
+        late = 1 if self._deep else 0
+        over, under, rounded = (delay(m, flag, late) for flag in (over, under, rounded))
+        result = self._register(node, name, Mux(over, most, Mux(under, -most, rounded)))
+        if place == self.graph.state:
+            self._limited = delay(m, over | under, 1), self._stages[place]
+        return result
+
+    def _table(self, node: Node, name: str, value: Value) -> Value:
+        """Look up a function; of what is not a gate, find sign and magnitude first."""
+        m, source = self._m, self.graph.nodes[node.args[0]]
+        if source.kind == "gate":
+            negative, magnitude = self._signed_gate(source.index)
+        else:
+            negative, magnitude = Signal(reset_less=True), Signal(len(value) - 1, reset_less=True)
+            m.d.sync += [negative.eq(value < 0), magnitude.eq(Mux(value < 0, -value, value))]
+        found = self._unit.add_table(m, name, node.index, negative, magnitude)
+        table, parameters = self._manifest.numerics.tables[node.index], self._manifest.parameters
+        result = Signal(signed(node.format.bits), name=f"{name}_value")
+        above, below = table.negates
+        minus: Value = Const(below, 1)
+        if above != below:
+            minus = delay(m, negative, parameters.activation) ^ above
+        m.d.comb += result.eq(Mux(minus, -found, found))
+        return result
+
+    def _pieces(self, node: Node, name: str, x: Value, function: PiecewiseLinear) -> Value:
+        """Pick a line; multiply; add, round and limit."""
+        m = self._m
+        slope = Signal(_range(function.slopes), reset_less=True, name=f"{name}_slope")
+        offset = Signal(_range(function.offsets), reset_less=True, name=f"{name}_offset")
+        slopes, offsets = list(function.slopes), list(function.offsets)
+        m.d.sync += [slope.eq(slopes[0]), offset.eq(offsets[0])]
+        for threshold, a, b in zip(function.thresholds, slopes[1:], offsets[1:], strict=True):
+            with m.If(x >= threshold):
+                m.d.sync += [slope.eq(a), offset.eq(b)]
+        moved = delay(m, x, 1)
+        product = multiply(m, moved, slope, 1, name=f"{name}_product")
+        half = (1 << function.extra) >> 1
+        total = (product + delay(m, offset, 1) + half) >> function.extra
+        low, high = function.lowest, function.highest
+        return self._register(node, name, Mux(total > high, high, Mux(total < low, low, total)))
+
+
+def _range(values: tuple[int, ...]) -> object:
+    """A signed shape that holds all values."""
+    return signed(max(2, *(value.bit_length() + 1 for value in values)))

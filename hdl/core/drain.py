@@ -1,0 +1,229 @@
+"""Drains finished row groups from the array, one item per cycle, and says where items belong."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib.data import View
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Struct
+from rtlstm.hdl.core.layouts import DelayLine, item_layout, row_bits, token_layout
+from rtlstm.hdl.core.program_memory import ProgramPart, field_lookup, field_memory, program_ports
+from rtlstm.hdl.primitives.pipeline import delay, lookup
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program.fields import ITEM_FLAGS, drain_fields, drain_widths
+from rtlstm.spec.registers import Region
+
+__all__ = ["Drain"]
+
+
+class Drain(ProgramPart):
+    """Counts the items of every group and the memory rows that go with them.
+
+    An LSTM layer's item is a block: the four totals of each of its ``gate_units`` units. A dense
+    layer's item is one lane of four: a block drains in four cycles.
+
+    Latency: with a group's last word issued in cycle ``n`` and ``S = n + summed``, item ``k`` has
+    its memory rows in cycle ``S + k``, ``blocks`` and ``lanes`` in the cycle after that, and
+    ``item`` when its pre-activations are ready. Throughput: one item per cycle.
+
+    Members
+    -------
+    token : In
+        The array's word three cycles before its products' sum stands in a register.
+    blocks : Out(blocks), lanes : Out(4 * blocks)
+        One-hot: the block whose held totals are an LSTM layer's item; the block, and the lane in
+        each four, whose total is a dense layer's.
+    shift_row, addend_row : Out
+        Rows of the shift and partial-sum memories.
+    item, soon : Out
+        What comes out of the rounding, and what will in the next cycle.
+    cell_row, cell_fresh : Out
+        Row of the cell memory, in time for the item's gates; whether the stream's state is zero.
+    window, window_row : In
+        While the memory window is open, the row that all read ports look at.
+    program_write, program_data, program_word
+        Only with a loadable program: see :func:`rtlstm.hdl.core.program_memory.program_ports`.
+    """
+
+    token: Struct
+    blocks: Signal
+    lanes: Signal
+    shift_row: Signal
+    addend_row: Signal
+    item: Struct
+    soon: Struct
+    cell_row: Signal
+    cell_fresh: Signal
+    window: Signal
+    window_row: Signal
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._parameters = manifest.parameters
+        self._shared = (*ITEM_FLAGS, "cell") if manifest.numerics.cells else ITEM_FLAGS
+        self._widths: dict[str, int] = {}
+        if manifest.parameters.capacity is not None:
+            self._widths = drain_widths(manifest.parameters, len(manifest.numerics.cells))
+        super().__init__(
+            (program_ports(self._widths) if self._widths else {})
+            | {
+                "token": In(token_layout(manifest)),
+                "blocks": Out(self._parameters.blocks),
+                "lanes": Out(4 * self._parameters.blocks),
+                "shift_row": Out(row_bits(manifest.regions[Region.SHIFTS].rows)),
+                "addend_row": Out(row_bits(manifest.regions[Region.PARTIALS].rows)),
+                "item": Out(item_layout(manifest)),
+                "soon": Out(item_layout(manifest)),
+                "cell_row": Out(item_layout(manifest)["cell_row"].shape),
+                "cell_fresh": Out(1),
+                "window": In(1),
+                "window_row": In(32),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        tokens = DelayLine(m, token_layout(self._manifest), self.token, "token", 2)
+        self._of_op = self._fields(m, tokens)
+        # Of the word at the line's end: it ends a group; that is its operation's first.
+        ends, opens = Signal(), Signal()
+        ending = tokens.at(1).valid & tokens.at(1).last
+        opening = ending & tokens.at(1).group_first
+        m.d.sync += [ends.eq(ending), opens.eq(opening)]
+        item = self._sequence(m, tokens, ends, opens, opening)
+        self._choose(m, ends, item)
+        depth = self._parameters.preactivation - self._parameters.summed
+        timing = self._manifest.timing
+        early = depth + (timing.state if timing else self._parameters.activation) - 3
+        items = DelayLine(m, item_layout(self._manifest), item, "item", max(depth, early))
+        m.d.comb += [
+            self.cell_row.eq(items.at(early).cell_row),
+            self.cell_fresh.eq(items.at(early).fresh),
+            self.item.eq(items.at(depth)),
+            self.soon.eq(items.at(depth - 1)),
+        ]
+        return m
+
+    def _sequence(self, m: Module, tokens: DelayLine, ends: Signal, opens: Signal, opening: Value) -> Struct:
+        """Count items and their rows; a group's first item is there as soon as it is summed.
+
+        Whether there is an item is decided one cycle ahead.
+        """
+        width = self._parameters.gate_units
+        layout = item_layout(self._manifest)
+        item = View(layout, Signal(layout, name="item0"))
+        shift_row = Signal.like(self.shift_row, reset_less=True)
+        addend_row = Signal.like(self.addend_row, reset_less=True)
+        park_row, cell_row, row, slot = (
+            Signal(item[field].shape(), reset_less=True, name=field)
+            for field in ("park_row", "cell_row", "row", "slot")
+        )
+        tail = Signal(width, reset_less=True)
+        in_last_group = Signal(reset_less=True)
+        # What an operation's items share: also which cell computes them, where there are several kinds.
+        shared = Cat(item[name] for name in self._shared)
+        flags = Signal(len(shared), reset_less=True)
+
+        # Items of the word's group but for its first, and what remains of the group that drains.
+        items, last_items = self._of_op["more"], self._of_op["last_more"]
+        more, remaining = (
+            Signal(len(items), reset_less=True, name="more"),
+            Signal(len(items), name="remaining"),
+        )
+        m.d.sync += more.eq(Mux(tokens.at(1).group_last, last_items, items))
+        valid, last = Signal(name="has_item"), Signal(reset_less=True, name="is_last")
+        m.d.sync += [
+            last.eq(Mux(ends, tokens.at(2).group_last & (more == 0), in_last_group & (remaining == 1))),
+            remaining.eq(Mux(ends, more, remaining - (remaining != 0))),
+        ]
+        wraps = slot == self._parameters.macs // width - 1
+        # The counters' enable (an item is there, or a group opens) is a register, too: it goes far.
+        moves, has_next = Signal(reset_less=True), ends | (remaining != 0)
+        m.d.sync += [valid.eq(has_next), moves.eq(has_next | opening)]
+        counters = (shift_row, addend_row, park_row, cell_row)
+        *firsts, first_row, first_tail, first_flags = self._bases(m, tokens)
+        with m.If(moves):
+            m.d.sync += [
+                *(
+                    counter.eq(Mux(opens, base, counter + 1))
+                    for counter, base in zip(counters, firsts, strict=True)
+                ),
+                slot.eq(Mux(opens | wraps, 0, slot + 1)),
+                row.eq(Mux(opens, first_row, row + wraps)),
+            ]
+        with m.If(opens):
+            m.d.sync += [tail.eq(first_tail), flags.eq(first_flags)]
+        with m.If(ends):
+            m.d.sync += in_last_group.eq(tokens.at(2).group_last)
+        with m.If(self.window):
+            m.d.sync += [register.eq(self.window_row) for register in (shift_row, addend_row, cell_row)]
+        m.d.comb += [
+            self.shift_row.eq(shift_row),
+            self.addend_row.eq(addend_row),
+            item.valid.eq(valid),
+            item.last.eq(last),
+            item.mask.eq(Mux(last, tail, -1)),
+            item.park_row.eq(park_row),
+            item.cell_row.eq(cell_row),
+            item.row.eq(row),
+            item.slot.eq(slot),
+            shared.eq(flags),
+        ]
+        fresh, stream = Signal(reset_less=True), Signal.like(item.stream, reset_less=True)
+        quiet = Signal(reset_less=True)
+        with m.If(ends):
+            token = tokens.at(2)
+            m.d.sync += [fresh.eq(token.fresh), stream.eq(token.stream), quiet.eq(token.quiet)]
+        m.d.comb += [item.fresh.eq(fresh), item.stream.eq(stream)]
+        with m.If(quiet):
+            m.d.comb += item.emit.eq(0)
+        return item
+
+    def _fields(self, m: Module, tokens: DelayLine) -> dict[str, Value]:
+        """What belongs to a token's operation, one cycle after the token."""
+        if not self._widths:
+            fields = drain_fields(self._manifest.program, self._manifest.layers)
+            found = field_lookup(m, tokens.at(0).op, fields, "op")
+            return {name: delay(m, value, 1) for name, value in found.items()}
+        row = Mux(self.window, self.window_row, tokens.at(0).op)
+        loaded, write = field_memory(m, self._manifest, row, self._widths, "program")
+        m.d.comb += [
+            write.addr.eq(self.window_row),
+            write.data.eq(self.program_data),
+            write.en.eq(self.program_write),
+            self.program_word.eq(Cat(loaded.values())),
+        ]
+        return loaded
+
+    def _bases(self, m: Module, tokens: DelayLine) -> list[Value]:
+        """Find an operation's first rows: its own, then the stream's offset, two cycles after the token."""
+        program, of_op = self._manifest.program, self._of_op
+        streams = range(self._parameters.streams)
+
+        def offset(name: str, size: int) -> Signal:
+            value = lookup(m, tokens.at(0).stream, [index * size for index in streams], f"{name}_stream")
+            register = Signal.like(value, reset_less=True, name=f"{name}_of_stream")
+            m.d.sync += register.eq(value)
+            return register
+
+        park = offset("park", program.park_context)
+        bases = [
+            of_op["shift"],
+            of_op["addend"] + Mux(of_op["adds"], park, 0),
+            of_op["park"] + park,
+            of_op["cell"] + offset("cell", program.cell_context),
+            Mux(tokens.at(1).copy, of_op["other_row"], of_op["row"]) + offset("row", program.vector_context),
+            of_op["tail"],
+            of_op["flags"],
+        ]
+        return [delay(m, base, 1) for base in bases]
+
+    def _choose(self, m: Module, ends: Signal, item: Struct) -> None:
+        """Step through an LSTM layer's blocks, or a dense layer's lanes, behind a group's last word."""
+        starts = Signal()
+        blocks, lanes = Signal.like(self.blocks, reset_less=True), Signal.like(self.lanes, reset_less=True)
+        m.d.sync += [
+            starts.eq(ends),
+            blocks.eq(Mux(starts, ~item.dense, blocks << 1)),
+            lanes.eq(Mux(starts, item.dense, lanes << 1)),
+        ]
+        m.d.comb += [self.blocks.eq(blocks), self.lanes.eq(lanes)]

@@ -1,0 +1,238 @@
+"""The gate unit: from four pre-activations to new c and h; and the dense layers' activation."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+
+from rtlstm.hdl.component import Struct
+from rtlstm.hdl.core.layouts import DelayLine, item_layout, result_layout
+from rtlstm.hdl.core.unit import Unit
+from rtlstm.hdl.primitives.pipeline import delay, multiply
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Region
+
+__all__ = ["GateUnit"]
+
+GATES = ("input", "forget", "candidate", "output")
+
+
+class GateUnit(Unit):
+    """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
+
+    Latency, from pre-activations: ``2 * activation + pipeline.cell + 1`` cycles to h and
+    ``activation + 1`` to a dense result, and ``pipeline.result`` more. Throughput: one item per
+    cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product
+    before; saturation is symmetric.
+    """
+
+    def __init__(self, manifest: Manifest, index: int) -> None:
+        self._stages = manifest.parameters.activation
+        regions = (Region.CELLS, Region.SIGMOID, Region.TANH, Region.CELL_TANH)
+        super().__init__(
+            manifest, index, {region.name.lower(): manifest.regions[region].width for region in regions}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        # Stage k of ``items`` is k cycles after the pre-activations.
+        pipeline = self._manifest.parameters.pipeline
+        result, self._cell_stages = pipeline.result, pipeline.cell
+        last = 2 * self._stages + self._cell_stages + 1 + result
+        items = DelayLine(m, item_layout(self._manifest), self.item, "item", last - 1)
+        negative = self.negative
+        gates = self._gates(m)
+        old = self._read_state(m, items.at(self._stages - 1).fresh)
+        total = self._cell_sum(m, gates, old, negative[2])
+        argument_negative, argument = self._round_cell(m, total, items.at(self._stages + self._cell_stages))
+        self._compared = max(0, result - 1)
+        hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), result - self._compared)
+        dense = self._dense(m, gates, items.at(self._stages), items.at(self._stages + self._compared))
+        dense = delay(m, dense, result - self._compared)
+        soon_dense, soon_hidden = items.at(self._stages + result), items.at(last - 1)
+        self._announce(m, soon_dense, soon_hidden)
+        self._count(m, items.at(self._stages + result - 1), items.at(last - 2))
+        self._select(m, soon_dense.valid & soon_dense.dense, dense, hidden)
+        return m
+
+    def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
+        numerics = self._manifest.numerics
+        table = {
+            Region.SIGMOID: numerics.sigmoid,
+            Region.TANH: numerics.tanh,
+            Region.CELL_TANH: numerics.cell_tanh,
+        }[region]
+        unit = self._add_table(m, name, table, negative, magnitude, self.write.bit_select(int(region), 1))
+        m.d.comb += getattr(self.entries, region.name.lower()).eq(unit.entry)
+        return unit.value
+
+    def _gates(self, m: Module) -> list[Value]:
+        bits = self._manifest.numerics.preactivation.bits - 1
+        values = []
+        for gate, name in enumerate(GATES):
+            region = Region.TANH if name == "candidate" else Region.SIGMOID
+            magnitude = self.magnitudes.word_select(gate, bits)
+            values.append(self._table(m, region, f"{name}_gate", self.negative[gate], magnitude))
+        return values
+
+    def _cell_sum(self, m: Module, gates: list[Value], old: Signal, g_negative: Value) -> Signal:
+        """Return the exact ``f * c + i * g``, in two stages."""
+        numerics = self._manifest.numerics
+        fraction = numerics.cell_sum_fraction
+        kept = multiply(m, _positive(gates[1]), old, 1, name="kept")
+        added = multiply(m, _positive(gates[0]), _positive(gates[2]), 1, name="added")
+        total = Signal(signed(_sum_bits(self._manifest)), reset_less=True)
+        minus = delay(m, g_negative, self._stages + 1)
+        kept_wide = kept << (fraction - numerics.gate.fraction - numerics.cell.fraction)
+        added_wide = (added << (fraction - 2 * numerics.gate.fraction)) ^ minus.replicate(
+            len(total)
+        ).as_signed()
+        # -a is ~a + 1, and the 1 comes in as the carry below the lowest bit.
+        with_carry = Cat(Const(1, 1), kept_wide).as_signed() + Cat(minus, added_wide).as_signed()
+        m.d.sync += total.eq(with_carry >> 1)
+        return total
+
+    def _round_cell(self, m: Module, total: Signal, item: Struct) -> tuple[Signal, Signal]:
+        """Round the sum to the cell that is kept and, apart, to what tanh reads.
+
+        Limits are compared with the sum as it is, beside the rounding and not behind it.
+        """
+        numerics = self._manifest.numerics
+        drop = numerics.cell_sum_fraction - numerics.cell.fraction
+        limit, half = numerics.cell.maximum, (1 << drop) >> 1
+        cell = Signal(signed(numerics.cell.bits), reset_less=True)
+        limited = Signal(reset_less=True)
+        late = self._cell_stages - 3
+        over = delay(m, total >= ((limit + 1) << drop) - half, late)
+        under = delay(m, total < (-limit << drop) - half, late)
+        m.d.sync += [
+            cell.eq(Mux(over, limit, Mux(under, -limit, delay(m, _round(total, drop), late)))),
+            limited.eq(over | under),
+        ]
+        self._write_state(m, item, item.valid & item.lstm, cell, limited)
+        drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
+        most, half = numerics.cell_argument.maximum, (1 << drop) >> 1
+        negative, magnitude = (
+            Signal(reset_less=True),
+            Signal(numerics.cell_argument.bits - 1, reset_less=True),
+        )
+        # The magnitude of a negative sum, half of a unit going towards zero: ~t is -t - 1.
+        size = Signal(signed(len(total)))
+        m.d.comb += size.eq(total ^ (total < 0).replicate(len(total)).as_signed())
+        beyond = delay(m, size >= ((most + 1) << drop) - half, late)
+        m.d.sync += [
+            negative.eq(delay(m, total < 0, late)),
+            magnitude.eq(Mux(beyond, most, delay(m, _round(size, drop), late))),
+        ]
+        return negative, magnitude
+
+    def _hidden(self, m: Module, output_gate: Value, negative: Signal, magnitude: Signal) -> Signal:
+        numerics = self._manifest.numerics
+        squashed = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
+        gate = delay(m, output_gate, self._stages + self._cell_stages)
+        product = multiply(m, _positive(gate), _positive(squashed), 1, name="hidden")
+        drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
+        sign = delay(m, negative, self._stages + 1)
+        return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
+
+    def _dense(self, m: Module, gates: list[Value], item: Struct, compared: Struct) -> Value:
+        """Return a dense layer's result: sigmoid of gate 0, tanh of gate 2, or the sum itself."""
+        fitted = [self._fit_dense(m, gates, item, compared, bits) for bits in self._dense_bits()]
+        result = Signal(signed(max(map(len, fitted))), reset_less=True)
+        m.d.sync += result.eq(fitted[0] if len(fitted) == 1 else Mux(compared.emit, fitted[1], fitted[0]))
+        return result
+
+    def _dense_bits(self) -> tuple[int, ...]:
+        """Bits of dense layers' results: those that other layers read, and those of outputs."""
+        manifest = self._manifest
+        inner, outer = manifest.numerics.data_bits, manifest.numerics.output_bits
+        if inner == outer:
+            return (inner,)
+        if manifest.parameters.capacity is None and not any(layer.dense for layer in manifest.layers[:-1]):
+            return (outer,)
+        return (inner, outer)
+
+    def _fit_dense(self, m: Module, gates: list[Value], item: Struct, compared: Struct, width: int) -> Value:
+        """Round and limit a dense layer's result to ``width`` bits."""
+        numerics = self._manifest.numerics
+        bits = numerics.preactivation.bits - 1
+        form = Format(bits=width, fraction=0)
+        linear = delay(m, self.magnitudes[:bits], self._stages)
+        negative = delay(m, self.negative[0], self._stages)
+        drop = numerics.gate.fraction - (width - 1)
+        value, sign = Mux(item.sigmoid, gates[0], gates[2]), negative & ~item.sigmoid
+        # What comes straight from a block RAM is chosen in one cycle and rounded in the next.
+        chosen = self._compared if self._manifest.parameters.tables == "direct" else 0
+        squashed = _signed(
+            m,
+            delay(m, value, chosen),
+            delay(m, sign, chosen),
+            drop,
+            form,
+            f"squashed{width}",
+            self._compared - chosen,
+        )
+        plain = Mux(item.relu & negative, 0, linear)
+        plain = _signed(m, plain, negative, 0, form, f"linear{width}", self._compared)
+        return Mux(compared.sigmoid | compared.tanh, squashed, plain)
+
+    def _announce(self, m: Module, dense: Struct, hidden: Struct) -> None:
+        """Say where the next cycle's result goes: both kinds of items never end in the same cycle."""
+        for item, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
+            with m.If(item.valid & wanted):
+                m.d.comb += [self.soon[name].eq(item[name]) for name in result_layout(self._manifest).members]
+
+    def _count(self, m: Module, dense: Struct, hidden: Struct) -> None:
+        """Announce what the sequencer counts, decided a cycle before: it is far."""
+        parameters = self._manifest.parameters
+        last_slot = parameters.macs // parameters.gate_units - 1
+        for place, (item, wanted) in enumerate(((dense, dense.dense), (hidden, hidden.lstm))):
+            stores = item.valid & wanted & item.store
+            last, word = Signal(name=f"last{place}"), Signal(name=f"word{place}")
+            m.d.sync += [last.eq(stores & item.last), word.eq(stores & (item.slot == last_slot))]
+            with m.If(last):
+                m.d.comb += self.soon_last.eq(1)
+            with m.If(word):
+                m.d.comb += self.soon_word.eq(1)
+
+    def _select(self, m: Module, from_dense: Value, dense: Value, hidden: Value) -> None:
+        """Give the result and its place, which was announced a cycle before."""
+        place = DelayLine(m, result_layout(self._manifest), self.soon, "result", 1).at(1)
+        m.d.comb += [self.result.eq(place), self.value.eq(Mux(delay(m, from_dense, 1), dense, hidden))]
+
+
+def _sum_bits(manifest: Manifest) -> int:
+    numerics = manifest.numerics
+    fraction = numerics.cell_sum_fraction
+    kept = numerics.gate.bits + numerics.cell.bits - 1
+    kept += fraction - numerics.gate.fraction - numerics.cell.fraction
+    added = 2 * (numerics.gate.bits - 1) + fraction - 2 * numerics.gate.fraction + 1
+    return max(kept, added) + 1
+
+
+def _round(value: Value, drop: int) -> Value:
+    """Drop low bits, rounding half up."""
+    return value if drop == 0 else (value + Const(1 << (drop - 1))) >> drop
+
+
+def _positive(value: Value) -> Value:
+    """An unsigned value as a signed one."""
+    return Cat(value, Const(0, 1)).as_signed()
+
+
+def _signed(
+    m: Module, magnitude: Value, negative: Value, drop: int, form: Format, name: str, stages: int
+) -> Signal:
+    """Give a magnitude its sign, drop low bits rounding half up, and limit; one carry chain deep.
+
+    Takes ``stages`` (0 or 1) cycles: the register, if any, stands before the limiting.
+    """
+    limit = form.maximum
+    result = Signal(signed(form.bits), name=name)
+    # In halves of its last place: 2 * m + 1 for m, 2 * ~m + 2 for -m.
+    half = (1 << drop) >> 1
+    wide = Cat(Const(1, 1), magnitude ^ negative.replicate(len(magnitude)), negative).as_signed()
+    rounded = (wide + Cat(negative, Const(half, max(1, drop)), Const(0, 1)).as_signed()) >> (1 + drop)
+    # Half a unit below the next value counts for a positive one and not for a negative one.
+    over = Cat(~negative, magnitude) > 2 * (((limit + 1) << drop) - half) if drop else magnitude > limit
+    over, below, rounded = (delay(m, value, stages) for value in (over, negative, rounded))
+    m.d.comb += result.eq(Mux(over, Mux(below, -limit, limit), rounded))
+    return result

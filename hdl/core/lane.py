@@ -1,0 +1,193 @@
+"""A lane: one weight bank, ``macs`` multipliers, an adder tree and an accumulator.
+
+Two lanes are one module where they share their multipliers.
+"""
+
+from amaranth.hdl import Cat, ClockSignal, Instance, Module, ResetSignal, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component, Interface
+from rtlstm.hdl.primitives.pipeline import delay, multiply, multiply_pair, storage
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import MemoryStyle
+from rtlstm.spec.registers import Region
+
+__all__ = ["Lane", "LaneInstance", "lane_instance", "lane_module", "lanes_per_module"]
+
+
+class _LanePorts:
+    """The ports of a lane, whether it is a component or an instance of its module."""
+
+    address: Signal
+    vector: Signal
+    add: Signal
+    ends: Signal
+    held: Signal
+    weights: Signal
+    write: Signal
+    write_row: Signal
+    write_data: Signal
+
+
+class Lane(_LanePorts, Component):
+    """Dot products of one or two rows with a vector, one word of ``macs`` values per cycle.
+
+    Latency: with the address in cycle ``n``, the word's sum of products stands in a register in
+    cycle ``n + parameters.summed``, and a row's whole sum in ``held`` one cycle later. Throughput:
+    one word per cycle. Exact: products and sums are as wide as the manifest's bound needs.
+
+    Members
+    -------
+    address : In
+        Row of the weight bank.
+    vector : In(macs * data_bits)
+        The vector's word, in the cycle in which its address's word is in ``weights``.
+    add, ends : In(1)
+        The registered sum of products counts; it counts and ends a row (or nothing counts, and
+        what was added is dropped).
+    held : Out(lanes * accumulator.bits)
+        The last row's sum of each lane, signed, until the next one is complete.
+    weights : Out(lanes * macs * weight_bits)
+        The banks' words two cycles after their address, or three, for the multipliers and read-back.
+    write : In, one bit for each lane
+        Store ``write_data`` in row ``write_row`` of its bank.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._parameters = manifest.parameters
+        self._numerics = manifest.numerics
+        self._rows = manifest.regions[Region.WEIGHTS].rows
+        self._lanes = lanes_per_module(manifest)
+        super().__init__(_signature(manifest))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        words = [self._bank(m, lane) for lane in range(self._lanes)]
+        m.d.comb += self.weights.eq(Cat(words))
+        sums = [self._accumulate(m, self._tree(m, terms)) for terms in self._products(m, words)]
+        m.d.comb += self.held.eq(Cat(sums))
+        return m
+
+    def _bank(self, m: Module, lane: int) -> Value:
+        """Add a lane's weights; return the word that the address points at."""
+        width = self._parameters.macs * self._numerics.weight_bits
+        style: MemoryStyle = "huge" if self._parameters.weight_memory == "large" else "auto"
+        read, write = storage(m, f"bank{lane}", width, self._rows, output_register=True, style=style)
+        m.d.comb += [
+            read.addr.eq(self.address),
+            write.addr.eq(self.write_row),
+            write.data.eq(self.write_data),
+            write.en.eq(self.write[lane]),
+        ]
+        return delay(m, read.data, max(0, self._parameters.pipeline.operand - 3))
+
+    def _products(self, m: Module, words: list[Value]) -> list[list[Value]]:
+        """Multiply each lane's word with the vector's."""
+        weight_bits, data_bits = self._numerics.weight_bits, self._numerics.data_bits
+        stages, macs = self._parameters.pipeline.multiplier, self._parameters.macs
+        in_luts = self._parameters.lut_macs
+        factors = [
+            [
+                (
+                    word.word_select(index, weight_bits).as_signed(),
+                    self.vector.word_select(index, data_bits).as_signed(),
+                )
+                for index in range(macs)
+            ]
+            for word in words
+        ]
+        products: list[list[Value]] = [
+            [
+                multiply(m, *each[index], stages, "lut", name=f"product{lane}_{index}")
+                for index in range(in_luts)
+            ]
+            for lane, each in enumerate(factors)
+        ]
+        if len(words) == 2:
+            for index in range(in_luts, macs):
+                pair = multiply_pair(
+                    m, factors[0][index], factors[1][index], stages, shared=True, name=f"product{index}"
+                )
+                for found, product in zip(products, pair, strict=True):
+                    found.append(product)
+            return products
+        (mine,), (own,) = products, factors
+        for index in range(in_luts, macs - 1, 2):
+            mine.extend(multiply_pair(m, own[index], own[index + 1], stages, name=f"product{index}"))
+        if (macs - in_luts) % 2:
+            mine.append(multiply(m, *own[-1], stages, name=f"product{macs - 1}"))
+        return products
+
+    def _accumulate(self, m: Module, word_sum: Value) -> Signal:
+        """Add a lane's words up; return its last row's sum."""
+        shape = signed(self._numerics.accumulator.bits)
+        total, held = Signal(shape, reset_less=True), Signal(shape, reset_less=True)
+        longer = Signal(shape)
+        m.d.comb += longer.eq(total + word_sum)
+        # Cleared behind a row, not before the next: nothing stands between the total and its adder.
+        with m.If(self.ends):
+            m.d.sync += [total.eq(0), held.eq(longer)]
+        with m.Elif(self.add):
+            m.d.sync += total.eq(longer)
+        return held
+
+    def _tree(self, m: Module, terms: list[Value]) -> Value:
+        levels = 0
+        while len(terms) > 1:
+            pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
+            terms = [sum(pair[1:], start=pair[0]) for pair in pairs]
+            levels += 1
+            if levels % self._parameters.pipeline.tree_levels == 0 or len(terms) == 1:
+                terms = [delay(m, _named(m, term, f"sum{levels}_{i}"), 1) for i, term in enumerate(terms)]
+        return terms[0]
+
+
+def _named(m: Module, value: Value, name: str) -> Signal:
+    signal = Signal(value.shape(), name=name)
+    m.d.comb += signal.eq(value)
+    return signal
+
+
+def lanes_per_module(manifest: Manifest) -> int:
+    """How many lanes share their multipliers, in one module."""
+    return 2 if manifest.paired_lanes else 1
+
+
+def lane_module(manifest: Manifest) -> str:
+    """Name of the Verilog module that all lanes of a build are instances of."""
+    return f"{manifest.name}_lane"
+
+
+class LaneInstance(_LanePorts, Interface):
+    """Wires to the ports of a lane's module."""
+
+
+def lane_instance(m: Module, manifest: Manifest, name: str) -> LaneInstance:
+    """Add an instance of the build's lane module; return its ports."""
+    lane = LaneInstance(_signature(manifest), path=(name,))
+    ports = {
+        f"{'i' if member.flow is In else 'o'}_{name}": getattr(lane, name)
+        for name, member in lane.signature.members.items()
+    }
+    m.submodules[name] = Instance(lane_module(manifest), i_clk=ClockSignal(), i_rst=ResetSignal(), **ports)
+    return lane
+
+
+def _signature(manifest: Manifest) -> wiring.Signature:
+    parameters, numerics = manifest.parameters, manifest.numerics
+    rows, lanes = manifest.regions[Region.WEIGHTS].rows, lanes_per_module(manifest)
+    word = parameters.macs * numerics.weight_bits
+    return wiring.Signature(
+        {
+            "address": In(range(rows)),
+            "vector": In(parameters.macs * numerics.data_bits),
+            "add": In(1),
+            "ends": In(1),
+            "held": Out(lanes * numerics.accumulator.bits),
+            "weights": Out(lanes * word),
+            "write": In(lanes),
+            "write_row": In(range(rows)),
+            "write_data": In(word),
+        }
+    )

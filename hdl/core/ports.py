@@ -1,0 +1,289 @@
+"""The data ports: input beats to the array's words, results to output beats."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal
+from amaranth.lib import fifo
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.core.layouts import TIMED_STEPS, result_layout, row_bits, stream_bits
+from rtlstm.hdl.core.program_memory import step_layout, step_values
+from rtlstm.hdl.primitives.pipeline import clocked
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program.fields import step_fields
+
+__all__ = ["InputBuffer", "OutputQueue"]
+
+
+class InputBuffer(Component):
+    """Holds two steps' inputs, so that one can arrive while the other is read.
+
+    Latency: a step whose last beat is accepted in cycle ``n`` has ``full`` set, and can be read,
+    in cycle ``n + 1``; with ``pipeline.accept``, it can be read in the cycle after that. Positions past
+    the input's end read as zero.
+
+    Members
+    -------
+    x_data, x_stream, x_quiet, x_valid, x_ready
+        The port; see ``docs/ports.md``.
+    row : In, word : Out
+        Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
+    full, coming, words, bank, number : Out
+        The next input is complete; it is not, but what arrives is part of it; how many words of what
+        arrives are complete; the next input's half of the buffer, and its number among inputs.
+    filled, coming_number : Out
+        An input is complete with this cycle; the number of the one that arrives.
+    grows, fills, stream, quiet : Out
+        One more of its words is complete with this cycle; so is all of it; its stream, as known with
+        this cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is
+        known before the cycle after a beat.
+    halves_full, halves_streams : Out
+        Of each half, whether it holds a complete input, and of which stream.
+    taken : In(1)
+        It has been read.
+    step : In, stopped : In(1)
+        Only with a loadable program: what was loaded of a step. While stopped, nothing is accepted and what
+        was is forgotten.
+    """
+
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_valid: Signal
+    x_ready: Signal
+    row: Signal
+    word: Signal
+    full: Signal
+    coming: Signal
+    words: Signal
+    grows: Signal
+    fills: Signal
+    stream: Signal
+    quiet: Signal
+    halves_full: Signal
+    halves_streams: Signal
+    bank: Signal
+    number: Signal
+    filled: Signal
+    coming_number: Signal
+    taken: Signal
+    step: Struct
+    stopped: Signal
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._loadable = manifest.parameters.capacity is not None
+        data = manifest.numerics.data_bits
+        streams = stream_bits(manifest)
+        super().__init__(
+            ({"step": In(step_layout(manifest)), "stopped": In(1)} if self._loadable else {})
+            | {
+                "x_data": In(manifest.parameters.beat_in * data),
+                "x_stream": In(streams),
+                "x_quiet": In(1),
+                "x_valid": In(1),
+                "x_ready": Out(1),
+                "row": In(row_bits(2 * manifest.program.input_words)),
+                "word": Out(manifest.parameters.macs * data),
+                "full": Out(1),
+                "coming": Out(1),
+                "words": Out(range(manifest.program.input_words + 1)),
+                "grows": Out(1),
+                "fills": Out(1),
+                "stream": Out(streams),
+                "quiet": Out(1),
+                "halves_full": Out(2),
+                "halves_streams": Out(2 * streams),
+                "bank": Out(1),
+                "number": Out(range(TIMED_STEPS)),
+                "filled": Out(1),
+                "coming_number": Out(range(TIMED_STEPS)),
+                "taken": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        words = self._manifest.program.input_words
+        step = step_values(self._manifest, self.step if self._loadable else None)
+        beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
+        after = step["beats_after"]
+        width = self._manifest.numerics.data_bits * beat
+        stages = min(self._manifest.parameters.pipeline.operand - 1, 2)
+        read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
+        full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
+        quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
+        bank_in, bank_out = Signal(), Signal()
+        # How many beats follow the next, whether that is an input's last, whether there is room for it;
+        # whether no half is full: then there is room for one more than this.
+        begins = step_fields(self._manifest.program, self._manifest.parameters)["beats_after"]
+        left = Signal(len(after), init=0 if self._loadable else begins)
+        last_beat, ready, empty = Signal(init=begins == 0), Signal(init=1), Signal(init=1)
+        row, slot = Signal(range(words)), Signal(range(macs // beat))
+        # In reset nothing is offered room; what the registers do then does not matter.
+        open_ = ready & ~self.stopped if self._loadable else ready
+        accepted = self.x_valid & open_
+        same_bank = Signal(init=1)
+        for_next = accepted & same_bank
+        fills = accepted & last_beat
+        m.d.sync += [
+            same_bank.eq(same_bank ^ fills ^ self.taken),
+            ready.eq(self.taken | Mux(fills, empty, ready)),
+            empty.eq(~fills & Mux(self.taken, ready & ~empty, empty)),
+        ]
+        # What is heard of a beat before its registers show it: with ``accept`` nothing, for a short way.
+        news = for_next if self._manifest.parameters.pipeline.accept == 0 else Const(0)
+        ends_word = slot == macs // beat - 1
+        data = Signal(width)
+        keep = Cat((~last_beat | bit).replicate(width // beat) for bit in step["last_beat"])
+        m.d.comb += [
+            self.x_ready.eq(~ResetSignal() & open_),
+            data.eq(self.x_data & keep),
+            write.addr.eq(row + Mux(bank_in, words, 0)),
+            # A word's first beat clears the rest of it, so that no position stays undefined.
+            write.data.eq(Cat(Mux(slot == i, data, 0) for i in range(macs // beat))),
+            write.en.eq(Cat(accepted & ((slot == 0) | (slot == i)) for i in range(macs // beat))),
+            read.addr.eq(self.row),
+            self.word.eq(read.data),
+            self.full.eq(full.bit_select(bank_out, 1)),
+            self.coming.eq(same_bank),
+            self.words.eq(row),
+            self.grows.eq(news & ends_word),
+            self.fills.eq(news & last_beat),
+            self.stream.eq(Mux(news, self.x_stream, streams[bank_out])),
+            # Not before it is needed: an operation of several words outlasts the cycle in which it comes.
+            self.quiet.eq(Mux(news & step["one_word"], self.x_quiet, quiet[bank_out])),
+            self.halves_full.eq(full),
+            self.halves_streams.eq(Cat(*streams)),
+            self.bank.eq(bank_out),
+            self.filled.eq(fills),
+        ]
+        m.d.sync += [
+            self.coming_number.eq(self.coming_number + fills),
+            self.number.eq(self.number + self.taken),
+        ]
+        with m.If(self.taken):
+            m.d.sync += [full.bit_select(bank_out, 1).eq(0), bank_out.eq(~bank_out)]
+        with m.If(accepted):
+            m.d.sync += [
+                left.eq(left - 1),
+                last_beat.eq((left == 1) | (after == 0)),
+                slot.eq(Mux(ends_word, 0, slot + 1)),
+                row.eq(row + ends_word),
+                streams[bank_in].eq(self.x_stream),
+                quiet[bank_in].eq(self.x_quiet),
+            ]
+            with m.If(last_beat):
+                m.d.sync += [
+                    full.bit_select(bank_in, 1).eq(1),
+                    bank_in.eq(~bank_in),
+                    left.eq(after),
+                    slot.eq(0),
+                    row.eq(0),
+                ]
+        if self._loadable:
+            with m.If(self.stopped):
+                m.d.sync += [
+                    *(register.eq(0) for register in (full, bank_in, bank_out, slot, row)),
+                    *(register.eq(1) for register in (same_bank, ready, empty)),
+                    self.number.eq(self.coming_number),
+                    left.eq(after),
+                    last_beat.eq(after == 0),
+                ]
+        return m
+
+
+class OutputQueue(Component):
+    """Packs emitted results into beats and queues two steps of them, or more.
+
+    Latency: a beat whose last result is written in cycle ``n`` is offered in cycle ``n + 1`` if
+    the queue is empty. The sequencer reserves a step's beats before it starts the operation that
+    emits them, so results never find the queue full.
+
+    Members
+    -------
+    result, values : In
+        Results being written, ``gate_units`` side by side.
+    y_data, y_stream, y_last, y_valid, y_ready
+        The port; see ``docs/ports.md``.
+    emits : In(1), room : Out(1)
+        Reserve a step's beats; whether there is room for them.
+    pushed_last : Out(1)
+        A step's last beat enters the queue.
+    step : In
+        Only with a loadable program: what was loaded of a step.
+    """
+
+    result: Struct
+    values: Signal
+    y_data: Signal
+    y_stream: Signal
+    y_last: Signal
+    y_valid: Signal
+    y_ready: Signal
+    emits: Signal
+    room: Signal
+    pushed_last: Signal
+    step: Struct
+
+    def __init__(self, manifest: Manifest, steps: int = 2) -> None:
+        self._manifest = manifest
+        self._steps = steps
+        capacity = manifest.parameters.capacity
+        self._loadable = capacity is not None
+        outputs = capacity.outputs if capacity else manifest.program.outputs
+        self._most_beats = -(-outputs // manifest.parameters.beat_out)
+        super().__init__(
+            ({"step": In(step_layout(manifest))} if self._loadable else {})
+            | {
+                "result": In(result_layout(manifest)),
+                "values": In(manifest.parameters.gate_units * manifest.numerics.output_bits),
+                "y_data": Out(manifest.parameters.beat_out * manifest.numerics.output_bits),
+                "y_stream": Out(stream_bits(manifest)),
+                "y_last": Out(1),
+                "y_valid": Out(1),
+                "y_ready": In(1),
+                "emits": In(1),
+                "room": Out(1),
+                "pushed_last": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        units = self._manifest.parameters.gate_units
+        width, beat = len(self.values), self._manifest.parameters.beat_out // units
+        depth = self._steps * self._most_beats
+        beats = step_values(self._manifest, self.step if self._loadable else None)["beats_out"]
+        m.submodules.queue = queue = fifo.SyncFIFO(
+            width=len(self.y_data) + len(self.y_stream) + 1, depth=depth
+        )
+        slot, packed = Signal(range(beat)), Signal(len(self.y_data))
+        full = Signal(len(self.y_data))
+        valid = Cat(bit.replicate(width // units) for bit in self.result.mask)
+        value = Signal(width)
+        emitted = self.result.valid & self.result.emit
+        ends = (slot == beat - 1) | self.result.last
+        m.d.comb += [
+            value.eq(self.values & valid),
+            full.eq(packed | Cat(Mux(slot == i, value, 0) for i in range(beat))),
+            queue.w_en.eq(emitted & ends),
+            queue.w_data.eq(Cat(full, self.result.stream, self.result.last)),
+            self.pushed_last.eq(emitted & self.result.last),
+            Cat(self.y_data, self.y_stream, self.y_last).eq(queue.r_data),
+            self.y_valid.eq(queue.r_rdy & ~ResetSignal()),
+            queue.r_en.eq(self.y_valid & self.y_ready),
+        ]
+        with m.If(emitted):
+            m.d.sync += [slot.eq(Mux(ends, 0, slot + 1)), packed.eq(Mux(ends, 0, full))]
+        credits = Signal(range(depth + 1), init=depth)
+        taken = self.y_valid & self.y_ready
+        # What is reserved or taken in a cycle is counted in the next; so is what is left of it.
+        reserved, for_one, for_two = Signal(), Signal(init=1), Signal(init=1)
+        m.d.sync += [
+            reserved.eq(self.emits),
+            credits.eq(credits + taken - Mux(reserved, beats, 0)),
+            for_one.eq(credits >= Mux(reserved, beats << 1, beats)),
+            for_two.eq(~reserved & (credits >= beats << 1)),
+        ]
+        m.d.comb += self.room.eq(Mux(reserved, for_two, for_one))
+        return m

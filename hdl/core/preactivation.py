@@ -1,0 +1,209 @@
+"""From the array's totals to rounded pre-activations."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.core.array import any_of
+from rtlstm.hdl.core.layouts import item_layout
+from rtlstm.hdl.primitives.pipeline import delay, storage
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import GUARD_BITS
+from rtlstm.spec.registers import Region
+
+__all__ = ["Preactivation"]
+
+GATES = 4
+CANDIDATE = 2
+
+
+class Preactivation(Component):
+    """Takes a unit's four totals (a dense output's one) from the block that drains.
+
+    They are shifted right by their rows' own shifts, rounding down, and added to a bias or to
+    what the recurrent operation parked. Parking items are written back; all come out limited, as
+    sign and magnitude.
+
+    Latency: from ``blocks`` and ``lanes``, ``parameters.collect + pipeline.narrow`` cycles. Throughput: one
+    item per cycle. Rounding: down when shifting, half up at the end (the bias holds the half);
+    saturation is symmetric.
+
+    Members
+    -------
+    held : In(blocks * 4 * accumulator.bits)
+        Totals of this unit's four lanes in every block.
+    blocks, lanes : In
+        One-hot: the block whose totals are an LSTM layer's item, the lane whose total is a dense
+        layer's.
+    shift_row, addend_row : In
+        The item's rows, one cycle before ``blocks``.
+    soon : In
+        The item, a cycle before its pre-activations come out.
+    negative : Out(4)
+        Signs of the pre-activations, gates i, f, g, o.
+    magnitudes : Out(4 * (preactivation.bits - 1))
+        Their magnitudes.
+    window_row, write_shifts, write_partials, write_data : In
+        A row that the window writes.
+    own : Out
+        The unit's own numbers, with the pre-activations.
+    shifts, partials : Out
+        Words of the two memories, for read-back.
+    """
+
+    held: Signal
+    blocks: Signal
+    lanes: Signal
+    shift_row: Signal
+    addend_row: Signal
+    soon: Struct
+    negative: Signal
+    magnitudes: Signal
+    own: Signal
+    window_row: Signal
+    write_shifts: Signal
+    write_partials: Signal
+    write_data: Signal
+    shifts: Signal
+    partials: Signal
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        numerics, parameters = manifest.numerics, manifest.parameters
+        shifts, partials = manifest.regions[Region.SHIFTS], manifest.regions[Region.PARTIALS]
+        super().__init__(
+            {
+                "held": In(parameters.blocks * GATES * numerics.accumulator.bits),
+                "blocks": In(parameters.blocks),
+                "lanes": In(GATES * parameters.blocks),
+                "shift_row": In(range(max(2, shifts.rows))),
+                "addend_row": In(range(max(2, partials.rows))),
+                "soon": In(item_layout(manifest)),
+                "negative": Out(GATES),
+                "magnitudes": Out(GATES * (numerics.preactivation.bits - 1)),
+                "own": Out(max(1, numerics.unit_parameters * numerics.weight_bits)),
+                "window_row": In(32),
+                "write_shifts": In(1),
+                "write_partials": In(1),
+                "write_data": In(max(shifts.width, partials.width)),
+                "shifts": Out(shifts.width),
+                "partials": Out(partials.width),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        totals = self._collect(m)
+        sums = self._add(m, totals)
+        late = min(self._manifest.parameters.pipeline.narrow, 3) - 2
+        for gate, (plain, negated) in enumerate(sums):
+            self._round(m, gate, delay(m, plain, late), delay(m, negated, late))
+        self._park(m, [delay(m, plain, late) for plain, _ in sums])
+        return m
+
+    def _collect(self, m: Module) -> list[Value]:
+        """Pick the draining block's totals."""
+        manifest, blocks = self._manifest, self._manifest.parameters.blocks
+        bits, stages = manifest.numerics.accumulator.bits, manifest.parameters.collect
+        # Where items of one row are finished: dense tanh is the candidate's, all else gate 0's.
+        shared = ({0} if manifest.has_single_rows else set()) | (
+            {CANDIDATE} if manifest.has_single_tanh else set()
+        )
+        totals = []
+        for gate in range(GATES):
+            picked: list[Value] = []
+            for block in range(blocks):
+                terms: list[Value] = []
+                for lane in range(GATES) if gate in shared else (gate,):
+                    total = self.held.word_select(GATES * block + lane, bits)
+                    chosen = self.blocks[block] if lane == gate else Const(0)
+                    if gate in shared:
+                        chosen = chosen | self.lanes[GATES * block + lane]
+                    # A block of its own has no other.
+                    alone = blocks == 1 and gate not in shared
+                    terms.append(total if alone else Mux(chosen, total, 0))
+                picked.append(delay(m, any_of(terms), max(0, stages - 1)))
+            collected = Signal(signed(bits), name=f"total{gate}")
+            m.d.comb += collected.eq(any_of(picked))
+            totals.append(delay(m, collected, min(stages, 1)))
+        return totals
+
+    def _add(self, m: Module, totals: list[Value]) -> list[tuple[Signal, Signal]]:
+        """Shift, then add what the row brings: per gate the sum, and its negative rounded up."""
+        numerics = self._manifest.numerics
+        width = numerics.accumulator.partial_bits
+        shifts, addends = self._memories(m)
+        sums = []
+        for gate, total in enumerate(totals):
+            amount = shifts.word_select(gate, numerics.shift_bits)
+            addend = addends.word_select(gate, width).as_signed()
+            shifted = Signal(signed(width), reset_less=True, name=f"shifted{gate}")
+            plus = Signal(signed(width), reset_less=True, name=f"plus{gate}")
+            minus = Signal(signed(width + 1), reset_less=True, name=f"minus{gate}")
+            aligned = Signal(signed(len(total) + numerics.accumulator.align), name=f"moved{gate}")
+            m.d.comb += aligned.eq(total << numerics.accumulator.align)
+            moved: Value = aligned
+            if self._manifest.parameters.pipeline.narrow == 4:
+                # The amount's upper bits first, its lower ones a cycle later.
+                half = (len(amount) + 1) // 2
+                moved = delay(m, moved >> Cat(Const(0, half), amount[half:]), 1)
+                amount, addend = delay(m, amount[:half], 1), delay(m, addend, 1)
+            # -(a + b) rounded up is (~a + (~b + 2**guard + 1)) rounded down: the magnitude of a
+            # negative sum needs one adder, beside that of a positive one.
+            m.d.sync += [
+                shifted.eq(moved >> amount),
+                plus.eq(addend),
+                minus.eq(~addend + ((1 << GUARD_BITS) + 1)),
+            ]
+            plain = Signal(signed(width), name=f"sum{gate}")
+            negated = Signal(signed(width + 1), name=f"negated{gate}")
+            m.d.comb += [plain.eq(shifted + plus), negated.eq(~shifted + minus)]
+            sums.append((plain, negated))
+        return sums
+
+    def _memories(self, m: Module) -> tuple[Signal, Signal]:
+        layouts, late = self._manifest.regions, bool(self._manifest.parameters.collect)
+        shift, partial = layouts[Region.SHIFTS], layouts[Region.PARTIALS]
+        early = max(0, self._manifest.parameters.collect - 1)
+        shift_read, shift_write = storage(m, "shift_memory", shift.width, shift.rows, output_register=late)
+        read, write = storage(m, "partial_memory", partial.width, partial.rows, output_register=late)
+        m.d.comb += [
+            shift_read.addr.eq(delay(m, self.shift_row, early)),
+            shift_write.addr.eq(self.window_row),
+            shift_write.data.eq(self.write_data),
+            shift_write.en.eq(self.write_shifts),
+            read.addr.eq(delay(m, self.addend_row, early)),
+            self.shifts.eq(shift_read.data),
+            self.partials.eq(read.data),
+        ]
+        self._partial_write = write
+        own = shift_read.data[GATES * self._manifest.numerics.shift_bits :]
+        if len(own):
+            m.d.comb += self.own.eq(delay(m, own, self._manifest.parameters.pipeline.narrow))
+        return shift_read.data, read.data
+
+    def _round(self, m: Module, gate: int, plain: Value, negated: Value) -> None:
+        """Round to sign and magnitude."""
+        bits = self._manifest.numerics.preactivation.bits - 1
+        magnitude = Mux(plain < 0, negated, plain) >> GUARD_BITS
+        limited = Signal(bits, reset_less=True, name=f"magnitude{gate}")
+        sign = Signal(reset_less=True, name=f"negative{gate}")
+        m.d.sync += [limited.eq(Mux(magnitude[bits:].any(), -1, magnitude)), sign.eq(plain < 0)]
+        m.d.comb += [self.negative[gate].eq(sign), self.magnitudes.word_select(gate, bits).eq(limited)]
+
+    def _park(self, m: Module, sums: list[Value]) -> None:
+        write = self._partial_write
+        parked = Signal(len(self.partials), reset_less=True)
+        parks, row = Signal(), Signal.like(write.addr, reset_less=True)
+        will_park = self.soon.valid & self.soon.park
+        # The window's row stands longer than the cycle by which this is late.
+        m.d.sync += [
+            parked.eq(Cat(sums)),
+            parks.eq(will_park),
+            row.eq(Mux(will_park, self.soon.park_row, self.window_row)),
+        ]
+        m.d.comb += [
+            write.en.eq(parks | self.write_partials),
+            write.addr.eq(row),
+            write.data.eq(Mux(parks, parked, self.write_data)),
+        ]

@@ -1,0 +1,437 @@
+"""The core: all parts of the datapath, wired together."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Member, Out
+
+from rtlstm.hdl.component import Component, connect_some
+from rtlstm.hdl.core.array import Array, any_of
+from rtlstm.hdl.core.cell_unit import CellUnit
+from rtlstm.hdl.core.drain import Drain
+from rtlstm.hdl.core.gate_unit import GateUnit
+from rtlstm.hdl.core.layouts import TIMED_STEPS, DelayLine, stream_bits, token_layout
+from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
+from rtlstm.hdl.core.preactivation import Preactivation
+from rtlstm.hdl.core.program_memory import StepFields
+from rtlstm.hdl.core.sequencer import Sequencer
+from rtlstm.hdl.core.window import Window
+from rtlstm.hdl.primitives.pipeline import clocked, delay
+from rtlstm.hdl.sequences.controller import SequenceMemory
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Region
+
+__all__ = ["Core", "core_ports"]
+
+Y_PORTS = ("y_data", "y_stream", "y_last", "y_valid", "y_ready")
+
+BUS_PORTS = (
+    "bus_address",
+    "bus_write",
+    "bus_data",
+    "bus_valid",
+    "bus_ready",
+    "bus_read_data",
+    "bus_read_valid",
+)
+
+
+INPUT_NEWS = ("full", "coming", "words", "grows", "fills", "stream", "quiet", "bank")
+
+
+@dataclass
+class _Access:
+    """A row of a memory behind the window."""
+
+    row: Signal
+    bank: Signal
+    write: Signal
+    write_data: Signal
+
+
+def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
+    """Return a core's ports; see ``docs/ports.md``."""
+    parameters, data = manifest.parameters, manifest.numerics.data_bits
+    streams = stream_bits(manifest)
+    return {
+        "x_data": In(parameters.beat_in * data),
+        "x_stream": In(streams),
+        "x_quiet": In(1),
+        "x_valid": In(1),
+        "x_ready": Out(1),
+        "y_data": Out(parameters.beat_out * manifest.numerics.output_bits),
+        "y_stream": Out(streams),
+        "y_last": Out(1),
+        "y_valid": Out(1),
+        "y_ready": In(1),
+        "bus_address": In(4),
+        "bus_write": In(1),
+        "bus_data": In(32),
+        "bus_valid": In(1),
+        "bus_ready": Out(1),
+        "bus_read_data": Out(32),
+        "bus_read_valid": Out(1),
+        **({"shape": Out(32), "stopped": Out(1)} if manifest.parameters.capacity else {}),
+    }
+
+
+class Core(Component):
+    """An LSTM network in hardware, as a manifest describes it.
+
+    Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`,
+    exact. Ports: ``docs/ports.md``.
+    """
+
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_valid: Signal
+    x_ready: Signal
+    y_data: Signal
+    y_stream: Signal
+    y_last: Signal
+    y_valid: Signal
+    y_ready: Signal
+    bus_address: Signal
+    bus_write: Signal
+    bus_data: Signal
+    bus_valid: Signal
+    bus_ready: Signal
+    bus_read_data: Signal
+    bus_read_valid: Signal
+    shape: Signal
+    """Of a loadable core only."""
+    stopped: Signal
+    """Of a loadable core only."""
+
+    _sequencer: Sequencer
+    _input: InputBuffer | SequenceMemory
+    _output: OutputQueue | SequenceMemory
+
+    X_PORTS: ClassVar[tuple[str, ...]] = ("x_data", "x_stream", "x_quiet", "x_valid")
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        super().__init__(self._members(manifest))
+
+    def _members(self, manifest: Manifest) -> dict[str, Member]:
+        return core_ports(manifest)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        manifest = self._manifest
+        self._add_input(m)
+        m.submodules.array = self._array = Array(manifest)
+        m.submodules.drain = self._drain = Drain(manifest)
+        units = range(manifest.parameters.gate_units)
+        self._preactivations = [Preactivation(manifest) for _ in units]
+        kind = CellUnit if manifest.numerics.cells else GateUnit
+        self._gate_units = [kind(manifest, index) for index in units]
+        for index in units:
+            m.submodules[f"preactivation{index}"] = self._preactivations[index]
+            m.submodules[f"gate_unit{index}"] = self._gate_units[index]
+        self._add_output(m)
+        m.submodules.window = self._window = Window(manifest)
+        self._loadable = manifest.parameters.capacity is not None
+
+        self._opened = Signal()
+        distance = manifest.parameters.pipeline.window
+        self._access = self._late(m, self._window, "near") if distance > 1 else self._window
+        self._far = self._late(m, self._access, "far") if distance else self._window
+        self._result = self._gate_units[0].result
+        tokens = DelayLine(
+            m, token_layout(manifest), self._sequencer.token, "token", manifest.parameters.summed
+        )
+        self._feed_array(m, self._vectors(m), tokens)
+        m.d.comb += self._drain.token.eq(tokens.at(manifest.parameters.summed - 3))
+        self._drain_array(m)
+        self._ports(m)
+        self._control(m)
+        self._memory_window(m)
+        if self._loadable:
+            self._load_program(m)
+        return m
+
+    def _add_input(self, m: Module) -> None:
+        """Add what keeps the input, and what decides when it is read."""
+        m.submodules.sequencer = self._sequencer = Sequencer(self._manifest)
+        m.submodules.input_buffer = self._input = self._buffer = InputBuffer(self._manifest)
+
+    def _add_output(self, m: Module) -> None:
+        """Add what gives the output."""
+        m.submodules.output_queue = self._output = self._queue = OutputQueue(self._manifest)
+
+    def _late(self, m: Module, source: Window | _Access, name: str) -> _Access:
+        """Register what the window gives: it is far from most memories."""
+        access = _Access(
+            row=Signal.like(source.row, reset_less=True, name=f"{name}_row"),
+            bank=Signal.like(source.bank, reset_less=True, name=f"{name}_bank"),
+            write=Signal.like(source.write, name=f"{name}_write"),
+            write_data=Signal.like(source.write_data, reset_less=True, name=f"{name}_write_data"),
+        )
+        for field, register in vars(access).items():
+            m.d.sync += register.eq(getattr(source, field))
+        return access
+
+    def _vectors(self, m: Module) -> Value:
+        """Read the vector that the issued word multiplies; write new h and dense results."""
+        manifest, sequencer = self._manifest, self._sequencer
+        layout, bits = manifest.regions[Region.VECTORS], manifest.numerics.data_bits
+        macs, units = manifest.parameters.macs, manifest.parameters.gate_units
+        stages = min(manifest.parameters.pipeline.operand - 1, 2)
+        early = manifest.parameters.pipeline.operand - 1 - stages
+        row = delay(m, (sequencer.vector_row + sequencer.vector_base)[: len(sequencer.vector_row)], early)
+        read, write = clocked(m, "vectors", layout.width, layout.rows, stages, granularity=units * bits)
+        result, access = self._result, self._access
+        soon, loads = self._gate_units[0].soon, access.write[Region.VECTORS]
+        slots = range(macs // units)
+        # Which part of a word each result is, and whether it counts, is known a cycle ahead.
+        chosen, counts = Signal(len(slots), reset_less=True), Signal(units, reset_less=True)
+        stores = Signal(len(slots))
+        here = Cat(soon.slot == index for index in slots)
+        m.d.sync += [
+            chosen.eq(here),
+            counts.eq(soon.mask),
+            # A word's first values clear the rest of it, so that no position stays undefined.
+            stores.eq(
+                (here | here[0].replicate(len(slots))) & (soon.valid & soon.store).replicate(len(slots))
+            ),
+        ]
+        parts = [
+            # What has more bits is an output, and is not stored.
+            Mux(counts[unit] & chosen[slot], self._gate_units[unit].value[:bits], 0)
+            for slot in slots
+            for unit in range(units)
+        ]
+        m.d.comb += [
+            self._input.row.eq(row),
+            read.addr.eq(row),
+            write.addr.eq(Mux(loads, access.row, result.row)),
+            write.en.eq(stores | loads.replicate(len(slots))),
+            write.data.eq(Mux(loads, access.write_data, Cat(parts))),
+        ]
+        self._vector_entry = read.data
+        flags = delay(m, Cat(sequencer.from_input, sequencer.relu, sequencer.blank), early + stages)
+        word = Mux(flags[0], self._input.word, read.data)
+        operand = Signal(layout.width, reset_less=True)
+        for index in range(macs):
+            part = word.word_select(index, bits)
+            hidden = flags[2] | (flags[1] & part[-1])
+            m.d.sync += operand.word_select(index, bits).eq(Mux(hidden, 0, part))
+        return operand
+
+    def _feed_array(self, m: Module, vector: Value, tokens: DelayLine) -> None:
+        """Give the array what it multiplies, and the window's writes."""
+        # Weights come two cycles after their address (three, with a register behind), the vector later.
+        array_delay = min(self._manifest.parameters.pipeline.operand - 2, 1)
+        array, access, summed = self._array, self._access, self._manifest.parameters.summed
+        # Reset ends what was being added, and so does the sequencer before it begins anew.
+        ends, before = Signal(init=1), tokens.at(summed - 1)
+        abandoned = delay(m, self._sequencer.abandons, 1)
+        m.d.sync += ends.eq((before.valid & before.last) | abandoned)
+        m.d.comb += [
+            array.address.eq(delay(m, self._sequencer.weight_row, array_delay)),
+            array.vector.eq(vector),
+            array.add.eq(tokens.at(summed).valid),
+            array.ends.eq(ends),
+            array.write.eq(access.write[Region.WEIGHTS]),
+            array.bank.eq(access.bank),
+            array.row.eq(access.row),
+            array.write_data.eq(access.write_data),
+        ]
+
+    def _drain_array(self, m: Module) -> None:
+        """Deal the lanes' totals to the gate units: unit ``j`` of each block goes to the ``j``-th."""
+        drain, quad = self._drain, 4 * self._manifest.numerics.accumulator.bits
+        units = self._manifest.parameters.gate_units
+        for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
+            mine = range(index, self._manifest.parameters.units, units)
+            m.d.comb += [
+                unit.held.eq(Cat(self._array.held.word_select(number, quad) for number in mine)),
+                unit.blocks.eq(drain.blocks),
+                unit.lanes.eq(drain.lanes),
+                unit.shift_row.eq(drain.shift_row),
+                unit.addend_row.eq(drain.addend_row),
+                unit.soon.eq(drain.soon),
+                gates.item.eq(drain.item),
+                gates.cell_row.eq(drain.cell_row),
+                gates.negative.eq(unit.negative),
+                gates.magnitudes.eq(unit.magnitudes),
+            ]
+            if isinstance(gates, CellUnit):
+                m.d.comb += [gates.own.eq(unit.own), gates.cell_fresh.eq(drain.cell_fresh)]
+
+    def _ports(self, m: Module) -> None:
+        outside = wiring.flipped(self)
+        connect_some(m, outside, self._input, (*self.X_PORTS, "x_ready"))
+        connect_some(m, outside, self._output, Y_PORTS)
+        m.d.comb += [
+            self._output.result.eq(self._result),
+            self._output.values.eq(
+                Cat(unit.value[: self._manifest.numerics.output_bits] for unit in self._gate_units)
+            ),
+        ]
+        connect_some(m, outside, self._window, BUS_PORTS)
+
+    def _load_program(self, m: Module) -> None:
+        """Let the window write the program; what is loaded of a step goes to whoever needs it."""
+        m.submodules.step_fields = loaded = StepFields(self._manifest)
+        capacity, window, far = self._manifest.parameters.capacity, self._window, self._far
+        assert capacity is not None
+        sequencer, drain = self._sequencer, self._drain
+        # Each part's row comes from as far as what is written there.
+        for part, access, low in ((sequencer, self._access, 0), (drain, far, len(sequencer.program_data))):
+            operation = access.row < capacity.operations
+            m.d.comb += [
+                part.program_write.eq(access.write[Region.PROGRAM] & operation),
+                part.program_data.eq(access.write_data[low:]),
+            ]
+        m.d.comb += [
+            loaded.touched.eq(window.touches),
+            loaded.write.eq(far.write[Region.PROGRAM]),
+            loaded.row.eq(far.row),
+            loaded.data.eq(far.write_data),
+            *(part.step.eq(loaded.fields) for part in (sequencer, self._buffer, self._queue)),
+            *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._buffer)),
+            sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
+            self.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
+            window.shape.eq(self.shape),
+            self.stopped.eq(loaded.stopped),
+            window.stopped.eq(loaded.stopped),
+            self._program_entry.eq(
+                Mux(
+                    far.row < capacity.operations,
+                    Cat(sequencer.program_word, drain.program_word),
+                    loaded.fields,
+                )
+            ),
+        ]
+
+    def _control(self, m: Module) -> None:
+        """Wire sequencer, ports, window and counters."""
+        sequencer, window = self._sequencer, self._window
+        access = self._access
+        # From the bus to the sequencer is far, and to every address register: the window opens two
+        # cycles later. While the bus asks, no step begins: what was idle then is idle now. A step
+        # that comes when it does not ask any more begins at once.
+        granted, asked, wanted, idle = (Signal(name=name) for name in ("granted", "asked", "wanted", "idle"))
+        m.d.sync += [
+            asked.eq(self._window_wanted()),
+            wanted.eq(asked & self._window_wanted()),
+            idle.eq(wanted & sequencer.idle),
+            granted.eq(window.active & asked & wanted & idle),
+            self._opened.eq(window.opens & asked & wanted & idle),
+        ]
+        since = self._since(m)
+        self._steps(m)
+        m.d.comb += [
+            sequencer.result_last.eq(self._gate_units[0].soon_last),
+            sequencer.result_word.eq(self._gate_units[0].soon_word),
+            sequencer.window.eq(self._opened),
+            sequencer.window_wanted.eq(wanted),
+            sequencer.window_row.eq(access.row),
+            sequencer.reset_stream.eq(window.reset_stream),
+            sequencer.state_written.eq(window.state_written),
+            sequencer.weights_written.eq(window.weights_written),
+            sequencer.command_stream.eq(window.stream),
+            window.busy.eq(~sequencer.idle | self._waiting()),
+            window.granted.eq(granted),
+            window.flags.eq(sequencer.flags),
+            window.step_done.eq(self._output.pushed_last),
+            window.saturated.eq(sum(unit.saturated for unit in self._gate_units)),
+            window.since.eq(since),
+        ]
+
+    def _window_wanted(self) -> Value:
+        """Whether the memory window waits for the core to be idle."""
+        return self._window.active
+
+    def _since(self, m: Module) -> Value:
+        """The cycle of the last input beat of the step whose output is being given."""
+        sequencer, source = self._sequencer, self._buffer
+        # The step's number follows it to its last output beat: few steps are under way at once.
+        number, reading, emitting = (
+            Signal.like(source.number, reset_less=True, name=n) for n in ("number", "reading", "emitting")
+        )
+        taken, emitted = delay(m, sequencer.input_taken, 1), delay(m, sequencer.output, 1)
+        m.d.sync += number.eq(source.number)
+        with m.If(taken):
+            m.d.sync += reading.eq(number)
+        with m.If(emitted):
+            m.d.sync += emitting.eq(Mux(taken, number, reading))
+        read, write = clocked(m, "begun", 32, TIMED_STEPS, 1)
+        m.d.comb += [
+            read.addr.eq(emitting),
+            write.addr.eq(source.coming_number),
+            write.data.eq(self._window.now),
+            write.en.eq(source.filled),
+        ]
+        return read.data
+
+    def _steps(self, m: Module) -> None:
+        """Wire sequencer, input and output."""
+        sequencer, source = self._sequencer, self._buffer
+        m.d.comb += [
+            *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
+            sequencer.halves_full.eq(source.halves_full),
+            sequencer.halves_streams.eq(source.halves_streams),
+            source.taken.eq(sequencer.input_taken),
+            sequencer.room.eq(self._queue.room),
+            self._queue.emits.eq(sequencer.emits),
+        ]
+
+    def _waiting(self) -> Value:
+        """Whether a complete input waits to be read."""
+        return self._buffer.halves_full.any()
+
+    def _memory_window(self, m: Module) -> None:
+        """Connect the window to every memory."""
+        window, access, drain = self._window, self._far, self._drain
+        opened = self._opened
+        m.d.comb += [drain.window.eq(opened), drain.window_row.eq(access.row)]
+        banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
+        # Which bank is looked at stands in a register, too: it chooses write enables and whole words.
+        units, distance = len(self._gate_units), self._manifest.parameters.pipeline.window
+        chosen_bank = Cat(self._access.bank == index for index in range(units))
+        here = delay(m, chosen_bank, min(distance, 1)) if units > 1 else Const(1)
+        words: dict[Region, list[Value]] = {region: [] for region in banked}
+        for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
+            selected = here[index]
+            m.d.comb += [
+                unit.window_row.eq(access.row),
+                unit.write_shifts.eq(access.write[Region.SHIFTS] & selected),
+                unit.write_partials.eq(access.write[Region.PARTIALS] & selected),
+                unit.write_data.eq(access.write_data),
+                gates.window.eq(opened),
+                gates.window_row.eq(access.row),
+                gates.write.eq(access.write),
+                gates.write[Region.CELLS].eq(access.write[Region.CELLS] & selected),
+                gates.write_data.eq(access.write_data),
+            ]
+            for region, word in zip(banked, (unit.partials, unit.shifts, gates.entries.cells), strict=True):
+                words[region].append(Mux(selected, word, 0))
+            if isinstance(gates, CellUnit):
+                m.d.comb += gates.window_bank.eq(access.bank)
+        tables = self._gate_units[0].entries
+        entries = {
+            Region.WEIGHTS: self._array.weights,
+            **{region: any_of(found) for region, found in words.items()},
+            Region.VECTORS: self._vector_entry,
+        }
+        if self._loadable:
+            self._program_entry = Signal(self._manifest.regions[Region.PROGRAM].width)
+            entries[Region.PROGRAM] = self._program_entry
+        for region in self._manifest.regions:
+            if region not in entries:
+                entries[region] = getattr(tables, region.name.lower())
+        # A register where each word comes from, and one where they meet.
+        stages = min(self._manifest.parameters.pipeline.window, 1)
+        words_read: list[Value] = []
+        for region, entry in entries.items():
+            selected = Signal(reset_less=True, name=f"reads_{region.name.lower()}")
+            m.d.sync += selected.eq(window.region == int(region))
+            words_read.append(Mux(selected, delay(m, entry, stages), 0))
+        chosen = Signal.like(window.read_data)
+        m.d.comb += [chosen.eq(any_of(words_read)), window.read_data.eq(delay(m, chosen, stages))]

@@ -1,0 +1,147 @@
+"""What the units share that turn an item's pre-activations into a result."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.core.activation import Activation
+from rtlstm.hdl.core.layouts import item_layout, result_layout
+from rtlstm.hdl.primitives.pipeline import storage
+from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Region
+
+__all__ = ["Entries", "Unit"]
+
+
+class Entries(Protocol):
+    """Words of a unit's memories: those that it has of these, and others by their regions' names."""
+
+    cells: Signal
+    tables: Signal
+
+
+class Unit(Component):
+    """A unit: its members, the memory of its states, and its tables, all open to the memory window.
+
+    Parameters
+    ----------
+    index
+        Which of the ``gate_units`` it is: its place in an item.
+    widths
+        Bits of each memory that the window reads back, by name.
+    members
+        More members of the unit's own.
+
+    Members
+    -------
+    item, negative, magnitudes : In
+        An item with its pre-activations.
+    cell_row : In
+        Row of the cell memory, three cycles before the old state is used.
+    result, value : Out
+        A new h or dense output, and where it goes.
+    soon : Out
+        Where the result of the next cycle will go.
+    soon_last, soon_word : Out(1)
+        It is stored, and the last one of its operation; stored, and the last one of its word.
+    saturated : Out(1)
+        A state was limited in this cycle.
+    window, window_row : In
+        While the memory window is open, the row that the tables' read ports look at (the cell
+        memory's comes with the item).
+    write, write_data : In
+        One bit per region: store ``write_data`` in row ``window_row``.
+    entries : Out
+        Words of the memories, for read-back.
+    """
+
+    item: Struct
+    cell_row: Signal
+    negative: Signal
+    magnitudes: Signal
+    result: Struct
+    value: Signal
+    soon: Struct
+    soon_last: Signal
+    soon_word: Signal
+    saturated: Signal
+    window: Signal
+    window_row: Signal
+    write: Signal
+    write_data: Signal
+    entries: Entries
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        index: int,
+        widths: Mapping[str, int],
+        members: Mapping[str, wiring.Member] | None = None,
+    ) -> None:
+        self._manifest = manifest
+        self._index = index
+        self._widths = widths
+        numerics = manifest.numerics
+        super().__init__(
+            {
+                "item": In(item_layout(manifest)),
+                "cell_row": In(item_layout(manifest)["cell_row"].shape),
+                "negative": In(4),
+                "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
+                "result": Out(result_layout(manifest)),
+                "value": Out(signed(numerics.result_bits)),
+                "soon": Out(result_layout(manifest)),
+                "soon_last": Out(1),
+                "soon_word": Out(1),
+                "saturated": Out(1),
+                "window": In(1),
+                "window_row": In(32),
+                "write": In(len(Region)),
+                "write_data": In(max(widths.values())),
+                "entries": Out(wiring.Signature({name: Out(width) for name, width in widths.items()})),
+                **(members or {}),
+            }
+        )
+
+    def _add_table(
+        self, m: Module, name: str, table: ActivationTable, negative: Value, magnitude: Value, write: Value
+    ) -> Activation:
+        """Add a table; while the window is open it looks at the window's row."""
+        parameters = self._manifest.parameters
+        m.submodules[name] = unit = Activation(
+            table, parameters.tables, parameters.pipeline.table, parameters.slope_multipliers
+        )
+        row = self.window_row[: table.segment_bits + table.halves - 1]
+        m.d.comb += [
+            unit.negative.eq(Mux(self.window, row[table.segment_bits :], negative)),
+            unit.magnitude.eq(Mux(self.window, row[: table.segment_bits] << table.low_bits, magnitude)),
+            unit.write.eq(write),
+            unit.write_row.eq(self.window_row),
+            unit.write_data.eq(self.write_data),
+        ]
+        return unit
+
+    def _read_state(self, m: Module, fresh: Value) -> Signal:
+        """Return the old state, three cycles after its row; zero if ``fresh``, which comes two after it."""
+        rows = self._manifest.regions[Region.CELLS].rows
+        read, self._state_write = storage(m, "cells", self._widths["cells"], rows, output_register=True)
+        old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
+        m.d.comb += [read.addr.eq(self.cell_row), self.entries.cells.eq(read.data)]
+        m.d.sync += old.eq(Mux(fresh, 0, read.data.as_signed()))
+        return old
+
+    def _write_state(self, m: Module, item: Struct, writes: Value, state: Value, limited: Value) -> None:
+        """Keep an item's new state, or the window's; ``limited`` says that it saturated."""
+        write, counts = self._state_write, item.mask[self._index]
+        m.d.comb += [
+            write.en.eq(writes | self.write[Region.CELLS]),
+            write.addr.eq(Mux(writes, item.cell_row, self.window_row)),
+            # Also where an item has no unit of its own: the host reads whole rows.
+            write.data.eq(Mux(writes, Mux(counts, state, 0), self.write_data)),
+            self.saturated.eq(writes & counts & limited),
+        ]

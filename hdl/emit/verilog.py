@@ -1,0 +1,198 @@
+"""Conversion of components to one Verilog file, with the primitives of the chosen family."""
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+
+from amaranth.back.rtlil import convert as convert_to_rtlil
+from amaranth.hdl import Elaboratable, Module, Shape, Signal, Value
+from amaranth.lib.wiring import In
+
+from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
+from rtlstm.hdl.component import Component, Domain
+from rtlstm.hdl.core.lane import Lane, lane_module
+from rtlstm.hdl.core.top import Core
+from rtlstm.hdl.emit.header import PortLine, verilog_header
+from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
+from rtlstm.hdl.emit.yosys import run_yosys
+from rtlstm.hdl.link.serial_link import link_limits
+from rtlstm.hdl.link.top import LinkedCore
+from rtlstm.hdl.link.uart import check_divisor
+from rtlstm.hdl.sequences.sequence_core import SequenceCore
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Family
+
+__all__ = ["PRIMITIVES", "convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
+
+PRIMITIVES: dict[Family, tuple[str, ...]] = {
+    "ecp5": ("ecp5.v", "rows.v"),
+    "ice40": ("ice40.v", "rows.v"),
+}
+"""Files of the families with primitives of their own; the others infer from the portable ones."""
+
+
+# Processes become assignments and flip-flops, because Icarus leaves some combinational always
+# blocks at X. In between, the netlist is made tidy for linters.
+READ = """
+{modules}
+proc
+opt_clean -purge
+memory_collect
+opt_clean -purge
+write_rtlil
+"""
+WRITE = """
+read_rtlil <<rtlil
+{netlist}
+rtlil
+write_verilog {options}
+"""
+
+
+_PREFIX = "rtlstm_"
+"""What the primitives' modules begin with in their files, and what components instantiate."""
+
+
+def primitives(family: Family, owner: str = "") -> str:
+    """Return the Verilog of a family's memories and multipliers.
+
+    With an ``owner`` their modules bear its name, ``OWNER_memory`` and so on, so that those of two families
+    stand in one design.
+    """
+    folder = files("rtlstm.hdl").joinpath("primitives")
+    names = PRIMITIVES.get(family, ("portable.v",))
+    text = "".join(folder.joinpath(name).read_text() for name in names)
+    return text.replace(_PREFIX, f"{owner}_") if owner else text
+
+
+def _outputs(verilog: str) -> dict[str, frozenset[str]]:
+    """Return the names of each module's outputs."""
+    modules = re.findall(r"^module (\w+)(.*?)^endmodule", verilog, re.MULTILINE | re.DOTALL)
+    port = re.compile(r"^ *output +(?:reg +|wire +)?(?:signed +)?(?:\[.*?\] *)?(\w+)", re.MULTILINE)
+    return {name: frozenset(port.findall(body)) for name, body in modules}
+
+
+def to_verilog(components: Mapping[str, Component], family: Family = "generic") -> str:
+    """Convert components to modules of these names; the same ones give the same text.
+
+    All other modules bear the first one's name, primitives too.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or refuses the design.
+    """
+    designs = {}
+    for name, component in components.items():
+        top, ports = _clocked(component)
+        ports += [Value.cast(value) for _, _, value in component.signature.flatten(component)]
+        designs[name] = (top, ports)
+    owner = next(iter(components))
+    cells = primitives(family, owner)
+    return convert(designs, owner, cells) + cells
+
+
+def convert(
+    designs: Mapping[str, tuple[Elaboratable, list[Value]]],
+    owner: str,
+    cells: str = "",
+    *,
+    attributes: bool = False,
+) -> str:
+    """Convert designs with these ports to modules of these names; the same ones give the same text.
+
+    Parameters
+    ----------
+    owner
+        Whose :func:`primitives` they instantiate.
+    cells
+        The Verilog of what they instantiate, for the text to be tidy for linters.
+    attributes
+        Keep those of cells, which some hard blocks need.
+
+    Raises
+    ------
+    ToolError
+        If Yosys is missing or refuses the design.
+    """
+    modules = []
+    for name, (design, ports) in designs.items():
+        text = convert_to_rtlil(design, name=name, ports=ports, emit_src=False)
+        modules.append(f"read_rtlil <<rtlil\n{_owned(text, owner)}\nrtlil")
+    netlist = run_yosys(READ.format(modules="\n".join(modules)))
+    if cells:
+        netlist = tidy_netlist(netlist, _outputs(cells))
+    options = "" if attributes else "-noattr"
+    verilog = drop_head(run_yosys(WRITE.format(netlist=netlist, options=options)))
+    return tidy_verilog(verilog) if cells else verilog
+
+
+def _owned(rtlil_text: str, owner: str) -> str:
+    """Make instances of primitives those of an owner; no build's name begins as theirs do."""
+    return re.sub(rf"^(\s*cell \\){_PREFIX}(?=\w+ )", rf"\g<1>{owner}_", rtlil_text, flags=re.MULTILINE)
+
+
+def _port_lines(component: Component) -> Iterator[PortLine]:
+    """Yield the ports that :func:`_clocked` gives a component."""
+    pins: Pins = getattr(component, "pins", Pins())
+    yield from ((pins.clock, "in", 1), (pins.reset, "in", 1))
+    for path, member in component.signature.members.flatten():
+        if member.is_port:
+            yield (
+                "__".join(map(str, path)),
+                "in" if member.flow is In else "out",
+                Shape.cast(member.shape).width,
+            )
+
+
+def _clocked(component: Component) -> tuple[Module, list[Value]]:
+    """Give a component a clock and a reset (``clk``, ``rst``, or what its ``pins`` say), which has a register
+    of its own.
+
+    Where that register is placed is then the router's choice, not the pin's. The ready outputs stay
+    low until it has let go.
+    """
+    pins: Pins = getattr(component, "pins", Pins())
+    clock, reset = Signal(name=pins.clock), Signal(name=pins.reset)
+    inner, outer = Domain("sync"), Domain("pins", reset_less=True)
+    inner.clk = outer.clk = clock
+    top = Module()
+    top.domains += [inner, outer]
+    top.submodules.core = component
+    top.d.pins += inner.rst.eq(~reset if pins.reset_low else reset)
+    return top, [clock, reset]
+
+
+def core_to_verilog(manifest: Manifest) -> str:
+    """Generate the Verilog of a manifest's core, a module with the manifest's name, and of its wrapper."""
+    core = Core if manifest.sequence is None else SequenceCore
+    modules: dict[str, Component] = {manifest.name: core(manifest)}
+    around = wrapper(manifest)
+    if around is not None:
+        modules[wrapper_name(manifest)] = around
+    return _design(modules, manifest, "LSTM core")
+
+
+def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
+    """Generate the Verilog of a core with a serial line as its interface.
+
+    The top module is a :class:`~rtlstm.hdl.link.top.LinkedCore`, named as the manifest with ``_link`` behind.
+
+    Raises
+    ------
+    ConfigurationError
+        If the link cannot have this divisor, or serve this build.
+    """
+    # Before any component is made: Amaranth complains of one that is then not used.
+    link_limits(manifest)
+    check_divisor(divisor)
+    modules: dict[str, Component] = {f"{manifest.name}_link": LinkedCore(manifest, divisor)}
+    return _design(modules, manifest, "LSTM core with a serial link")
+
+
+def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str:
+    ports = {name: list(_port_lines(module)) for name, module in modules.items()}
+    # All lanes are alike: one module serves them, which keeps conversion quick and the file small.
+    modules = modules | {lane_module(manifest): Lane(manifest)}
+    text = to_verilog(modules, manifest.parameters.family)
+    return verilog_header(manifest, what, ports) + text

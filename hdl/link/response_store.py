@@ -1,0 +1,131 @@
+"""Responses, kept until the host has them."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component
+from rtlstm.hdl.link.request_queue import RECORDS
+from rtlstm.hdl.primitives.pipeline import storage
+from rtlstm.spec.link import PAYLOAD_LIMIT
+from rtlstm.spec.parameters import ceil_log2
+
+__all__ = ["ResponseMemory"]
+
+
+class ResponseMemory(Component):
+    """Writes responses into a ring, one after the other. Where each ends is in a memory of its own.
+
+    Parameters
+    ----------
+    size
+        Bytes, a power of two.
+
+    Members
+    -------
+    i : In(stream of 8)
+        The payload of the response being made; held back while there is no room.
+    full : Out(1)
+        It has as many bytes as a frame may have: it takes no more.
+    restart : In(1)
+        Throw away what it has so far.
+    finish : In(1), failed : In(1)
+        It is complete, if there is ``room``; it is an ERROR.
+    room : Out(1)
+        There is room for another byte, or for the end.
+    discard : In(1)
+        Throw away whatever is written and finished.
+    made : Out(16)
+        Number of the response being made: those before it are stored.
+    oldest : In(8), oldest_place : In
+        Number of the oldest response that is still wanted, and where it begins.
+    clear : In(1)
+        Forget everything.
+    address : In, word : Out(8)
+        Clocked read of bytes, one cycle.
+    number : In(8), end : Out, error : Out(1)
+        Clocked read, two cycles: where the response of this number ends, and whether it is an ERROR.
+    """
+
+    i: stream.Interface
+    full: Signal
+    restart: Signal
+    finish: Signal
+    failed: Signal
+    room: Signal
+    discard: Signal
+    made: Signal
+    oldest: Signal
+    oldest_place: Signal
+    clear: Signal
+    address: Signal
+    word: Signal
+    number: Signal
+    end: Signal
+    error: Signal
+
+    def __init__(self, size: int) -> None:
+        self._bits = ceil_log2(size)
+        super().__init__(
+            {
+                "i": In(stream.Signature(8)),
+                "full": Out(1),
+                "restart": In(1),
+                "finish": In(1),
+                "failed": In(1),
+                "room": Out(1),
+                "discard": In(1),
+                "made": Out(16),
+                "oldest": In(range(RECORDS)),
+                "oldest_place": In(self._bits + 1),
+                "clear": In(1),
+                "address": In(self._bits),
+                "word": Out(8),
+                "number": In(range(RECORDS)),
+                "end": Out(self._bits + 1),
+                "error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        read, write = storage(m, "responses", 8, 1 << self._bits)
+        known, note = storage(m, "records", self._bits + 2, RECORDS, output_register=True)
+        # Where the open response begins, and its next byte goes.
+        base, place, used = (Signal(self._bits + 1, name=name) for name in ("base", "place", "used"))
+        following, size = Signal.like(self.made), Signal(range(PAYLOAD_LIMIT + 1))
+        taken = Signal()
+        m.d.comb += [
+            read.addr.eq(self.address),
+            self.word.eq(read.data),
+            known.addr.eq(self.number),
+            Cat(self.end, self.error).eq(known.data),
+            used.eq(place - self.oldest_place),
+            size.eq(place - base),
+            self.full.eq(size == PAYLOAD_LIMIT),
+            taken.eq(self.i.valid & self.i.ready),
+            write.addr.eq(place),
+            write.data.eq(self.i.payload),
+            write.en.eq(taken & ~self.discard),
+            following.eq(self.made + 1),
+            note.addr.eq(self.made),
+            note.data.eq(Cat(place, self.failed)),
+            note.en.eq(self.finish & ~self.discard),
+        ]
+        # Whether there is room comes from registers: it takes an adder or two.
+        spare, more = ~used[-1] | self.discard, (following[: len(self.oldest)] != self.oldest) | self.discard
+        m.d.sync += [
+            self.room.eq(spare & more & ~taken & ~self.finish),
+            self.i.ready.eq(spare & ~taken & ~self.full & ~self.finish),
+        ]
+        with m.If(taken):
+            m.d.sync += place.eq(place + 1)
+        with m.If(self.restart):
+            m.d.sync += place.eq(base)
+        with m.If(note.en):
+            m.d.sync += [base.eq(place), self.made.eq(following)]
+        with m.If(self.finish & self.discard):
+            m.d.sync += place.eq(base)
+        with m.If(self.clear):
+            m.d.sync += [base.eq(0), place.eq(0), self.made.eq(0)]
+        return m

@@ -1,0 +1,1 @@
+"""Memories and multipliers: Amaranth's side of the Verilog beside this file."""

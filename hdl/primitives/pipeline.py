@@ -1,0 +1,189 @@
+"""Small helpers of the datapath: delays, constant tables, and the primitives.
+
+Memories and multipliers are instances of the Verilog modules in ``primitives/``, of which
+:mod:`rtlstm.hdl.emit.verilog` adds the family's file to the output. ``docs/primitives.md`` has their
+contract; nothing else in ``hdl`` knows of them. Here they are called ``rtlstm_memory`` and so on; in the
+output they bear the build's name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value, signed
+
+from rtlstm.spec.parameters import MemoryStyle, MultiplierKind, ceil_log2, clocked_style
+
+__all__ = [
+    "ReadPort",
+    "WritePort",
+    "clocked",
+    "delay",
+    "lookup",
+    "multiply",
+    "multiply_pair",
+    "storage",
+]
+
+
+def delay(m: Module, value: Value, cycles: int) -> Value:
+    """Return a datapath value as it was ``cycles`` clock cycles ago; it carries no reset."""
+    for _ in range(cycles):
+        later = Signal(value.shape(), reset_less=True, name=f"{_name(value)}_d")
+        m.d.sync += later.eq(value)
+        value = later
+    return value
+
+
+def _name(value: Value) -> str:
+    name = getattr(value, "name", "value")
+    return str(name).removesuffix("_d")
+
+
+def lookup(m: Module, index: Value, values: Sequence[int], name: str) -> Value:
+    """Return ``values[index]`` as combinational logic (0 past the end)."""
+    result = Signal(range(max(1, *values) + 1) if len(values) else 1, name=name)
+    with m.Switch(index):
+        for position, value in enumerate(values):
+            with m.Case(position):
+                m.d.comb += result.eq(value)
+    return result
+
+
+@dataclass(frozen=True)
+class ReadPort:
+    """Clocked: ``data`` is the word that ``addr`` pointed at one cycle before, or two with the
+    memory's output register."""
+
+    addr: Signal
+    data: Signal
+
+
+@dataclass(frozen=True)
+class WritePort:
+    """Clocked: stores ``data`` (or those granules whose ``en`` bit is 1) at ``addr``."""
+
+    addr: Signal
+    data: Signal
+    en: Signal
+
+
+def storage(
+    m: Module,
+    name: str,
+    width: int,
+    depth: int,
+    granularity: int | None = None,
+    *,
+    output_register: bool = False,
+    style: MemoryStyle = "auto",
+) -> tuple[ReadPort, WritePort]:
+    """Add a memory with one clocked read port and one write port.
+
+    A read gives what was written up to the clock edge before; what it gives of a word that is
+    written at the same edge is undefined. Contents are undefined until written: nothing in the
+    core relies on initial values. Amaranth's own memories would spell out initial contents bit by
+    bit, megabytes of them.
+
+    Parameters
+    ----------
+    granularity
+        Bits per write enable; by default one enable for the whole word.
+    output_register
+        Read data comes one cycle later, from the block RAM's own register where it has one.
+    style
+        What it is made of: block RAM, lookup tables ("distributed"), the family's largest memory
+        ("huge"), or what suits its size.
+    """
+    depth = max(2, depth)
+    address_bits = ceil_log2(depth)
+    read = ReadPort(Signal(address_bits, name=f"{name}_raddr"), Signal(width, name=f"{name}_rdata"))
+    write = WritePort(
+        Signal(address_bits, name=f"{name}_waddr"),
+        Signal(width, name=f"{name}_wdata"),
+        Signal(width // (granularity or width), name=f"{name}_wen"),
+    )
+    m.submodules[name] = Instance(
+        "rtlstm_memory",
+        p_WIDTH=width,
+        p_DEPTH=depth,
+        p_ABITS=address_bits,
+        p_GRANULES=len(write.en),
+        p_OUTREG=int(output_register),
+        p_STYLE=style,
+        i_clk=ClockSignal(),
+        i_read_address=read.addr,
+        o_read_data=read.data,
+        i_write_address=write.addr,
+        i_write_data=write.data,
+        i_write_enable=write.en,
+    )
+    return read, write
+
+
+def multiply(
+    m: Module, a: Value, b: Value, stages: int, kind: MultiplierKind = "dsp", *, name: str
+) -> Signal:
+    """Return the product of two signed values, exact, ``stages`` (1 to 3) cycles later.
+
+    Throughput: one product per cycle. No reset. With 2 stages there are registers at the inputs
+    and at the output, with 3 one in between as well, all inside the hard multiplier if ``kind``
+    is "dsp".
+    """
+    product = Signal(signed(len(a) + len(b)), name=name)
+    m.submodules[f"{name}_multiplier"] = Instance(
+        "rtlstm_multiplier",
+        p_A_BITS=len(a),
+        p_B_BITS=len(b),
+        p_STAGES=stages,
+        p_KIND=kind,
+        i_clk=ClockSignal(),
+        i_a=a,
+        i_b=b,
+        o_product=product,
+    )
+    return product
+
+
+def multiply_pair(
+    m: Module,
+    first: tuple[Value, Value],
+    second: tuple[Value, Value],
+    stages: int,
+    *,
+    shared: bool = False,
+    name: str,
+) -> tuple[Signal, Signal]:
+    """Return two products of the same sizes, as two :func:`multiply` would.
+
+    Where a family's hard multiplier can be two narrow ones, they take one; on some only if they
+    have the same second factor, which ``shared`` promises.
+    """
+    a_bits, b_bits = len(first[0]), len(first[1])
+    products = [Signal(signed(a_bits + b_bits), name=f"{name}_{index}") for index in (0, 1)]
+    m.submodules[f"{name}_multipliers"] = Instance(
+        "rtlstm_multiplier_pair",
+        p_A_BITS=a_bits,
+        p_B_BITS=b_bits,
+        p_STAGES=stages,
+        p_KIND="dsp",
+        p_SHARED=int(shared),
+        i_clk=ClockSignal(),
+        i_a0=first[0],
+        i_b0=first[1],
+        i_a1=second[0],
+        i_b1=second[1],
+        o_product0=products[0],
+        o_product1=products[1],
+    )
+    return products[0], products[1]
+
+
+def clocked(
+    m: Module, name: str, width: int, depth: int, stages: int, granularity: int | None = None
+) -> tuple[ReadPort, WritePort]:
+    """Add a memory whose word comes ``stages`` (1 or 2) cycles after its address.
+
+    :func:`rtlstm.spec.parameters.clocked_style` says what it is made of.
+    """
+    style = clocked_style(depth, stages)
+    return storage(m, name, width, depth, granularity, output_register=stages == 2, style=style)

@@ -1,0 +1,1 @@
+"""The core of networks with reverse directions, which takes whole sequences."""

@@ -1,0 +1,364 @@
+"""Whole sequences: the memory that passes read and write, and what leads the core through them."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal, Value
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component, Struct, connect_some
+from rtlstm.hdl.core.layouts import part_bits, result_layout, row_bits, stream_bits
+from rtlstm.hdl.core.ports import OutputQueue
+from rtlstm.hdl.primitives.pipeline import clocked, delay, lookup, storage
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["SequenceMemory"]
+
+
+class _Phase(enum.Enum):
+    LOAD = 0
+    WAIT = 1
+    COMPUTE = 2
+    GIVE = 3
+
+
+class SequenceMemory(Component):
+    """Takes a sequence in, lets every pass read one half of it and write the other, gives the output.
+
+    Latency and throughput: :mod:`rtlstm.spec.program.sequence_schedule`, exact. It takes an input beat a
+    cycle; a pass's steps are announced one after the other, in turns of its parts, forward ones from the
+    first step and reverse ones from the last; results are stored in the cycle after they come.
+
+    Members
+    -------
+    x_data, x_stream, x_quiet, x_last, x_valid, x_ready
+        The port; see ``docs/ports.md``.
+    hold : In(1)
+        No sequence is to begin.
+    computing, busy : Out(1)
+        Passes are under way; or there is a sequence whose output has not been given.
+    part, stream, base : Out, there : Out(1)
+        The next step: its part, its stream, and the first word of its input; it may begin.
+    begun : In(1)
+        It has begun; what is announced in this cycle is the same still.
+    row : In, word : Out
+        Clocked read, one or two cycles later, as that of the vector memory.
+    result, values : In
+        Results being written, ``gate_units`` side by side.
+    y_data, y_stream, y_last, y_valid, y_ready
+        The port.
+    pushed_last : Out(1), since : Out(32), now : In(32)
+        A step's last beat leaves; the cycle of the last input beat; the cycle counter.
+    """
+
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_last: Signal
+    x_valid: Signal
+    x_ready: Signal
+    hold: Signal
+    computing: Signal
+    busy: Signal
+    part: Signal
+    stream: Signal
+    base: Signal
+    there: Signal
+    begun: Signal
+    row: Signal
+    word: Signal
+    result: Struct
+    values: Signal
+    y_data: Signal
+    y_stream: Signal
+    y_last: Signal
+    y_valid: Signal
+    y_ready: Signal
+    pushed_last: Signal
+    since: Signal
+    now: Signal
+
+    def __init__(self, manifest: Manifest) -> None:
+        assert manifest.sequence is not None
+        self._manifest = manifest
+        self._plan = manifest.sequence
+        parameters, data, streams = manifest.parameters, manifest.numerics.data_bits, stream_bits(manifest)
+        self._rows = row_bits(self._plan.rows)
+        super().__init__(
+            {
+                "x_data": In(parameters.beat_in * data),
+                "x_stream": In(streams),
+                "x_quiet": In(1),
+                "x_last": In(1),
+                "x_valid": In(1),
+                "x_ready": Out(1),
+                "hold": In(1),
+                "computing": Out(1),
+                "busy": Out(1),
+                "part": Out(part_bits(manifest)),
+                "stream": Out(streams),
+                "base": Out(self._rows),
+                "there": Out(1),
+                "begun": In(1),
+                "row": In(self._rows),
+                "word": Out(parameters.macs * data),
+                "result": In(result_layout(manifest)),
+                "values": In(parameters.gate_units * data),
+                "y_data": Out(parameters.beat_out * data),
+                "y_stream": Out(streams),
+                "y_last": Out(1),
+                "y_valid": Out(1),
+                "y_ready": In(1),
+                "pushed_last": Out(1),
+                "since": Out(32),
+                "now": In(32),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        manifest, plan = self._manifest, self._plan
+        parameters, data = manifest.parameters, manifest.numerics.data_bits
+        stages = min(parameters.pipeline.operand - 1, 2)
+        self._phase = Signal(_Phase)
+        # Rows of the first half, or relative to their half's first.
+        self._last_row = Signal(self._rows, reset_less=True)
+        self._steps = Signal(range(plan.steps), reset_less=True)
+        self._read, self._write = clocked(
+            m, "memory", parameters.macs * data, plan.rows, stages, granularity=self._granule
+        )
+        self._quiet_read, self._quiet_write = storage(m, "quiet", 1, plan.steps)
+        self._load(m)
+        collected = self._collect(m)
+        self._announce(m, collected)
+        self._give(m, stages)
+        m.d.comb += [
+            self.computing.eq(self._phase == _Phase.COMPUTE),
+            self.busy.eq(self._phase != _Phase.LOAD),
+            self.word.eq(self._read.data),
+        ]
+        with m.If((self._phase == _Phase.WAIT) & ~self.hold):
+            m.d.sync += self._phase.eq(_Phase.COMPUTE)
+        return m
+
+    @property
+    def _granule(self) -> int:
+        """Bits that are written apart from others: those of input beats and of results."""
+        parameters = self._manifest.parameters
+        from math import gcd
+
+        return gcd(parameters.beat_in, parameters.gate_units) * self._manifest.numerics.data_bits
+
+    def _store(self, m: Module, enable: Value, row: Value, slot: Value, data: Value, ends: Value) -> None:
+        """Write values side by side at a place of a word; a step's last ones clear the rest of it."""
+        places = len(self.word) // len(data)
+        each = len(data) // self._granule
+        m.d.comb += [
+            self._write.addr.eq(row),
+            self._write.data.eq(Cat(Mux(slot == i, data, 0) for i in range(places))),
+            self._write.en.eq(
+                Cat((enable & ((slot == i) | (ends & (slot < i)))).replicate(each) for i in range(places))
+            ),
+        ]
+
+    def _load(self, m: Module) -> None:
+        """Take a sequence in, to the first half."""
+        manifest, plan = self._manifest, self._plan
+        beat, macs = manifest.parameters.beat_in, manifest.parameters.macs
+        inputs, words = manifest.program.inputs, manifest.program.input_words
+        beats = -(-inputs // beat)
+        left, slot = Signal(range(beats), init=beats - 1), Signal(range(macs // beat))
+        row, first = Signal(self._rows), Signal(self._rows)
+        step = Signal(range(plan.steps))
+        accepted = self.x_valid & self.x_ready
+        last_beat = left == 0
+        rest = (inputs - 1) % beat + 1
+        keep = Mux(last_beat, (1 << len(self.x_data) // beat * rest) - 1, -1)
+        ends_word = slot == macs // beat - 1
+        with m.If(self._phase == _Phase.LOAD):
+            self._store(m, accepted, row, slot, (self.x_data & keep)[: len(self.x_data)], last_beat)
+        m.d.comb += [
+            self.x_ready.eq((self._phase == _Phase.LOAD) & ~ResetSignal()),
+            self._quiet_write.addr.eq(step),
+            self._quiet_write.data.eq(self.x_quiet),
+            self._quiet_write.en.eq(accepted & last_beat),
+        ]
+        with m.If(accepted):
+            m.d.sync += [
+                left.eq(Mux(last_beat, beats - 1, left - 1)),
+                slot.eq(Mux(last_beat | ends_word, 0, slot + 1)),
+                row.eq(Mux(last_beat, first + plan.row_words, row + ends_word)),
+                self.stream.eq(self.x_stream),
+            ]
+            with m.If(last_beat):
+                m.d.sync += [step.eq(step + 1), first.eq(first + plan.row_words)]
+                # A sequence ends where the memory does.
+                with m.If(self.x_last | (step == plan.steps - 1)):
+                    m.d.sync += [
+                        self._phase.eq(_Phase.WAIT),
+                        self._last_row.eq(first),
+                        self._steps.eq(step),
+                        self.since.eq(self.now),
+                        *(register.eq(0) for register in (step, first, row)),
+                    ]
+        assert words <= plan.row_words
+
+    def _of_part(self, m: Module, part: Value, name: str, values: list[int]) -> Value:
+        return lookup(m, part, values, name)
+
+    def _walk(self, m: Module, name: str, advance: Value, half: int) -> tuple[Signal, Value, Value, Value]:
+        """Walk through all passes, a part's step at a time, in the half that a pass reads (0) or writes (1).
+
+        Returns the part, its step's first row, whether the step ends its pass, and all passes.
+        """
+        plan, parts = self._plan, self._plan.parts
+        size = plan.steps * plan.row_words
+        part = Signal(len(self.part), name=f"{name}_part")
+        left = Signal.like(self._steps, name=f"{name}_left", reset_less=True)
+        front, back = (Signal(self._rows, name=f"{name}_{way}", reset_less=True) for way in ("front", "back"))
+        halves = [size * ((one.number + half) % 2) for one in parts]
+        count = range(len(parts))
+        closes = self._of_part(m, part, f"{name}_closes", [int(one.closes) for one in parts])
+        back_to_front = [int(one.reverse and not (half and one.turned)) for one in parts]
+        reverse = self._of_part(m, part, f"{name}_reverse", back_to_front)
+        follows = self._of_part(m, part, f"{name}_follows", [plan.follows(index) for index in count])
+        following = self._of_part(m, part, f"{name}_next", [(index + 1) % len(parts) for index in count])
+        next_half = self._of_part(
+            m, part, f"{name}_half", [halves[(index + 1) % len(parts)] for index in count]
+        )
+        ends_pass = closes & (left == 0)
+        with m.If(advance):
+            m.d.sync += part.eq(Mux(ends_pass, following, follows))
+            with m.If(closes):
+                m.d.sync += [
+                    left.eq(left - 1),
+                    front.eq(front + plan.row_words),
+                    back.eq(back - plan.row_words),
+                ]
+            with m.If(ends_pass):
+                m.d.sync += [left.eq(self._steps), front.eq(next_half), back.eq(next_half + self._last_row)]
+        with m.If(self._phase == _Phase.WAIT):
+            m.d.sync += [
+                left.eq(self._steps),
+                front.eq(halves[0]),
+                back.eq(self._last_row + halves[0]),
+            ]
+        return part, Mux(reverse, back, front), ends_pass, ends_pass & (following == 0)
+
+    def _announce(self, m: Module, collected: Value) -> None:
+        """Say what the next step is; a pass begins when all results of the one before are stored."""
+        part, base, ends_pass, ends_all = self._walk(m, "issue", self.begun, 0)
+        more = Signal()
+        m.d.comb += [self.part.eq(part), self.base.eq(base)]
+        with m.If(self.begun & ends_pass):
+            m.d.sync += [self.there.eq(0), more.eq(~ends_all)]
+        with m.If(collected & more):
+            m.d.sync += self.there.eq(1)
+        with m.If((self._phase == _Phase.WAIT) & ~self.hold):
+            m.d.sync += self.there.eq(1)
+
+    def _collect(self, m: Module) -> Value:
+        """Store results; return whether a pass's last one has come."""
+        manifest, plan = self._manifest, self._plan
+        units, slots = (
+            manifest.parameters.gate_units,
+            manifest.parameters.macs // manifest.parameters.gate_units,
+        )
+        come = self.result.valid & self.result.emit
+        part, base, ends_pass, ends_all = self._walk(m, "store", come & self.result.last, 1)
+        word = self._of_part(m, part, "store_word", [one.item // slots for one in plan.parts])
+        place = self._of_part(m, part, "store_place", [one.item % slots for one in plan.parts])
+        closes = self._of_part(m, part, "store_ends", [int(one.closes) for one in plan.parts])
+        # Which of its step's results comes next.
+        begins, row, slot = Signal(init=1), Signal(self._rows), Signal(range(slots))
+        here, there = Signal(range(slots)), Signal(self._rows)
+        m.d.comb += [here.eq(Mux(begins, place, slot)), there.eq(Mux(begins, base + word, row))]
+        wraps = here == slots - 1
+        valid = Cat(bit.replicate(len(self.values) // units) for bit in self.result.mask)
+        late = {
+            "enable": come,
+            "row": there,
+            "slot": here,
+            "data": self.values & valid,
+            "ends": self.result.last & closes,
+        }
+        registers = {name: Signal(len(value), name=f"store_{name}") for name, value in late.items()}
+        m.d.sync += [registers[name].eq(value) for name, value in late.items()]
+        with m.If(self._phase != _Phase.LOAD):
+            self._store(m, **registers)
+        with m.If(come):
+            m.d.sync += [
+                begins.eq(self.result.last),
+                slot.eq(Mux(wraps, 0, here + 1)),
+                row.eq(there + wraps),
+            ]
+        collected: Value = come & self.result.last & ends_pass
+        with m.If(collected & ends_all):
+            m.d.sync += self._phase.eq(_Phase.GIVE)
+        return collected
+
+    def _give(self, m: Module, stages: int) -> None:
+        """Give the output of all steps that are not quiet."""
+        manifest, plan = self._manifest, self._plan
+        units, slots = (
+            manifest.parameters.gate_units,
+            manifest.parameters.macs // manifest.parameters.gate_units,
+        )
+        m.submodules.queue = queue = OutputQueue(manifest, steps=4)
+        first = (len(plan.passes) % 2) * plan.steps * plan.row_words
+        looked, giving = Signal(), Signal()
+        step, base, row = Signal(range(plan.steps)), Signal(self._rows), Signal(self._rows)
+        slot, item = Signal(range(slots)), Signal(range(plan.output_items))
+        active = self._phase == _Phase.GIVE
+        decides = active & looked & ~giving
+        last = item == plan.output_items - 1
+        passes = Signal()
+        m.d.comb += [
+            queue.emits.eq(decides & ~self._quiet_read.data & queue.room),
+            passes.eq((decides & self._quiet_read.data) | (giving & last)),
+            self._quiet_read.addr.eq(step),
+            self._read.addr.eq(Mux(active, row, self.row)),
+        ]
+        m.d.sync += looked.eq(active & ~passes)
+        with m.If(queue.emits):
+            m.d.sync += giving.eq(1)
+        with m.If(giving):
+            wraps = slot == slots - 1
+            m.d.sync += [item.eq(item + 1), slot.eq(Mux(wraps, 0, slot + 1)), row.eq(row + wraps)]
+        with m.If(passes):
+            following = base + plan.row_words
+            m.d.sync += [giving.eq(0), step.eq(step + 1), base.eq(following), row.eq(following)]
+            m.d.sync += [item.eq(0), slot.eq(0)]
+            with m.If(step == self._steps):
+                m.d.sync += self._phase.eq(_Phase.LOAD)
+        with m.If(~active):
+            m.d.sync += [step.eq(0), base.eq(first), row.eq(first)]
+        # The word comes ``stages`` cycles after its row, and what is picked of it one later.
+        picked = delay(m, slot, stages)
+        values = Array(self.word.word_select(i, len(self.values)) for i in range(slots))[picked]
+        pushes = _delay_events(m, giving, stages + 1)
+        m.d.comb += [
+            queue.values.eq(delay(m, values, 1)),
+            queue.result.valid.eq(pushes),
+            queue.result.emit.eq(1),
+            queue.result.last.eq(delay(m, giving & last, stages + 1)),
+            queue.result.mask.eq(Const(-1, units)),
+            queue.result.stream.eq(self._given_stream(m, active)),
+            queue.y_ready.eq(self.y_ready),
+            self.pushed_last.eq(queue.pushed_last),
+        ]
+        connect_some(m, wiring.flipped(self), queue, ("y_data", "y_stream", "y_last", "y_valid"))
+
+    def _given_stream(self, m: Module, active: Value) -> Signal:
+        """The stream whose output is given: the next sequence's may be known before all of it has left."""
+        stream = Signal.like(self.stream, name="given_stream", reset_less=True)
+        with m.If(active):
+            m.d.sync += stream.eq(self.stream)
+        return stream
+
+
+def _delay_events(m: Module, event: Value, cycles: int) -> Value:
+    """Delay what must not be seen after a reset."""
+    for index in range(cycles):
+        later = Signal(name=f"event{index}")
+        m.d.sync += later.eq(event)
+        event = later
+    return event

@@ -1,0 +1,1 @@
+"""Activation functions: in floats, and as integers of golden model and hardware."""

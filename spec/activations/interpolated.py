@@ -1,0 +1,228 @@
+"""Interpolated activation functions: the table's design, its integers and its golden result.
+
+The input's magnitude selects a segment by its high bits; inside a segment the function is a
+straight line, ``(base + slope * low_bits) >> extra``. The table gives the function's magnitude; its sign is
+one for all inputs of a sign. An odd function, like tanh, uses the same segments for negative inputs, and
+the others, like sigmoid, have segments of their own for them.
+The design is the smallest table that passes the exhaustive check of :func:`design_table`.
+"""
+
+from functools import lru_cache
+from typing import Annotated, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, model_validator
+
+from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.record import Record
+
+__all__ = ["DIRECT_BITS", "VALUE_BITS", "ActivationTable", "correctly_rounded", "design_table"]
+
+_EXTRA_MAX = 24
+VALUE_BITS = 18
+"""Most bits of a table's values."""
+DIRECT_BITS = 12
+"""Most input bits of a table with one entry per input."""
+
+
+_ODD = frozenset({"tanh", "softsign", "scaled_tanh"})
+
+
+def _named(function: ActivationFunction | FunctionName) -> ActivationFunction:
+    return ActivationFunction.of(function) if isinstance(function, str) else function
+
+
+def correctly_rounded(
+    function: ActivationFunction | FunctionName, x: NDArray[np.float64], output: Format
+) -> IntArray:
+    """Return ``function(x)`` rounded half up to ``output`` and saturated, as integers."""
+    return output.to_integers(_named(function)(x))
+
+
+class ActivationTable(Record):
+    """A piecewise linear table, exact integers.
+
+    ``compute`` gives, for an input integer ``n`` of format ``input``, the function's value in
+    format ``output``. In hardware: one table read, one product, one sum.
+    """
+
+    function: Annotated[ActivationFunction, BeforeValidator(_named)]
+    input: Format
+    output: Format
+    segment_bits: Annotated[int, Field(ge=0)]
+    extra: Annotated[int, Field(ge=0, le=_EXTRA_MAX)]
+    base: tuple[int, ...]
+    slope: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not len(self.base) == len(self.slope) == self.halves << self.segment_bits:
+            raise ValueError(
+                f"a {self.function} table with {self.segment_bits} segment bits needs "
+                f"{self.halves << self.segment_bits} bases and slopes, not "
+                f"{len(self.base)} and {len(self.slope)}"
+            )
+        if min(self.base) < 0:
+            raise ValueError("bases must not be negative")
+        if self.segment_bits > self.magnitude_bits:
+            raise ValueError(f"segment_bits must be at most {self.magnitude_bits}")
+        return self
+
+    @property
+    def halves(self) -> int:
+        """1 if negative inputs use the segments of positive ones, else 2."""
+        return 1 if self.function.name in _ODD else 2
+
+    @property
+    def negates(self) -> tuple[bool, bool]:
+        """Whether values are negative for inputs that are not, and for negative ones.
+
+        A parameter's sign decides, too: of scaled tanh, and of elu for negative inputs.
+        """
+        above, below = self.function(np.array([1.0, -1.0])) < 0.0
+        return bool(above), bool(below)
+
+    @property
+    def magnitude_bits(self) -> int:
+        """Bits of the input's magnitude."""
+        return self.input.bits - 1
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of the position inside a segment."""
+        return self.magnitude_bits - self.segment_bits
+
+    @property
+    def direct(self) -> bool:
+        """Whether every input has an entry of its own."""
+        return self.low_bits == 0
+
+    @property
+    def rows(self) -> int:
+        """Entries of the table."""
+        return len(self.base)
+
+    @property
+    def base_bits(self) -> int:
+        """Width of a base, unsigned."""
+        return max(1, max(self.base).bit_length())
+
+    @property
+    def slope_bits(self) -> int:
+        """Width of a slope, signed."""
+        return 1 + max((~value if value < 0 else value).bit_length() for value in self.slope)
+
+    def magnitude(self, negative: NDArray[np.bool_], magnitude: IntArray) -> IntArray:
+        """Return what the hardware's table pipeline gives: the value without its sign."""
+        base = np.asarray(self.base, dtype=np.int64)
+        slope = np.asarray(self.slope, dtype=np.int64)
+        index = magnitude >> self.low_bits
+        if self.halves == 2:
+            index = index + (negative.astype(np.int64) << self.segment_bits)
+        low = magnitude & ((1 << self.low_bits) - 1)
+        value: IntArray = (base[index] + slope[index] * low) >> self.extra
+        return value
+
+    def compute(self, integers: IntArray) -> IntArray:
+        """Return the function's value, in units of ``output``, for integers of ``input``.
+
+        Inputs must be within ``+-input.maximum`` (saturation is symmetric).
+        """
+        integers = np.asarray(integers, dtype=np.int64)
+        negative = integers < 0
+        value = self.magnitude(negative, np.abs(integers))
+        above, below = self.negates
+        return np.where(np.where(negative, below, above), -value, value)
+
+
+@lru_cache(maxsize=64)
+def design_table(
+    function: ActivationFunction | FunctionName, input: Format, output: Format, direct: bool = False
+) -> ActivationTable:
+    """Find the smallest table within 1 unit in the last place, checked over every input.
+
+    The lines are the best (minimax) ones of each segment, from the chord's slope. The output of a function
+    within -1 .. 1 must have ``bits - 1`` fraction bits. A ``direct`` table has one entry per input
+    instead, the correctly rounded value: nothing to multiply or add, but large.
+
+    Raises
+    ------
+    ConfigurationError
+        If the formats are outside 4 to 20 input bits, 6 to 18 output bits.
+    """
+    if not 4 <= input.bits <= 20 or not 6 <= output.bits <= VALUE_BITS:
+        raise ConfigurationError(
+            "an activation table takes 4 to 20 input bits and gives 6 to 18 output bits, "
+            f"not {input.bits} and {output.bits}"
+        )
+    named = _named(function)
+    if named.within_one and output.fraction != output.bits - 1:
+        raise ConfigurationError(
+            f"an activation's output must have {output.bits - 1} fraction bits, not {output.fraction}"
+        )
+    if direct and input.bits > DIRECT_BITS:
+        raise ConfigurationError(
+            f"a direct activation table takes at most {DIRECT_BITS} input bits, not {input.bits}"
+        )
+    x = np.ldexp(np.arange(1 << (input.bits - 1), dtype=np.float64), -input.fraction)
+    both = x[None] if named.name in _ODD else np.stack([x, -x])
+    values = np.abs(named(both))
+    correct = output.to_integers(values)
+    exact = np.minimum(np.ldexp(values, output.fraction), output.maximum)
+    if direct:
+        return ActivationTable(
+            function=named,
+            input=input,
+            output=output,
+            segment_bits=input.bits - 1,
+            extra=0,
+            base=tuple(correct.reshape(-1).tolist()),
+            slope=(0,) * correct.size,
+        )
+    for segment_bits in range(input.bits):
+        table = _fit(named, input, output, segment_bits, exact, correct)
+        if table is not None:
+            return table
+    raise AssertionError("a table with one entry per input is always exact")
+
+
+def _fit(
+    function: ActivationFunction,
+    input: Format,
+    output: Format,
+    segment_bits: int,
+    exact: NDArray[np.float64],
+    correct: IntArray,
+) -> ActivationTable | None:
+    low_bits = input.bits - 1 - segment_bits
+    low = np.arange(1 << low_bits)
+    points = exact.reshape(-1, 1 << low_bits)
+    slope = (points[:, -1] - points[:, 0]) / max(1, low[-1])
+    deviation = points - slope[:, None] * low
+    offset = (deviation.max(axis=1) + deviation.min(axis=1)) / 2
+    goal = correct.reshape(points.shape)
+
+    def integers(extra: int) -> tuple[IntArray, IntArray] | None:
+        base = np.floor(np.ldexp(offset + 0.5, extra) + 0.5).astype(np.int64)
+        rise = np.floor(np.ldexp(slope, extra) + 0.5).astype(np.int64)
+        value = (base[:, None] + rise[:, None] * low) >> extra
+        good = np.abs(value - goal).max() <= 1 and value.min() >= 0 and value.max() <= output.maximum
+        # Nothing has no sign: an odd function of it is nothing, whatever sign the hardware has for it.
+        good = good and (function.name not in _ODD or value[0, 0] == 0)
+        return (base, rise) if good else None
+
+    if integers(_EXTRA_MAX) is None:
+        return None
+    extra, found = next((e, f) for e in range(_EXTRA_MAX + 1) if (f := integers(e)) is not None)
+    return ActivationTable(
+        function=function,
+        input=input,
+        output=output,
+        segment_bits=segment_bits,
+        extra=extra,
+        base=tuple(found[0].tolist()),
+        slope=tuple(found[1].tolist()),
+    )

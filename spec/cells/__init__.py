@@ -1,0 +1,1 @@
+"""Cells: what becomes of a unit's pre-activations."""

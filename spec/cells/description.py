@@ -1,0 +1,211 @@
+"""Cells: what becomes of a unit's pre-activations, as a small graph of element-wise operations.
+
+A :class:`Cell` is the description, in real numbers: :class:`CellBuilder` writes one like a formula, and
+``rtlstm.spec.cells.kinds`` has those of LSTM, GRU and plain layers. ``rtlstm.spec.cells.formats`` makes a
+:class:`~rtlstm.spec.cells.graph.CellGraph` of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.record import Record
+
+__all__ = ["Cell", "CellBuilder", "Step", "Term"]
+
+Floats = NDArray[np.float64]
+
+MAX_GATES = 4
+
+StepKind = Literal[
+    "gate", "state", "parameter", "constant", "multiply", "add", "subtract", "apply", "clip", "keep"
+]
+
+
+class Step(Record):
+    """One operation of a description; ``args`` are earlier steps."""
+
+    kind: StepKind
+    args: tuple[int, ...] = ()
+    index: int = 0
+    """Which gate or parameter."""
+    value: float = 0.0
+    """A constant, or the limit of a clip."""
+    function: ActivationFunction | None = None
+
+
+class Cell(Record):
+    """A description: from a unit's ``gates`` pre-activations and old state to a result and a new state."""
+
+    name: str
+    gates: Annotated[int, Field(ge=1, le=MAX_GATES)]
+    parameters: Annotated[int, Field(ge=0, le=4)] = 0
+    """Numbers of each unit's own that the steps use (peepholes)."""
+    steps: tuple[Step, ...]
+    result: int
+    state: int | None = None
+    """The step whose value is kept until the next time step."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for place, step in enumerate(self.steps):
+            if any(not 0 <= arg < place for arg in step.args):
+                raise ValueError(
+                    f"step {place} of cell {self.name!r} must use earlier steps, not {step.args}"
+                )
+        return self
+
+    @property
+    def reads_state(self) -> bool:
+        """Whether it uses the old state."""
+        return any(step.kind == "state" for step in self.steps)
+
+    def evaluate(
+        self, gates: Sequence[Floats], state: Floats | None, parameters: Sequence[Floats] = ()
+    ) -> tuple[Floats, Floats | None]:
+        """Return the result and the new state in float64, element-wise."""
+        values = self.values(gates, state, parameters)
+        return values[self.result], None if self.state is None else values[self.state]
+
+    def values(
+        self, gates: Sequence[Floats], state: Floats | None, parameters: Sequence[Floats] = ()
+    ) -> list[Floats]:
+        """Return every step's value in float64, element-wise."""
+        values: list[Floats] = []
+        for step in self.steps:
+            values.append(_evaluate(step, [values[arg] for arg in step.args], gates, state, parameters))
+        return values
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """The steps that activation functions read, but for what is kept."""
+        kept = {arg for step in self.steps if step.kind == "keep" for arg in step.args} | {self.state}
+        return tuple(step.args[0] for step in self.steps if step.kind == "apply" and step.args[0] not in kept)
+
+
+def _evaluate(
+    step: Step,
+    args: list[Floats],
+    gates: Sequence[Floats],
+    state: Floats | None,
+    parameters: Sequence[Floats],
+) -> Floats:
+    match step.kind:
+        case "gate":
+            return gates[step.index]
+        case "state":
+            assert state is not None
+            return state
+        case "parameter":
+            return parameters[step.index]
+        case "constant":
+            return np.asarray(step.value, dtype=np.float64)
+        case "multiply":
+            return args[0] * args[1]
+        case "add":
+            return args[0] + args[1]
+        case "subtract":
+            return args[0] - args[1]
+        case "apply":
+            assert step.function is not None
+            return step.function(args[0])
+        case "clip":
+            return np.clip(args[0], -step.value, step.value)
+        case "keep":
+            return args[0]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A value in a description that is being written; ``+``, ``-`` and ``*`` make others."""
+
+    builder: "CellBuilder"
+    place: int
+
+    def __add__(self, other: "Term | float") -> "Term":
+        return self.builder._combine("add", self, other)
+
+    def __sub__(self, other: "Term | float") -> "Term":
+        return self.builder._combine("subtract", self, other)
+
+    def __rsub__(self, other: float) -> "Term":
+        return self.builder._combine("subtract", self.builder.constant(other), self)
+
+    def __mul__(self, other: "Term | float") -> "Term":
+        return self.builder._combine("multiply", self, other)
+
+
+class CellBuilder:
+    """Writes a :class:`Cell`, step by step.
+
+    >>> from rtlstm.spec.activations.functions import SIGMOID, TANH
+    >>> cell = CellBuilder()
+    >>> keep_share = cell.apply(SIGMOID, cell.gate(0))
+    >>> new = cell.apply(TANH, cell.gate(1))
+    >>> h = cell.keep(new + keep_share * (cell.state() - new))
+    >>> cell.build("leaky", h).gates
+    2
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+        self._known: dict[Step, int] = {}
+        self._kept: int | None = None
+
+    def _add(self, step: Step) -> Term:
+        """The same step twice is one value."""
+        if step not in self._known:
+            self._known[step] = len(self._steps)
+            self._steps.append(step)
+        return Term(self, self._known[step])
+
+    def _combine(self, kind: StepKind, a: Term, b: Term | float) -> Term:
+        other = b if isinstance(b, Term) else self.constant(b)
+        return self._add(Step(kind=kind, args=(a.place, other.place)))
+
+    def gate(self, index: int) -> Term:
+        """A pre-activation: input part, recurrent part and bias of row ``index`` of the unit."""
+        return self._add(Step(kind="gate", index=index))
+
+    def state(self) -> Term:
+        """What was kept in the step before; zero at first."""
+        return self._add(Step(kind="state"))
+
+    def parameter(self, index: int) -> Term:
+        """A number of the unit's own."""
+        return self._add(Step(kind="parameter", index=index))
+
+    def constant(self, value: float) -> Term:
+        """A number: a small multiple of a power of two."""
+        return self._add(Step(kind="constant", value=value))
+
+    def apply(self, function: ActivationFunction, term: Term) -> Term:
+        """An activation function of a value."""
+        return self._add(Step(kind="apply", args=(term.place,), function=function))
+
+    def clip(self, term: Term, limit: float | None) -> Term:
+        """The value within ``+-limit``; as it is without one."""
+        return term if limit is None else self._add(Step(kind="clip", args=(term.place,), value=limit))
+
+    def keep(self, term: Term) -> Term:
+        """Keep a value as the new state; the result is what is kept, rounded to the state's format."""
+        kept = self._add(Step(kind="keep", args=(term.place,)))
+        self._kept = kept.place
+        return kept
+
+    def build(self, name: str, result: Term) -> Cell:
+        """Finish; ``result`` becomes the layer's output."""
+        used = [step for step in self._steps if step.kind in ("gate", "parameter")]
+        return Cell(
+            name=name,
+            gates=1 + max((step.index for step in used if step.kind == "gate"), default=0),
+            parameters=1 + max((step.index for step in used if step.kind == "parameter"), default=-1),
+            steps=tuple(self._steps),
+            result=result.place,
+            state=self._kept,
+        )

@@ -1,0 +1,177 @@
+"""From a cell's description to its graph: every value gets a fixed-point format, every function a table."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, design_table
+from rtlstm.spec.activations.piecewise import LINEAR_FUNCTIONS, PiecewiseLinear, design_pieces
+from rtlstm.spec.cells.description import Cell, Step
+from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.record import Record
+
+__all__ = ["CellFormats", "Functions", "resolve"]
+
+_WIDEST = 48
+"""Bits of the widest exact sum or product."""
+
+
+@dataclass
+class Functions:
+    """Tables and piecewise linear functions that cells share."""
+
+    direct: bool = False
+    """Whether tables have one entry per input."""
+    tables: list[ActivationTable] = field(default_factory=list)
+    pieces: list[PiecewiseLinear] = field(default_factory=list)
+
+    def table(self, function: ActivationFunction, input: Format, output: Format) -> int:
+        """Number of a table; a new one, if there is none like it."""
+        return _number(self.tables, design_table(function, input, output, self.direct))
+
+    def linear(self, function: ActivationFunction, input: Format, output: Format) -> int:
+        """Number of a piecewise linear function."""
+        return _number(self.pieces, design_pieces(function, input, output))
+
+
+def _number(known: list[Any], wanted: Record) -> int:
+    if wanted not in known:
+        known.append(wanted)
+    return known.index(wanted)
+
+
+@dataclass(frozen=True)
+class CellFormats:
+    """Formats of a layer's values."""
+
+    preactivation: Format
+    """Of the gates, and of what an activation function reads elsewhere."""
+    gate: Format
+    """Of activation functions within -1 .. 1."""
+    output: Format
+    """Of the result."""
+    state: Format | None = None
+    argument: Format | None = None
+    """Of the kept value where an activation function reads it (before it is rounded to ``state``)."""
+    parameter: Format | None = None
+
+
+def resolve(cell: Cell, formats: CellFormats, functions: Functions) -> CellGraph:
+    """Give every value of a cell a format, and its functions their tables.
+
+    Raises
+    ------
+    ConfigurationError
+        If an exact sum or product would need more than 48 bits.
+    """
+    return _Resolver(cell, formats, functions).graph()
+
+
+class _Resolver:
+    def __init__(self, cell: Cell, formats: CellFormats, functions: Functions) -> None:
+        self._cell = cell
+        self._formats = formats
+        self._functions = functions
+        self._nodes: list[Node] = []
+        self._known: dict[Node, int] = {}
+        self._of_step: list[int] = []
+
+    def graph(self) -> CellGraph:
+        cell = self._cell
+        for step in cell.steps:
+            self._of_step.append(self._step(step, [self._of_step[arg] for arg in step.args]))
+        result = self._narrow(self._of_step[cell.result], self._formats.output)
+        state = None if cell.state is None else self._of_step[cell.state]
+        return CellGraph(name=cell.name, nodes=tuple(self._nodes), result=result, state=state)
+
+    def _add(self, kind: NodeKind, format: Format, *args: int, index: int = 0, value: int = 0) -> int:
+        node = Node(kind=kind, args=args, format=format, index=index, value=value)
+        if node not in self._known:
+            self._known[node] = len(self._nodes)
+            self._nodes.append(node)
+        return self._known[node]
+
+    def _format(self, place: int) -> Format:
+        return self._nodes[place].format
+
+    def _step(self, step: Step, args: list[int]) -> int:
+        formats = self._formats
+        match step.kind:
+            case "gate":
+                return self._add("gate", formats.preactivation, index=step.index)
+            case "state":
+                assert formats.state is not None
+                return self._add("state", formats.state)
+            case "parameter":
+                assert formats.parameter is not None
+                return self._add("parameter", formats.parameter, index=step.index)
+            case "constant":
+                return self._constant(step.value)
+            case "multiply":
+                a, b = map(self._format, args)
+                return self._exact("multiply", a.bits + b.bits, a.fraction + b.fraction, args)
+            case "add" | "subtract":
+                fraction = max(self._format(arg).fraction for arg in args)
+                whole = max(self._format(arg).bits - self._format(arg).fraction for arg in args)
+                return self._exact(step.kind, whole + fraction + 1, fraction, args)
+            case "apply":
+                assert step.function is not None
+                return self._apply(step.function, args[0], step.args[0])
+            case "clip":
+                return self._clip(args[0], step.value)
+            case "keep":
+                assert formats.state is not None
+                return self._narrow(args[0], formats.state)
+
+    def _constant(self, value: float) -> int:
+        fraction = next((f for f in range(24) if float(value * 2**f).is_integer()), 24)
+        integer = round(value * 2**fraction)
+        return self._add(
+            "constant", Format(bits=max(2, abs(integer).bit_length() + 1), fraction=fraction), value=integer
+        )
+
+    def _exact(self, kind: NodeKind, bits: int, fraction: int, args: list[int]) -> int:
+        if bits > _WIDEST:
+            raise ConfigurationError(
+                f"cell {self._cell.name!r} needs exact values of {bits} bits, but {_WIDEST} is the most; "
+                "choose fewer cell or gate bits"
+            )
+        return self._add(kind, Format(bits=bits, fraction=fraction), *args)
+
+    def _narrow(self, place: int, format: Format) -> int:
+        return place if self._format(place) == format else self._add("narrow", format, place)
+
+    def _clip(self, place: int, limit: float) -> int:
+        form = self._format(place)
+        value = int(np.floor(np.ldexp(limit, form.fraction) + 0.5))
+        return place if value >= form.maximum else self._add("clamp", form, place, value=value)
+
+    def _apply(self, function: ActivationFunction, place: int, step: int) -> int:
+        if function.name == "identity":
+            return place
+        read = self._read(place, step)
+        form = self._format(read)
+        linear = function.name in LINEAR_FUNCTIONS
+        if function.within_one:
+            output = self._formats.gate
+        else:
+            bits = form.bits if linear else min(form.bits, VALUE_BITS)
+            output = Format.covering(bits, max(function.reach(form.maximum * form.step), form.step))
+        if linear:
+            return self._add("pieces", output, read, index=self._functions.linear(function, form, output))
+        return self._add("table", output, read, index=self._functions.table(function, form, output))
+
+    def _read(self, place: int, step: int) -> int:
+        """A value as a function reads it: gates are what it takes already."""
+        inner = self._nodes[place]
+        while inner.kind == "clamp":
+            inner = self._nodes[inner.args[0]]
+        if inner.kind == "gate":
+            return place
+        kept = any(s.kind == "keep" and s.args[0] == step for s in self._cell.steps)
+        argument = self._formats.argument
+        return self._narrow(place, argument if kept and argument is not None else self._formats.preactivation)

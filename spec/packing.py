@@ -1,0 +1,446 @@
+"""Quantised weights to memory words and back, in the layout of :mod:`rtlstm.spec.program.step`."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.errors import ConfigurationError, ImageError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.image import WeightImage, WordArray
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.numerics import (
+    LayerShape,
+    Numerics,
+    QuantizedDense,
+    QuantizedLayer,
+    QuantizedNetwork,
+    QuantizedRecurrent,
+    bound_sums,
+)
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.passes import input_places
+from rtlstm.spec.program.step import Op, dense_lanes
+from rtlstm.spec.registers import Region
+
+__all__ = [
+    "WeightImage",
+    "WordArray",
+    "check_image",
+    "gather",
+    "pack",
+    "pack_fields",
+    "pack_vector",
+    "spread",
+    "unpack",
+    "unpack_fields",
+    "unpack_vector",
+]
+
+_GATES = 4
+
+
+def pack_fields(values: ArrayLike, bits: int, signed: bool = True) -> WordArray:
+    """Pack integers side by side, the first in the least significant bits.
+
+    Parameters
+    ----------
+    values
+        Integers of shape ``(..., n)`` that fit in ``bits`` bits.
+    bits
+        Width of a field, at most 62.
+    signed
+        Two's complement fields instead of unsigned ones.
+
+    Returns
+    -------
+    Words of shape ``(..., ceil(n * bits / 32))``; bits past the last field are 0.
+
+    Raises
+    ------
+    ImageError
+        If a value does not fit.
+    """
+    values = np.asarray(values, dtype=np.int64)
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    if values.size and (values.min() < low or values.max() > high):
+        raise ImageError(
+            f"values must be within {low} to {high} to fit in {bits} bits, but they reach "
+            f"{values.min()} to {values.max()}; quantise them for this build"
+        )
+    return _to_words(_to_bits(values, bits).reshape(*values.shape[:-1], -1))
+
+
+def unpack_fields(words: ArrayLike, bits: int, count: int, signed: bool = True) -> IntArray:
+    """Return ``count`` integers from words of shape ``(..., words)``; see :func:`pack_fields`."""
+    octets = np.ascontiguousarray(words, dtype="<u4").view(np.uint8)
+    field_bits = np.unpackbits(octets, axis=-1, count=count * bits, bitorder="little")
+    field_bits = field_bits.reshape(*octets.shape[:-1], count, bits)
+    fields = np.zeros((*field_bits.shape[:-1], 8), dtype=np.uint8)
+    fields[..., : -(-bits // 8)] = np.packbits(field_bits, axis=-1, bitorder="little")
+    values = fields.view("<i8")[..., 0].astype(np.int64, copy=False)
+    if signed:
+        values = (values ^ (1 << (bits - 1))) - (1 << (bits - 1))
+    return values
+
+
+def _to_bits(values: IntArray, bits: int) -> NDArray[np.uint8]:
+    """The low ``bits`` bits of each value, least significant first, on a new last axis."""
+    octets = np.ascontiguousarray(values, dtype="<i8")[..., None].view(np.uint8)
+    return np.unpackbits(octets, axis=-1, count=bits, bitorder="little")
+
+
+def _to_words(bits: NDArray[np.uint8]) -> WordArray:
+    """Bits on the last axis, least significant first, to 32-bit words padded with zeros."""
+    octets = np.packbits(bits, axis=-1, bitorder="little")
+    whole = np.zeros((*octets.shape[:-1], -(-octets.shape[-1] // 4) * 4), dtype=np.uint8)
+    whole[..., : octets.shape[-1]] = octets
+    return whole.view("<u4").astype(np.uint32, copy=False)
+
+
+def pack_vector(values: ArrayLike, macs: int, bits: int) -> WordArray:
+    """Pack a vector as the array reads it: ``macs`` values of ``bits`` bits per row.
+
+    ``values`` is ``(..., n)``; returns ``(..., ceil(n / macs), words)``, padded with zeros.
+    """
+    values = np.asarray(values, dtype=np.int64)
+    count = values.shape[-1]
+    rows = -(-count // macs)
+    padded = np.zeros((*values.shape[:-1], rows * macs), dtype=np.int64)
+    padded[..., :count] = values
+    return pack_fields(padded.reshape(*values.shape[:-1], rows, macs), bits)
+
+
+def unpack_vector(words: ArrayLike, macs: int, bits: int, count: int) -> IntArray:
+    """Return the ``(..., count)`` values of rows ``(..., rows, words)``; see :func:`pack_vector`."""
+    values = unpack_fields(words, bits, macs)
+    return values.reshape(*values.shape[:-2], -1)[..., :count]
+
+
+def _interleave(rows: IntArray) -> IntArray:
+    """Rows in gate order i, f, g, o to rows ``4 * unit + gate``."""
+    return rows.reshape(_GATES, -1, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
+
+
+def _separate(rows: IntArray) -> IntArray:
+    """Inverse of :func:`_interleave`."""
+    return rows.reshape(-1, _GATES, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
+
+
+def _ops(manifest: Manifest, layer: int) -> tuple[Op | None, Op]:
+    """The layer's recurrent operation, if it has one, and the other one."""
+    return manifest.program.recurrent_op(layer), manifest.program.body_op(layer)
+
+
+def _pack_table(table: ActivationTable) -> WordArray:
+    """Rows of a base in the low bits and a slope above it, ``(1, rows, words)``."""
+    base = _to_bits(np.asarray(table.base, dtype=np.int64), table.base_bits)
+    slope = _to_bits(np.asarray(table.slope, dtype=np.int64), table.slope_bits)
+    return _to_words(np.concatenate([base, slope], axis=-1))[np.newaxis]
+
+
+def _tables(numerics: Numerics) -> dict[Region, WordArray]:
+    if numerics.cells:
+        return (
+            {Region.TABLES: _stack([_pack_table(table)[0] for table in numerics.tables])}
+            if numerics.tables
+            else {}
+        )
+    tables = {
+        Region.SIGMOID: numerics.sigmoid,
+        Region.TANH: numerics.tanh,
+        Region.CELL_TANH: numerics.cell_tanh,
+    }
+    return {region: _pack_table(table) for region, table in tables.items()}
+
+
+def _program(manifest: Manifest) -> dict[Region, WordArray]:
+    """The program memory: an operation in each row, and in the last one the fields of a step."""
+    capacity = manifest.parameters.capacity
+    if capacity is None:
+        return {}
+    layout = manifest.regions[Region.PROGRAM]
+    bits = np.zeros((layout.rows, layout.width), dtype=np.uint8)
+    low = 0
+    for values, width in manifest.operation_fields:
+        bits[: len(values), low : low + width] = _to_bits(np.asarray(values, dtype=np.int64), width)
+        low += width
+    low = 0
+    for value, width in manifest.step_fields:
+        bits[-1, low : low + width] = _to_bits(np.asarray(value, dtype=np.int64), width)
+        low += width
+    return {Region.PROGRAM: _to_words(bits)[np.newaxis]}
+
+
+def _stack(banks: list[WordArray]) -> WordArray:
+    """Banks of unlike sizes as one array, padded with zeros."""
+    shape = tuple(max(sizes) for sizes in zip(*(bank.shape for bank in banks), strict=True))
+    whole = np.zeros((len(banks), *shape), dtype=np.uint32)
+    for number, bank in enumerate(banks):
+        whole[number, : bank.shape[0], : bank.shape[1]] = bank
+    return whole
+
+
+def _lane_order(op: Op, parameters: Parameters) -> NDArray[np.int64]:
+    """The lane of each row of a group."""
+    return np.asarray(range(parameters.lanes) if op.quads else dense_lanes(parameters))
+
+
+def _places(manifest: Manifest, layer: int) -> list[int]:
+    """Where each of a layer's inputs stands in the vector that it reads."""
+    outputs = [shape.outputs for shape in manifest.layers]
+    units = manifest.parameters.gate_units
+    return input_places(manifest.passes, outputs, layer, manifest.layers[layer].inputs, units)
+
+
+def _spaced(matrix: IntArray, places: list[int]) -> IntArray:
+    """Columns at their places, zeros between them."""
+    spaced = np.zeros((len(matrix), places[-1] + 1), dtype=np.int64)
+    spaced[:, places] = matrix
+    return spaced
+
+
+def _bank_matrix(matrix: IntArray, op: Op, parameters: Parameters) -> IntArray:
+    """Rows in array order to ``(lanes, groups * columns, macs)``, padded with zeros."""
+    lanes, macs = parameters.lanes, parameters.macs
+    rows, columns = matrix.shape
+    padded = np.zeros((op.groups * lanes, op.columns * macs), dtype=np.int64)
+    padded[:rows, :columns] = matrix
+    banks = np.empty((lanes, op.groups, op.columns, macs), dtype=np.int64)
+    banks[_lane_order(op, parameters)] = padded.reshape(op.groups, lanes, op.columns, macs).swapaxes(0, 1)
+    return banks.reshape(lanes, op.groups * op.columns, macs)
+
+
+def _unbank_matrix(banks: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
+    """Inverse of :func:`_bank_matrix`, for a matrix of ``shape``."""
+    lanes, macs = parameters.lanes, parameters.macs
+    split = banks.reshape(lanes, op.groups, op.columns, macs)[_lane_order(op, parameters)]
+    whole = split.swapaxes(0, 1).reshape(op.groups * lanes, op.columns * macs)
+    return np.ascontiguousarray(whole[: shape[0], : shape[1]])
+
+
+def spread(rows: IntArray, banks: int) -> IntArray:
+    """Deal rows ``(n, ...)`` to ``(banks, ceil(n / banks), ...)`` in turn, padded with zeros."""
+    padded = np.zeros((-(-len(rows) // banks) * banks, *rows.shape[1:]), dtype=np.int64)
+    padded[: len(rows)] = rows
+    return padded.reshape(-1, banks, *rows.shape[1:]).swapaxes(0, 1)
+
+
+def gather(banks: IntArray, count: int) -> IntArray:
+    """Inverse of :func:`spread`, for ``count`` rows."""
+    return banks.swapaxes(0, 1).reshape(-1, *banks.shape[2:])[:count]
+
+
+def _within(name: str, values: IntArray, low: int, high: int, shape: tuple[int, ...]) -> None:
+    if values.shape != shape:
+        raise ImageError(f"{name} must have shape {shape}, not {values.shape}")
+    if values.size and (values.min() < low or values.max() > high):
+        raise ImageError(
+            f"{name} must be within {low} to {high}, but it reaches {values.min()} to "
+            f"{values.max()}; quantise the network with this build's numerics"
+        )
+
+
+def _check_layer(layer: QuantizedLayer, shape: LayerShape, manifest: Manifest) -> None:
+    numerics = manifest.numerics
+    if isinstance(layer, QuantizedRecurrent) != shape.recurrent:
+        raise ImageError(f"layer {shape.name!r} must be of kind {shape.kind}, not {type(layer).__name__}")
+    if isinstance(layer, QuantizedRecurrent):
+        matrices = {"w_ih": (layer.w_ih, shape.inputs), "w_hh": (layer.w_hh, layer.w_hh.shape[1])}
+        shifts = {"shift_ih": layer.shift_ih, "shift_hh": layer.shift_hh}
+    else:
+        matrices = {"weight": (layer.weight, shape.inputs)}
+        shifts = {"shift": layer.shift}
+    weight = 1 << (numerics.weight_bits - 1)
+    for name, (values, columns) in matrices.items():
+        _within(f"{shape.name}.{name}", values, -weight, weight - 1, (shape.rows, columns))
+    total = 1 << (numerics.accumulator.partial_bits - 1)
+    _within(f"{shape.name}.bias", layer.bias, -total, total - 1, (shape.rows,))
+    for name, values in shifts.items():
+        _within(f"{shape.name}.{name}", values, 0, (1 << numerics.shift_bits) - 1, (shape.rows,))
+
+
+def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
+    if network.shapes != manifest.layers or network.passes != manifest.passes:
+        raise ConfigurationError(
+            f"the network must have the layers that build {manifest.name!r} was generated for; "
+            "generate a build for this network"
+        )
+    if network.numerics != manifest.numerics:
+        differing = [
+            name
+            for name in type(manifest.numerics).model_fields
+            if getattr(network.numerics, name) != getattr(manifest.numerics, name)
+        ]
+        raise ConfigurationError(
+            f"the network must be quantised with the numerics of build {manifest.name!r}, but "
+            f"{', '.join(differing)} differ; quantise it again or generate a build for it"
+        )
+    for layer, shape in zip(network.layers, network.shapes, strict=True):
+        _check_layer(layer, shape, manifest)
+    _check_sums(network)
+
+
+def _check_sums(network: QuantizedNetwork) -> None:
+    """Refuse weights whose sums could overflow the accumulators, and so wrap around."""
+    numerics = network.numerics
+    needed = bound_sums(network.layers, numerics.input, numerics.accumulator.align)
+    if lacking := needed.lacking(numerics.accumulator, network.shapes):
+        raise ImageError(
+            f"sums must fit in this build's accumulators, but {lacking}; generate a build of its own for "
+            "this network, or the build again with more --headroom-bits (loadable: --capacity headroom)"
+        )
+
+
+def check_image(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
+    """Return the network that an image holds, after a check that none of its sums overflows in the build.
+
+    Raises
+    ------
+    ImageError
+        If the image is of another build, its activation tables or program are not the build's, or a sum
+        needs more bits than the build has; the message names the sum.
+    """
+    network = unpack(image, manifest)
+    _check_sums(network)
+    return network
+
+
+def _quads(values: IntArray, op: Op) -> IntArray:
+    """Values of a layer's rows as ``(items, 4)``: a unit's four, or four times an output's one."""
+    return _interleave(values).reshape(-1, _GATES) if op.quads else np.repeat(values[:, None], _GATES, 1)
+
+
+def _rows(values: IntArray, op: Op) -> IntArray:
+    """Inverse of :func:`_quads`."""
+    return _separate(values.reshape(-1)) if op.quads else values[:, 0].copy()
+
+
+def _pack_shifts(shifts: IntArray, own: IntArray, numerics: Numerics) -> WordArray:
+    """Four shifts, then the units' own numbers, if any."""
+    parts = [(shifts, numerics.shift_bits), (own, numerics.weight_bits)]
+    return _to_words(
+        np.concatenate([_to_bits(v, bits).reshape(*v.shape[:-1], -1) for v, bits in parts], axis=-1)
+    )
+
+
+def _unpack_shifts(words: WordArray, numerics: Numerics) -> tuple[IntArray, IntArray]:
+    """Inverse of :func:`_pack_shifts`."""
+    shifts = unpack_fields(words, numerics.shift_bits, _GATES, signed=False)
+    own, skip = numerics.unit_parameters, _GATES * numerics.shift_bits
+    if not own:
+        return shifts, np.zeros((*words.shape[:-1], 0), dtype=np.int64)
+    octets = np.ascontiguousarray(words, dtype="<u4").view(np.uint8)
+    count = skip + own * numerics.weight_bits
+    bits = np.unpackbits(octets, axis=-1, count=count, bitorder="little")[..., skip:]
+    return shifts, unpack_fields(_to_words(bits), numerics.weight_bits, own)
+
+
+def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
+    """Lay a network out in the memories of a build.
+
+    Raises
+    ------
+    ConfigurationError
+        If the network has other layers or numerics than the build.
+    ImageError
+        If a value does not fit in its memory, or a sum could overflow the accumulators.
+    """
+    _check_network(network, manifest)
+    regions, numerics = manifest.regions, manifest.numerics
+    parameters = manifest.parameters
+    units = parameters.gate_units
+    weights = np.zeros(
+        (parameters.lanes, regions[Region.WEIGHTS].image_rows, parameters.macs), dtype=np.int64
+    )
+    biases = np.zeros((units, regions[Region.PARTIALS].image_rows, _GATES), dtype=np.int64)
+    shifts = np.zeros((units, regions[Region.SHIFTS].image_rows, _GATES), dtype=np.int64)
+    own = np.zeros((*shifts.shape[:2], numerics.unit_parameters), dtype=np.int64)
+    for index, layer in enumerate(network.layers):
+        recurrent, drain = _ops(manifest, index)
+        places = _places(manifest, index)
+        if isinstance(layer, QuantizedRecurrent):
+            assert recurrent is not None
+            parts = [
+                (recurrent, layer.w_hh, layer.shift_hh),
+                (drain, _spaced(layer.w_ih, places), layer.shift_ih),
+            ]
+        else:
+            parts = [(drain, _spaced(layer.weight, places), layer.shift)]
+        for op, matrix, shift in parts:
+            rows = slice(op.weights, op.weights + op.groups * op.columns)
+            weights[:, rows] = _bank_matrix(_interleave(matrix) if op.quads else matrix, op, parameters)
+            quads = spread(_quads(shift, op), units)
+            shifts[:, op.shifts : op.shifts + quads.shape[1]] = quads
+            if isinstance(layer, QuantizedRecurrent) and layer.parameters is not None:
+                own[:, op.shifts : op.shifts + quads.shape[1]] = spread(layer.parameters, units)
+        if not manifest.layers[index].continues:
+            first = parts[0][0].addends
+            quads = spread(_quads(layer.bias, drain), units)
+            biases[:, first : first + quads.shape[1]] = quads
+    return WeightImage(
+        build_hash=manifest.build_hash,
+        regions={
+            Region.WEIGHTS: pack_fields(weights, numerics.weight_bits),
+            Region.PARTIALS: pack_fields(biases, numerics.accumulator.partial_bits),
+            Region.SHIFTS: _pack_shifts(shifts, own, numerics),
+            **_tables(numerics),
+            **_program(manifest),
+        },
+    )
+
+
+def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
+    """Return the network that an image holds; the exact inverse of :func:`pack`.
+
+    Raises
+    ------
+    ImageError
+        If the image is of another build, or its activation tables or program are not the build's.
+    """
+    image.check(manifest)
+    numerics, parameters = manifest.numerics, manifest.parameters
+    for region, table in (_tables(numerics) | _program(manifest)).items():
+        if not np.array_equal(image.regions[region], table):
+            what = "program" if region == Region.PROGRAM else f"{region.name} table"
+            raise ImageError(
+                f"the image's {what} must be the one of build {manifest.name!r}, but "
+                "it differs; load the build's weights.bin"
+            )
+    weights = unpack_fields(image.regions[Region.WEIGHTS], numerics.weight_bits, parameters.macs)
+    partial_bits = numerics.accumulator.partial_bits
+    biases = unpack_fields(image.regions[Region.PARTIALS], partial_bits, _GATES)
+    shifts, own = _unpack_shifts(image.regions[Region.SHIFTS], numerics)
+    layers: list[QuantizedLayer] = []
+    for index, shape in enumerate(manifest.layers):
+        recurrent, drain = _ops(manifest, index)
+        count = shape.outputs
+        shift = _rows(gather(shifts[:, drain.shifts :], count), drain)
+        places = _places(manifest, index)
+        matrix = _read_matrix(weights, drain, parameters, (shape.rows, places[-1] + 1))[:, places]
+        if shape.continues:
+            layers.append(QuantizedDense(matrix, np.zeros(shape.rows, dtype=np.int64), shift, continues=True))
+            continue
+        bias = _rows(gather(biases[:, (recurrent or drain).addends :], count), drain)
+        if recurrent is None:
+            layers.append(QuantizedDense(matrix, bias, shift))
+            continue
+        read_back = manifest.layers[index + shape.feedback].outputs
+        layers.append(
+            QuantizedRecurrent(
+                w_ih=matrix,
+                w_hh=_read_matrix(weights, recurrent, parameters, (shape.rows, read_back)),
+                bias=bias,
+                shift_ih=shift,
+                shift_hh=_rows(gather(shifts[:, recurrent.shifts :], count), recurrent),
+                parameters=gather(own[:, drain.shifts :], count) if numerics.unit_parameters else None,
+            )
+        )
+    return QuantizedNetwork(
+        shapes=manifest.layers, numerics=numerics, layers=tuple(layers), passes=manifest.passes
+    )
+
+
+def _read_matrix(weights: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
+    rows = weights[:, op.weights : op.weights + op.groups * op.columns]
+    matrix = _unbank_matrix(rows, op, parameters, shape)
+    return _separate(matrix) if op.quads else matrix

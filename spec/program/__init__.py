@@ -1,0 +1,1 @@
+"""The program of a step, whole sequences, and their exact cycle counts."""

@@ -1,0 +1,189 @@
+"""What the hardware reads of a program: fields of each operation, and those of a step.
+
+In a build with a fixed program they are constants. A core with a loadable program keeps them in the program
+memory: an operation in each row, and in the last row, one past the most operations, those of the step.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.parameters import Parameters, ceil_log2
+from rtlstm.spec.program.step import Op, Program
+
+__all__ = [
+    "ITEM_FLAGS",
+    "drain_fields",
+    "drain_widths",
+    "issue_fields",
+    "issue_widths",
+    "step_fields",
+    "step_widths",
+]
+
+ITEM_FLAGS = ("park", "lstm", "dense", "relu", "sigmoid", "tanh", "emit", "store")
+"""What an operation's items share, beside the number of their cell."""
+
+Fields = dict[str, list[int]]
+"""Values of each field, one per operation."""
+
+
+def issue_fields(program: Program) -> Fields:
+    """What the sequencer reads of every operation."""
+    ops = program.ops
+    return {
+        "columns": [op.columns - 1 for op in ops],
+        "groups": [op.groups - 1 for op in ops],
+        "items": [op.items for op in ops],
+        "last_items": [op.last_items for op in ops],
+        "single": [int(op.columns == 1) for op in ops],
+        "item_only": [int(op.items == 1) for op in ops],
+        "last_item_only": [int(op.last_items == 1) for op in ops],
+        "weights": [op.weights for op in ops],
+        "rest": [op.rest for op in ops],
+        "behind": [op.behind for op in ops],
+        "from_input": [int(op.from_input) for op in ops],
+        "waits": [int(op.from_input and op.yields) for op in ops],
+        "relu": [int(op.relu) for op in ops],
+        "fence": [int(op.fence) for op in ops],
+        "emit": [int(op.emit) for op in ops],
+        "stores": [int(op.destination is not None) for op in ops],
+        "prepares": [int(index == program.body - 1) for index in range(len(ops))],
+        "follows": [program.follows(index) or 0 for index in range(len(ops))],
+        "ends": [int(program.follows(index) is None) for index in range(len(ops))],
+        "ends_quiet": [int(program.follows(index, quiet=True) is None) for index in range(len(ops))],
+        "writes_current": [int(op.writes_copy == "current") for op in ops],
+        "writes_other": [int(op.writes_copy == "other") for op in ops],
+        # First words of the vectors read, if the first layer's h is in its first or second copy.
+        "source": [op.source for op in ops],
+        "source_copied": [op.source + program.copy_words * op.reads_copy for op in ops],
+    }
+
+
+def issue_widths(parameters: Parameters) -> dict[str, int]:
+    """Bits of these fields in the program memory."""
+    capacity = parameters.capacity
+    assert capacity is not None
+    columns = max(parameters.words(capacity.inputs), capacity.vector_words)
+    items = parameters.items(parameters.lanes)
+    most = {
+        "columns": columns - 1,
+        "groups": capacity.weight_rows - 1,
+        "items": items,
+        "last_items": items,
+        "weights": capacity.weight_rows - 1,
+        "rest": parameters.park_to_add,
+        "follows": capacity.operations - 1,
+        "source": capacity.vector_words - 1,
+        "source_copied": capacity.vector_words - 1,
+    }
+    flags: tuple[str, ...] = (
+        "single",
+        "item_only",
+        "last_item_only",
+        "behind",
+        "from_input",
+        "waits",
+        "relu",
+    )
+    flags += ("fence", "emit", "stores", "prepares", "ends", "ends_quiet", "writes_current", "writes_other")
+    return _bits(most | dict.fromkeys(flags, 1))
+
+
+def drain_fields(program: Program, layers: Sequence[LayerShape]) -> Fields:
+    """What the drain reads of every operation: counts and flags of its items, and their first rows."""
+    ops = program.ops
+    biases = [program.bias_rows * op.adds_parked for op in ops]
+    copies = [program.copy_words * (op.writes_copy is not None) for op in ops]
+    return {
+        "more": [op.items - 1 for op in ops],
+        "last_more": [op.last_items - 1 for op in ops],
+        "adds": [int(op.adds_parked) for op in ops],
+        "shift": [op.shifts for op in ops],
+        "addend": [op.addends + more for op, more in zip(ops, biases, strict=True)],
+        "park": [op.park + program.bias_rows for op in ops],
+        "cell": [op.cell for op in ops],
+        "row": [op.destination or 0 for op in ops],
+        "other_row": [(op.destination or 0) + more for op, more in zip(ops, copies, strict=True)],
+        "tail": [(1 << op.tail) - 1 for op in ops],
+        "flags": [_flags(op, layers[op.layer]) for op in ops],
+    }
+
+
+def drain_widths(parameters: Parameters, cells: int) -> dict[str, int]:
+    """Bits of these fields in the program memory; ``cells`` is how many kinds of cells there are."""
+    capacity = parameters.capacity
+    assert capacity is not None
+    items = parameters.items(parameters.lanes) - 1
+    partials = capacity.bias_rows + capacity.parked_rows - 1
+    most = {
+        "more": items,
+        "last_more": items,
+        "adds": 1,
+        "shift": capacity.shift_rows - 1,
+        "addend": partials,
+        "park": partials,
+        "cell": capacity.cell_rows - 1,
+        "row": capacity.vector_words - 1,
+        "other_row": capacity.vector_words - 1,
+        "tail": (1 << parameters.gate_units) - 1,
+        "flags": (1 << len(ITEM_FLAGS) + ceil_log2(max(1, cells))) - 1,
+    }
+    return _bits(most)
+
+
+def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
+    """What the hardware must know of a step beside its operations."""
+    beat = parameters.beat_in
+    first = program.ops[program.body]
+    return {
+        "body": program.body,
+        "ahead": program.ahead or 0,
+        "goes_ahead": int(program.ahead is not None),
+        "inputs": program.inputs & 0xFFFF,
+        "outputs": program.outputs & 0xFFFF,
+        "beats_after": -(-program.inputs // beat) - 1,
+        # Which values of the last input beat count; all of the input's product is issued in a cycle.
+        "last_beat": (1 << ((program.inputs - 1) % beat + 1)) - 1,
+        "one_word": int(first.columns * first.groups == 1),
+        "beats_out": -(-program.outputs // parameters.beat_out),
+    }
+
+
+def step_widths(parameters: Parameters) -> dict[str, int]:
+    """Bits of these fields in the program memory."""
+    capacity = parameters.capacity
+    assert capacity is not None
+    most = {
+        "body": capacity.operations - 1,
+        "ahead": capacity.operations - 1,
+        "goes_ahead": 1,
+        "inputs": 0xFFFF,
+        "outputs": 0xFFFF,
+        "beats_after": -(-capacity.inputs // parameters.beat_in) - 1,
+        "last_beat": (1 << parameters.beat_in) - 1,
+        "one_word": 1,
+        "beats_out": -(-capacity.outputs // parameters.beat_out),
+    }
+    return _bits(most)
+
+
+def _bits(most: Mapping[str, int]) -> dict[str, int]:
+    return {name: max(1, value.bit_length()) for name, value in most.items()}
+
+
+def _flags(op: Op, layer: LayerShape) -> int:
+    """Pack what an operation's items share: ``ITEM_FLAGS``, then the number of their cell."""
+    single = not op.quads
+    finished = single and layer.cell is None
+    flags = {
+        "park": op.parks,
+        "lstm": op.yields and not single,
+        "dense": single,
+        "relu": finished and layer.activation == "relu",
+        "sigmoid": finished and layer.activation == "sigmoid",
+        "tanh": finished and layer.activation == "tanh",
+        "emit": op.emit,
+        "store": op.destination is not None,
+    }
+    packed = sum(flags[name] << position for position, name in enumerate(ITEM_FLAGS))
+    return packed | (layer.cell or 0) << len(ITEM_FLAGS)

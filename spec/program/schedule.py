@@ -1,0 +1,225 @@
+"""Exact cycle counts of a program, before any synthesis.
+
+The sequencer issues one word of the array per cycle, in program order, and waits only where
+this module waits; the RTL is tested to agree with it on every cycle. Cycle 0 is the cycle that
+accepts a step's last input beat; a step ends in the cycle that offers its last output beat.
+Nobody stalls: input is offered whenever it is accepted, output is taken at once.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.step import Op, Program, group_ends
+from rtlstm.spec.record import Record
+
+__all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "offer_cycles", "step_cycles"]
+
+COLD_JUMP = 2
+"""Cycles from the first step of a stream being ready to its recurrent part being issued."""
+
+
+class LayerCycles(Record):
+    """Cycles of one layer on the way from input to output."""
+
+    name: str
+    array_cycles: int
+    """Words issued on the input path."""
+    overhead_cycles: int
+    """Latency the layer adds, minus ``array_cycles``."""
+    recurrent_cycles: int
+    """Words issued for the recurrent part, off the input path."""
+
+
+class Cycles(Record):
+    """Cycle counts of one step; see the module's own text for what is timed."""
+
+    step_latency_cycles: int
+    """Of a step whose recurrent part is ready."""
+    array_cycles: int
+    overhead_cycles: int
+    recurrent_cycles: int
+    cold_latency_cycles: int
+    """Of the first step after a reset or a state load."""
+    step_interval_cycles: int
+    """Between steps of one stream, back to back."""
+    layers: tuple[LayerCycles, ...]
+
+    @property
+    def use(self) -> float:
+        """Share of cycles in which the array works, back to back."""
+        return (self.array_cycles + self.recurrent_cycles) / self.step_interval_cycles
+
+
+@dataclass
+class Timeline:
+    """Walks a program and keeps the cycle in which each thing can happen next."""
+
+    program: Program
+    parameters: Parameters
+    free: int = 1
+    """Next issue cycle of the sequencer."""
+    drain_free: int = 0
+    """First cycle that may issue a draining group's last word."""
+    results: int = 0
+    """First cycle in which every drained result has been written."""
+    stored: list[list[int]] = field(default_factory=lambda: [[], []])
+    """First cycle in which each vector word can be read that the last but one and the last
+    operation that stores its results writes."""
+
+    def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
+        """Issue one operation; return the cycle in which its results can be read.
+
+        ``arrivals`` is the first cycle in which each word of the input can be read.
+        """
+        readable = arrivals if op.from_input else self.stored[-1 - op.behind] if op.fence else ()
+        ends, self.drain_free = group_ends(op, self.free, self.drain_free, readable)
+        self.free = ends[-1] + 1 + op.rest
+        if op.yields:
+            stage = op.results
+            self.results = self.drain_free + stage
+            if op.destination is not None:
+                self.stored = [self.stored[-1], self._words(op, ends, stage)]
+        return self.results
+
+    def _words(self, op: Op, ends: list[int], stage: int) -> list[int]:
+        """First cycle in which each vector word that an operation writes can be read."""
+        per_group = op.items * self.parameters.gate_units
+        count = (op.groups - 1) * per_group + (op.last_items - 1) * self.parameters.gate_units + op.tail
+        words = []
+        for first in range(0, count, self.parameters.macs):
+            last = min(first + self.parameters.macs, count) - 1
+            item = last % per_group // self.parameters.gate_units
+            words.append(ends[last // per_group] + item + stage + 1)
+        return words
+
+    def prepare(self) -> None:
+        """Issue the parking recurrent operations."""
+        for op in self.program.ops[: self.program.body]:
+            self.run(op)
+
+    def arrivals(self, begins: int) -> list[int]:
+        """First cycle in which each word can be read of an input whose first beat comes in ``begins``."""
+        macs, beat = self.parameters.macs, self.parameters.beat_in
+        counts = (min(first + macs, self.program.inputs) for first in range(0, self.program.inputs, macs))
+        return [begins + -(-count // beat) + self.parameters.pipeline.accept for count in counts]
+
+    def complete(self, begins: int) -> int:
+        """First cycle in which that input is marked complete."""
+        return self.arrivals(begins)[-1] - self.parameters.pipeline.accept
+
+    def step(self, begins: int, cold: bool, ahead: bool = False, quiet: bool = False) -> tuple[int, int]:
+        """Run a step whose first beat is accepted in cycle ``begins``, and the others right after.
+
+        ``ahead`` says that the step before ended with this one's input there; then nothing has
+        been prepared. Returns the cycle after which the input buffer is free again and the one
+        that offers the last output beat, or would, if the step is quiet.
+        """
+        program, arrivals = self.program, self.arrivals(begins)
+        if cold:
+            self.free = max(self.free, self.complete(begins)) + COLD_JUMP
+            self.prepare()
+        index: int | None = program.ahead if ahead else program.body
+        released = self.free
+        while index is not None:
+            op = program.ops[index]
+            self.run(op, arrivals)
+            if op.from_input:
+                released = self.free - 1 - op.rest
+            index = program.follows(index, quiet)
+        return released, self.results
+
+    def next_is_there(self, begins: int) -> bool:
+        """Whether the next step's input, first beat in ``begins``, is there when this step ends."""
+        return self.complete(begins) < self.free - 1
+
+
+def offer_cycles(
+    program: Program,
+    parameters: Parameters,
+    steps: int,
+    cold: bool = True,
+    streams: Sequence[int] | None = None,
+    quiet: Sequence[bool] | None = None,
+) -> list[int]:
+    """Cycle in which each of ``steps`` steps offers its last output beat.
+
+    Cycle 0 accepts the first input beat. ``streams`` is the stream of each step (one stream if
+    None); ``cold`` says that their states were reset or written just before; ``quiet`` says which
+    steps' output nobody wants (none, if None): of those, the cycle after the last result.
+    """
+    stream_of = [0] * steps if streams is None else list(streams)
+    found = step_cycles(program, parameters, stream_of, set() if cold else set(stream_of), quiet)
+    return [offered for _, offered in found]
+
+
+def step_cycles(
+    program: Program,
+    parameters: Parameters,
+    streams: Sequence[int],
+    warm: Collection[int],
+    quiet: Sequence[bool] | None = None,
+) -> list[tuple[int, int]]:
+    """Cycles in which each step's last input beat is accepted and its last output beat is offered.
+
+    As :func:`offer_cycles`; ``warm`` are the streams whose recurrent part is ready at the beginning.
+    """
+    silent = [False] * len(streams) if quiet is None else list(quiet)
+    known = set(warm)
+    beats = -(-program.inputs // parameters.beat_in)
+    timeline = Timeline(program, parameters)
+    released: list[int] = []
+    found: list[tuple[int, int]] = []
+    begins, ahead = 0, False
+    for index, stream in enumerate(streams):
+        free, offered = timeline.step(begins, stream not in known, ahead, silent[index])
+        known.add(stream)
+        released.append(free)
+        begins += beats
+        found.append((begins - 1, offered))
+        if index >= 1:
+            # The input buffer holds two steps: the next goes where the last but one was read.
+            begins = max(begins, released[index - 1] + 1)
+        same = index + 1 < len(streams) and streams[index + 1] == stream
+        ahead = program.ahead is not None and same and timeline.next_is_there(begins)
+        if not ahead:
+            timeline.prepare()
+    return found
+
+
+def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: Parameters) -> Cycles:
+    """Count the cycles of one step."""
+    begins = 1 - -(-program.inputs // parameters.beat_in)
+    warm = Timeline(program, parameters, free=begins)
+    layers = []
+    body = program.ops[program.body : program.ahead]
+    before = 0
+    for op, shape in zip(body, shapes, strict=True):
+        done = warm.run(op, warm.arrivals(begins))
+        array = op.groups * op.columns
+        recurrent = 0
+        if op.kind == "input":
+            parked = program.recurrent_op(op.layer)
+            recurrent = parked.groups * parked.columns if parked else 0
+        layers.append(
+            LayerCycles(
+                name=shape.name,
+                array_cycles=array,
+                overhead_cycles=done - before - array,
+                recurrent_cycles=recurrent,
+            )
+        )
+        before = done
+    array_cycles = sum(layer.array_cycles for layer in layers)
+    _, cold = Timeline(program, parameters).step(begins, cold=True)
+    offered = offer_cycles(program, parameters, 8, cold=False)
+    return Cycles(
+        step_latency_cycles=before,
+        array_cycles=array_cycles,
+        overhead_cycles=before - array_cycles,
+        recurrent_cycles=sum(layer.recurrent_cycles for layer in layers),
+        cold_latency_cycles=cold,
+        step_interval_cycles=offered[-1] - offered[-2],
+        layers=tuple(layers),
+    )

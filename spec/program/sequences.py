@@ -1,0 +1,234 @@
+"""Whole sequences on the device: the programs of all parts in one, and where their results are kept.
+
+Each part of a pass has a program of its own, of one step: before a layer's product with its input comes
+the one with its own h. The sequence memory has two halves, of which a pass reads one and writes the other;
+a step has ``row_words`` words in each.
+"""
+
+from collections.abc import Sequence
+
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.passes import Passes, input_places, output_places, part_layers
+from rtlstm.spec.program.step import Op, Program, compile_program, idle_between
+from rtlstm.spec.record import Record
+
+__all__ = ["PartPlan", "SequencePlan", "compile_sequences"]
+
+
+class PartPlan(Record):
+    """A part: its operations, and where its results go."""
+
+    first: int
+    """Its first operation."""
+    last: int
+    """Its last one, whose results go to the sequence memory."""
+    number: int
+    """The pass it belongs to."""
+    reverse: bool
+    turned: bool
+    """Its results are stored from the first step on, whichever it begins with."""
+    closes: bool
+    """It is the last part of its pass."""
+    item: int
+    """Where in a step its results begin, in items of ``gate_units`` values."""
+
+
+class SequencePlan(Record):
+    """The parts in order, and the sequence memory."""
+
+    parts: tuple[PartPlan, ...]
+    steps: int
+    """Steps of the longest sequence."""
+    row_words: int
+    """Words of the memory that a step takes in each half."""
+    output_items: int
+    """Items of a step's output."""
+    output_places: tuple[int, ...]
+    """Where each output stands among the words of a step's beats."""
+
+    @property
+    def passes(self) -> tuple[tuple[PartPlan, ...], ...]:
+        """The parts, pass by pass."""
+        count = 1 + self.parts[-1].number
+        return tuple(tuple(part for part in self.parts if part.number == number) for number in range(count))
+
+    @property
+    def rows(self) -> int:
+        """Words of both halves."""
+        return 2 * self.steps * self.row_words
+
+    def follows(self, part: int) -> int:
+        """The part whose step comes next within a pass."""
+        if not self.parts[part].closes:
+            return part + 1
+        return next(index for index, one in enumerate(self.parts) if one.number == self.parts[part].number)
+
+
+def compile_sequences(
+    shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, latency: int | None = None
+) -> tuple[Program, SequencePlan]:
+    """Compile every part's program and lay them out in the same memories.
+
+    ``latency`` is that of the cells; None for the LSTM's own gate unit.
+
+    Raises
+    ------
+    ConfigurationError
+        If the longest sequence is not stated.
+    """
+    if parameters.max_steps is None:
+        raise ConfigurationError(
+            "a network with a reverse direction keeps whole sequences on the device: state the longest one, "
+            "with --max-steps"
+        )
+    merger = _Merger(shapes, passes, parameters, latency)
+    for number, parts in enumerate(part_layers(passes)):
+        merger.add_pass(number, parts)
+    return merger.program(), merger.plan(parameters.max_steps)
+
+
+class _Merger:
+    """Puts programs one after the other: weights, biases, shifts; within a context h, dense results and c."""
+
+    def __init__(
+        self, shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, latency: int | None
+    ) -> None:
+        self._shapes = shapes
+        self._latency = latency
+        self._passes = passes
+        self._parameters = parameters
+        self._ops: list[Op] = []
+        self._parts: list[PartPlan] = []
+        self._weights = self._shifts = self._biases = self._vectors = self._cells = self._parked = 0
+        self._hidden: list[tuple[int, int]] = []
+        self._cell_rows: list[tuple[int, int]] = []
+        self._widths = [shapes[0].inputs]
+
+    def add_pass(self, number: int, parts: Sequence[range]) -> None:
+        """Append the parts of a pass."""
+        begins, item = len(self._ops), 0
+        outputs = [self._shapes[layers[-1]].outputs for layers in parts]
+        for layers, width, part in zip(parts, outputs, self._passes[number], strict=True):
+            first = len(self._ops)
+            self._add(layers)
+            plan = PartPlan(
+                first=first,
+                last=len(self._ops) - 1,
+                number=number,
+                reverse=part.reverse,
+                turned=part.turned,
+                closes=layers == parts[-1],
+                item=item,
+            )
+            self._parts.append(plan)
+            item += self._parameters.items(width)
+        self._places = output_places(outputs, self._parameters.gate_units)
+        self._widths.append(item * self._parameters.gate_units)
+        _fence(self._ops, begins)
+
+    def _add(self, layers: range) -> None:
+        """Append a part's operations, each layer's recurrent one right before its others."""
+        shapes = [self._shapes[index] for index in layers]
+        places = input_places(
+            self._passes,
+            [shape.outputs for shape in self._shapes],
+            layers[0],
+            shapes[0].inputs,
+            self._parameters.gate_units,
+        )
+        # Between the parts it reads there may be words that belong to none.
+        shapes[0] = shapes[0].replace(inputs=places[-1] + 1)
+        program = compile_program(tuple(shapes), self._parameters, self._latency)
+        recurrent = {op.layer: op for op in program.ops[: program.body]}
+        for op in program.ops[program.body : program.ahead]:
+            before = recurrent.get(op.layer)
+            if before is not None:
+                rest = idle_between([before.replace(rest=0)], op, self._parameters.park_to_add)
+                self._append(before.replace(rest=rest), program, layers[0])
+            self._append(op, program, layers[0])
+        self._hidden += [(self._vector(first, program), units) for first, units in program.hidden]
+        self._cell_rows += [(first + self._cells, units) for first, units in program.cells]
+        self._weights += program.weight_rows
+        self._shifts += program.shift_rows
+        self._biases += program.bias_rows
+        self._vectors += program.vector_context - program.copy_words
+        self._cells += program.cell_context
+        self._parked = max(self._parked, program.park_context)
+
+    def _vector(self, row: int, program: Program) -> int:
+        """A row of the vector memory; h is read only before it is written, and so has no second copy."""
+        return self._vectors + row - (program.copy_words if row >= program.copy_words else 0)
+
+    def _append(self, op: Op, program: Program, first_layer: int) -> None:
+        self._ops.append(
+            op.replace(
+                layer=op.layer + first_layer,
+                source=0 if op.from_input else self._vector(op.source, program),
+                fence=op.fence and op.kind != "recurrent",
+                reads_copy=False,
+                writes_copy=None,
+                weights=op.weights + self._weights,
+                shifts=op.shifts + self._shifts,
+                addends=op.addends + (0 if op.adds_parked else self._biases),
+                cell=op.cell + self._cells,
+                destination=None if op.destination is None else self._vector(op.destination, program),
+            )
+        )
+
+    def program(self) -> Program:
+        """Return the operations of all parts, and the depths of the memories."""
+        return Program(
+            ops=tuple(self._ops),
+            body=0,
+            ahead=None,
+            recurrent_end=len(self._ops),
+            copy_words=0,
+            inputs=self._widths[0],
+            outputs=self._places[-1] + 1,
+            input_words=self._parameters.words(self._widths[0]),
+            weight_rows=self._weights,
+            bias_rows=self._biases,
+            park_context=self._parked,
+            shift_rows=self._shifts,
+            vector_context=self._vectors,
+            cell_context=self._cells,
+            hidden=tuple(self._hidden),
+            cells=tuple(self._cell_rows),
+        )
+
+    def plan(self, steps: int) -> SequencePlan:
+        """Return the parts, and the sequence memory for so many steps."""
+        return SequencePlan(
+            parts=tuple(self._parts),
+            steps=steps,
+            row_words=max(self._parameters.words(width) for width in self._widths),
+            output_items=self._widths[-1] // self._parameters.gate_units,
+            output_places=tuple(self._places),
+        )
+
+
+def _fence(ops: list[Op], begins: int) -> None:
+    """Let recurrent operations wait for the h of the step before, where nothing else has."""
+    for index in range(begins, len(ops)):
+        if ops[index].kind == "recurrent":
+            behind = _results_since(ops[begins:], index - begins)
+            if behind is not None:
+                ops[index] = ops[index].replace(fence=True, behind=min(behind, 1))
+
+
+def _results_since(ops: Sequence[Op], index: int) -> int | None:
+    """How many operations have stored results since that whose results an operation reads.
+
+    ``ops`` are those of a pass, step after step. None if one in between waited for all results before it.
+    """
+    count = 0
+    for back in range(1, len(ops) + 1):
+        other = ops[index - back]
+        if other.destination == ops[index].source:
+            return count
+        if other.fence and other.kind != "recurrent":
+            return None
+        count += other.destination is not None
+    raise AssertionError("what a recurrent operation reads is stored in its pass")

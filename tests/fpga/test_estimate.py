@@ -1,0 +1,202 @@
+"""Estimates against counts by hand, against synthesis of one small build, and what they refuse."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from rtlstm.fpga.blocks import MemoryPart, count_blocks, hard_blocks, map_memory, memory_parts
+from rtlstm.fpga.core_parts import ff_parts, lut_parts, multiplier_tables
+from rtlstm.fpga.devices import DEVICES, find_device
+from rtlstm.fpga.estimate import (
+    CLOCKS,
+    ESTIMATED,
+    FF_FACTORS,
+    LUT_FACTORS,
+    MARGIN,
+    check_estimate,
+    estimate,
+    estimate_devices,
+)
+from rtlstm.fpga.netlist.chains import count_chains
+from rtlstm.fpga.synthesis import NETLIST, synthesise
+from rtlstm.fpga.tools import find_yosys
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import Parameters
+
+SMALL = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
+
+
+def manifest(
+    family: str, settings: QuantizationSettings | None = None, inputs=3, units=4, **sizes
+) -> Manifest:
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(4 * units, width), scale=0.3) for width in (inputs, units)]
+    lstm = Lstm(name="lstm", w_ih=weights[0], w_hh=weights[1], bias=np.zeros(4 * units))
+    dense = Dense(name="fc", weight=rng.normal(size=(2, units)), bias=np.zeros(2))
+    quantised = quantise(
+        Network(name="tiny", layers=(lstm, dense)),
+        settings or QuantizationSettings(weight_bits=8, data_bits=8),
+    )
+    return Manifest.create(
+        "tiny", quantised.shapes, Parameters.for_family(family, **sizes), quantised.numerics
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "part", "blocks", "tables", "bits"),
+    [
+        # Beyond 64 words on ECP5: the aspect with the fewest blocks.
+        ("ecp5", MemoryPart("m", 1, 36, 512), 1, 0, 0),
+        ("ecp5", MemoryPart("m", 1, 37, 512), 2, 0, 0),
+        ("ecp5", MemoryPart("m", 1, 32, 1113), 3, 0, 0),
+        ("ecp5", MemoryPart("m", 1, 32, 65, granules=4), 1, 0, 0),
+        ("ecp5", MemoryPart("m", 1, 48, 65, granules=4), 2, 0, 0),
+        # Up to 64 Yosys chooses: 3 x 18 tables and their multiplexers cost more than two blocks.
+        ("ecp5", MemoryPart("m", 1, 72, 41), 2, 0, 0),
+        ("ecp5", MemoryPart("m", 1, 16, 41), 0, 12, 0),
+        ("ecp5", MemoryPart("m", 1, 2, 2), 0, 0, 4),
+        ("ecp5", MemoryPart("m", 1, 16, 128, distributed=True), 0, 32, 0),
+        ("ecp5", MemoryPart("m", 1, 10, 200, at_once=True), 0, 39, 0),
+        ("ice40", MemoryPart("m", 1, 16, 256), 1, 0, 0),
+        ("ice40", MemoryPart("m", 1, 16, 257), 2, 0, 0),
+        ("ice40", MemoryPart("m", 1, 8, 230), 1, 0, 0),
+        ("ice40", MemoryPart("m", 1, 8, 2), 0, 0, 16),
+        ("ice40", MemoryPart("m", 1, 8, 200, at_once=True), 0, 0, 1600),
+    ],
+)
+def test_memories(family: str, part: MemoryPart, blocks: int, tables: int, bits: int):
+    found = map_memory(part, family)
+    assert (found.block_rams, found.table_rams, found.flip_flop_bits) == (blocks, tables, bits)
+
+
+def test_multipliers():
+    assert [hard_blocks(18, bits, "ecp5") for bits in (4, 18, 19, 35, 36)] == [1, 1, 2, 2, 3]
+    assert [hard_blocks(16, bits, "ice40") for bits in (16, 20, 21)] == [1, 1, 0]
+    # Against the table in docs/primitives.md.
+    sizes = ((4, 4), (4, 8), (6, 8), (4, 12), (8, 8), (8, 12), (8, 16), (12, 12), (16, 16), (18, 18))
+    one = [multiplier_tables(*size, 1, "ecp5") for size in sizes]
+    two = [multiplier_tables(*size, 2, "ecp5") for size in sizes]
+    assert one == [19, 31, 51, 43, 71, 99, 127, 155, 271, 341]
+    assert two == [19, 31, 54, 43, 76, 104, 132, 167, 287, 362]
+    assert multiplier_tables(4, 8, 2, "ice40") == 59
+    # 8 x 2 in the lanes, 5 slopes, f c, i g and o tanh(c); the tables' own are no blocks.
+    assert count_blocks(manifest("ecp5", lanes=8, macs=2), "ecp5").multipliers == 24
+    assert count_blocks(manifest("ecp5", lanes=8, macs=2, lut_macs=1), "ecp5").multipliers == 16
+    assert (
+        count_blocks(manifest("ice40", lanes=8, macs=2, slope_multipliers="lut"), "ice40").multipliers == 11
+    )
+    assert count_blocks(manifest("ecp5", lanes=8, macs=2), "ecp5", multipliers=False).multipliers == 0
+    # Two lanes share a block where weights are narrow; on iCE40 the two multipliers of a lane do.
+    assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2), "ecp5").multipliers == 8 + 8
+    assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2, lut_macs=1), "ecp5").multipliers == 4 + 8
+    assert [hard_blocks(8, 8, "ice40", count) for count in (1, 2, 3)] == [1, 1, 2]
+    assert hard_blocks(8, 9, "ice40", 3) == 3
+    wide = QuantizationSettings(cell_bits=32, weight_bits=8, data_bits=8)
+    assert count_blocks(manifest("ecp5", wide, lanes=4, macs=2), "ecp5").multipliers == 17
+
+
+def test_large_memories():
+    found = [
+        count_blocks(manifest("ice40", lanes=4, macs=macs, weight_memory="large"), "ice40")
+        for macs in (1, 2, 3)
+    ]
+    assert [blocks.large_rams for blocks in found] == [4, 4, 8]
+    deep = map_memory(MemoryPart("weights", 1, 16, 16385, large=True), "ice40")
+    assert (deep.large_rams, deep.banks, deep.block_rams) == (2, 2, 0)
+    large = manifest("ice40", lanes=4, macs=2, weight_memory="large")
+    assert (
+        count_blocks(large, "ice40").block_rams
+        < count_blocks(manifest("ice40", lanes=4, macs=2), "ice40").block_rams
+    )
+    up5k, hx8k = find_device("up5k"), find_device("hx8k")
+    assert estimate(large, up5k).large_rams == 4
+    assert not estimate(large, hx8k).fits
+    with pytest.raises(ConfigurationError, match=r"4 large memory blocks \(it has 0\)"):
+        check_estimate("tiny", estimate(large, hx8k), hx8k.device)
+    with pytest.raises(ConfigurationError, match="weight_memory must be block on ecp5"):
+        manifest("ecp5", weight_memory="large")
+
+
+@pytest.mark.parametrize(
+    "sizes", [{}, {"gate_units": 2, "beat_out": 2}, {"tables": "direct"}, {"streams": 3}]
+)
+@pytest.mark.parametrize("family", ESTIMATED)
+def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
+    """Memories have the sizes of the regions, and every part of the model is a factor or counts as it is."""
+    settings = QuantizationSettings(weight_bits=8, data_bits=8, tables=sizes.get("tables", "interpolated"))
+    made = manifest(family, settings, lanes=8, macs=4, **sizes)
+    others = ("output queue", "input times")
+    bits = sum(part.count * part.width * part.depth for part in memory_parts(made) if part.name not in others)
+    units = made.parameters.gate_units
+    tables = [made.numerics.sigmoid, made.numerics.tanh, made.numerics.cell_tanh]
+    held = sum(layout.banks * max(2, layout.rows) * layout.width for layout in made.regions.values())
+    words = [table.rows * (table.base_bits + table.slope_bits) for table in tables]
+    copies = (3 * units - 1) * words[0] + (units - 1) * (words[1] + words[2])
+    assert bits == held + copies + 2 * made.program.input_words * 4 * 8
+    parts = lut_parts(made, family)
+    assert LUT_FACTORS[family].keys() == parts.keys() - {"lanes", "multipliers"}
+    assert min(parts.values()) >= 0
+    assert lut_parts(made, family, multipliers=False)["multipliers"] > parts["multipliers"]
+    registers = ff_parts(made, family)
+    assert FF_FACTORS[family].keys() == registers.keys()
+    assert min(registers.values()) >= 0
+
+
+@pytest.mark.parametrize("device", ["lfe5u-25f", "up5k"])
+def test_against_synthesis(device: str, tmp_path):
+    chosen = find_device(device)
+    made = manifest(chosen.device.family, SMALL, lanes=4, macs=1)
+    found = estimate(made, chosen)
+    assert found is not None
+    synthesis = synthesise(core_to_verilog(made), "tiny", chosen.device, find_yosys(), tmp_path)
+    core = synthesis.core
+    assert (found.multipliers, found.block_rams) == (core.multipliers, core.block_rams)
+    assert found.luts == pytest.approx(core.luts, rel=MARGIN)
+    assert found.ffs == pytest.approx(core.ffs, rel=MARGIN)
+    if found.chain_tiles is not None:
+        chains = count_chains(json.loads((synthesis.folder / NETLIST).read_text()))
+        # Some counters are off: by half a percent of the smallest device.
+        assert found.chain_tiles == pytest.approx(chains.tiles, abs=16)
+
+
+def test_clock_and_latency():
+    made = manifest("ecp5", lanes=4, macs=2)
+    slow, fast = (estimate(made, find_device(f"lfe5u-85f-{grade}")) for grade in (6, 8))
+    assert slow is not None and fast is not None
+    assert slow.fmax_mhz < fast.fmax_mhz <= 271
+    assert fast.step_latency_us == pytest.approx(made.cycles.step_latency_cycles / fast.fmax_mhz, rel=1e-3)
+    small = estimate(made, find_device("lfe5u-12f-8"))
+    assert small is not None and small.luts == fast.luts and small.fmax_mhz < fast.fmax_mhz
+    model = CLOCKS["ecp5"]
+    assert model.mhz("8", 0.5, 48) < model.mhz("8", 0.5, 20) < model.mhz("8", 0.1, 20)
+    assert model.mhz("8", 0.1, 20, logic_slopes=True) < model.mhz("8", 0.1, 20)
+
+
+def test_families_without_estimates_have_none():
+    assert estimate(manifest("generic"), find_device("lfe5u-85f")) is None
+    assert estimate(manifest("ecp5"), find_device("up5k")) is None
+    assert estimate(manifest("nexus"), find_device("lifcl-40")) is None
+    assert estimate_devices(manifest("xilinx")) == ()
+    names = {found.device for found in estimate_devices(manifest("ice40"))}
+    assert names == {find_device(name).label for name in DEVICES if DEVICES[name].architecture == "ice40"}
+
+
+def test_only_what_cannot_fit_is_refused():
+    device = find_device("up5k").device
+    found = estimate(manifest("ice40", lanes=4, macs=1), find_device("up5k"))
+    assert found is not None
+    check_estimate("tiny", found.replace(multipliers=8), device)
+    check_estimate("tiny", found.replace(multipliers=8, luts=round(device.luts * 1.1)), device)
+    for changes, words in (
+        ({"multipliers": 9}, "by its estimate it takes 9 multipliers (it has 8)"),
+        ({"multipliers": 0, "block_rams": 31}, "31 block RAMs (it has 30)"),
+        ({"multipliers": 0, "luts": 9000, "large_rams": 5}, "9,000 lookup tables (it has 5,280), 5 SPRAM"),
+    ):
+        with pytest.raises(ConfigurationError, match=re.escape(words)):
+            check_estimate("tiny", found.replace(**changes), device)

@@ -1,0 +1,112 @@
+"""Sites of hard blocks: every block one, none twice, lanes in one piece."""
+
+import itertools
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from rtlstm.fpga.netlist.floorplan import DIES, floorplan, plan
+
+
+def blocks(lanes: int, macs: int, rams: int, others: int = 8) -> dict[str, str]:
+    """Cells of a core with so many multipliers and block RAMs to a lane."""
+    kinds = {
+        f"core.core.array.lane{i}.product{k}.block": "MULT18X18D" for i in range(lanes) for k in range(macs)
+    }
+    kinds |= {f"core.core.array.lane{i}.bank.ram{k}": "DP16KD" for i in range(lanes) for k in range(rams)}
+    kinds |= {f"core.core.gate_unit0.m{k}": "MULT18X18D" for k in range(others)}
+    kinds |= {f"core.core.gate_unit0.table{k}": "DP16KD" for k in range(others)}
+    return kinds | {f"core.core.array.lane0.sum{k}": "LUT4" for k in range(9)}
+
+
+@pytest.mark.parametrize(
+    ("device", "lanes", "macs", "rams"),
+    [
+        ("lfe5u-85f", 36, 4, 3),
+        ("lfe5u-85f", 28, 5, 4),
+        ("lfe5u-85f", 48, 3, 2),
+        ("lfe5u-45f", 16, 4, 4),
+        ("lfe5u-25f", 4, 5, 8),
+    ],
+)
+def test_every_block_has_a_site_of_its_own(device: str, lanes: int, macs: int, rams: int) -> None:
+    kinds = blocks(lanes, macs, rams)
+    sites = plan(kinds, DIES[device])
+    assert set(sites) == {name for name, kind in kinds.items() if kind != "LUT4"}
+    assert len({site.bel for site in sites.values()}) == len(sites)
+    assert all(
+        site.name.startswith("MULT" if kinds[name] == "MULT18X18D" else "EBR") for name, site in sites.items()
+    )
+    for lane in range(lanes):
+        mine = [site for name, site in sites.items() if f"array.lane{lane}." in name and "product" in name]
+        rows = {site.y for site in mine}
+        # In one slice or two, perhaps on both sides of what stands in the middle, unless the line
+        # turns to the next row in between.
+        assert len(rows) > 1 or max(site.x for site in mine) - min(site.x for site in mine) <= 36
+
+
+def test_next_lane_is_near() -> None:
+    sites = plan(blocks(36, 4, 3), DIES["lfe5u-85f"])
+    places = [sites[f"core.core.array.lane{i}.product0.block"] for i in range(36)]
+    steps = [abs(a.x - b.x) + abs(a.y - b.y) for a, b in itertools.pairwise(places)]
+    assert sorted(steps)[len(steps) // 2] <= 9 and max(steps) <= 60
+
+
+@pytest.mark.parametrize(("lanes", "macs", "rams"), [(3, 4, 3), (40, 4, 1), (36, 4, 6)])
+def test_few_multipliers_or_too_many_blocks_are_left_to_the_placer(lanes: int, macs: int, rams: int) -> None:
+    assert plan(blocks(lanes, macs, rams), DIES["lfe5u-85f"]) == {}
+
+
+def test_netlist_gets_the_sites() -> None:
+    cells = {name: {"type": kind} for name, kind in blocks(8, 4, 2).items()}
+    netlist: dict[str, Any] = {"modules": {"top": {"attributes": {"top": "1"}, "cells": cells}}}
+    before = deepcopy(netlist)
+    assert floorplan(netlist, "up5k") == 0 and netlist == before
+    assert floorplan(netlist, "lfe5u-85f") == 8 * 6 + 16
+    placed = netlist["modules"]["top"]["cells"]
+    assert sum("BEL" in cell.get("attributes", {}) for cell in placed.values()) == 8 * 6 + 16
+
+
+@pytest.mark.parametrize(
+    ("memory", "multiplier"),
+    [
+        ("forget_gate.table", "kept_multiplier"),
+        ("cells", "kept_multiplier"),
+        ("input_gate.table", "added_multiplier"),
+        ("candidate_gate.table", "added_multiplier"),
+        ("cell_tanh.table", "hidden_multiplier"),
+    ],
+)
+def test_memories_of_a_gate_unit_are_near_the_multipliers_they_feed(memory: str, multiplier: str) -> None:
+    kinds = blocks(48, 3, 1, others=0)
+    products = ("added_multiplier", "hidden_multiplier", "kept_multiplier")
+    tables = [f"{gate}.table" for gate in ("input_gate", "forget_gate", "candidate_gate", "output_gate")]
+    for unit in range(3):
+        kinds |= {f"core.core.gate_unit{unit}.{name}.block.m": "MULT18X18D" for name in products}
+        kinds |= {
+            f"core.core.gate_unit{unit}.{name}.block.ram": "DP16KD"
+            for name in (*tables, "cell_tanh.table", "cells")
+        }
+    sites = plan(kinds, DIES["lfe5u-85f"])
+    for unit in range(3):
+        ram = sites[f"core.core.gate_unit{unit}.{memory}.block.ram"]
+        fed = sites[f"core.core.gate_unit{unit}.{multiplier}.block.m"]
+        # The rows of both kinds are 12 apart.
+        assert abs(ram.x - fed.x) <= 18 and abs(ram.y - fed.y) == 12
+
+
+def test_table_with_slopes_is_near_their_multiplier() -> None:
+    kinds = blocks(36, 4, 3, others=0)
+    for gate in ("input_gate", "forget_gate", "candidate_gate", "output_gate", "cell_tanh"):
+        kinds |= {
+            f"core.core.gate_unit0.{gate}.rise_multiplier.block.m": "MULT18X18D",
+            f"core.core.gate_unit0.{gate}.table.block.ram": "DP16KD",
+        }
+    kinds |= {f"core.core.gate_unit0.{name}_multiplier.m": "MULT18X18D" for name in ("kept", "added")}
+    sites = plan(kinds, DIES["lfe5u-85f"])
+    ram, fed = (
+        sites[f"core.core.gate_unit0.forget_gate.{name}"]
+        for name in ("table.block.ram", "rise_multiplier.block.m")
+    )
+    assert abs(ram.x - fed.x) <= 9 and abs(ram.y - fed.y) == 12

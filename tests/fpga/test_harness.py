@@ -1,0 +1,95 @@
+"""The frame for place and route, checked in a simulator too."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rtlstm.fpga.netlist.harness import Port, black_box, harness, read_ports
+from rtlstm.spec.errors import BuildError
+
+OLD = """
+module other(a, clk);
+  input a;
+  input clk;
+endmodule
+module top(clk, rst, x, y, z);
+  function [1:0] pick;
+    input [1:0] a;
+    pick = a;
+  endfunction
+  input clk;
+  wire clk;
+  input rst;
+  input [3:0] x;
+  output [3:0] y;
+  reg [3:0] y;
+  output z;
+  always @(posedge clk) y <= rst ? 0 : x;
+  assign z = ^x;
+endmodule
+"""
+NEW = (
+    "module top(input clk, input rst, input wire signed [3:0] x, output reg [3:0] y, output z);\nendmodule\n"
+)
+PORTS = (
+    Port("clk", "input", 1),
+    Port("rst", "input", 1),
+    Port("x", "input", 4),
+    Port("y", "output", 4),
+    Port("z", "output", 1),
+)
+
+
+@pytest.mark.parametrize("text", [OLD, NEW], ids=["declared in the body", "declared in the head"])
+def test_ports(text: str):
+    assert read_ports(text, "top") == PORTS
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must have a module top"),
+        ("module top(a);\n  input a;\nendmodule\n", "no port clk"),
+        ("module top(clk, a);\n  input clk;\nendmodule\n", "port a is not declared"),
+    ],
+)
+def test_unreadable_ports(text: str, words: str):
+    with pytest.raises(BuildError, match=words):
+        read_ports(text, "top")
+
+
+def test_text():
+    text = harness("top", PORTS)
+    assert "{port_rst, port_x} <= {port_rst, port_x, pin_in};" in text
+    assert "folded <= {folded, pin_in} ^ {port_y, port_z};" in text
+    assert ".x(port_x)" in text and ".y(out_y)" in text
+    assert black_box("top", PORTS).startswith(
+        "(* blackbox *)\nmodule top(input clk, input rst, input [3:0] x"
+    )
+
+
+@pytest.mark.skipif(shutil.which("iverilog") is None, reason="needs Icarus Verilog")
+def test_every_port_is_reached(tmp_path: Path):
+    """What is shifted in reaches the ports, and every output bit reaches the pin."""
+    bench = """
+module bench;
+  reg clk = 0, pin_in = 0; wire pin_out; integer i, seen = 0;
+  rtlstm_harness frame(clk, pin_in, pin_out);
+  reg [4:0] word = 5'b01101;
+  initial begin
+    for (i = 0; i < 40; i = i + 1) begin
+      pin_in = i < 5 ? word[4 - i] : 0;
+      #1 clk = 1; #1 clk = 0;
+      if (i == 4 && {frame.port_rst, frame.port_x} !== word) $display("wrong");
+      if (pin_out === 1) seen = seen + 1;
+    end
+    $display("seen %0d", seen);
+  end
+endmodule
+"""
+    (tmp_path / "all.v").write_text(OLD + harness("top", PORTS) + bench)
+    subprocess.run(["iverilog", "-g2005", "-s", "bench", "-o", "sim", "all.v"], cwd=tmp_path, check=True)
+    said = subprocess.run(["vvp", "sim"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "wrong" not in said and "seen" in said and "seen 0" not in said

@@ -1,0 +1,128 @@
+"""Hard blocks of portable Verilog, counted before synthesis: against Yosys, and what is refused."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtlstm.fpga.devices import DEVICES, Architecture, find_device
+from rtlstm.fpga.inventory import check_inventory, least_blocks, least_multiplier, unpacked_registers
+from rtlstm.fpga.resources import count_cells
+from rtlstm.fpga.synthesis import _COMMANDS, synthesise
+from rtlstm.fpga.tools import find_yosys, run_logged
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog, primitives
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.parameters import Parameters
+
+SIZES = ((4, 4), (4, 8), (8, 8), (8, 10), (12, 16), (18, 18), (16, 19), (18, 25), (18, 27), (24, 24))
+
+
+def multiplier(a: int, b: int, kind: str) -> str:
+    return (
+        f"(* keep_hierarchy *) module m_{a}_{b}_{kind}(input clk, input [{a - 1}:0] a, input [{b - 1}:0] b, "
+        f"output [{a + b - 1}:0] p); rtlstm_multiplier #(.A_BITS({a}), .B_BITS({b}), .STAGES(2), "
+        f'.KIND("{kind}")) it(.clk(clk), .a(a), .b(b), .product(p)); endmodule\n'
+    )
+
+
+def counted(architecture: Architecture, folder: Path) -> dict[tuple[int, int, str], float]:
+    """What Yosys takes for each multiplier."""
+    cases = [(a, b, kind) for a, b in SIZES for kind in ("dsp", "lut")]
+    outputs = ", ".join(f"output [{a + b - 1}:0] p_{a}_{b}_{kind}" for a, b, kind in cases)
+    instances = "\n".join(
+        f"m_{a}_{b}_{kind} i_{a}_{b}_{kind}(.clk(clk), .a(a[{a - 1}:0]), .b(b[{b - 1}:0]), "
+        f".p(p_{a}_{b}_{kind}));"
+        for a, b, kind in cases
+    )
+    top = f"module top(input clk, input [29:0] a, input [29:0] b, {outputs});\n{instances}\nendmodule\n"
+    (folder / "top.v").write_text(primitives("generic") + "".join(multiplier(*case) for case in cases) + top)
+    command, no_pads, _ = _COMMANDS[architecture]
+    script = f"read_verilog top.v\n{command} {no_pads} -top top\ntee -q -o stat.json stat -json\n"
+    (folder / "top.ys").write_text(script)
+    run_logged(find_yosys(), ["top.ys"], folder=folder, log=folder / "log", what="synthesis")
+    found = {}
+    for name, module in json.loads((folder / "stat.json").read_text())["modules"].items():
+        if match := re.fullmatch(r"\\?m_(\d+)_(\d+)_(\w+)", name):
+            sizes = int(match[1]), int(match[2]), match[3]
+            found[sizes] = count_cells(module["num_cells_by_type"]).multipliers
+    return found
+
+
+QUICK: tuple[Architecture, ...] = ("xilinx",)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in _COMMANDS],
+)
+def test_least_multipliers(architecture: Architecture, tmp_path: Path) -> None:
+    """Exact for what fits into one block, else no more than Yosys takes; those of "lut" are blocks, too."""
+    found = counted(architecture, tmp_path)
+    assert len(found) == 2 * len(SIZES)
+    for (a, b, kind), taken in found.items():
+        least = least_multiplier(a, b, architecture)
+        assert least <= taken, (a, b, kind)
+        assert least == taken or taken > 1 or max(a, b) > 16 or a + b < 12, (a, b, kind)
+
+
+def manifest(units: int = 8, lanes: int = 8, macs: int = 4, **changes: object) -> Manifest:
+    lstm = Lstm(w_ih=np.ones((4 * units, 6)), w_hh=np.ones((4 * units, units)), bias=np.zeros(4 * units))
+    quantised = quantise(Network(layers=(lstm,)), QuantizationSettings(weight_bits=8, data_bits=8))
+    parameters = Parameters.for_family(
+        str(changes.pop("family", "generic")), lanes=lanes, macs=macs, **changes
+    )
+    return Manifest.create("dut", quantised.shapes, parameters, quantised.numerics)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_all_devices_are_counted(name: str) -> None:
+    device = DEVICES[name]
+    small = least_blocks(manifest(lanes=4, macs=1), device)
+    assert small.multipliers <= 12
+    check_inventory(manifest(lanes=4, macs=1, slope_multipliers="dsp"), device, multipliers=False)
+    large = manifest(lanes=1024, macs=16)
+    if device.multipliers:
+        with pytest.raises(ConfigurationError, match=rf"multipliers \(it has {device.multipliers:,}\)"):
+            check_inventory(large, device)
+    assert least_blocks(large, device, multipliers=False).multipliers == 0
+
+
+def test_memories_that_fill_a_block_are_counted() -> None:
+    deep = manifest(units=1000, lanes=4, macs=8)
+    found = least_blocks(deep, DEVICES["xc7a35t"])
+    bits = deep.regions[next(iter(deep.regions))].width * deep.program.weight_rows
+    assert found.block_rams >= 4 * bits // (36 * 1024) > DEVICES["xc7a35t"].block_rams
+    with pytest.raises(ConfigurationError, match=r"block RAMs \(it has 50\); generate it with fewer"):
+        check_inventory(deep, DEVICES["xc7a35t"])
+    large = manifest(units=1000, lanes=4, macs=8, weight_memory="large", family="xilinx")
+    assert least_blocks(large, DEVICES["xcvu9p"]).block_rams < found.block_rams
+
+
+def test_registers_that_vivado_packs() -> None:
+    made = manifest(family="xilinx")
+    chosen = find_device("xczu3eg").device
+    # 32 of 8 x 8 with three registers, f c, i g and o tanh(c), and slopes with one each.
+    gates = [a + b for a, b in made.numerics.gate_products]
+    slopes = [count * (table.slope_bits + table.low_bits + 1) for _, table, count in made.numerics.table_uses]
+    assert unpacked_registers(made, chosen) == 32 * 3 * 16 + sum(gates) + sum(slopes)
+    assert unpacked_registers(made, chosen, multipliers=False) == 0
+    assert unpacked_registers(made, DEVICES["xc7a35t"]) == 0
+
+
+@pytest.mark.slow
+def test_registers_against_a_family_that_packs_them(tmp_path: Path) -> None:
+    """Yosys packs registers into the blocks of 7-series devices: UltraScale+ takes about as many more."""
+    made = manifest(lanes=4, macs=1, family="xilinx")
+    counts = []
+    for name in ("xczu3eg", "xc7a35t"):
+        device = DEVICES[name]
+        counts.append(
+            synthesise(core_to_verilog(made), "dut", device, find_yosys(), tmp_path / name).core.ffs
+        )
+    unpacked = unpacked_registers(made, DEVICES["xczu3eg"])
+    assert unpacked == pytest.approx(counts[0] - counts[1], rel=0.3)

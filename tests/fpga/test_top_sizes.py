@@ -1,0 +1,77 @@
+"""What a board's top takes beside the core, against synthesis of tops around an empty core."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtlstm.boards.board import find_line
+from rtlstm.boards.catalogue import find_board
+from rtlstm.boards.top import TOP, board_verilog
+from rtlstm.fpga.netlist.chains import count_chains
+from rtlstm.fpga.netlist.harness import Port, read_ports
+from rtlstm.fpga.synthesis import NETLIST, Frame, synthesise
+from rtlstm.fpga.tools import find_yosys
+from rtlstm.fpga.top_sizes import TOP_CHAIN_TILES, top_sizes
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import Parameters
+
+
+def manifest(family: str, inputs: int, outputs: int, bits: int, beat: int) -> Manifest:
+    units = 4
+    lstm = Lstm(w_ih=np.ones((4 * units, inputs)), w_hh=np.ones((4 * units, units)), bias=np.zeros(4 * units))
+    dense = Dense(weight=np.ones((outputs, units)), bias=np.zeros(outputs))
+    settings = QuantizationSettings(weight_bits=8, data_bits=bits)
+    quantised = quantise(Network(layers=(lstm, dense)), settings)
+    parameters = Parameters.for_family(family, lanes=4, macs=beat, beat_in=beat, beat_out=beat)
+    return Manifest.create("dut", quantised.shapes, parameters, quantised.numerics)
+
+
+def empty(ports: tuple[Port, ...]) -> str:
+    """A core that does next to nothing: the top is synthesised without it anyway."""
+    heads = (f"{port.direction} [{port.width - 1}:0] {port.name}" for port in ports)
+    output = next(port for port in ports if port.direction == "output")
+    body = f"reg later; always @(posedge clk) later <= rst; assign {output.name} = later;"
+    return f"module dut({', '.join(heads)});\n  {body}\nendmodule\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "bits", "beat"),
+    [
+        ("icebreaker", 6, 20, 8, 1),
+        ("ulx3s-25f", 40, 10, 16, 2),
+    ],
+)
+def test_against_synthesis(
+    name: str, inputs: int, outputs: int, bits: int, beat: int, tmp_path: Path
+) -> None:
+    board = find_board(name)
+    device = board.chosen.device
+    made = manifest(device.family, inputs, outputs, bits, beat)
+    core = core_to_verilog(made)
+    top = board_verilog(board, made, find_line(board, board.usual_mhz), core)
+    frame = Frame(TOP, top)
+    core = empty(read_ports(core, "dut"))
+    synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, frame=frame)
+    taken = synthesis.harness
+    found = top_sizes(made, device.family)
+    assert found.block_rams == taken.block_rams and found.multipliers == taken.multipliers == 0
+    assert found.luts == pytest.approx(taken.luts, rel=0.04)
+    assert found.ffs == pytest.approx(taken.ffs, rel=0.04)
+    if device.chain_tiles is not None:
+        chains = count_chains(json.loads((synthesis.folder / NETLIST).read_text()))
+        assert pytest.approx(chains.tiles, rel=0.05) == TOP_CHAIN_TILES
+
+
+def test_memories_grow_with_the_steps() -> None:
+    usual = top_sizes(manifest("ice40", 6, 20, 8, 1), "ice40").block_rams
+    assert usual == 11
+    # Two steps of 3,000 bytes take 8 KiB.
+    assert top_sizes(manifest("ice40", 3000, 20, 8, 1), "ice40").block_rams == usual + 12
+    with pytest.raises(ConfigurationError, match="use another bus"):
+        top_sizes(manifest("ice40", 20_000, 1, 8, 1), "ice40")

@@ -1,0 +1,1 @@
+"""How tools from outside are found and run, and the cache of what they built."""
