@@ -35,7 +35,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import check_image
-from rtlstm.spec.program.sequence_schedule import cycles_saved
 from rtlstm.spec.registers import Register
 
 __all__ = ["Accelerator", "Outputs"]
@@ -601,7 +600,7 @@ class Accelerator(Closing):
     @property
     def cycles_saved(self) -> int:
         """Cycles that the last run took less than if all its sequences had been as long as the longest."""
-        return cycles_saved(self.manifest, self._lengths)
+        return self.manifest.cycles_saved(self._lengths)
 
     @property
     def cell_saturations(self) -> int:

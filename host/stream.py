@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.closing import Closing
+from rtlstm.host.device import Device
 from rtlstm.host.snapshot import load_snapshot, save_snapshot
 from rtlstm.host.state import State
 from rtlstm.host.values import as_numbers
 from rtlstm.spec.errors import DeviceError, InputError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.manifest import Manifest
 
-if TYPE_CHECKING:
-    from rtlstm.host.accelerator import Accelerator
+__all__ = ["Stream", "StreamDevice"]
 
-__all__ = ["Stream"]
+
+class StreamDevice(Protocol):
+    """What a stream needs of the accelerator that holds it."""
+
+    manifest: Manifest
+    device: Device
+
+    def _stream_steps(
+        self, streams: Sequence[Stream], x: ArrayLike, steps: int | None, stacklevel: int
+    ) -> NDArray[Any]:
+        """Run ``x``, ``(steps, I)`` on streams or ``(T, I)`` on a single one; return ``(K, O)``."""
+
+    def _warn_states(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
+        """Warn of cell states that may have been limited."""
+
+    def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:
+        """Warn, once, that integers are taken as codes."""
+
+    def _release(self, number: int) -> None:
+        """Take a stream back."""
 
 
 class Stream(Closing):
@@ -28,12 +50,12 @@ class Stream(Closing):
     Loading weights resets it.
     """
 
-    def __init__(self, accelerator: Accelerator, number: int) -> None:
-        self._accelerator: Accelerator | None = accelerator
+    def __init__(self, accelerator: StreamDevice, number: int) -> None:
+        self._accelerator: StreamDevice | None = accelerator
         self._number = number
 
     @property
-    def accelerator(self) -> Accelerator:
+    def accelerator(self) -> StreamDevice:
         """The accelerator that computes it; DeviceError once closed."""
         if self._accelerator is None:
             raise DeviceError("the stream is closed; open another with Accelerator.stream")

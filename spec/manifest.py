@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -24,7 +24,7 @@ from rtlstm.spec.program.fields import (
 )
 from rtlstm.spec.program.passes import Passes
 from rtlstm.spec.program.schedule import Cycles, count_cycles
-from rtlstm.spec.program.sequence_schedule import count_sequence_cycles
+from rtlstm.spec.program.sequence_schedule import count_sequence_cycles, sequence_cycles
 from rtlstm.spec.program.sequences import SequencePlan, compile_sequences
 from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
@@ -354,6 +354,18 @@ class Manifest(Record):
             region: RegionLayout(region=region, banks=banks, rows=rows, image_rows=image_rows, width=width)
             for region, (banks, rows, image_rows, width) in sizes.items()
         }
+
+    def cycles_saved(self, lengths: Sequence[int]) -> int:
+        """Cycles that sequences of these lengths take less than if all were as long as the longest."""
+        longest = max(lengths, default=0)
+        if self.sequence is None:
+            return sum(longest - length for length in lengths) * self.cycles.step_interval_cycles
+        cycles = {
+            length: sequence_cycles(self.program, self.sequence, self.parameters, [length])[0].done
+            for length in {longest, *lengths}
+            if length
+        }
+        return sum(cycles[longest] - cycles[length] for length in lengths)
 
     def to_json(self) -> str:
         """Return the text of ``manifest.json``."""

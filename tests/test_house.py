@@ -77,6 +77,22 @@ def test_models_stand_on_the_spec_alone(graph: grimp.ImportGraph, module: str):
     assert all(name.startswith("rtlstm.spec.") for name in inside)
 
 
+def test_no_import_goes_round(graph: grimp.ImportGraph):
+    # Imports for the type checker alone count, too: a circle of types is one.
+    left = {
+        module: {
+            other for other in graph.find_modules_directly_imported_by(module) if other.startswith("rtlstm.")
+        }
+        for module in graph.modules
+        if module.startswith("rtlstm.")
+    }
+    # Whatever imports nothing that is left is in no circle.
+    while free := {module for module, others in left.items() if not others & left.keys()}:
+        for module in free:
+            del left[module]
+    assert not left
+
+
 def test_folders_are_no_packages_of_their_own():
     # `import hdl` would make a second copy of rtlstm.hdl, whose classes are not the first's.
     for name in FOLDERS[1:]:

@@ -7,7 +7,6 @@ after that. Nobody stalls.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
@@ -15,13 +14,9 @@ from rtlstm.spec.program.schedule import Cycles, LayerCycles, Timeline
 from rtlstm.spec.program.sequences import SequencePlan
 from rtlstm.spec.program.step import Program
 
-if TYPE_CHECKING:
-    from rtlstm.spec.manifest import Manifest
-
 __all__ = [
     "SequenceCycles",
     "count_sequence_cycles",
-    "cycles_saved",
     "sequence_cycles",
     "sequence_lengths",
 ]
@@ -72,20 +67,6 @@ def sequence_cycles(
         found.append(SequenceCycles(begins, accepted, computed, tuple(offered), done))
         begins = done
     return found
-
-
-def cycles_saved(manifest: "Manifest", lengths: Sequence[int]) -> int:
-    """Cycles that sequences of these lengths take less than if all were as long as the longest."""
-    longest = max(lengths, default=0)
-    plan = manifest.sequence
-    if plan is None:
-        return sum(longest - length for length in lengths) * manifest.cycles.step_interval_cycles
-    cycles = {
-        length: sequence_cycles(manifest.program, plan, manifest.parameters, [length])[0].done
-        for length in {longest, *lengths}
-        if length
-    }
-    return sum(cycles[longest] - cycles[length] for length in lengths)
 
 
 def sequence_lengths(ends: Sequence[bool]) -> list[int]:
