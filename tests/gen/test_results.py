@@ -162,7 +162,7 @@ def test_refused_before_the_work(cli, pristine: Path, x: Path, tmp_path: Path):
 
 def test_report_through_links(pristine: Path, tmp_path: Path, monkeypatch):
     """What ``implement`` writes into a build follows links, too."""
-    from rtlstm.gen import implement
+    from rtlstm.gen.builds import implement
 
     report = BuildReport.load(pristine)
     (tmp_path / "far.json").write_text("old")
