@@ -12,6 +12,7 @@ from rtlstm.spec.fixed import Format, IntArray
 __all__ = [
     "CodesWarning",
     "SaturationWarning",
+    "as_array",
     "as_flag",
     "as_numbers",
     "is_raw",
@@ -32,6 +33,28 @@ class SaturationWarning(UserWarning):
     """Values outside their fixed-point format were limited to its range."""
 
 
+def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
+    """Return ``values`` as an array that holds something everywhere.
+
+    Raises
+    ------
+    InputError
+        If they do not form an array, or some are masked.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InputError(
+            f"{name} must hold a number everywhere, but some are masked; fill them, for example with "
+            "numpy.ma.filled, and give lengths if they are padding"
+        )
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name} must be an array of numbers, but it is not ({error}); "
+            "give a NumPy array, or a detached tensor on the CPU"
+        ) from None
+
+
 def as_numbers(name: str, values: ArrayLike) -> NDArray[np.generic]:
     """Return ``values`` as an array of real numbers, integers or floats.
 
@@ -40,18 +63,7 @@ def as_numbers(name: str, values: ArrayLike) -> NDArray[np.generic]:
     InputError
         If they are not numbers or do not form an array.
     """
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise InputError(
-            f"{name} must hold a number everywhere, but some are masked; fill them, for example with "
-            f"{name}.filled(0), and give lengths if they are padding"
-        )
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"{name} must be an array of numbers, but it is not ({error}); "
-            "give a NumPy array, or a detached tensor on the CPU"
-        ) from None
+    array = as_array(name, values)
     if array.dtype.kind not in "iuf":
         raise InputError(
             f"{name} must hold floats, or integers of the build's format, not {array.dtype}; "

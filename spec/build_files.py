@@ -1,7 +1,7 @@
-"""Files of a build folder that other tools compile: read only if they are what was generated.
+"""Files of a build folder that other tools compile: used only if they are what was generated.
 
-Verilog can do what its simulator can, call C included, so that a file which nobody vouches for is never
-handed to one. A hash shows that a file was damaged, changed or taken from another build. It does not show who
+Verilog can do what its simulator can, call C included, so that every file is checked before it is handed to
+one. A hash shows that a file was damaged, changed or taken from another build. It does not show who
 wrote the folder: whoever can change all of it can change the hashes, too.
 """
 

@@ -163,6 +163,13 @@ def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):
         build.bitstream("ulx")
     with pytest.raises(rtlstm.ConfigurationError, match="lfe5u"):
         build.implement("lfe5u-1f")
+    with pytest.raises(rtlstm.InputError, match="calibration must hold .* some are masked"):
+        rtlstm.compile(network, folder=tmp_path / "b", calibration=np.ma.masked_greater(np.ones((4, 3)), 0))
+    with pytest.raises(rtlstm.InputError, match="calibration must be an array of numbers"):
+        rtlstm.compile(network, folder=tmp_path / "b", calibration=[[1.0, 2], [3]])
+    for wrong in ({"capacities": [1]}, {"capacities": {"foo": 1}}, {"fit": 5}, {"name": 5}, {"progress": 5}):
+        with pytest.raises(rtlstm.ConfigurationError, match=f"{next(iter(wrong))} must be"):
+            rtlstm.compile(network, folder=tmp_path / "b", **wrong)
     assert not (tmp_path / "b").exists()
 
 

@@ -30,7 +30,8 @@ from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs
 from rtlstm.host.state import State
 from rtlstm.host.transport import Progress
-from rtlstm.host.values import CodesWarning
+from rtlstm.host.values import CodesWarning, as_array
+from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
@@ -80,7 +81,7 @@ class Build:
     @property
     def verilog(self) -> Path:
         """The core's Verilog, one file."""
-        return self.folder / "rtl" / f"{self.name}.v"
+        return self.folder / self.manifest.rtl
 
     def open(
         self, backend: str = "golden", *, verify: bool = True, progress: Progress | None = None
@@ -287,10 +288,11 @@ def compile(
         If ``folder`` holds something else than a build.
     """
     _check_options(options)
+    _check_types(name=name, fit=fit, capacities=capacities, progress=progress)
     network, source = _read(model, options, name)
     chosen = default_name(network, source) if name is None else name
     target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
-    data = None if calibration is None else np.asarray(calibration)
+    data = None if calibration is None else as_array("calibration", calibration)
     common: dict[str, Any] = {
         "calibration": data,
         "calibration_lengths": calibration_lengths,
@@ -323,6 +325,21 @@ def _check_options(options: Mapping[str, Any]) -> None:
         near = difflib.get_close_matches(unknown[0], _OPTIONS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(_OPTIONS))}"
         raise ConfigurationError(f"compile has no option {unknown[0]!r}; {hint}")
+
+
+def _check_types(name: object, fit: object, capacities: Mapping[str, int] | None, progress: object) -> None:
+    for what, value in (("name", name), ("fit", fit)):
+        if value is not None and not isinstance(value, str):
+            raise ConfigurationError(f"{what} must be a text, not {value!r}")
+    if progress is not None and not callable(progress):
+        raise ConfigurationError(f"progress must be a function of what, done and total, not {progress!r}")
+    if capacities is None:
+        return
+    if not isinstance(capacities, Mapping) or not capacities.keys() <= Capacity.model_fields.keys():
+        raise ConfigurationError(
+            f"capacities must be a mapping from some of {', '.join(Capacity.model_fields)} to numbers, "
+            f"not {capacities!r}"
+        )
 
 
 def _check_alone(options: Mapping[str, Any], **others: object) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.state import LayerArrays, StateFormats, split_layers
+from rtlstm.host.values import as_array
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
@@ -65,7 +66,7 @@ class Calibration:
         InputError
             If these are not finite numbers of such a shape, or not the lengths or states of such sequences.
         """
-        values = np.asarray(x)
+        values = as_array("calibration data", x)
         if not np.issubdtype(values.dtype, np.floating):
             # Integers would mean codes of a format to the driver, and real values here.
             raise InputError(
@@ -173,7 +174,7 @@ def run_reference(network: Network, data: Calibration, cell_limit: float | None 
 def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
     if lengths is None:
         return np.full(count, steps, dtype=np.int64)
-    array = np.atleast_1d(np.asarray(lengths))
+    array = np.atleast_1d(as_array("lengths of calibration data", lengths))
     whole = np.issubdtype(array.dtype, np.integer) and array.shape == (count,)
     if not whole or array.min() < 1 or array.max() > steps:
         raise InputError(
