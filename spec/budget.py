@@ -5,10 +5,12 @@ from collections.abc import Iterable
 
 from rtlstm.spec.errors import ModelError, RtlstmError
 
-__all__ = ["MAX_ELEMENTS", "MAX_TEXT", "Budget", "check_size"]
+__all__ = ["MAX_COMPUTED", "MAX_ELEMENTS", "MAX_TEXT", "Budget", "check_size"]
 
 MAX_ELEMENTS = 2**26
 """Of all arrays of a file together: half a GiB in float64, far beyond any core's memory."""
+MAX_COMPUTED = 2**22
+"""Of the arrays together that a small model has computed from constants: they take no room in its file."""
 MAX_TEXT = 2**26
 """Bytes of a text in a file, such as a model's description in JSON."""
 
@@ -23,8 +25,9 @@ class Budget:
         self,
         error: type[RtlstmError] = ModelError,
         advice: str = "take the part around the recurrent layers alone",
+        limit: int = MAX_ELEMENTS,
     ) -> None:
-        self._error, self._advice, self._left = error, advice, MAX_ELEMENTS
+        self._error, self._advice, self._limit, self._left = error, advice, limit, limit
 
     def take(self, shape: Iterable[int], what: str) -> None:
         """Count an array of this shape, before it is made; ``what`` begins the message.
@@ -38,7 +41,7 @@ class Budget:
         count = math.prod(max(size, 0) for size in sizes)
         if count > self._left:
             raise self._error(
-                f"{what} of shape {sizes} goes beyond the {MAX_ELEMENTS:,} elements that a file's arrays may "
+                f"{what} of shape {sizes} goes beyond the {self._limit:,} elements that a file's arrays may "
                 f"have together; {self._advice}"
             )
         self._left -= count

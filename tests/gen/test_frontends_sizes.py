@@ -12,7 +12,7 @@ from test_frontends_onnx import H, const, ints, lstm, node, rand, save, squeezed
 from test_frontends_onnx_functions import OPSETS, call, save_with
 
 from rtlstm.gen.frontends import inspect_model, read_model
-from rtlstm.spec.budget import MAX_ELEMENTS
+from rtlstm.spec.budget import MAX_COMPUTED, MAX_ELEMENTS
 from rtlstm.spec.errors import ModelError
 
 HUGE = 10**10
@@ -71,17 +71,67 @@ def test_declared_sizes_are_counted(path, kind):
     ]  # fmt: skip
     declare(path, *FILLS[kind], weights=weights)
     assert path.stat().st_size < 500_000
-    refuse(path, f"{MAX_ELEMENTS:,} elements")
+    refuse(path, f"{MAX_COMPUTED:,} elements")
 
 
 def test_fills_count_together(path):
     """A thousand that are each within the budget."""
-    count, size = 1000, MAX_ELEMENTS // 100
+    count, size = 1000, MAX_COMPUTED // 100
     fills = [node("ConstantOfShape", "size", f"f{at}", f"f{at}") for at in range(count)]
     sums = [node("Add", f"s{at} f{at}" if at else "f0 f0", f"s{at + 1}", f"s{at}") for at in range(count)]
     declare(path, *fills, *sums, node("Identity", f"s{count}", "w"), weights=[ints("size", size)])
-    with pytest.raises(ModelError, match=f"{MAX_ELEMENTS:,} elements"):
+    with pytest.raises(ModelError, match=f"{MAX_COMPUTED:,} elements"):
         read_model(path)
+
+
+@pytest.mark.parametrize("kind", ["Cast", "CastLike", "ConstantOfShape", "Constant"])
+def test_strings_are_not_computed(path, kind):
+    """An object of Python each."""
+    text = helper.make_tensor("text", onnx.TensorProto.STRING, [1], [b"a"])
+    nodes = {
+        "Cast": [node("ConstantOfShape", "size", "f"), node("Cast", "f", "w", to=onnx.TensorProto.STRING)],
+        "CastLike": [node("ConstantOfShape", "size", "f"), node("CastLike", "f text", "w")],
+        "ConstantOfShape": [node("ConstantOfShape", "size", "w", value=text)],
+        "Constant": [node("Constant", "", "w", value_strings=["a", "b"])],
+    }[kind]
+    declare(path, *nodes, weights=[ints("size", 1000), text])
+    refuse(path, f"'w', which {kind} computes", "strings")
+
+
+def test_erf_is_computed_in_little_memory(path):
+    """Of fills that are within the budget: some arrays of eight bytes an element, no object of each."""
+    nodes = [
+        node("ConstantOfShape", "size", "f"), node("Erf", "f", "e"),
+        node("ReduceSum", "e", "sum", keepdims=0), node("Add", "sum raw", "w"),
+    ]  # fmt: skip
+    size = MAX_COMPUTED // 8
+    own = const("raw", onnx.numpy_helper.to_array(lstm()[1][0]))
+    declare(path, *nodes, weights=[ints("size", size), own])
+    tracemalloc.start()
+    try:
+        read_model(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 24 * size + 2**23
+
+
+def test_erf_of_more_than_the_budget(path):
+    nodes = [node("ConstantOfShape", "size", "f"), node("Erf", "f", "w")]
+    declare(path, *nodes, weights=[ints("size", 2**25 - 100)])
+    refuse(path, f"{MAX_COMPUTED:,} elements")
+
+
+def test_shape_and_size_cost_nothing(path):
+    """However large a tensor is whose axes they count."""
+    nodes = [
+        node("ConstantOfShape", "size", "f"), node("Shape", "f", "a"), node("Size", "f", "b"),
+        node("Add", "a b", "c"), node("Sub", "c c", "d"), node("Cast", "d", "e", to=1),
+        node("Add", "e raw", "w"),
+    ]  # fmt: skip
+    own = const("raw", onnx.numpy_helper.to_array(lstm()[1][0]))
+    declare(path, *nodes, weights=[ints("size", MAX_COMPUTED - 2000), own])
+    assert read_model(path).network.layers
 
 
 def test_operators_of_unknown_size_are_not_computed(path):
@@ -108,6 +158,65 @@ def test_matrices_of_wide_layers_are_counted(path):
     nodes += [node("MatMul", "s k", "a", "first"), node("Relu", "a", "r"), node("Tanh", "r", "out", "last")]
     save(path, nodes, [*weights, const("k", rand(H, size))])
     refuse(path, "'last'", f"{MAX_ELEMENTS:,} elements")
+
+
+def outside(path, count, *dims, **entries):
+    """A model with tensors in a sparse file of 100 MB, beside one with weights of its own."""
+    nodes, weights = squeezed()
+    with open(path.with_name("far.bin"), "wb") as file:
+        file.truncate(100 << 20)
+    for at in range(count):
+        tensor = onnx.TensorProto(
+            name=f"u{at}", data_type=1, dims=dims, data_location=onnx.TensorProto.EXTERNAL
+        )
+        for key, value in {"location": "far.bin", **entries}.items():
+            tensor.external_data.add(key=key, value=str(value))
+        weights.append(tensor)
+    info = [
+        helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", ("T", "N", 5)), ("s", None))
+    ]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+
+
+def test_external_data_is_read_as_far_as_the_shape_goes(path):
+    outside(path, 30, 1)
+    tracemalloc.start()
+    try:
+        read_model(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**24
+
+
+def test_external_data_is_counted_before_it_is_read(path):
+    outside(path, 5, 2**24)
+    refuse(path, "tensor 'u4'", f"{MAX_ELEMENTS:,} elements")
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"length": 100 << 20}, "must have the 4 bytes"),
+        ({"length": 0}, "must have the 4 bytes"),
+        ({"offset": 100 << 20}, "cannot be read"),
+        ({"offset": -4}, "cannot be read"),
+    ],
+)
+def test_external_data_of_another_size(path, entries, words):
+    outside(path, 1, 1, **entries)
+    refuse(path, words)
+
+
+def test_saved_external_data_is_read(path):
+    nodes, weights = squeezed()
+    save(path, nodes, weights, ["s"])
+    inside = read_model(path).network.layers[0].w_ih
+    onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="far.bin", size_threshold=0)
+    assert path.with_name("far.bin").stat().st_size > 500
+    np.testing.assert_array_equal(read_model(path).network.layers[0].w_ih, inside)
 
 
 # Time

@@ -8,7 +8,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra
 from rtlstm.gen.frontends.onnx.functions import subgraphs
-from rtlstm.spec.budget import Budget
+from rtlstm.spec.budget import MAX_COMPUTED, Budget
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["Constants"]
@@ -16,6 +16,10 @@ __all__ = ["Constants"]
 _RANDOM = ("Random", "Multinomial", "Bernoulli")
 _PRODUCTS_OF_AN_ELEMENT = 64
 """How many products count as one element, so that the budget limits the time of matrix products, too."""
+_LOOPED = 16
+"""As how many elements one counts of operators that the evaluator computes in a loop of Python."""
+_COMPUTED_OF_A_BYTE = 2
+"""How many elements may be computed for each byte of a large model: eight for a weight of four bytes."""
 
 
 class Constants:
@@ -31,6 +35,10 @@ class Constants:
         self._nodes: dict[str, Any] = {}
         self._values: dict[str, Any] = {}
         self.budget = Budget(ModelError)
+        limit = max(MAX_COMPUTED, _COMPUTED_OF_A_BYTE * model.ByteSize())
+        self._computed = Budget(
+            ModelError, "fold the model's constants first (for example with onnxsim)", limit
+        )
         for node in model.graph.node:
             if all(map(self.__contains__, filter(None, node.input))) and not _is_variable(node):
                 self._nodes.update(dict.fromkeys(filter(None, node.output), node))
@@ -101,7 +109,12 @@ class Constants:
             raise NotImplementedError(f"{kind} is not computed here")
         values = {name: self._onnx.helper.get_attribute_value(item) for name, item in attributes.items()}
         what = f"tensor {node.output[0]!r}, which {kind} computes,"
-        self.budget.take(bound(inputs, values), what)
+        if _makes_text(self._onnx, values) or any(_is_text(value) for value in inputs):
+            raise ModelError(f"{what} must not be made of strings: only numbers are computed here")
+        self._computed.take(bound(inputs, values), what)
+        if kind == "Erf":  # the evaluator makes an object of Python of every element
+            found = np.fromiter(map(math.erf, inputs[0].reshape(-1)), np.float64, inputs[0].size)
+            return [found.astype(inputs[0].dtype).reshape(inputs[0].shape)]
         return [np.asarray(value) for value in self._evaluate(node, inputs)]
 
     def _evaluate(self, node: Any, inputs: list[Any]) -> list[Any]:
@@ -123,15 +136,42 @@ def _is_variable(node: Any) -> bool:
     return node.op_type.startswith(_RANDOM) or any(subgraphs(node))
 
 
+def _is_text(value: Any) -> bool:
+    return value is not None and np.asarray(value).dtype.kind in "OSTU"
+
+
+def _makes_text(onnx: Any, attributes: dict[str, Any]) -> bool:
+    """Whether a Cast or a fill gives strings: an object of Python for each element."""
+    kinds = (attributes.get("to"), getattr(attributes.get("value"), "data_type", None))
+    return onnx.TensorProto.STRING in kinds or not {"value_string", "value_strings"}.isdisjoint(attributes)
+
+
 # How many elements a node gives at most, from what it reads: a shape, or several to be multiplied.
 
 _Bound = Callable[[list[Any], dict[str, Any]], Sequence[int]]
 
 
 def _all_inputs(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    """No more than it reads; of NonZero, one index for each axis."""
-    read = [value for value in inputs if value is not None]
-    return (sum(max(value.size, 1) for value in read), max([1, *(value.ndim for value in read)]))
+    """No more than it reads."""
+    return (sum(max(value.size, 1) for value in inputs if value is not None),)
+
+
+def _all_positions(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    """An index for each axis."""
+    return (inputs[0].size, max(1, inputs[0].ndim))
+
+
+def _several(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    """Values, and three outputs of indices and counts."""
+    return (inputs[0].size, 4)
+
+
+def _looped(inputs: list[Any], attributes: dict[str, Any]) -> Sequence[int]:
+    return (*_all_inputs(inputs, attributes), _LOOPED)
+
+
+def _axes(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
+    return (max(1, inputs[0].ndim),)
 
 
 def _broadcast(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
@@ -187,13 +227,13 @@ _NO_MORE = (
     "Abs", "Acos", "Acosh", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization",
     "BitwiseNot", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Compress", "Concat", "Cos", "Cosh",
     "CumSum", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp", "EyeLike", "Flatten", "Floor",
-    "GatherElements", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LayerNormalization", "LeakyRelu",
-    "Log", "LogSoftmax", "Neg", "NonZero", "Not", "QuantizeLinear", "Reciprocal", "ReduceL1",
+    "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LayerNormalization", "LeakyRelu",
+    "Log", "LogSoftmax", "Neg", "Not", "QuantizeLinear", "Reciprocal", "ReduceL1",
     "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "ScatterElements", "ScatterND", "Selu",
-    "Shape", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Softplus", "Softsign",
+    "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "Selu",
+    "Sigmoid", "Sign", "Sin", "Sinh", "Slice", "Softmax", "Softplus", "Softsign",
     "Split", "Sqrt", "Squeeze", "Tan", "Tanh", "ThresholdedRelu", "TopK", "Transpose", "Trilu",
-    "Unique", "Unsqueeze",
+    "Unsqueeze",
 )  # fmt: skip
 _BROADCASTING = (
     "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater",
@@ -207,11 +247,18 @@ _BOUNDS: dict[str, _Bound] = {
     "ConstantOfShape": _filled,
     "Expand": _expanded,
     "Gather": _gathered,
+    "GatherElements": _looped,
     "Gemm": _product,
     "MatMul": _product,
+    "NonZero": _all_positions,
     "OneHot": _one_hot,
     "Pad": _padded,
     "Range": _range,
+    "ScatterElements": _looped,
+    "ScatterND": _looped,
+    "Shape": _axes,
+    "Size": _axes,
     "Tile": _tiled,
+    "Unique": _several,
 }
 """The operators that are computed."""

@@ -1,5 +1,6 @@
 """An ONNX file as a graph: loading, constants, producers and consumers."""
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
 from rtlstm.gen.frontends.onnx.constants import Constants
 from rtlstm.gen.frontends.onnx.functions import inline_functions, subgraphs
+from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["OnnxGraph", "captured", "load_onnx", "subgraphs"]
 
 _MIN_OPSET = 7
+_BITS = {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
+"""Types of which several elements share a byte."""
 
 
 def load_onnx(path: Path) -> Any:
@@ -27,7 +31,9 @@ def load_onnx(path: Path) -> Any:
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{unreadable}: it holds no graph")
     try:
-        onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
+        _load_external(onnx, model, path.parent)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(
             "keeps its weights in another file that cannot be read; put that file beside it: "
@@ -48,6 +54,45 @@ def load_onnx(path: Path) -> Any:
             "onnx.version_converter.convert_version"
         )
     return model
+
+
+def _load_external(onnx: Any, model: Any, folder: Path) -> None:
+    """Load the tensors that lie in other files: of each as many bytes as its shape and type have.
+
+    All are counted before the first is read: a few bytes can name a large file many times.
+    """
+    helper = onnx.external_data_helper
+    tensors = [each for each in helper._get_all_tensors(model) if helper.uses_external_data(each)]
+    budget = Budget(ModelError)
+    for tensor in tensors:
+        budget.take(tensor.dims, f"tensor {tensor.name!r}")
+        _set_length(tensor, _bytes(onnx, tensor))
+    for tensor in tensors:
+        if 0 in tensor.dims:  # a length of 0 may be taken for none
+            tensor.raw_data, tensor.data_location = b"", onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+        else:
+            helper.load_external_data_for_tensor(tensor, str(folder))
+
+
+def _bytes(onnx: Any, tensor: Any) -> int:
+    kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+    if kind in ("UNDEFINED", "STRING") or min(tensor.dims, default=0) < 0:
+        raise ModelError(f"tensor {tensor.name!r} is damaged: {kind} of shape {list(tensor.dims)} in a file")
+    bits = _BITS.get(kind) or 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return int(-(-math.prod(tensor.dims) * bits // 8))
+
+
+def _set_length(tensor: Any, size: int) -> None:
+    """Give a tensor's place in its file the length that follows from shape and type."""
+    lengths = [entry.value for entry in tensor.external_data if entry.key == "length"]
+    if any(length != str(size) for length in lengths):
+        raise ModelError(
+            f"tensor {tensor.name!r} must have the {size:,} bytes of its shape {tuple(tensor.dims)} in its "
+            f"file, not length {lengths[0][:20]}; export the model again"
+        )
+    if not lengths:
+        tensor.external_data.add(key="length", value=str(size))
 
 
 def captured(node: Any) -> Iterator[str]:
