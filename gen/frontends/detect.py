@@ -69,9 +69,10 @@ def _detect_zip(path: Path) -> FileKind:
                 return "keras"
             if any(name.endswith(("/archive_format", "serialized_exported_program.json")) for name in names):
                 return "exported"
-            if any(name.endswith("/constants.pkl") or "/code/" in name for name in names):
+            lower = [name.lower() for name in names]  # as PyTorch finds them
+            if any(name.endswith("/constants.pkl") or "/code/" in name for name in lower):
                 return "torchscript"
-            if any(name.endswith("data.pkl") for name in names):
+            if any(name.endswith("data.pkl") for name in lower):
                 return "torch"
     except (*DAMAGE, OSError) as error:
         raise ModelError(f"the file is a damaged archive ({error}); save the model again") from None

@@ -11,7 +11,7 @@ try:
 except ImportError:  # Windows has no such limits; the parent's time limit holds there, too
     resource = None  # type: ignore[assignment]
 
-__all__ = ["ENVIRONMENT", "MEMORY", "SECONDS", "keep_limits", "no_files"]
+__all__ = ["ENVIRONMENT", "MEMORY", "SECONDS", "keep_limits", "keeps_files_shut", "no_files"]
 
 SECONDS = 60
 """Of processor time."""
@@ -50,13 +50,18 @@ def _lower(kind: int, most: int) -> None:
         resource.setrlimit(kind, (least, hard if kind == resource.RLIMIT_CPU else least))
 
 
+def keeps_files_shut() -> bool:
+    """Whether :func:`no_files` can do what it says on this system."""
+    return resource is not None and os.name == "posix"
+
+
 @contextmanager
 def no_files() -> Iterator[None]:
     """Let nothing be opened inside, neither files nor connections, if this process keeps limits.
 
     Whatever is imported inside has to be loaded before.
     """
-    if not _limited or resource is None or os.name != "posix":
+    if not _limited or not keeps_files_shut():
         yield
         return
     before: tuple[Any, Any] = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -3,12 +3,14 @@
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from typing import Tuple  # noqa: UP035 - TorchScript's compiler wants it
 
 import numpy as np
 import pytest
 
-from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.gen.frontends import ReadOptions, inspect_model, limits, read_model
+from rtlstm.gen.frontends.torch import module as module_reader
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
 
@@ -257,4 +259,102 @@ def test_damaged_members_are_named(tmp_path, name):
     torch.jit.script(nn.LSTM(I, H)).save(str(tmp_path / "net.pt"))
     change(tmp_path / "net.pt", name, lambda data: b"\xff" + data[: len(data) // 2])
     with pytest.raises(ModelError, match="must be a TorchScript file"):
+        read_model(tmp_path / "net.pt")
+
+
+FILL = 'torch.zero_(torch.from_file("{victim}", True, 8, dtype=6))'
+PLACES = {
+    "argument": (b"input: Tensor,", "input: Tensor,\n    q: Tensor={fill},"),
+    "keyword": (b"input: Tensor,", "input: Tensor,\n    *,\n    q: Tensor={fill},"),
+    "function": (b"class LSTM", "def free(x: Tensor, q: Tensor={fill}) -> Tensor:\n  return x\nclass LSTM"),
+    "tuple": (b"class LSTM", "class T(NamedTuple):\n  q : Tensor = {fill}\nclass LSTM"),
+    "field": (b"  training : bool\n", "  training : bool\n  q : Final[Tensor] = {fill}\n"),
+    "in a list": (b"class LSTM", "def free(q: List[Tensor]=[{fill}]) -> int:\n  return 1\nclass LSTM"),
+    "statement": (b"class LSTM", "{fill}\nclass LSTM"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_loading_evaluates_is_refused(tmp_path, monkeypatch, place):
+    """By the check of the source alone: nothing here keeps files shut."""
+    monkeypatch.setattr(module_reader, "no_files", nullcontext)
+    path, victim = tmp_path / "net.pt", tmp_path / "victim"
+    victim.write_bytes(b"A" * 32)
+    torch.jit.script(nn.LSTM(I, H)).save(str(path))
+    old, new = PLACES[place]
+    code = new.replace("{fill}", FILL.replace("{victim}", str(victim))).encode()
+    change(path, ".py", lambda data: data.replace(old, code, 1))
+    with pytest.raises(ModelError, match="must have only literals outside the bodies of functions.*zero_"):
+        read_model(path)
+    assert victim.read_bytes() == b"A" * 32
+    if place == "argument":
+        torch.jit.load(path)
+        assert victim.read_bytes() == bytes(32)  # the attack is one
+
+
+def test_code_hidden_from_pythons_parser_is_refused(tmp_path):
+    """A carriage return ends a comment for Python, and not for TorchScript."""
+    path = tmp_path / "net.pt"
+    torch.jit.script(nn.LSTM(I, H)).save(str(path))
+    change(path, "rnn.py", lambda data: b'#\r"""\n' + data + b'#\r"""\n')
+    with pytest.raises(ModelError, match="code in printable ASCII"):
+        read_model(path)
+
+
+class Defaults(nn.Module):
+    """Every kind of default that torch.jit.save writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.Sequential(nn.LSTM(I, H))
+
+    def forward(
+        self,
+        x,
+        a: float = -float("inf"),
+        b: int = -2,
+        c: str = "a\tb\u00e9",
+        d: Tuple[int, float] = (1, 2.0),  # noqa: UP006
+        e: bool = True,
+        f: torch.device = torch.device("cpu"),  # noqa: B008
+    ):
+        return self.rnn(x)[0]
+
+
+def test_literal_defaults_are_read(tmp_path):
+    torch.jit.script(Defaults().eval()).save(str(tmp_path / "net.pt"), _extra_files={"note.txt": b"any"})
+    assert [layer.kind for layer in read_model(tmp_path / "net.pt").network.layers] == ["lstm"]
+
+
+@pytest.mark.parametrize("old", ["data.pkl", "constants.pkl", "rnn.py", "version"])
+def test_names_in_upper_case_are_refused(tmp_path, old):
+    """PyTorch finds them all the same."""
+    path = tmp_path / "net.pt"
+    torch.jit.script(nn.LSTM(I, H)).save(str(path))
+    rename(path, lambda name: name[: -len(old)] + old.upper() if name.endswith(old) else name)
+    with pytest.raises(ModelError, match="only members that torch.jit.save writes, but has .*"):
+        read_model(path)
+
+
+def rename(path, function):
+    with zipfile.ZipFile(path) as archive:
+        members = {function(item): archive.read(item) for item in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for item, data in members.items():
+            archive.writestr(item, data)
+
+
+def test_members_that_differ_by_case_are_refused(tmp_path):
+    path = tmp_path / "net.pt"
+    torch.jit.script(nn.LSTM(I, H)).save(str(path))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("net/code/__TORCH__/torch/nn/modules/rnn.py", b"")
+    with pytest.raises(ModelError, match="differ by more than upper and lower case"):
+        read_model(path)
+
+
+def test_system_without_limits_refuses(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "resource", None)
+    torch.jit.script(nn.LSTM(I, H)).save(str(tmp_path / "net.pt"))
+    with pytest.raises(ModelError, match="must be read where a process can be kept from opening files"):
         read_model(tmp_path / "net.pt")

@@ -10,7 +10,7 @@ import numpy as np
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, first_line, import_extra, listed
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.limits import no_files
+from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.archive import checked_archive
 from rtlstm.gen.frontends.torch.names import SUPPORTED, module_kind, operation
@@ -68,6 +68,11 @@ def read_script(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> 
     """Read a file of TorchScript, as ``torch.jit.save`` writes it. None of its code runs."""
     torch = import_extra("torch", "torch")
     report.format = "TorchScript"
+    if not keeps_files_shut():
+        raise ModelError(
+            "TorchScript files must be read where a process can be kept from opening files, which this "
+            "system cannot; give the torch.nn.Module itself in Python, its state_dict() or ONNX"
+        )
     try:
         archive = checked_archive(file)
         _import_all(torch)
