@@ -1,7 +1,8 @@
 """Reads files in a child process with limits, where a C library parses their bytes.
 
-Such a library may crash, loop or take all memory over a damaged file. While it runs, the child can open no
-other file; it writes nothing but its answer, which is a network and no object of the library's.
+Such a library may crash, loop or take all memory over a damaged file. The child writes nothing but its
+answer, which is a network and no object of the library's. While Keras files and TorchScript are loaded, it
+can open no other file; state dicts are loaded without that limit, with torch's ``weights_only``.
 """
 
 import importlib
@@ -124,6 +125,7 @@ def main() -> None:
     """Read the file that is standard input, and answer on standard output."""
     request = _Request.model_validate_json(sys.argv.pop())
     with os.fdopen(os.dup(1), "wb") as out:
+        _report_to(os.dup(2))
         silence = os.open(os.devnull, os.O_WRONLY)
         for number in (1, 2):  # libraries and TorchScript may print
             os.dup2(silence, number)
@@ -131,6 +133,15 @@ def main() -> None:
             answer = _answer(file, request)
         out.write(answer.model_dump_json().encode())
     os._exit(0)  # a library that is damaged by now need not tidy up
+
+
+def _report_to(descriptor: int) -> None:
+    """Let an exception that ends this process leave its last line there: standard error is silenced."""
+
+    def report(kind: type[BaseException], error: BaseException, _: object) -> None:
+        os.write(descriptor, f"{kind.__name__}: {error}".splitlines()[0].encode(errors="replace"))
+
+    sys.excepthook = report
 
 
 def _answer(file: BinaryIO, request: _Request) -> _Answer:

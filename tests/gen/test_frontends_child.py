@@ -1,5 +1,6 @@
 """Foreign files are read in a child process: its limits, and one named error for whatever ends it."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,27 @@ def test_silent_child_ends(path, monkeypatch):
     monkeypatch.setattr(child, "_WAIT", 0.2)
     with pytest.raises(ModelError, match=r"takes more than 0.2 s to read"):
         read_model(path)
+
+
+def test_exception_that_ends_the_child_is_named(path, monkeypatch):
+    load = f"import sys; sys.path[:] = {sys.path!r}; from rtlstm.gen.frontends import child"
+    start(
+        monkeypatch,
+        load,
+        "child.FOREIGN['keras'] = ('no_module', 'read', ())",
+        "sys.argv.pop()",
+        "child.main()",
+    )
+    with pytest.raises(ToolError, match="ended with: ModuleNotFoundError: No module named 'no_module'"):
+        read_model(path)
+
+
+@pytest.mark.parametrize("kind", child.FOREIGN)
+def test_every_reader_is_there(kind):
+    module, name, packages = child.FOREIGN[kind]
+    for package in packages:
+        pytest.importorskip(package)
+    assert callable(getattr(importlib.import_module(module), name))
 
 
 def test_nonsense_is_named(path, monkeypatch):
