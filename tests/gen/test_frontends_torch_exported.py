@@ -312,6 +312,7 @@ def test_archives_that_are_not_read(tmp_path, members):
     for archive, words in (
         ({**members, model: b"[" * 100_000}, "RecursionError"),
         ({**members, model: b"\xff{}"}, "is damaged"),
+        ({**members, model: b"[" + b"[]," * 3 * 2**20 + b"[]]"}, "more than 8,388,608"),
         ({**members, model.replace("model.json", "other.json"): b"{}"}, "it holds 2"),
         ({name: data for name, data in members.items() if name != model}, "it holds 0"),
         ({**members, named(members, "byteorder"): b"big"}, "little-endian"),
@@ -319,6 +320,10 @@ def test_archives_that_are_not_read(tmp_path, members):
     ):
         path = write(tmp_path / "net.pt2", archive)
         assert words in inspect_model(path).refusal, words
+    path = write(tmp_path / "net.pt2", members)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr(model, members[model])
+    assert "two members of one name" in inspect_model(path).refusal
     packed = write(tmp_path / "net.pt2", members, zipfile.ZIP_DEFLATED)
     assert "not compressed" in inspect_model(packed).refusal
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.spec.budget import MAX_TEXT, Budget
+from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["Archive", "one_error"]
@@ -21,6 +21,8 @@ __all__ = ["Archive", "one_error"]
 _TYPES = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 6: "f2", 7: "f4", 8: "f8", 12: "?", 13: "u2"}
 """Of torch's scalar types, numbered as the archive does; 13 is bfloat16."""
 _BFLOAT16 = 13
+_MAX_JSON = 2**23
+"""Bytes of a description, of which parsing makes some thirty times as many; real graphs have below 2^20."""
 _SAVE = "save the model again, with torch.export.save"
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, EOFError, OSError,
            NotImplementedError, RuntimeError, zipfile.BadZipFile)  # fmt: skip
@@ -47,6 +49,8 @@ class Archive:
         self._budget = Budget(ModelError)
         with one_error():
             self._zip = zipfile.ZipFile(file)
+            if len(set(self._zip.namelist())) < len(self._zip.namelist()):
+                raise ModelError(f"must hold every member once, but two have one name; {_SAVE}")
             self._names = {name.partition("/")[2]: name for name in self._zip.namelist()}
             self._read()
 
@@ -97,7 +101,7 @@ class Archive:
         return (array.astype(np.uint32) << 16).view(np.float32) if kind == _BFLOAT16 else array
 
     def _json(self, name: str) -> Any:
-        data = self._bytes(name, MAX_TEXT)
+        data = self._bytes(name, _MAX_JSON)
         return json.loads(data)
 
     def _bytes(self, name: str, most: int = 2**62) -> bytes:
