@@ -239,7 +239,19 @@ class _Quantiser:
         scale -= np.floor(np.ldexp(safe, scale) + 0.5) > limit
         # Finer than this changes nothing that is read next, but would cost shifter bits.
         finest = self.hardware.finest(target, self.settings.data_bits)
-        return np.minimum(np.where(most > 0, scale + fraction, target), finest)
+        scales = np.minimum(np.where(most > 0, scale + fraction, target), finest)
+        coarsest = self.hardware.coarsest(target)
+        while True:
+            wide = self.hardware.too_wide(self._lane_sums(weights, scales - fraction)) & (scales > coarsest)
+            if not wide.any():
+                return scales
+            # A row whose sums the device's accumulators do not hold has a bit less of its weights instead.
+            scales = scales - wide
+
+    def _lane_sums(self, weights: Floats, scales: IntArray) -> IntArray:
+        """Return the largest magnitude of each row's sum of products, as :func:`bound_sums` has it."""
+        sums: IntArray = np.abs(_round(weights, scales[:, None])).sum(axis=1) * -self.input.lowest
+        return sums
 
     def _check_reach(self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int) -> None:
         """Refuse a layer whose sums no accumulator holds."""

@@ -15,7 +15,7 @@ from rtlstm.gen.builds.generate import generate_build, generate_for
 from rtlstm.gen.builds.headroom import measure_headroom
 from rtlstm.gen.builds.loadable import device_hardware, device_settings
 from rtlstm.gen.quantise.hardware import Hardware
-from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.host.link.timing import Patience
@@ -183,7 +183,7 @@ def test_weights_that_outgrow_the_hardware(first, cli, tmp_path):
 @pytest.mark.parametrize(
     ("what", "grown", "message"),
     [
-        ("weights", {"w_ih": 0.98, "w_hh": 0.98}, "products with h of layer 'lstm' need"),
+        ("weights", {"w_ih": 0.98, "w_hh": 0.98}, "input products of layer 'lstm' need"),
         ("biases", {"bias": 30.0}, "sums of products and biases of layer 'lstm' need"),
     ],
 )
@@ -197,6 +197,22 @@ def test_the_sum_that_does_not_fit_is_named(what, grown, message, tmp_path):
     arrays = {name: np.full_like(getattr(lstm, name), value) for name, value in grown.items()}
     with pytest.raises(ConfigurationError, match=message):
         generate_for(net.replace(layers=(lstm.replace(**arrays), net.layers[1])), tmp_path / what, folder)
+
+
+@pytest.mark.parametrize("factor", [0.97, 0.9])
+def test_smaller_weights_fit_although_their_scale_could_be_finer(factor):
+    """Rows that fall below a power of two: at twice the scale, the sums of some would not fit."""
+    settings, size = QuantizationSettings(), 13**-0.5
+    for seed in range(20):
+        draw = np.random.default_rng(seed).uniform
+        weights = {"w_ih": draw(-size, size, (52, 7)), "w_hh": draw(-size, size, (52, 13))}
+        first = Lstm(name="lstm", bias=draw(-size, size, 52), **weights)
+        there = quantise(Network(layers=(first,)), settings)
+        hardware = Hardware(device=there.numerics, layers=there.shapes)
+        smaller = first.replace(**{name: value * factor for name, value in weights.items()})
+        found = quantise(Network(layers=(smaller,)), settings, hardware=hardware).layers[0]
+        # No row has lost more than the one bit that it could have gained.
+        assert np.abs(found.w_hh).max(axis=1).min() >= 2**14 * factor
 
 
 def test_an_image_whose_sums_overflow_is_refused_when_loaded(first, monkeypatch):
