@@ -207,19 +207,17 @@ def in_words(message: str) -> str:
 @contextmanager
 def _phase_lines() -> Iterator[_Progress]:
     """Print a line for each phase that takes long, where nobody watches a bar."""
-    begun: set[str] = set()
-    timers: list[Timer] = []
+    timers: dict[str, Timer] = {}
 
     def report(what: str, done: int, total: int) -> None:
-        if what not in begun:
-            begun.add(what)
+        if what not in timers:
             end()
-            timers.append(Timer(_LONG_SECONDS, write_error, (f"{plain(what)} ...",)))
-            timers[-1].daemon = True
-            timers[-1].start()
+            timers[what] = Timer(_LONG_SECONDS, write_error, (f"{plain(what)} ...",))
+            timers[what].daemon = True
+            timers[what].start()
 
     def end() -> None:
-        for timer in timers:
+        for timer in timers.values():
             timer.cancel()
 
     try:

@@ -151,22 +151,19 @@ def generate(
             return
         capacities = _capacities(loadable, capacity)
         sizes: dict[str, object] = {
+            "lanes": lanes,
+            "macs": macs,
+            "gate_units": gate_units,
+            "weight_memory": weight_memory,
             "tables": tables,
             "beat_in": beat_in,
+            "beat_out": beat_out,
             "streams": streams,
             "max_steps": max_steps,
             "bus": bus,
         }
-        given = {"lanes": lanes, "macs": macs, "gate_units": gate_units}
-        array = request = None
-        if fit is None:
-            array = array_request(
-                family, multipliers, **sizes, **given, beat_out=beat_out, weight_memory=weight_memory
-            )
-        else:
-            request = fit_request(
-                fit, family, multipliers, **sizes, **given, beat_out=beat_out, weight_memory=weight_memory
-            )
+        array = array_request(family, multipliers, **sizes) if fit is None else None
+        request = None if fit is None else fit_request(fit, family, multipliers, **sizes)
         settings = QuantizationSettings(
             weight_bits=weight_bits,
             dense_weight_bits=dense_weight_bits,

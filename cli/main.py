@@ -31,18 +31,18 @@ from rtlstm.cli.terminal import (
 __all__ = ["app", "main"]
 
 
-class _Flags:
-    """Help that shows no type for what takes no value."""
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """Have help show no type for what takes no value."""
+    for each in parameters:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return parameters
 
+
+class _Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
-        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for each in parameters:
-            if getattr(each, "is_flag", False):
-                each.metavar = ""
-        return parameters
+        return _without_types(super().get_params(ctx))
 
-
-class _Command(_Flags, TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; its messages name its own options."""
         names = {each.name: each.opts[-1] for each in self.params if each.name and each.opts}
@@ -54,8 +54,9 @@ class _Command(_Flags, TyperCommand):
             COMMAND_OPTIONS.reset(token)
 
 
-class _Group(_Flags, TyperGroup):
-    pass
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
 
 
 app = typer.Typer(

@@ -31,7 +31,7 @@ from rtlstm.spec.parameters import (
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import BusKind
 
-__all__ = ["Fit", "FitRequest", "NothingFitsError", "fit_device"]
+__all__ = ["Fit", "FitRequest", "HardwareRequest", "NothingFitsError", "fit_device"]
 
 _MOST_UNITS = 16
 """Gate units beyond which no network has been found to gain."""
@@ -47,21 +47,13 @@ class NothingFitsError(ConfigurationError):
     """No array of a network fits a device."""
 
 
-class FitRequest(Record):
-    """A device to fill, and what about the hardware is not to be chosen."""
+class HardwareRequest(Record):
+    """What a user chose about the hardware; None where it was not."""
 
-    chosen: Chosen
-    board: str = ""
-    """The board that the device is on, whose top and link stand beside the core; empty for the core alone."""
     lanes: Annotated[int, Field(ge=4)] | None = None
     macs: Annotated[int, Field(ge=1)] | None = None
-    gate_units: Annotated[int, Field(ge=1)] | None = None
-    lut_macs: Annotated[int, Field(ge=0)] | None = None
-    """Multipliers per lane made of tables; None: as many as the device lacks hard ones."""
     all_lut: bool = False
     """All multipliers of the lanes are made of tables."""
-    weight_memory: WeightMemory | None = None
-    """By default block RAM, or the device's largest memory where weights do not fit that."""
     tables: TableKind = "interpolated"
     beat_in: Annotated[int, Field(ge=1)] = 1
     beat_out: Annotated[int, Field(ge=1)] | None = None
@@ -69,6 +61,19 @@ class FitRequest(Record):
     streams: int = 1
     max_steps: int | None = None
     bus: BusKind = "none"
+
+
+class FitRequest(HardwareRequest):
+    """A device to fill, and what about the hardware is not to be chosen."""
+
+    chosen: Chosen
+    board: str = ""
+    """The board that the device is on, whose top and link stand beside the core; empty for the core alone."""
+    gate_units: Annotated[int, Field(ge=1)] | None = None
+    lut_macs: Annotated[int, Field(ge=0)] | None = None
+    """Multipliers per lane made of tables; None: as many as the device lacks hard ones."""
+    weight_memory: WeightMemory | None = None
+    """By default block RAM, or the device's largest memory where weights do not fit that."""
 
     def check(self) -> None:
         """Check what is given, whatever else will be chosen.

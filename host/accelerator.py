@@ -4,7 +4,6 @@ import gc
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
 from weakref import WeakValueDictionary
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
 from rtlstm.host.loadable import check_loadable
+from rtlstm.host.notebook import html_table
 from rtlstm.host.state import LayerArrays, State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress, Transport, open_transport
@@ -582,10 +582,7 @@ class Accelerator(Closing):
         return f"<Accelerator {facts}>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self._facts.items()
-        )
-        return f"<table><caption>Accelerator</caption>{rows}</table>"
+        return html_table("Accelerator", self._facts)
 
     @property
     def measured_latency_cycles(self) -> int:

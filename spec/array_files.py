@@ -73,7 +73,7 @@ def _read(file: IO[bytes], size: int, budget: Budget | None, what: str) -> Array
     if budget is not None:
         budget.take(shape, what)
     data = bytearray(count * dtype.itemsize)
-    if file.readinto(data) != len(data):  # type: ignore[attr-defined]
+    if file.readinto(data) != len(data):  # type: ignore[attr-defined]  # all binary files have it
         raise DamagedArraysError("it ends early")
     try:
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")

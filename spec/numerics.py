@@ -32,6 +32,7 @@ __all__ = [
     "bound_sums",
     "continues_sums",
     "has_quads",
+    "row_parts",
     "steps_back",
 ]
 
@@ -384,8 +385,8 @@ class SumBounds:
         return None
 
 
-def _parts(layer: QuantizedLayer) -> tuple[tuple[str, IntArray, IntArray], ...]:
-    """What is multiplied by each vector that a layer reads: in words, weights, shifts."""
+def row_parts(layer: QuantizedLayer) -> tuple[tuple[str, IntArray, IntArray], ...]:
+    """Return what is multiplied by each vector that a layer reads: in words, weights, rows' right shifts."""
     if isinstance(layer, QuantizedRecurrent):
         return ("input products", layer.w_ih, layer.shift_ih), ("products with h", layer.w_hh, layer.shift_hh)
     return (("products", layer.weight, layer.shift),)
@@ -402,7 +403,7 @@ def bound_sums(layers: Iterable[QuantizedLayer], data: Format, align: int) -> Su
     total: IntArray = np.zeros(0, dtype=np.int64)
     for index, layer in enumerate(layers):
         total = total if isinstance(layer, QuantizedDense) and layer.continues else np.abs(layer.bias)
-        for what, weights, shift in _parts(layer):
+        for what, weights, shift in row_parts(layer):
             most = np.abs(weights).sum(axis=1) * -data.lowest
             lanes.append(SumBound(index, what, int(most.max())))
             total = total + ((most << align) >> shift) + 1

@@ -3,7 +3,6 @@
 import difflib
 import warnings
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from rtlstm.gen.frontends import ModelReport, ReadOptions, ReadResult, read_mode
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs
+from rtlstm.host.notebook import html_table
 from rtlstm.host.state import State
 from rtlstm.host.transport import Progress
 from rtlstm.host.values import CodesWarning, as_array
@@ -207,29 +207,24 @@ class Build:
         """Return the report: sizes, formats, cycles, accuracy; ``report.html`` shows it as a page."""
         return BuildReport.load(self.folder)
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def _facts(self) -> dict[str, str]:
         report, parameters = self.report(), self.manifest.parameters
         cycles, accuracy = report.cycles, report.accuracy
-        return [
-            ("network", f"{self.inputs} inputs, {len(report.layers)} layers, {self.outputs} outputs"),
-            ("array", f"{parameters.lanes} lanes x {parameters.macs} multipliers, {parameters.family}"),
-            ("step latency", f"{cycles.step_latency_cycles} cycles"),
-            ("step interval", f"{cycles.step_interval_cycles} cycles"),
-            ("error against float", f"{accuracy.max_abs_error:.3g} at most, {accuracy.rms_error:.3g} rms"),
-            ("report", str(self.folder / "report.html")),
-        ]
+        return {
+            "network": f"{self.inputs} inputs, {len(report.layers)} layers, {self.outputs} outputs",
+            "array": f"{parameters.lanes} lanes x {parameters.macs} multipliers, {parameters.family}",
+            "step latency": f"{cycles.step_latency_cycles} cycles",
+            "step interval": f"{cycles.step_interval_cycles} cycles",
+            "error against float": f"{accuracy.max_abs_error:.3g} at most, {accuracy.rms_error:.3g} rms",
+            "report": str(self.folder / "report.html"),
+        }
 
     def __repr__(self) -> str:
         sizes = f"{self.inputs} inputs, {self.outputs} outputs"
         return f"<rtlstm.Build {self.name}: {sizes}, in {self.folder}>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}"
-            "</td></tr>"
-            for name, value in self._facts()
-        )
-        return f"<table><caption>rtlstm build {escape(self.name)}</caption>{rows}</table>"
+        return html_table(f"rtlstm build {self.name}", self._facts())
 
 
 def compile(

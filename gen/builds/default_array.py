@@ -12,11 +12,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rtlstm.fpga.fit import HardwareRequest
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
-from rtlstm.spec.parameters import Family, Parameters, TableKind, WeightMemory
-from rtlstm.spec.record import Record
-from rtlstm.spec.registers import BusKind
+from rtlstm.spec.parameters import Family, Parameters, WeightMemory
 
 __all__ = ["ArrayRequest", "choose_array"]
 
@@ -26,25 +25,14 @@ _STEPS = 50
 """Steps of the sequences by which arrays are compared, if the network takes whole ones."""
 
 
-class ArrayRequest(Record):
-    """What about the hardware was chosen; None where it was not."""
+class ArrayRequest(HardwareRequest):
+    """What was chosen about an array of a family's multipliers and memories."""
 
     family: Family = "generic"
-    lanes: Annotated[int, Field(ge=4)] | None = None
-    macs: Annotated[int, Field(ge=1)] | None = None
     gate_units: Annotated[int, Field(ge=1)] = 1
     lut_macs: Annotated[int, Field(ge=0)] = 0
     """Multipliers per lane made of tables."""
-    all_lut: bool = False
-    """All multipliers of the lanes are made of tables."""
     weight_memory: WeightMemory = "block"
-    tables: TableKind = "interpolated"
-    beat_in: Annotated[int, Field(ge=1)] = 1
-    beat_out: Annotated[int, Field(ge=1)] | None = None
-    """By default as many as there are gate units."""
-    streams: int = 1
-    max_steps: int | None = None
-    bus: BusKind = "none"
 
     def check(self) -> None:
         """Check what was chosen, whatever the rest will be.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rtlstm.spec.numerics import QuantizedNetwork, QuantizedRecurrent, bound_sums
+from rtlstm.spec.numerics import QuantizedNetwork, bound_sums, row_parts
 from rtlstm.spec.record import Record
 
 __all__ = ["Headroom", "measure_headroom"]
@@ -37,13 +37,7 @@ def measure_headroom(network: QuantizedNetwork) -> Headroom:
     numerics = network.numerics
     there = numerics.accumulator
     needed = bound_sums(network.layers, numerics.input, there.align)
-    shifts = [
-        shift
-        for layer in network.layers
-        for shift in (
-            (layer.shift_ih, layer.shift_hh) if isinstance(layer, QuantizedRecurrent) else (layer.shift,)
-        )
-    ]
+    shifts = (shift for layer in network.layers for _, _, shift in row_parts(layer))
     return Headroom(
         weights=2.0 ** min(int(shift.min()) for shift in shifts),
         products=_factor(there.bits, needed.lane.magnitude),

@@ -104,16 +104,6 @@ class Hardware:
         # No row's right shift is larger than the device's memory of them holds.
         return min(finest, target - self.device.accumulator.align + (1 << self.device.shift_bits) - 1)
 
-    def coarsest(self, target: int) -> int:
-        """Return the fewest fraction bits of a row's sums, where what is read next has ``target``."""
-        return target - (_MOST_ALIGN if self.device is None else self.device.accumulator.align)
-
-    def too_wide(self, sums: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which sums of products of these magnitudes the device's accumulators do not hold."""
-        if self.device is None:
-            return np.zeros(sums.shape, dtype=np.bool_)
-        return sums > (1 << (self.device.accumulator.bits - 1)) - 1
-
     def accumulator(self, needed: SumBounds, align: int, layers: Sequence[LayerShape]) -> Accumulator:
         """Return the widths of sums; errors as :meth:`align`."""
         if self.device is not None:

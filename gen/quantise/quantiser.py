@@ -37,6 +37,7 @@ from rtlstm.spec.numerics import (
     QuantizedRecurrent,
     bound_sums,
     continues_sums,
+    row_parts,
 )
 from rtlstm.spec.parameters import TableKind
 from rtlstm.spec.program.passes import feeds, part_layers
@@ -240,12 +241,15 @@ class _Quantiser:
         # Finer than this changes nothing that is read next, but would cost shifter bits.
         finest = self.hardware.finest(target, self.settings.data_bits)
         scales = np.minimum(np.where(most > 0, scale + fraction, target), finest)
-        coarsest = self.hardware.coarsest(target)
+        if self.hardware.device is None:
+            return scales
+        there = self.hardware.device.accumulator
+        # A row whose sums the device's accumulators do not hold has a bit less of its weights instead.
         while True:
-            wide = self.hardware.too_wide(self._lane_sums(weights, scales - fraction)) & (scales > coarsest)
+            wide = self._lane_sums(weights, scales - fraction) >= 1 << (there.bits - 1)
+            wide &= target - scales < there.align
             if not wide.any():
                 return scales
-            # A row whose sums the device's accumulators do not hold has a bit less of its weights instead.
             scales = scales - wide
 
     def _lane_sums(self, weights: Floats, scales: IntArray) -> IntArray:
@@ -402,13 +406,7 @@ class _Quantiser:
 
 
 def _largest_shift(layers: list[QuantizedLayer]) -> int:
-    shifts: list[IntArray] = []
-    for layer in layers:
-        if isinstance(layer, QuantizedRecurrent):
-            shifts += [layer.shift_ih, layer.shift_hh]
-        else:
-            shifts.append(layer.shift)
-    return max(int(shift.max()) for shift in shifts)
+    return max(int(shift.max()) for layer in layers for _, _, shift in row_parts(layer))
 
 
 def _round(values: Floats, fraction: IntArray | int) -> IntArray:

@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Member, Out
 
-from rtlstm.hdl.component import Component, connect_some
+from rtlstm.hdl.component import connect_some
 from rtlstm.hdl.core.array import Array, any_of
 from rtlstm.hdl.core.cell_unit import CellUnit
 from rtlstm.hdl.core.drain import Drain
@@ -17,13 +17,13 @@ from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
 from rtlstm.hdl.core.sequencer import Sequencer
-from rtlstm.hdl.core.window import Window
+from rtlstm.hdl.core.window import BusPort, Window
 from rtlstm.hdl.primitives.pipeline import clocked, delay
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Core", "core_ports"]
+__all__ = ["Core", "CorePorts", "core_ports"]
 
 Y_PORTS = ("y_data", "y_stream", "y_last", "y_valid", "y_ready")
 
@@ -77,12 +77,8 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
     }
 
 
-class Core(Component):
-    """An LSTM network in hardware, as a manifest describes it.
-
-    Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`,
-    exact. Ports: ``docs/ports.md``.
-    """
+class CorePorts(BusPort):
+    """A component with the ports of a core that whoever drives one needs, and more."""
 
     x_data: Signal
     x_stream: Signal
@@ -90,19 +86,21 @@ class Core(Component):
     x_valid: Signal
     x_ready: Signal
     y_data: Signal
-    y_stream: Signal
-    y_last: Signal
     y_valid: Signal
     y_ready: Signal
-    bus_address: Signal
-    bus_write: Signal
-    bus_data: Signal
-    bus_valid: Signal
-    bus_ready: Signal
-    bus_read_data: Signal
-    bus_read_valid: Signal
     shape: Signal
     """Of a loadable core only."""
+
+
+class Core(CorePorts):
+    """An LSTM network in hardware, as a manifest describes it.
+
+    Latency and throughput: ``manifest.cycles``, exact. Results: :class:`rtlstm.sim.golden.Golden`,
+    exact. Ports: ``docs/ports.md``.
+    """
+
+    y_stream: Signal
+    y_last: Signal
     stopped: Signal
     """Of a loadable core only."""
 

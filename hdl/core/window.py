@@ -10,13 +10,25 @@ from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Command, Region, Register
 
-__all__ = ["Window"]
+__all__ = ["BusPort", "Window"]
 
 READ_WAIT = 16
 """Cycles from opening the window to its row's data standing at every read port near the window."""
 
 
-class Window(Component):
+class BusPort(Component):
+    """A component with the ports of a core's registers, and more."""
+
+    bus_address: Signal
+    bus_write: Signal
+    bus_data: Signal
+    bus_valid: Signal
+    bus_ready: Signal
+    bus_read_data: Signal
+    bus_read_valid: Signal
+
+
+class Window(BusPort):
     """The register bus: :mod:`rtlstm.spec.registers` in hardware.
 
     DATA and COMMAND are accepted when the core is idle; while one of them waits, no step begins.
@@ -46,13 +58,6 @@ class Window(Component):
         Only with a loadable program: what SHAPE reads.
     """
 
-    bus_address: Signal
-    bus_write: Signal
-    bus_data: Signal
-    bus_valid: Signal
-    bus_ready: Signal
-    bus_read_data: Signal
-    bus_read_valid: Signal
     busy: Signal
     granted: Signal
     active: Signal

@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Struct, connect_some
 from rtlstm.hdl.core.step_values import shape_port
-from rtlstm.hdl.link.core_side import CoreDriver, core_side
+from rtlstm.hdl.core.top import CorePorts
+from rtlstm.hdl.link.core_side import core_side
 from rtlstm.hdl.link.request_queue import REQUEST
 from rtlstm.hdl.link.steps import StepFeeder, StepReader
 from rtlstm.spec.link import CRC_BYTES, NUMBERED, READ_LIMIT, ErrorCode, FrameType
@@ -15,7 +16,7 @@ from rtlstm.spec.manifest import Manifest
 __all__ = ["Executor"]
 
 
-class Executor(CoreDriver):
+class Executor(CorePorts):
     """Takes requests from their memory, drives the core, and writes responses.
 
     Members

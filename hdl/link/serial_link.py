@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import connect_some
 from rtlstm.hdl.core.layouts import most_values
-from rtlstm.hdl.link.core_side import CoreDriver, core_names, core_side
+from rtlstm.hdl.core.top import CorePorts
+from rtlstm.hdl.link.core_side import core_names, core_side
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.request_queue import RECORDS, RequestMemory
@@ -60,7 +61,7 @@ def link_limits(manifest: Manifest) -> Limits:
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
 
 
-class LinkEngine(CoreDriver):
+class LinkEngine(CorePorts):
     """The protocol, on a line of bytes: what ``docs/link.md`` says of the device.
 
     Members
@@ -144,7 +145,7 @@ class LinkEngine(CoreDriver):
         )
 
 
-class SerialLink(CoreDriver):
+class SerialLink(CorePorts):
     """The link on a UART; see :class:`LinkEngine`.
 
     Parameters

@@ -223,7 +223,7 @@ def main() -> None:
     from rtlstm.gen.frontends import child
     from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 
-    child.load(kind)  # type: ignore[arg-type]
+    child.load(kind)
     if kind == "torchscript":
         import torch
 
@@ -232,7 +232,7 @@ def main() -> None:
         _import_all(torch)
 
     def read(data: bytes) -> None:
-        child.read_foreign(io.BytesIO(data), kind, ReadOptions(), ReportBuilder("fuzz"))  # type: ignore[arg-type]
+        child.read_foreign(io.BytesIO(data), kind, ReadOptions(), ReportBuilder("fuzz"))
 
     damage = damage_bytes if files[0].endswith(".h5") else damage_archive
     contents = [Path(file).read_bytes() for file in files]

@@ -6,6 +6,7 @@ import logging
 import numpy as np
 import onnx
 import pytest
+from exported_nets import Net
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
 from rtlstm.gen.frontends import ReadOptions, read_model
@@ -22,27 +23,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
-T, N, I, H, O = 4, 3, 5, 6, 2  # noqa: E741
+T, N, I, H = 4, 3, 5, 6  # noqa: E741
 SHAPES = {"one layer": {}, "bidirectional": {"bidirectional": True}, "two layers": {"num_layers": 2}}
-
-
-class Net(nn.Module):
-    """A recurrent module and a dense head, on the last step, on every step or on the final states."""
-
-    def __init__(self, kind, batch_first, head, **options):
-        super().__init__()
-        self.rnn = getattr(nn, kind)(I, H, batch_first=batch_first, **options)
-        self.fc = nn.Linear(H * (1 + self.rnn.bidirectional), O)
-        self.head = head
-
-    def forward(self, x):
-        y, final = self.rnn(x)
-        if self.head == "last":
-            y = y[:, -1] if self.rnn.batch_first else y[-1]
-        elif self.head == "final":
-            h = final[0] if isinstance(final, tuple) else final
-            y = torch.cat([h[-2], h[-1]], 1) if self.rnn.bidirectional else h[-1]
-        return self.fc(y)
 
 
 FAST = {
@@ -63,7 +45,7 @@ def cases(sizes, kinds, fast):
 def model(kind, batch_first, head, sizes, shape):
     """A model in inference mode, an input, and the axes that are to be dynamic."""
     torch.manual_seed(0)
-    module = Net(kind, batch_first, head, **SHAPES[shape]).eval()
+    module = Net(kind, head, batch_first=batch_first, **SHAPES[shape]).eval()
     free = {"static": [], "batch": [0 if batch_first else 1], "batch and steps": [0, 1]}[sizes]
     return module, torch.randn((N, T, I) if batch_first else (T, N, I)), free
 

@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from exported_nets import Net
 
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.sim.reference import run_float
@@ -20,25 +21,6 @@ pytestmark = [
 ]
 T, N, I, H = 4, 3, 5, 6  # noqa: E741
 SHAPES = {"one layer": {}, "bidirectional": {"bidirectional": True}, "two layers": {"num_layers": 2}}
-
-
-class Net(nn.Module):
-    """A recurrent module and a head on the last step, on every step or on the final states."""
-
-    def __init__(self, kind, head, **options):
-        super().__init__()
-        self.rnn = getattr(nn, kind)(I, H, **options)
-        self.fc = nn.Linear((options.get("proj_size") or H) * (1 + self.rnn.bidirectional), 2)
-        self.head = head
-
-    def forward(self, x):
-        y, final = self.rnn(x)
-        if self.head == "last":
-            y = y[:, -1] if self.rnn.batch_first else y[-1]
-        elif self.head == "final":
-            h = final[0] if isinstance(final, tuple) else final
-            y = torch.cat([h[-2], h[-1]], 1) if self.rnn.bidirectional else h[-1]
-        return self.fc(y)
 
 
 def export(module, *inputs, batch=None):

@@ -81,6 +81,14 @@ def test_wrappers_are_looked_through(wrap, tmp_path: Path) -> None:
     same(read_model(tmp_path / "net.pt").network, plain)
 
 
+def expect_traced_refused(module: nn.Module, wanted: str, folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(module, torch.zeros(5, 1, 3)).save(str(folder / "traced.pt"))
+    with pytest.raises(ModelError, match=wanted):
+        read_model(folder / "traced.pt")
+
+
 @pytest.mark.parametrize(
     "steps",
     [
@@ -96,11 +104,7 @@ def test_cell_in_a_loop_is_refused_with_a_way_that_works(steps, tmp_path: Path) 
     wanted = r"the cell 'cell' is called in a loop over the steps.*state_dict.*lstm='cell' \(--lstm\)"
     with pytest.raises(ModelError, match=wanted):
         read_model(module)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.trace(module, torch.zeros(5, 1, 3)).save(str(tmp_path / "traced.pt"))
-    with pytest.raises(ModelError, match=wanted):
-        read_model(tmp_path / "traced.pt")
+    expect_traced_refused(module, wanted, tmp_path)
     torch.save(module.state_dict(), tmp_path / "net.pt")
     same(read_model(tmp_path / "net.pt", ReadOptions(lstm="cell", dense=("fc",))).network, module)
 
@@ -127,11 +131,7 @@ def test_learned_state_is_refused_with_a_way_that_works(form, tmp_path: Path) ->
     wanted = r"LSTM 'lstm': its initial state is learned.*\(c0, h0\).*lstm='lstm' \(--lstm\).*state=\.\.\."
     with pytest.raises(ModelError, match=wanted):
         read_model(module)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.trace(module, torch.zeros(5, 1, 3)).save(str(tmp_path / "traced.pt"))
-    with pytest.raises(ModelError, match=wanted):
-        read_model(tmp_path / "traced.pt")
+    expect_traced_refused(module, wanted, tmp_path)
     network = read_model(module, ReadOptions(lstm="lstm")).network
     assert [layer.name for layer in network.layers] == ["lstm", "fc"]
 
