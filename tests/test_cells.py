@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cell_networks import CELL_NETWORKS
-from random_builds import make_case, random_parameters, write_build
-from test_bit_exact import check_device
+from support.cell_networks import CELL_NETWORKS
+from support.random_builds import make_case, random_parameters, write_build
+from support.step_checks import check_device
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise

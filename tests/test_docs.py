@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
 
 ELSEWHERE = {
@@ -34,14 +34,14 @@ ELSEWHERE = {
     r"make demo": ("Makefile", "examples/silero_vad/demo.py"),
     r"pip install ('?\.\S*|.*rtlstm.*)": ("tests/test_packaging.py", '"install"'),
     r"rtlstm (board|run) \S+ --b\w+ (ulx3s-85f|tcp:localhost:5000).*": (
-        "tests/gen/test_board.py",
+        "tests/cli/test_board.py",
         "= commands()",
     ),
-    r"rtlstm bitstream \S+ --board ulx3s-85f": ("tests/gen/test_bitstream.py", '"bitstream", folder'),
-    r"rtlstm program \S+": ("tests/gen/test_bitstream.py", '"program", folder'),
-    r"rtlstm run \S+ --backend serial:/dev/ttyUSB0 .*": ("tests/gen/test_board.py", '"--backend", port'),
+    r"rtlstm bitstream \S+ --board ulx3s-85f": ("tests/cli/test_bitstream.py", '"bitstream", folder'),
+    r"rtlstm program \S+": ("tests/cli/test_bitstream.py", '"program", folder'),
+    r"rtlstm run \S+ --backend serial:/dev/ttyUSB0 .*": ("tests/cli/test_board.py", '"--backend", port'),
     r"rtlstm bench --link --board \S+": ("tests/bench/test_link.py", '"--link", "--board", "ulx3s-85f"'),
-    r"rtlstm implement \S+ --device lfe5u.*": ("tests/gen/test_implement.py", '"implement", folder'),
+    r"rtlstm implement \S+ --device lfe5u.*": ("tests/cli/test_implement.py", '"implement", folder'),
     r"python examples/word_taggers\.py (uzmorph|segmenter) verilator": (
         "tests/examples/test_word_taggers.py",
         'example.score(tagger, "verilator")',

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.paths import ROOT
 
 import rtlstm
-
-ROOT = Path(__file__).parents[1]
 
 
 def random_network(seed: int = 0, units: int = 5) -> rtlstm.Network:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import grimp
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "bench", "cli")
 MODULES = sorted(
     path

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_builds import INPUTS, NARROW, TINY
-from small_builds import network as small_network
+from support.small_builds import INPUTS, NARROW, TINY
+from support.small_builds import network as small_network
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from linked_core import LinkedLine, compile_linked
-from random_builds import Case, make_case
+from support.linked_core import LinkedLine, compile_linked
+from support.random_builds import Case, make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from linked_core import LinkedLine, compile_linked
-from loadable_builds import NARROW, Build, build_for, check, make_device, stacked
-from random_builds import random_network, random_parameters
+from support.linked_core import LinkedLine, compile_linked
+from support.loadable_builds import NARROW, Build, build_for, check, make_device, stacked
+from support.random_builds import random_network, random_parameters
 
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.gen.builds.loadable import with_capacity

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_builds import Case, make_case, random_network
+from support.random_builds import Case, make_case, random_network
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from link_bench import LinkBench
-from loadable_builds import Build
-from second_model import SecondModel
-from small_builds import NARROW, TINY, network
+from support.link_bench import LinkBench
+from support.loadable_builds import Build
+from support.second_model import SecondModel
+from support.small_builds import NARROW, TINY, network
 
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build, generate_for

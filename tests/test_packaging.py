@@ -7,8 +7,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "bench", "cli")
 
 # Imports of other packages fail. The environment's own rtlstm is further down the path.
@@ -23,6 +23,7 @@ class Alone:
 sys.meta_path.insert(0, Alone())
 sys.path.insert(0, sys.argv[1])
 import rtlstm.host
+
 if len(sys.argv) > 2:
     try:
         import rtlstm.host.link.transport

@@ -5,13 +5,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from drawn_networks import DrawnBuild, drawn_builds, drawn_networks
 from hypothesis import HealthCheck, Phase, assume, given, reject, settings
 from hypothesis import strategies as st
-from random_builds import make_case
-from random_sequences import make_sequence_case
-from test_bit_exact import check_device
-from test_sequences import check_device as check_sequences
+from support.drawn_networks import DrawnBuild, drawn_builds, drawn_networks
+from support.random_builds import make_case
+from support.random_sequences import make_sequence_case
+from support.sequence_checks import check_device as check_sequences
+from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from device_pair import pair
-from rare_cases import BUILDS, INPUTS, Play
+from support.device_pair import pair
+from support.rare_cases import BUILDS, INPUTS, Play
 
 STEPS = 200
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from cell_networks import CELL_NETWORKS
-from drawn_networks import DrawnBuild, drawn_builds
 from hypothesis import HealthCheck, given, reject
 from hypothesis import settings as hypothesis_settings
-from random_builds import make_case, random_case
-from random_sequences import random_sequence_case
-from second_model import SecondModel, State
+from support.cell_networks import CELL_NETWORKS
+from support.drawn_networks import DrawnBuild, drawn_builds
+from support.random_builds import make_case, random_case
+from support.random_sequences import random_sequence_case
+from support.second_model import SecondModel, State
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden, GoldenResult

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from small_builds import NARROW, network
+from support.small_builds import NARROW, network
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog

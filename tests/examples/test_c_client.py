@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from c_client import SOURCES, STRICT, compile_client, read_outputs, run_client
-from loadable_builds import Build, build_for, make_device, stacked
-from small_builds import network
+from support.c_client import SOURCES, STRICT, compile_client, read_outputs, run_client
+from support.loadable_builds import Build, build_for, make_device, stacked
+from support.small_builds import network
 
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.generate import generate_build

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from example_file import load_example
+from support.example_file import load_example
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bus_builds import SETTINGS, SIZES, small_network
-from simulated_registers import SimulatedRegisters
+from support.bus_builds import SETTINGS, SIZES, small_network
+from support.paths import EXAMPLES
+from support.simulated_registers import SimulatedRegisters
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.host import Accelerator
@@ -56,7 +57,7 @@ def soc(folder: Path, request: pytest.FixtureRequest) -> Iterator[Soc]:
     done = subprocess.run(
         [sys.executable, HERE / "litex_soc.py", cpu, verilog],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(HERE.parents[1] / "examples")},
+        env=os.environ | {"PYTHONPATH": str(EXAMPLES)},
         capture_output=True,
         text=True,
     )

@@ -1,9 +1,10 @@
 """The example of a cell of one's own: bits as the golden model, values near floats."""
 
 import runpy
-from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "own_cell.py"
+from support.paths import EXAMPLES
+
+EXAMPLE = EXAMPLES / "own_cell.py"
 
 
 def test_a_cell_of_ones_own_runs_in_simulation() -> None:

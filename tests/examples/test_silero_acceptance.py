@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.paths import EXAMPLES
 
-DEMO = Path(__file__).resolve().parents[2] / "examples" / "silero_vad" / "demo.py"
+DEMO = EXAMPLES / "silero_vad" / "demo.py"
 
 
 @pytest.mark.slow

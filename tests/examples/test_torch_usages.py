@@ -1,7 +1,7 @@
 """Five usages of torch.nn.LSTM run as PyTorch does, the sixth is refused by name."""
 
 import pytest
-from example_file import load_example
+from support.example_file import load_example
 
 
 @pytest.mark.parametrize("backend", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])

@@ -1,7 +1,7 @@
 """The example with PyTorch's two-layer LSTM holds on the golden model and on RTL."""
 
 import pytest
-from example_file import load_example
+from support.example_file import load_example
 
 
 @pytest.mark.parametrize("backend", ["golden", "verilator"])

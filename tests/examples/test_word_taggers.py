@@ -4,7 +4,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from example_file import load_example
+from support.example_file import load_example
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import DOCS
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fill import RESERVE, ROUTED, check_chains, fill_limits
@@ -65,7 +66,7 @@ def test_limits_are_those_of_routed_designs(architecture):
 
 
 def test_the_page_has_what_was_tried():
-    page = (Path(__file__).parents[2] / "docs" / "implement.md").read_text()
+    page = (DOCS / "implement.md").read_text()
     for each in ROUTED:
         reached = "no legal placement" if each.mhz is None else f"{each.mhz} MHz"
         (row,) = re.findall(rf"^\| {each.device} \|.* {each.cell_share} %.*\| {reached} \|$", page, re.M)

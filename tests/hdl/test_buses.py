@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bus_builds import play_bench, write_build, write_loadable
+from support.bus_builds import play_bench, write_build, write_loadable
 
 from rtlstm.sim.bench import Simulator
 from rtlstm.spec.registers import BusKind
@@ -36,7 +36,9 @@ by_bus = pytest.mark.parametrize("bench", BENCHES, ids=lambda bench: bench.bus)
 
 def play(bench: Bench, folder: Path, simulator: Simulator, sequences: int) -> None:
     """Play a bench with so many sequences; every test of it must pass."""
-    found = play_bench(folder, f"{bench.bus}_bench", f"dut_{bench.bus}", simulator, f"0:{sequences}")
+    found = play_bench(
+        folder, f"support.benches.{bench.bus}_bench", f"dut_{bench.bus}", simulator, f"0:{sequences}"
+    )
     assert len(found) == bench.tests, found
     assert not any(found.values()), found
 

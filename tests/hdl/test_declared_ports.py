@@ -7,11 +7,11 @@ from typing import get_type_hints
 import pytest
 from amaranth.hdl import Fragment
 from amaranth.lib import wiring
-from bus_builds import CAPACITIES, SETTINGS, SIZES, quantised_network, small_network
-from cell_networks import CELL_NETWORKS
-from loadable_builds import NARROW, make_device
-from random_builds import TINY
-from random_sequences import random_sequence_case
+from support.bus_builds import CAPACITIES, SETTINGS, SIZES, quantised_network, small_network
+from support.cell_networks import CELL_NETWORKS
+from support.loadable_builds import NARROW, make_device
+from support.random_builds import TINY
+from support.random_sequences import random_sequence_case
 
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.buses import wrappers

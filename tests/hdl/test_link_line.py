@@ -12,15 +12,13 @@ from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.errors import ConfigurationError
 
-TESTS = Path(__file__).parents[1]
-
 
 def run(component: wiring.Component, test: str, folder: Path, variables: Mapping[str, str]) -> None:
     (folder / "dut.v").write_text(to_verilog({"dut": component}))
     runner = get_runner("icarus")
     runner.build(sources=[folder / "dut.v"], hdl_toplevel="dut", build_dir=folder, timescale=("1ns", "1ns"))
     results = runner.test(
-        test_module="link_line_bench",
+        test_module="support.benches.link_line_bench",
         test_filter=test,
         hdl_toplevel="dut",
         build_dir=folder,

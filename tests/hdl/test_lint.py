@@ -4,8 +4,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bus_builds import write_build, write_loadable
-from random_builds import TINY, Case, make_case, random_case
+from support.bus_builds import write_build, write_loadable
+from support.random_builds import TINY, Case, make_case, random_case
 
 from rtlstm.hdl.emit.tidy import tidy_verilog
 from rtlstm.spec.registers import BusKind

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from primitive_bench import Memory, Multiplier, Pair, Primitive, bench, duts, reference, run
+from support.benches.primitive_bench import Memory, Multiplier, Pair, Primitive, bench, duts, reference, run
 
 from rtlstm.hdl.emit.verilog import primitives
 from rtlstm.sim.netlist import NETLIST_FAMILIES, flat_netlist

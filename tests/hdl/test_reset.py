@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_builds import make_case
+from support.random_builds import make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog

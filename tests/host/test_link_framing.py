@@ -1,12 +1,12 @@
 """Frames of the serial link: what docs/link.md says, byte by byte, and what comes of damage."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.paths import DOCS
 
 from rtlstm.host.link.framing import FRAME_LIMIT, Deframer, Frame
 from rtlstm.spec.link import (
@@ -21,7 +21,7 @@ from rtlstm.spec.link import (
     Report,
 )
 
-PAGE = (Path(__file__).parents[2] / "docs" / "link.md").read_text()
+PAGE = (DOCS / "link.md").read_text()
 
 number = st.integers(0, 0xFFFF)
 frames = st.builds(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from link_bench import LinkBench, least_limits, separate_runs
+from support.link_bench import LinkBench, least_limits, separate_runs
 
 from rtlstm.host import Accelerator, Transport, pack
 from rtlstm.host.link.timing import Patience

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loadable_builds import build_for, check, make_device, stacked
+from support.loadable_builds import build_for, check, make_device, stacked
 
 from rtlstm.host import Accelerator, SharedAccelerator
 from rtlstm.sim.golden import Golden

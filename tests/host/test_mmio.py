@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bus_builds import quantised_network, write_build, write_loadable
-from simulated_registers import SimulatedRegisters
+from support.bus_builds import quantised_network, write_build, write_loadable
+from support.paths import TESTS
+from support.simulated_registers import SimulatedRegisters
 
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.gen.builds.on_zynq import OnZynq
@@ -22,7 +23,7 @@ from rtlstm.spec.registers import IDENTITY, BusKind, Register
 def simulated(folder: Path) -> SimulatedRegisters:
     """A Wishbone build, or the top of a Zynq board with an AXI4-Lite build."""
     bus = Manifest.load(folder).parameters.bus
-    sources = [Path(__file__).parent / f"{bus}_port.v", folder / "rtl" / "dut.v"]
+    sources = [TESTS / "support" / f"{bus}_port.v", folder / "rtl" / "dut.v"]
     if bus == "axilite":
         place = OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"])
         place.write()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cell_networks import CELL_NETWORKS
+from support.cell_networks import CELL_NETWORKS
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings

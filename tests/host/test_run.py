@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from small_builds import INPUTS, NARROW, TINY, network
+from support.small_builds import INPUTS, NARROW, TINY, network
 
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator, SaturationWarning

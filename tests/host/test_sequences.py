@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_sequences import random_dense, random_lstm
+from support.random_sequences import random_dense, random_lstm
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from link_bench import LinkBench
+from support.link_bench import LinkBench
 
 from rtlstm.host import Accelerator, AsyncAccelerator, SharedAccelerator
 from rtlstm.spec.errors import DeviceError, InputError

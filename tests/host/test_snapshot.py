@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from link_bench import LinkBench
+from support.link_bench import LinkBench
 
 from rtlstm.spec.errors import InputError
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_builds import Case, random_case
+from support.random_builds import Case, random_case
 
 from rtlstm.host import Accelerator
 from rtlstm.host.transport import Transport

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from random_builds import random_case
+from support.random_builds import random_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden

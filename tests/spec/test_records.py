@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_builds import random_case, random_network
+from support.random_builds import random_case, random_network
 
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import Manifest

@@ -1,13 +1,13 @@
 """The register map: the documentation's table is made of it, and its numbers fit each other."""
 
 import re
-from pathlib import Path
 
 import pytest
+from support.paths import DOCS
 
 from rtlstm.spec.registers import REGISTERS, Register, registers_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "registers.md"
+PAGE = DOCS / "registers.md"
 
 
 def meaning(register: Register) -> str:

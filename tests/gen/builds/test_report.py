@@ -1,0 +1,123 @@
+"""The report: its numbers against the manifest, the models and a count by hand."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from support.small_builds import TINY, network
+
+import rtlstm.gen.quantise.cell_range
+from rtlstm.gen.builds.report import BuildReport, create_report, table_error
+from rtlstm.gen.builds.report_html import cycle_bars, render_report
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.manifest import Manifest
+
+CALIBRATION = np.random.default_rng(0).normal(size=(50, 2, 3))
+
+
+def make(calibration=None, **settings):
+    chosen = QuantizationSettings(**settings)
+    quantised = quantise(network(), chosen, calibration)
+    manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+    data = None if calibration is None else Calibration.of(network(), calibration)
+    return create_report(network(), quantised, manifest, chosen, data), quantised, manifest
+
+
+def test_sizes_and_cycles():
+    report, quantised, manifest = make()
+    assert report.parameters == network().weight_count == sum(x.parameters for x in report.layers)
+    memories = {memory.name: memory.bits for memory in report.memories}
+    # 16 x 3 and 16 x 4 weights in words of 2 for 4 lanes, and 2 x 4: (8 + 8 + 2) rows.
+    assert memories["weights"] == 4 * 18 * 2 * 16
+    assert memories["cell states (c)"] == 2 * 4 * 16
+    assert report.memory_bits == sum(memories.values())
+    assert report.cycles.step_latency_cycles == manifest.cycles.step_latency_cycles
+    path = sum(layer.array_cycles + layer.overhead_cycles for layer in report.layers)
+    assert path == report.cycles.step_latency_cycles
+    at_100 = next(time for time in report.times if time.assumed_clock_mhz == 100)
+    assert at_100.step_latency_us == pytest.approx(manifest.cycles.step_latency_cycles / 100)
+    assert [table.max_error_ulp <= 1 for table in report.tables] == [True] * 3
+    assert table_error(quantised.numerics.sigmoid) <= 1
+
+
+def test_accuracy_on_calibration_data():
+    report, quantised, _ = make(CALIBRATION)
+    form = quantised.numerics.input
+    y = quantised.shapes[-1].output.to_floats(Golden(quantised).run(form.to_integers(CALIBRATION)).y)
+    error = y - run_float(network(), CALIBRATION).y
+    accuracy = report.accuracy
+    assert (accuracy.data, accuracy.steps, accuracy.sequences) == ("calibration", 50, 2)
+    assert accuracy.max_abs_error == pytest.approx(np.abs(error).max(), rel=1e-4)
+    assert accuracy.rms_error == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
+    assert not any("no calibration" in text for text in report.assumptions)
+
+
+def test_without_calibration_data_the_assumptions_are_stated():
+    report, _, _ = make()
+    assert report.accuracy.data == "random"
+    assert "seed" in report.accuracy.description
+    assert any("input range +-8 assumed: no calibration data" in text for text in report.assumptions)
+    chosen, _, _ = make(input_range=2.0, cell_range=4.0)
+    assert not any("input range" in text or "cell state" in text for text in chosen.assumptions)
+
+
+def test_limited_values_are_counted():
+    report, quantised, _ = make(CALIBRATION, input_range=0.9, cell_range=0.25)
+    assert report.accuracy.input_saturations == quantised.numerics.input.saturated(CALIBRATION) > 0
+    assert 0 < report.accuracy.cell_saturations <= report.accuracy.cell_values == 50 * 2 * 4
+
+
+def test_json_comes_back():
+    report, _, _ = make()
+    assert BuildReport.model_validate(json.loads(report.to_json())) == report
+
+
+def test_page_is_self_contained():
+    report, _, _ = make()
+    page = render_report(report.replace(source='<b>&"x"</b>', notes=("a <script> note",)))
+    assert "<script" not in page and "&lt;b&gt;" in page
+    assert not re.search(r"https?://|\bsrc=|@import|url\(", page)
+    assert "at an assumed clock, not placed and routed" in page.lower()
+    assert page.count("<rect") == 3 * len(report.layers)
+    for tag in ("table", "tr", "td", "ul", "svg", "div", "p"):
+        assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>"), tag
+
+
+def test_bars_are_to_scale():
+    report, _, _ = make()
+    for bar, layer in zip(cycle_bars(report), report.layers, strict=True):
+        assert bar.array_width * layer.overhead_cycles == pytest.approx(
+            bar.overhead_width * layer.array_cycles, rel=0.01
+        )
+
+
+def test_final_states_that_are_limited_are_told():
+    """By the network's own outputs a narrow range is best; what goes on elsewhere is the user's to say."""
+    report, _, manifest = make(CALIBRATION, cell_range=0.25)
+    (told,) = (text for text in report.assumptions if "after a sequence's last step" in text)
+    assert f"c reaches {report.accuracy.max_abs_final_cell:.4g}" in told and "larger --cell-range" in told
+    held, _, _ = make(CALIBRATION, final_states=True)
+    assert not any("after a sequence's last step" in text for text in held.assumptions)
+    (searched,) = (text for text in held.assumptions if "cell states reach" in text)
+    assert "of the ranges tried on the calibration data" in searched and "holds final states" in searched
+    loaded = create_report(
+        network(),
+        quantise(network(), QuantizationSettings(cell_range=0.25), CALIBRATION),
+        manifest,
+        QuantizationSettings(),
+        Calibration.of(network(), CALIBRATION),
+        loaded=True,
+    )
+    assert any("generate that hardware with a larger --cell-range" in text for text in loaded.assumptions)
+
+
+def test_it_is_said_how_many_sequences_were_run(monkeypatch):
+    monkeypatch.setattr(rtlstm.gen.quantise.cell_range, "_WORK", 0)
+    report, _, _ = make(np.zeros((100, 300, 3)))
+    assert report.accuracy.description == "the calibration data"
+    (searched,) = (text for text in report.assumptions if "cell states reach" in text)
+    assert re.search(r"tried on 20 of 300 sequences of the calibration data, 2000 steps in all", searched)

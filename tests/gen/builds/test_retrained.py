@@ -1,0 +1,272 @@
+"""Other weights for a core with a fixed program: ``--for``, ``--headroom-bits``, and the driver's reload."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from support.cell_networks import CELL_NETWORKS
+from support.linked_core import LinkedLine, compile_linked
+from support.small_builds import NARROW, TINY, network, tensors
+
+from rtlstm.gen.builds.generate import generate_build, generate_for
+from rtlstm.gen.builds.headroom import measure_headroom
+from rtlstm.gen.builds.loadable import device_hardware, device_settings
+from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import linked_core_to_verilog
+from rtlstm.host import Accelerator
+from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.transport import LinkTransport
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.errors import ConfigurationError, ImageError
+from rtlstm.spec.image import WeightImage
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.packing import pack, unpack
+from rtlstm.spec.record import Record
+from rtlstm.spec.registers import Register
+
+STEPS = 6
+
+
+def other_weights(record: Record, scale: float = 1.0, seed: int | None = None) -> Any:
+    """The same network with all its weights scaled, or drawn anew as large as they were."""
+    rng = np.random.default_rng(seed)
+
+    def change(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(change(part) for part in value)
+        if isinstance(value, Record):
+            return other_weights(value, scale, seed)
+        if not isinstance(value, np.ndarray):
+            return value
+        drawn = value if seed is None else rng.uniform(-0.99, 0.99, value.shape) * np.abs(value).max()
+        return drawn * scale
+
+    return record.replace(**{name: change(getattr(record, name)) for name in type(record).model_fields})
+
+
+def make(net: Network, folder: Path, **settings: int) -> Path:
+    generate_build(net, folder, name="tiny", parameters=TINY, settings=NARROW.replace(**settings))
+    return folder
+
+
+def held(folder: Path) -> QuantizedNetwork:
+    manifest = Manifest.load(folder)
+    return unpack(WeightImage.load(folder / "weights.bin", manifest), manifest)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory) -> Path:
+    return make(network(), tmp_path_factory.mktemp("first") / "first")
+
+
+@pytest.fixture(scope="module")
+def fresh(first) -> Path:
+    """The same network with weights of another draw, for that build's hardware."""
+    folder = first.with_name("fresh")
+    generate_for(other_weights(network(), seed=7), folder, first)
+    return folder
+
+
+def test_the_hash_does_not_depend_on_weights(first, tmp_path):
+    """Every weight x 0.999, with the same options: the same hardware, and it takes the image."""
+    again = make(other_weights(network(), 0.999), tmp_path / "again")
+    assert (again / "manifest.json").read_bytes() == (first / "manifest.json").read_bytes()
+    assert (again / "weights.bin").read_bytes() != (first / "weights.bin").read_bytes()
+    x = np.random.default_rng(0).uniform(-4, 4, (STEPS, 2, 3))
+    with Accelerator.open(first) as accelerator, Accelerator.open(again) as own:
+        before, _ = accelerator.run(x)
+        accelerator.load_weights(again / "weights.bin")
+        after, _ = accelerator.run(x)
+        np.testing.assert_array_equal(after, own.run(x)[0])
+        assert not np.array_equal(before, after)
+        # The whole folder, too, as of a loadable device's networks.
+        accelerator.load(first)
+        np.testing.assert_array_equal(accelerator.run(x)[0], before)
+
+
+def test_a_build_for_fixed_hardware(first, fresh):
+    ours, theirs = Manifest.load(first), Manifest.load(fresh)
+    assert ours == theirs
+    verilog = [folder / "rtl" / "tiny.v" for folder in (first, fresh)]
+    assert verilog[0].read_bytes() == verilog[1].read_bytes()
+    assert not np.array_equal(held(first).layers[0].w_ih, held(fresh).layers[0].w_ih)
+
+
+def codes(folder: Path) -> np.ndarray:
+    form = Manifest.load(folder).numerics.input
+    return np.random.default_rng(1).integers(form.lowest, form.maximum, (STEPS, 3), endpoint=True)
+
+
+def switch(accelerator: Accelerator, first: Path, fresh: Path, keep: bool) -> None:
+    """Weights change between two steps of an open stream: golden model's bits and cycles before and after."""
+    x = codes(first)
+    half, nets = STEPS // 2, (held(first), held(fresh))
+    before = Golden(nets[0]).run(x[:half, None])
+    state = ([h.copy() for h in before.h], [c.copy() for c in before.c]) if keep else None
+    after = Golden(nets[1]).run(x[half:, None], state)
+    with accelerator.stream() as stream:
+        np.testing.assert_array_equal([stream.step(row) for row in x[:half]], before.y[:, 0])
+        accelerator.load_weights(fresh / "weights.bin", keep_states=keep)
+        np.testing.assert_array_equal([stream.step(row) for row in x[half:]], after.y[:, 0])
+        assert accelerator.device.register(Register.LATENCY) == (
+            accelerator.manifest.cycles.step_latency_cycles
+        )
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("backend", ["golden", "icarus", "verilator"])
+def test_reload_between_two_steps(first, fresh, backend, keep):
+    with Accelerator.open(first, backend) as accelerator:
+        switch(accelerator, first, fresh, keep)
+
+
+def test_reload_over_the_link(first, fresh):
+    manifest = Manifest.load(first)
+    line = LinkedLine(compile_linked(linked_core_to_verilog(manifest, 4), "tiny_link"), 4)
+    patience = Patience(retry=0.05, least_retry=0.02, most_retry=1.0)
+    with Accelerator(LinkTransport(line, manifest, patience, seed=1), manifest) as accelerator:
+        accelerator.load_weights(first / "weights.bin")
+        switch(accelerator, first, fresh, keep=True)
+
+
+def bidirectional() -> Network:
+    ways = [other_weights(network().layers[0], seed=seed) for seed in (1, 2)]
+    return Network(layers=(Bidirectional(forward=ways[0], backward=ways[1].replace(reverse=True)),))
+
+
+@pytest.mark.parametrize("name", CELL_NETWORKS)
+def test_every_kind_of_cell(name):
+    """Formats of peepholes and of results that no function bounds are the hardware's, too."""
+    first = quantise(CELL_NETWORKS[name], NARROW)
+    hardware = Hardware(device=first.numerics, layers=first.shapes)
+    found = quantise(other_weights(CELL_NETWORKS[name], 0.9), NARROW, hardware=hardware)
+    assert (found.shapes, found.numerics, found.passes) == (first.shapes, first.numerics, first.passes)
+    assert any(not np.array_equal(a.bias, b.bias) for a, b in zip(found.layers, first.layers, strict=True))
+
+
+@pytest.mark.parametrize("net", [CELL_NETWORKS["peephole"], bidirectional()], ids=["peephole", "both ways"])
+def test_reload_of_other_networks(net, tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    generate_build(net, a, name="other", parameters=TINY.replace(max_steps=8), settings=NARROW)
+    generate_for(other_weights(net, 0.9), b, a)
+    assert Manifest.load(a) == Manifest.load(b)
+    x = np.random.default_rng(2).uniform(-2, 2, (5, 1, net.inputs))
+    with Accelerator.open(a) as accelerator, Accelerator.open(b) as own:
+        accelerator.load_weights(b / "weights.bin")
+        np.testing.assert_array_equal(accelerator.run(x)[0], own.run(x)[0])
+
+
+def test_weights_that_outgrow_the_hardware(first, cli, tmp_path):
+    """Refused by name; hardware with headroom takes them, and says how much it has."""
+    state = {name: value * 8 for name, value in tensors().items()}
+    safetensors.numpy.save_file(state, tmp_path / "large.safetensors")
+    large = ("generate", tmp_path / "large.safetensors", "--dense", "fc", "-o", tmp_path / "large")
+    refused = cli(*large, "--for", first)
+    refused.refused("bits more headroom than the device has", "--headroom-bits")
+    assert not (tmp_path / "large").exists()
+    roomy = make(network(), tmp_path / "roomy", headroom_bits=4)
+    made = cli(*large, "--for", roomy)
+    assert made.code == 0, made.err
+    said = cli("inspect", roomy, "--json").json["headroom"]
+    assert said["weights"] >= 16 and said["products"] >= 16 and said["sums"] >= 16
+    none = cli("inspect", first)
+    assert "headroom for a retrained model: weights may be" in none.out
+    assert cli("inspect", first, "--json").json["headroom"]["sums"] < 2
+
+
+@pytest.mark.parametrize(
+    ("what", "grown", "message"),
+    [
+        ("weights", {"w_ih": 0.98, "w_hh": 0.98}, "input products of layer 'lstm' need"),
+        ("biases", {"bias": 30.0}, "sums of products and biases of layer 'lstm' need"),
+    ],
+)
+def test_the_sum_that_does_not_fit_is_named(what, grown, message, tmp_path):
+    """One large weight in a row of small ones, then all of them large: only the sums grow."""
+    sparse = np.zeros((16, 4))
+    sparse[:, 0] = 0.98
+    lstm = Lstm(name="lstm", w_ih=sparse[:, :3], w_hh=sparse, bias=np.zeros(16))
+    net = Network(layers=(lstm, Dense(name="fc", weight=np.eye(2, 4), bias=np.zeros(2))))
+    folder = make(net, tmp_path / "sparse")
+    arrays = {name: np.full_like(getattr(lstm, name), value) for name, value in grown.items()}
+    with pytest.raises(ConfigurationError, match=message):
+        generate_for(net.replace(layers=(lstm.replace(**arrays), net.layers[1])), tmp_path / what, folder)
+
+
+@pytest.mark.parametrize("factor", [0.97, 0.9])
+def test_smaller_weights_fit_although_their_scale_could_be_finer(factor):
+    """Rows that fall below a power of two: at twice the scale, the sums of some would not fit."""
+    settings, size = QuantizationSettings(), 13**-0.5
+    for seed in range(20):
+        draw = np.random.default_rng(seed).uniform
+        weights = {"w_ih": draw(-size, size, (52, 7)), "w_hh": draw(-size, size, (52, 13))}
+        first = Lstm(name="lstm", bias=draw(-size, size, 52), **weights)
+        there = quantise(Network(layers=(first,)), settings)
+        hardware = Hardware(device=there.numerics, layers=there.shapes)
+        smaller = first.replace(**{name: value * factor for name, value in weights.items()})
+        found = quantise(Network(layers=(smaller,)), settings, hardware=hardware).layers[0]
+        # No row has lost more than the one bit that it could have gained.
+        assert np.abs(found.w_hh).max(axis=1).min() >= 2**14 * factor
+
+
+def test_an_image_whose_sums_overflow_is_refused_when_loaded(first, monkeypatch):
+    """A foreign tool's image, with the build's hash: named, and the device goes on as it is."""
+    manifest, good = Manifest.load(first), held(first)
+    lstm = good.layers[0]
+    loud = dataclasses.replace(lstm, w_hh=np.full_like(lstm.w_hh, 127), w_ih=np.full_like(lstm.w_ih, 127))
+    monkeypatch.setattr("rtlstm.spec.packing._check_sums", lambda network: None)
+    image = pack(dataclasses.replace(good, layers=(loud, *good.layers[1:])), manifest)
+    monkeypatch.undo()
+    x = codes(first)
+    with Accelerator.open(first) as accelerator:
+        with pytest.raises(ImageError, match=r"of layer 'lstm' need \d+ .* have \d+; .*--headroom-bits"):
+            accelerator.load_weights(image)
+        np.testing.assert_array_equal(accelerator.run(x)[0], Golden(good).run(x[:, None]).y[:, 0])
+
+
+def test_what_fixed_hardware_refuses(first, cli, model, tmp_path):
+    out = ("-o", tmp_path / "out")
+    generate = ("generate", model, *out, "--for", first)
+    cli(*generate, "--dense", "fc:relu").refused("dense 4 -> 2 relu and there dense 4 -> 2 identity")
+    cli(*generate, "--dense", "fc", "--input-range", "2").refused("--input-range", "leave it out")
+    short = tmp_path / "short.safetensors"
+    safetensors.numpy.save_file({name: v for name, v in tensors().items() if "fc" not in name}, short)
+    cli("generate", short, *out, "--for", first).refused("is nothing and there dense 4 -> 2", "--loadable")
+    cli("generate", model, *out, "--loadable", "--headroom-bits", "3").refused("--capacity headroom=3")
+    cli("generate", model, *out, "--headroom-bits", "17").refused("headroom")
+
+
+def test_layers_may_have_other_names(first):
+    manifest = Manifest.load(first)
+    lstm, dense = network().layers
+    renamed = Network(layers=(lstm.replace(name="/rnn/LSTM_12"), dense.replace(name="head")))
+    found = quantise(renamed, device_settings(manifest, None), hardware=device_hardware(manifest))
+    assert found.shapes == manifest.layers and found.numerics == manifest.numerics
+
+
+def test_peepholes_beyond_their_format():
+    net = CELL_NETWORKS["peephole"]
+    first = quantise(net, NARROW)
+    large = net.layers[0].replace(peephole=net.layers[0].peephole * 4)
+    with pytest.raises(ConfigurationError, match="the peepholes of layer .* must be within"):
+        quantise(
+            net.replace(layers=(large, *net.layers[1:])),
+            NARROW,
+            hardware=Hardware(device=first.numerics, layers=first.shapes),
+        )
+
+
+def test_headroom_is_measured(first):
+    """A network's own hardware is too narrow for sums twice as large, and wide enough for what it says."""
+    found = held(first)
+    said = measure_headroom(found)
+    assert 1 <= said.products < 2 and 1 <= said.sums < 2
+    roomy = measure_headroom(quantise(network(), NARROW.replace(headroom_bits=3)))
+    assert roomy.weights == 8 * said.weights
+    assert (roomy.products, roomy.sums) == pytest.approx((8 * said.products, 8 * said.sums), rel=0.01)

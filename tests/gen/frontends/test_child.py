@@ -1,0 +1,160 @@
+"""Foreign files are read in a child process: its limits, and one named error for whatever ends it."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.keras_files import CELL, save
+
+from rtlstm.gen.frontends import child, inspect_model, limits, read_model
+from rtlstm.spec.errors import ModelError, ToolError
+
+h5py = pytest.importorskip("h5py")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return save(tmp_path / "model.keras")
+
+
+def test_keras_file_is_read_in_a_child(path, monkeypatch, read_here):
+    here = read_model(path)
+    monkeypatch.undo()
+    there = read_model(path)
+    assert there.report == here.report
+    assert there.network.model_dump_json() == here.network.model_dump_json()
+    assert there.report.source == "model.keras" and there.report.format == "Keras 3"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("kind", ["TorchScript", "torch state dict"])
+def test_pytorchs_files_are_read_in_a_child(tmp_path, kind):
+    torch = pytest.importorskip("torch")
+    module, path = torch.nn.LSTM(3, 2), tmp_path / "net.pt"
+    if kind == "TorchScript":
+        torch.jit.trace(torch.nn.Sequential(module), torch.rand(2, 1, 3)).save(str(path))
+    else:
+        torch.save(module.state_dict(), path)
+    result = read_model(path)
+    wanted = read_model(module).network.layers[0]
+    found = result.network.layers[0]
+    assert result.report.format == kind
+    assert np.array_equal(found.w_ih, wanted.w_ih) and np.array_equal(found.bias, wanted.bias)
+
+
+def test_refusal_comes_from_the_child_with_its_report(tmp_path):
+    def write(group, name):
+        group[name] = h5py.ExternalLink("other.h5", "/data")
+
+    path = save(tmp_path / "model.keras", a0=write)
+    report = inspect_model(path)
+    assert f"{path}: '{CELL}/0' is a link to another file, 'other.h5'" in report.refusal
+    assert report.format == "Keras 3"
+
+
+def start(monkeypatch, *lines: str) -> None:
+    """Let the child do something else than read."""
+    monkeypatch.setattr(child, "_START", "; ".join(lines) + " # {}")
+
+
+def test_crash_is_named(path, monkeypatch):
+    start(monkeypatch, "import os", "os.abort()")
+    with pytest.raises(ModelError, match=r"makes the library that reads it crash \(SIGABRT\)"):
+        read_model(path)
+
+
+def test_loop_ends(path, monkeypatch):
+    """The limit is of processor time, which ends C code, too."""
+    load = f"import sys; sys.path[:] = {sys.path!r}; from rtlstm.gen.frontends import limits"
+    start(monkeypatch, load, "limits.SECONDS = 1", "limits.keep_limits()", "sum(iter(int, 1))")
+    with pytest.raises(ModelError, match="s of processor time to read"):
+        read_model(path)
+
+
+def test_silent_child_ends(path, monkeypatch):
+    start(monkeypatch, "import time", "time.sleep(60)")
+    monkeypatch.setattr(child, "_WAIT", 0.2)
+    with pytest.raises(ModelError, match=r"takes more than 0.2 s to read"):
+        read_model(path)
+
+
+def test_exception_that_ends_the_child_is_named(path, monkeypatch):
+    load = f"import sys; sys.path[:] = {sys.path!r}; from rtlstm.gen.frontends import child"
+    start(
+        monkeypatch,
+        load,
+        "child.FOREIGN['keras'] = ('no_module', 'read', ())",
+        "sys.argv.pop()",
+        "child.main()",
+    )
+    with pytest.raises(ToolError, match="ended with: ModuleNotFoundError: No module named 'no_module'"):
+        read_model(path)
+
+
+@pytest.mark.parametrize("kind", child.FOREIGN)
+def test_every_reader_is_there(kind):
+    module, name, packages = child.FOREIGN[kind]
+    for package in packages:
+        pytest.importorskip(package)
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_nonsense_is_named(path, monkeypatch):
+    start(monkeypatch, "print('{{}}')")
+    with pytest.raises(ModelError, match="answer nonsense"):
+        read_model(path)
+
+
+def test_child_that_cannot_start_is_no_model_error(path, monkeypatch):
+    start(monkeypatch, "raise SystemExit('no room')")
+    with pytest.raises(ToolError, match="a Python process of its own, which ended with: no room"):
+        read_model(path)
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    with pytest.raises(ToolError, match="'/no/python' cannot be started"):
+        read_model(path)
+
+
+LIMITED = """
+import os, sys
+sys.path[:] = {path!r}
+from pathlib import Path
+from rtlstm.gen.frontends import limits
+limits.keep_limits()
+try:
+    bytearray(limits.MEMORY + 2**30)
+except MemoryError:
+    print("memory")
+old = open({old!r}, "r+b")
+with limits.no_files():
+    for mode in ("rb", "r+b", "wb"):
+        try:
+            open({old!r}, mode)
+        except OSError:
+            print("no", mode)
+try:
+    with open({new!r}, "wb", buffering=0) as file:
+        file.write(b"x")
+except OSError:
+    print("not written")
+print(old.read())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep fewer of these limits")
+def test_limits(tmp_path: Path):
+    """No memory beyond the limit, no file opened while a library reads, none ever written."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(b"as it was")
+    code = LIMITED.format(path=sys.path, old=str(old), new=str(new))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split("\n")[:5] == ["memory", "no rb", "no r+b", "no wb", "not written"], done
+    assert "as it was" in done.stdout
+    assert not new.exists() or new.stat().st_size == 0
+
+
+def test_this_process_has_no_limits(path, read_here):
+    read_model(path)
+    assert not limits._limited

@@ -1,0 +1,621 @@
+"""ONNX models: built by hand and exported by PyTorch, against onnxruntime; refusals by name."""
+
+import re
+
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support.float_reference import close, forward
+from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
+
+from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.gen.frontends.gates import reorder
+from rtlstm.gen.frontends.onnx.graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.sizes import Sizes
+from rtlstm.gen.frontends.sizes import Size
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError, ToolError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.onnx"
+
+
+# What is honoured
+
+
+def test_lstm_alone(path):
+    nodes, weights = squeezed()
+    save(path, nodes, weights, ["s"])
+    result, x = read_model(path), rand(7, 2, I)
+    close(forward(result.network, x), run(path, x, "s"))
+    assert result.network.name == "model"
+    assert (result.report.input, result.report.output) == ("x", "s")
+    assert [entry.role for entry in result.report.nodes] == ["core", "shape"]
+
+
+def test_missing_bias_is_zero(path):
+    nodes, weights = squeezed()
+    nodes[0].input[3] = ""
+    save(path, nodes, weights, ["s"])
+    x = rand(4, 1, I)
+    close(forward(read_model(path).network, x), run(path, x, "s"))
+
+
+@pytest.mark.parametrize("opset", [7, 11, 13, 21])
+def test_two_lstms_and_dense_layers(path, opset):
+    first, w1 = lstm(y="y1", name="one")
+    second, w2 = lstm(x="s1", y="y2", name="two", inputs=H)
+    if opset >= 13:
+        squeezes = [node("Squeeze", "y1 ax", "s1"), node("Squeeze", "y2 ax", "s2", "q2")]
+    else:
+        squeezes = [node("Squeeze", "y1", "s1", axes=[1]), node("Squeeze", "y2", "s2", "q2", axes=[1])]
+    nodes = [
+        *first, squeezes[0], *second, squeezes[1],
+        node("Relu", "s2", "r"),
+        node("MatMul", "r m", "mm", "fc1"), node("Add", "c mm", "a"), node("Tanh", "a", "t"),
+        node("MatMul", "t m2", "mm2", "fc2"), node("Sigmoid", "mm2", "out"),
+    ]  # fmt: skip
+    weights = [
+        *w1, *w2, const("m", rand(H, 4)), const("c", rand(4)), const("m2", rand(4, O)), ints("ax", 1)
+    ]  # fmt: skip
+    save(path, nodes, weights, opset=opset)
+    network, x = read_model(path).network, rand(6, 3, I)
+    close(forward(network, x), run(path, x))
+    assert [layer.name for layer in network.layers] == ["one", "two", "fc1", "fc2"]
+    assert [layer.input_relu for layer in network.layers] == [False, False, True, False]
+
+
+def test_conv_head_as_in_silero(path):
+    nodes, weights = squeezed()
+    nodes += [
+        node("Relu", "s", "r"), node("Transpose", "r", "t", perm=[1, 2, 0]),
+        node("Conv", "t k kb", "v", kernel_shape=[1]), node("Sigmoid", "v", "g"),
+        node("Reshape", "g shape", "out"),
+    ]  # fmt: skip
+    weights += [const("k", rand(1, H, 1)), const("kb", rand(1)), ints("shape", -1)]
+    save(path, nodes, weights)
+    network, x = read_model(path).network, rand(7, 1, I)
+    close(forward(network, x).reshape(-1), run(path, x))
+    assert network.layers[1].input_relu and network.layers[1].activation == "sigmoid"
+
+
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize("bias", [(O,), (1, O), (1,), ()])
+def test_gemm_folds_alpha_beta_and_bias(path, trans_b, bias):
+    nodes, weights = lstm(y="", y_h="h")
+    nodes += [
+        node("Squeeze", "h zero", "s"),
+        node("Gemm", "s w c", "out", transB=trans_b, alpha=0.5, beta=2.0),
+    ]
+    weights += [const("w", rand(*((O, H) if trans_b else (H, O)))), const("c", rand(*bias)), ints("zero", 0)]
+    save(path, nodes, weights)
+    result, x = read_model(path), rand(5, 2, I)
+    close(forward(result.network, x)[-1], run(path, x))
+    assert any("last step" in note for note in result.report.notes)
+
+
+def test_gemm_with_transposed_input(path):
+    nodes, weights = lstm(y="", y_h="h")
+    nodes += [
+        node("Squeeze", "h zero", "s"),
+        node("Transpose", "s", "t"),
+        node("Gemm", "t w", "out", transA=1),
+    ]
+    weights += [const("w", rand(H, O)), ints("zero", 0)]
+    save(path, nodes, weights)
+    x = rand(5, 2, I)
+    close(forward(read_model(path).network, x)[-1], run(path, x))
+
+
+def test_last_step_by_slice_and_gather(path):
+    nodes, weights = squeezed()
+    nodes += [
+        node("Slice", "s m1 end zero", "l"), node("Squeeze", "l zero", "q", "q2"), node("Gemm", "q w", "out"),
+    ]  # fmt: skip
+    weights += [ints("m1", -1), ints("end", 2**63 - 1), ints("zero", 0), const("w", rand(H, O))]
+    save(path, nodes, weights)
+    x = rand(5, 2, I)
+    close(forward(read_model(path).network, x)[-1], run(path, x))
+
+
+@pytest.mark.parametrize("shape", [(0, 0, -1), (-1, H), (0, 0, H)])
+def test_reshape_that_keeps_features(path, shape):
+    nodes, weights = lstm()
+    nodes += [
+        node("Transpose", "y", "t", perm=[0, 2, 1, 3]), node("Reshape", "t shape", "s"),
+        node("MatMul", "s w", "out"),
+    ]  # fmt: skip
+    weights += [ints("shape", *shape), const("w", rand(H, O))]
+    save(path, nodes, weights)
+    x = rand(5, 2, I)
+    close(forward(read_model(path).network, x).reshape(-1, O), run(path, x).reshape(-1, O))
+
+
+MEASURED = {  # nodes that make "shape" of sizes, behind t of axes (steps, sequences, 1, features)
+    "taken one by one": [
+        node("Shape", "t", "all"), node("Gather", "all i01", "front"), node("Gather", "all i3", "last", "g2"),
+        node("Concat", "front last", "shape", axis=0),
+    ],
+    "multiplied": [
+        node("Shape", "t", "all"), node("Slice", "all i0 i2", "front", "s1"),
+        node("Slice", "all i2 i4", "two", "s2"), node("ReduceProd", "two", "one", keepdims=0),
+        node("Unsqueeze", "one i0", "last"), node("Concat", "front last", "shape", axis=0),
+    ],
+    "divided": [
+        node("Shape", "x", "in"), node("Slice", "in i0 i1", "steps", "cut"), node("Size", "t", "size"),
+        node("Unsqueeze", "size i0", "whole"), node("Div", "whole features", "rows", "d1"),
+        node("Div", "rows steps", "n", "d2"), node("Concat", "steps n features", "shape", axis=0),
+    ],
+    "with the rest left open": [
+        node("Shape", "x", "in", start=0, end=1), node("Cast", "in", "steps", to=7),
+        node("Concat", "steps minus features", "shape", axis=0),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", MEASURED)
+@pytest.mark.parametrize("shape", [("T", "N", I), (5, "N", I), (5, 2, I), (None, None, I)])
+def test_reshape_to_sizes_of_tensors(path, how, shape):
+    """A second LSTM behind it tells whether steps, sequences and features lie where they must."""
+    first, w1 = lstm()
+    second, w2 = lstm(x="s", y="out", name="two", inputs=H)
+    nodes = [*first, node("Transpose", "y", "t", perm=[0, 2, 1, 3]), *MEASURED[how]]
+    nodes += [node("Reshape", "t shape", "s"), *second]
+    weights = [ints(f"i{at}", at) for at in range(5)]
+    weights += [*w1, *w2, ints("i01", 0, 1), ints("features", H), ints("minus", -1)]
+    save(path, nodes, weights, shape=shape, opset=18)
+    x = rand(5, 2, I)
+    result = read_model(path)
+    close(forward(result.network, x), run(path, x)[:, 0])
+    assert {entry.role for entry in result.report.nodes} == {"core", "shape", "state"}
+
+
+@pytest.mark.parametrize("order", ["i10", "i00"])
+def test_reshape_that_takes_steps_for_sequences_is_refused(path, order):
+    first, w1 = lstm()
+    second, w2 = lstm(x="s", y="out", name="two", inputs=H)
+    nodes = [
+        *first, node("Transpose", "y", "t", perm=[0, 2, 1, 3]), node("Shape", "t", "all"),
+        node("Gather", f"all {order}", "front"), node("Concat", "front features", "shape", axis=0),
+        node("Reshape", "t shape", "s"), *second,
+    ]  # fmt: skip
+    save(path, nodes, [*w1, *w2, ints("i10", 1, 0), ints("i00", 0, 0), ints("features", H)])
+    with pytest.raises(ModelError, match=r"LSTM node 'two' must read axes \(T, N, F\)"):
+        read_model(path)
+
+
+def test_products_of_sizes_without_end_are_not_followed():
+    """Each node squares what the one before gave: the last would have 2 to the 60th factors."""
+    nodes, weights = squeezed()
+    nodes += [node("Shape", "x", "p0", start=0, end=1)]
+    nodes += [node("Mul", f"p{at} p{at}", f"p{at + 1}", f"m{at}") for at in range(60)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("T", "N", I))
+    graph = OnnxGraph(helper.make_model(helper.make_graph(nodes, "g", [x], [], weights)))
+    sizes = Sizes(graph)
+    for each in graph.nodes:
+        sizes.measure(each, None)
+    assert sizes.of("p3") == (Size(1, ("size T",) * 8),)
+    assert sizes.of("p60") is None
+
+
+def test_reshape_that_mixes_features_is_refused_before_a_layer(path):
+    nodes, weights = squeezed()
+    nodes += [node("Reshape", "s shape", "m"), node("MatMul", "m w", "out")]
+    weights += [ints("shape", 1, -1), const("w", rand(H, O))]
+    save(path, nodes, weights)
+    with pytest.raises(
+        ModelError, match=r"MatMul node 'matmul' must read whole feature.*Reshape node 'reshape'"
+    ):
+        read_model(path)
+
+
+def test_batch_taken_for_steps_is_refused(path):
+    first, w1 = squeezed()
+    second, w2 = lstm(x="t", y="out", name="two", inputs=H)
+    nodes = [*first, node("Transpose", "s", "t", perm=[1, 0, 2]), *second]
+    save(path, nodes, [*w1, *w2])
+    with pytest.raises(ModelError, match=r"LSTM node 'two' must read axes \(T, N, F\).*\(N, T, F\)"):
+        read_model(path)
+
+
+def test_layout_1_is_honoured(path):
+    nodes, weights = lstm(layout=1)
+    nodes += [node("Squeeze", "y two", "s"), node("MatMul", "s w", "out")]
+    save(path, nodes, [*weights, ints("two", 2), const("w", rand(H, O))])
+    x = rand(2, 5, I)  # onnxruntime refuses layout=1, onnx.reference is right
+    expected = onnx.reference.ReferenceEvaluator(str(path)).run(None, {"x": x})[0]
+    close(forward(read_model(path).network, x.transpose(1, 0, 2)).transpose(1, 0, 2), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, "bfloat16"])
+def test_other_float_types(path, dtype):
+    nodes, weights = squeezed()
+    kinds = {
+        np.float16: TensorProto.FLOAT16,
+        np.float64: TensorProto.DOUBLE,
+        "bfloat16": TensorProto.BFLOAT16,
+    }
+    plain = {w.name: numpy_helper.to_array(w) for w in weights if w.data_type == TensorProto.FLOAT}
+    weights = [
+        helper.make_tensor(w.name, kinds[dtype], w.dims, plain[w.name].reshape(-1)) if w.name in plain else w
+        for w in weights
+    ]
+    save(path, nodes, weights, ["s"])
+    layer = read_model(path).network.layers[0]
+    assert np.abs(np.sort(layer.w_ih, axis=None) - np.sort(plain["rec.W"], axis=None)).max() < 0.02
+
+
+@pytest.mark.parametrize("states", [False, True])
+def test_half_precision_between_inputs_and_outputs_of_floats(states, path):
+    """As converters write it that keep the types of inputs and outputs: a Cast at each of them."""
+    names = {"y_h": "hn16", "y_c": "cn16", "extra": ["", "h16", "c16"]} if states else {}
+    nodes, weights = squeezed(x="x16", **names)
+    nodes += [node("MatMul", "s w", "m"), node("Add", "m b", "out16"), node("Relu", "out16", "r16")]
+    weights += [const("w", rand(H, O)), const("b", rand(O))]
+    halves = {
+        w.name: numpy_helper.to_array(w).astype(np.float16)
+        for w in weights
+        if w.data_type == TensorProto.FLOAT
+    }
+    weights = [const(w.name, halves[w.name]) if w.name in halves else w for w in weights]
+    before, after, inputs, feeds = [("x", "x16")], [("r16", "out")], [], {}
+    if states:
+        before += [("h0", "h16"), ("c0", "c16")]
+        after += [("hn16", "hn"), ("cn16", "cn")]
+        inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, "N", H)) for n in ("h0", "c0")]
+        feeds = {name: rand(1, 2, H) for name in ("h0", "c0")}
+    casts = [
+        [node("Cast", source, target, f"cast_{target}", to=kind) for source, target in pairs]
+        for pairs, kind in ((before, TensorProto.FLOAT16), (after, TensorProto.FLOAT))
+    ]
+    outputs = [target for _, target in after]
+    save(path, [*casts[0], *nodes, *casts[1]], weights, outputs, inputs)
+
+    network, x = read_model(path).network, rand(7, 2, I)
+    found = run_float(network, x, state=tuple((given[0],) for given in feeds.values()) or None)
+    close(found.y, run(path, x, **feeds), 4e-3)  # steps of half precision below 4: 2 ** -9
+    if states:
+        close(found.h[0], run(path, x, "hn", **feeds)[0], 4e-3)
+        close(found.c[0], run(path, x, "cn", **feeds)[0], 4e-3)
+    layer, dense = network.layers
+    biases = halves["rec.B"][0].astype(np.float64).reshape(2, -1).sum(0)
+    exact = [
+        (layer.w_ih, reorder(halves["rec.W"][0], "onnx")),
+        (layer.w_hh, reorder(halves["rec.R"][0], "onnx")),
+        (layer.bias, reorder(biases, "onnx")),
+        (dense.weight, halves["w"].T),
+        (dense.bias, halves["b"]),
+    ]
+    for ours, theirs in exact:
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_weights_through_constant_nodes_and_operators(path):
+    nodes, weights = squeezed()
+    halves = np.split(numpy_helper.to_array(weights[0]), 2, axis=1)
+    before = [
+        helper.make_node("Constant", [], ["a"], value=const("", halves[0])),
+        node("Identity", "a", "b"),
+        node("Concat", "b rest", "rec.W", axis=1),
+    ]
+    save(path, [*before, *nodes], [const("rest", halves[1]), *weights[1:]], ["s"])
+    x = rand(4, 1, I)
+    close(forward(read_model(path).network, x), run(path, x, "s"))
+
+
+def test_state_as_input_and_output(path):
+    nodes, weights = squeezed(extra=["", "h0", "c0"], y_h="hn", y_c="cn")
+    state = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, "N", H)) for n in ("h0", "c0")]
+    nodes.append(node("Concat", "hn cn", "state", axis=0))
+    save(path, nodes, weights, ["s", "state"], state)
+    result, x, zero = read_model(path), rand(4, 2, I), np.zeros((1, 2, H), np.float32)
+    close(forward(result.network, x), run(path, x, "s", h0=zero, c0=zero))
+    assert any("initial_h is the model's input 'h0'" in note for note in result.report.notes)
+    assert [entry.role for entry in result.report.nodes] == ["core", "shape", "state"]
+
+
+def test_sequence_lens_as_input_is_noted(path):
+    nodes, weights = squeezed(extra=["lens"])
+    lens = helper.make_tensor_value_info("lens", TensorProto.INT32, ("N",))
+    save(path, nodes, weights, ["s"], [lens])
+    assert any("sequence_lens is the model's input 'lens'" in note for note in read_model(path).report.notes)
+
+
+def test_upstream_stays_outside(path):
+    nodes, weights = squeezed(x="scaled")
+    save(path, [node("Abs", "x", "scaled"), *nodes], weights, ["s"])
+    result = read_model(path)
+    assert result.report.input == "scaled"
+    assert [(entry.name, entry.kind) for entry in result.report.outside] == [("abs", "Abs")]
+    x = rand(4, 1, I)
+    close(forward(result.network, np.abs(x)), run(path, x, "s"))
+
+
+def test_output_cuts_before_an_unsupported_operator(path):
+    nodes, weights = squeezed()
+    nodes += [node("MatMul", "s w", "logits"), node("Softmax", "logits", "out")]
+    save(path, nodes, [*weights, const("w", rand(H, O))])
+    with pytest.raises(ModelError, match=r"Softmax node 'softmax'.*not supported.*MatMul.*output='logits'"):
+        read_model(path)
+    result = read_model(path, ReadOptions(output="logits"))
+    assert result.report.output == "logits" and result.network.outputs == O
+    assert [entry.name for entry in result.report.outside] == ["softmax"]
+    assert "Softmax" in inspect_model(path).refusal
+    assert inspect_model(path).nodes[-1].role == "refused"
+
+
+# torch.onnx.export
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_exported_by_pytorch(path, dynamic, last, batch_first):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(I, H, num_layers=2, batch_first=batch_first)
+            self.linear = torch.nn.Linear(H, O)
+
+        def forward(self, x):
+            y, _ = self.lstm(x)
+            if last:
+                y = y[:, -1] if batch_first else y[-1]
+            return torch.sigmoid(self.linear(torch.relu(y)))
+
+    x = rand(4, 1, I)
+    given = torch.from_numpy(x.transpose(1, 0, 2).copy() if batch_first else x)
+    torch.onnx.export(
+        Net().eval(), (given,), str(path), dynamo=False, input_names=["x"], output_names=["out"],
+        dynamic_axes={"x": {0: "a", 1: "b"}} if dynamic else None,
+    )  # fmt: skip
+    expected = run(path, given.numpy())
+    actual = forward(read_model(path).network, x)
+    actual = actual[-1] if last else actual.transpose(1, 0, 2) if batch_first else actual
+    close(actual, expected)
+
+
+# What is refused, by name
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["lens"], "input sequence_lens"),
+        (["", "ones"], "input initial_h is the constant 'ones', which is not zero"),
+        (["", "", "ones"], "input initial_c is the constant 'ones', which is not zero"),
+        (["", "made"], "input initial_h is computed by ReduceSum node 'sum'"),
+    ],
+)
+def test_lstm_input_is_refused_by_name(path, extra, words):
+    nodes, weights = squeezed(extra=extra)
+    weights += [const("lens", np.array([3], np.int32)), const("ones", np.ones((1, 1, H), np.float32))]
+    nodes.insert(0, node("ReduceSum", "x", "made", "sum"))
+    save(path, nodes, weights, ["s"])
+    with pytest.raises(ModelError, match=f"LSTM node 'rec': {words}"):
+        read_model(path)
+
+
+def test_zero_state_is_fine(path):
+    nodes, weights = squeezed(extra=["", "zeros", "zeros"])
+    save(path, nodes, [*weights, const("zeros", np.zeros((1, 1, H), np.float32))], ["s"])
+    assert read_model(path).network.outputs == H
+
+
+@pytest.mark.parametrize(
+    ("weight", "value", "words"),
+    [
+        (0, rand(1, 4 * H + 1, I), r"input W \('rec.W'\) must have shape"),
+        (0, rand(4 * H, I), "input W must have shape"),
+        (1, rand(1, 4 * H, H + 1), r"input R \('rec.R'\) must have shape"),
+        (2, rand(1, 4 * H), r"input B \('rec.B'\) must have shape"),
+        (0, np.full((1, 4 * H, I), np.nan, np.float32), r"input W \('rec.W'\).*120 of 120 are NaN"),
+        (2, np.full((1, 8 * H), np.inf, np.float32), r"input B \('rec.B'\).*infinite"),
+        (1, np.ones((1, 4 * H, H), np.int8), r"input R \('rec.R'\) must be one of float16.*int8"),
+    ],
+)
+def test_damaged_weights(path, weight, value, words):
+    nodes, weights = squeezed()
+    weights[weight] = const(weights[weight].name, value)
+    save(path, nodes, weights, ["s"])
+    with pytest.raises(ModelError, match=f"LSTM node 'rec': {words}"):
+        read_model(path)
+
+
+def test_weights_from_an_input_are_refused(path):
+    nodes, weights = squeezed()
+    info = helper.make_tensor_value_info("rec.W", TensorProto.FLOAT, (1, 4 * H, I))
+    save(path, nodes, weights[1:], ["s"], [info])
+    with pytest.raises(ModelError, match=r"input W \('rec.W'\) must be constant"):
+        read_model(path)
+
+
+def dense_cases():
+    w = const("w", rand(H, O))
+    return [
+        *(
+            ([node(kind, "s", "out")], [], f"{kind} node '{kind.lower()}', which reads 's', is not supported")
+            for kind in ("Celu", "Erf", "HardSwish", "Selu", "Softmax", "LogSoftmax", "Exp", "Sqrt")
+        ),
+        ([node("PRelu", "s b", "out")], [const("b", rand(H))], "PRelu node 'prelu'.*is not supported"),
+        ([node("LayerNormalization", "s b", "out")], [const("b", rand(H))], "LayerNormalization node"),
+        ([node("Clip", "s", "out")], [], "Clip node 'clip': min and max must be two constants in order"),
+        ([node("Clip", "s b", "out")], [const("b", np.float32(-1))], "Clip node 'clip': min and max must be"),
+        ([node("Add", "s x", "out")], [], "Add node 'add' adds 6 and 5 features"),
+        ([node("Mul", "s s", "out")], [], "Mul node 'mul' multiplies two tensors"),
+        ([node("Div", "b s", "out")], [const("b", rand(H))], "Div node 'div' must read 's' as its first"),
+        ([node("Div", "s b", "out")], [const("b", np.float32(0))], "the divisor must not be zero"),
+        ([node("Add", "s b", "out")], [const("b", rand(4, 1, H))], r"of 6 features, not shape \(4, 1, 6"),
+        ([node("ReduceMean", "s", "out", axes=[0])], [], "ReduceMean node 'reducemean' reduces axis 0 .T.;"),
+        (
+            [node("BatchNormalization", "s b b b b", "out")], [const("b", rand(H))],
+            "BatchNormalization node 'batchnormalization' works along axis 1",
+        ),
+        (
+            [node("BatchNormalization", "s b b b b", "out", training_mode=1)], [const("b", rand(H))],
+            "BatchNormalization node 'batchnormalization': attribute training_mode must be 0",
+        ),
+        ([node("MatMul", "s x", "out")], [], "MatMul node 'matmul' multiplies two tensors"),
+        (
+            [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", strides=[2])],
+            [const("k", rand(O, H, 1))], "Conv node 'conv': attribute strides",
+        ),
+        (
+            [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", pads=[1, 1])],
+            [const("k", rand(O, H, 3))], r"attribute pads=\[1, 1\] .*must be \[2, 0\]",
+        ),
+        (
+            [node("Transpose", "s", "t", perm=[0, 2, 1]), node("Conv", "t k", "out", group=2)],
+            [const("k", rand(2, H // 2, 1))], "Conv node 'conv': attribute group=2",
+        ),
+        (
+            [node("Transpose", "s", "t", perm=[1, 2, 0]), node("MatMul", "t w", "out")],
+            [const("w", rand(4, O))], r"works along axis -1.*axes \(N, F, T\)",
+        ),
+        ([node("MatMul", "s w", "out")], [const("w", rand(H + 1, O))], "reads 7 values, but .* 6"),
+        ([node("Gather", "s i", "out", axis=0)], [ints("i", 1)], "element 1 of axis 0, which is the steps"),
+        (
+            [node("MatMul", "s w", "a"), node("Relu", "s", "b"), node("Concat", "a b", "out", axis=2)], [w],
+            "Concat node 'concat' needs two results of different layers at once",
+        ),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "constants", "words"), dense_cases())
+def test_downstream_is_refused_by_name(path, more, constants, words):
+    nodes, weights = squeezed()
+    save(path, [*nodes, *more], [*weights, *constants])
+    with pytest.raises(ModelError, match=words):
+        read_model(path)
+
+
+def test_lstms_side_by_side_must_be_chosen(path):
+    a, wa = lstm(y="ya", name="a")
+    b, wb = lstm(y="yb", name="b")
+    save(path, [*a, *b], [*wa, *wb], ["ya", "yb"])
+    with pytest.raises(ModelError, match="'ya' and 'yb' are two results.*choose one as output"):
+        read_model(path)
+    assert read_model(path, ReadOptions(lstm="b")).network.layers[0].name == "b"
+    assert read_model(path, ReadOptions(output="ya")).network.layers[0].name == "a"
+    with pytest.raises(ModelError, match="there is no 'z'; it has a, b"):
+        read_model(path, ReadOptions(lstm="z"))
+
+
+def test_cell_state_that_is_computed_with_is_refused(path):
+    nodes, weights = squeezed(y_c="c")
+    save(path, [*nodes, node("Relu", "c", "out")], weights, ["s", "out"])
+    with pytest.raises(ModelError, match=r"LSTM node 'rec': output Y_c \('c'\) is read by Relu node"):
+        read_model(path)
+
+
+def test_encoder_state_into_decoder_is_refused(path):
+    first, w1 = squeezed(y_h="h", name="enc")
+    second, w2 = lstm(x="s", y="out", name="dec", inputs=H, extra=["", "h"])
+    save(path, [*first, *second], [*w1, *w2])
+    with pytest.raises(ModelError, match="LSTM node 'dec': input initial_h is computed by LSTM node 'enc'"):
+        read_model(path)
+
+
+def test_lstm_inside_if_is_named(path):
+    nodes, weights = lstm(y="y_in")
+    out = helper.make_tensor_value_info("y_in", TensorProto.FLOAT, None)
+    branch = helper.make_graph(nodes, "b", [], [out], weights)
+    choice = helper.make_node("If", ["cond"], ["out"], name="choice", then_branch=branch, else_branch=branch)
+    cond = helper.make_tensor_value_info("cond", TensorProto.BOOL, [])
+    save(path, [choice], [], inputs=(cond,))
+    with pytest.raises(ModelError, match=r"there is none in it \(2 inside If node 'choice'"):
+        read_model(path)
+
+
+def test_model_without_lstm_lists_its_operators(path):
+    save(path, [node("Relu", "x", "r"), node("Relu", "r", "out", "r2")], [])
+    with pytest.raises(ModelError, match=r"there is none in it; it has Relu \(2\)"):
+        read_model(path)
+
+
+def test_wrong_output_name(path):
+    nodes, weights = squeezed()
+    save(path, nodes, weights, ["s"])
+    with pytest.raises(
+        ModelError, match="a tensor or a node of the model, but there is none of the name 'q'"
+    ):
+        read_model(path, ReadOptions(output="q"))
+    with pytest.raises(ModelError, match=r"dense \(--dense\) is for files of tensors"):
+        read_model(path, ReadOptions(dense=("q",)))
+
+
+def test_a_node_is_an_end_too(path):
+    nodes, weights = squeezed()
+    nodes = [*nodes, node("Softmax", "s", "out", "softmax")]
+    nodes[-2].name = "flat"
+    save(path, nodes, weights, ["out"])
+    with pytest.raises(ModelError, match="Softmax node 'softmax'"):
+        read_model(path)
+    by_tensor, by_node = (read_model(path, ReadOptions(output=name)) for name in ("s", "flat"))
+    assert by_node.report.output == by_tensor.report.output == "s"
+    nodes[0].name = "flat"
+    save(path, nodes, weights, ["out"])
+    with pytest.raises(ModelError, match="but there are 2 nodes of the name 'flat'"):
+        read_model(path, ReadOptions(output="flat"))
+
+
+def test_old_opset(path):
+    save(path, [node("Relu", "x", "out")], [], opset=6, ir=3)
+    with pytest.raises(ModelError, match="opset 7 or newer, not 6"):
+        read_model(path)
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no such file"),
+        (b"", "the file is empty"),
+        (b"\x00\xff garbage" * 9, "must be an ONNX model"),
+        (b"{}", "the file is text"),
+        (b"\x89HDF\r\n\x1a\n", "Keras"),
+        (b"PK\x03\x04", "damaged archive"),
+    ],
+)
+def test_files_that_are_no_model(path, content, words):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelError, match=f"^{re.escape(str(path))}: .*{words}"):
+        read_model(path)
+    assert words in inspect_model(path).refusal
+
+
+def test_truncated_model(path):
+    nodes, weights = squeezed()
+    save(path, nodes, weights, ["s"])
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ModelError, match="must be an? "):
+        read_model(path)
+
+
+def test_directory(tmp_path):
+    with pytest.raises(ModelError, match="this is a directory"):
+        read_model(tmp_path)
+
+
+def test_suffix_does_not_matter(tmp_path):
+    nodes, weights = squeezed()
+    save(tmp_path / "model.bin", nodes, weights, ["s"])
+    assert read_model(str(tmp_path / "model.bin")).report.format == "onnx"
+
+
+def test_missing_package_names_the_extra(path, monkeypatch):
+    nodes, weights = squeezed()
+    save(path, nodes, weights, ["s"])
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(ToolError, match=r"pip install 'rtlstm\[onnx\]'"):
+        read_model(path)

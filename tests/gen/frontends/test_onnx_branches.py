@@ -1,0 +1,114 @@
+"""LSTMs inside an ONNX model's conditions: the branch that is asked for, or that constants decide."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from support.float_reference import close, forward
+from support.onnx_files import H, I, const, ints, lstm, node, rand, save
+
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.spec.errors import ModelError
+
+
+def branch(name: str, nodes, weights, *outputs: str):
+    infos = [helper.make_tensor_value_info(output, TensorProto.FLOAT, None) for output in outputs]
+    return helper.make_graph(nodes, name, [], infos, weights)
+
+
+def choose(name: str, condition: str, then, other, output: str = "out"):
+    return helper.make_node("If", [condition], [output], name=name, then_branch=then, else_branch=other)
+
+
+def two_lstms(path, condition=(), weights=()):
+    """An If with another LSTM in each branch, the else branch with one inside, and one behind it.
+
+    All branches name their tensors alike.
+    """
+    nodes_a, weights_a = lstm(y="y", name="rec")
+    nodes_b, weights_b = lstm(y="y", name="rec")
+    squeezed = node("Squeeze", "y axes", "z")
+    inner_then = branch("inner_then", [node("Tanh", "z", "t")], [], "t")
+    inner_else = branch("inner_else", [node("Identity", "z", "i")], [], "i")
+    then = branch("then", [*nodes_a, squeezed], [*weights_a, ints("axes", 1)], "z")
+    other = branch(
+        "other",
+        [*nodes_b, squeezed, choose("inner", "flag", inner_then, inner_else, "w")],
+        [*weights_b, ints("axes", 1)],
+        "w",
+    )
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    tail = [branch(name, [node("Identity", "middle", "y")], [], "y") for name in ("one", "two")]
+    outer = choose("outer", "chosen" if condition else "flag", then, other, "middle")
+    nodes = [*condition, outer, choose("tail", "flag", *tail)]
+    return save(path, nodes, list(weights), inputs=(flag,))
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_chosen_branch_computes_what_the_model_does(flag: bool, tmp_path) -> None:
+    path = two_lstms(tmp_path / "m.onnx")
+    choices = ("outer:then", "tail:then") if flag else ("outer:else", "inner:else", "tail:else")
+    result = read_model(path, ReadOptions(branches=choices))
+    x = rand(7, 2, I)
+    session = onnxruntime.InferenceSession(path)
+    wanted = session.run(["out"], {"x": x, "flag": np.array(True) if flag else np.array(False)})[0]
+    close(forward(result.network, x), wanted)
+    notes = " ".join(result.report.notes)
+    assert all(f"If node {choice.split(':')[0]!r}" in notes for choice in choices)
+    assert result.network.pseudo_layers[0].outputs == H
+
+
+def test_stars_stand_for_any_text_and_the_first_choice_counts(tmp_path) -> None:
+    path = two_lstms(tmp_path / "m.onnx")
+    exact = read_model(path, ReadOptions(branches=("outer:else", "inner:else", "tail:then")))
+    stars = read_model(path, ReadOptions(branches=("*:else", "outer:then")))
+    assert stars.network.layers[0].w_ih.tolist() == exact.network.layers[0].w_ih.tolist()
+
+
+def test_constants_decide_by_themselves(tmp_path) -> None:
+    condition = [node("Greater", "two one", "chosen")]
+    weights = [const("one", np.float32(1)), const("two", np.float32(2))]
+    path = two_lstms(tmp_path / "m.onnx", condition, weights)
+    decided = read_model(path, ReadOptions(branches=("*:then",)))
+    x = rand(3, 1, I)
+    wanted = onnxruntime.InferenceSession(path).run(["out"], {"x": x, "flag": np.array(False)})[0]
+    close(forward(decided.network, x), wanted)
+    with pytest.raises(ModelError, match=r"branch outer:else cannot be taken: .* decide for then"):
+        read_model(path, ReadOptions(branches=("outer:else",)))
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ((), r"If node 'outer', whose condition is 'flag'; choose a branch with branch='outer:then'"),
+        (("outer:else",), r"after the LSTM 'z' goes into If node 'inner', whose condition is 'flag'"),
+        (("outer",), r"branch must be NODE:then or NODE:else, not 'outer'"),
+        (("outer:both",), r"branch must be NODE:then or NODE:else, not 'outer:both'"),
+        (("other:then",), r"there is no 'other' \(any more\); there are: outer"),
+    ],
+)
+def test_refusals(choices: tuple[str, ...], message: str, tmp_path) -> None:
+    path = two_lstms(tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match=message):
+        read_model(path, ReadOptions(branches=choices))
+
+
+@pytest.mark.parametrize(
+    ("yes", "outputs", "words"),
+    [
+        (
+            np.array([True, False]),
+            "r",
+            r"If node 'damaged': its condition must be one value, not of shape \(2,\)",
+        ),
+        (np.array(True), "r q", "If node 'damaged': its then branch must give 1 tensors, not 2"),
+    ],
+)
+def test_damaged_conditions_are_refused(tmp_path, yes, outputs, words):
+    nodes, weights = lstm(y="s")
+    inside = [node("Relu", "s", "r"), node("Tanh", "s", "q")]
+    parts = branch("part", inside, [], *outputs.split())
+    nodes.append(choose("damaged", "yes", parts, parts))
+    path = save(tmp_path / "net.onnx", nodes, [*weights, const("yes", yes)])
+    with pytest.raises(ModelError, match=words):
+        read_model(path)

@@ -1,0 +1,168 @@
+"""Models as PyTorch's exporters write them, read and computed in float, against PyTorch's own outputs."""
+
+import itertools
+import logging
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from support.exported_nets import Net
+
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+nn, dynamic = torch.nn, torch.export.Dim.DYNAMIC
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+T, N, I, H = 4, 3, 5, 6  # noqa: E741
+SHAPES = {"one layer": {}, "bidirectional": {"bidirectional": True}, "two layers": {"num_layers": 2}}
+
+
+FAST = {
+    ("LSTM", True, "last", "batch", "two layers"),
+    ("LSTM", False, "all", "batch", "bidirectional"),
+    ("GRU", True, "final", "batch", "bidirectional"),
+    ("GRU", False, "last", "static", "one layer"),
+}
+"""What is exported in every test run; the newer exporter takes a second for each."""
+
+
+def cases(sizes, kinds, fast):
+    """Every combination; all but a few are slow."""
+    found = itertools.product(kinds, (False, True), ("last", "all", "final"), sizes, SHAPES)
+    return [pytest.param(*case, marks=[] if fast(case) else pytest.mark.slow) for case in found]
+
+
+def model(kind, batch_first, head, sizes, shape):
+    """A model in inference mode, an input, and the axes that are to be dynamic."""
+    torch.manual_seed(0)
+    module = Net(kind, head, batch_first=batch_first, **SHAPES[shape]).eval()
+    free = {"static": [], "batch": [0 if batch_first else 1], "batch and steps": [0, 1]}[sizes]
+    return module, torch.randn((N, T, I) if batch_first else (T, N, I)), free
+
+
+def expect_equal(source, module, head, *, steps=T, batch=N):
+    """The network computes what the module does."""
+    first = module.rnn.batch_first
+    x = torch.randn(steps, batch, I)
+    with torch.no_grad():
+        expected = module(x.transpose(0, 1) if first else x).numpy()
+    result = read_model(source)
+    y = run_float(result.network, x.numpy()).y
+    y = y[-1] if head != "all" else y.swapaxes(0, 1) if first else y
+    np.testing.assert_allclose(y, expected, atol=1e-5)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch_first", "head", "sizes", "shape"),
+    cases(("static", "batch"), ("LSTM", "GRU"), FAST.__contains__),
+)
+def test_newer_onnx_exporter(tmp_path, caplog, kind, batch_first, head, sizes, shape):
+    """It has dynamic batches, but fixes the number of steps of a recurrent module itself."""
+    module, x, free = model(kind, batch_first, head, sizes, shape)
+    path = tmp_path / "model.onnx"
+    shapes = (dict.fromkeys(free, dynamic),) if free else None
+    with caplog.at_level(logging.ERROR):
+        torch.onnx.export(module, (x,), path, dynamo=True, dynamic_shapes=shapes, verbose=False)
+    expect_equal(path, module, head, batch=N + 2 if free else N)
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch_first", "head", "sizes", "shape"),
+    cases(
+        ("static", "batch", "batch and steps"),
+        ("LSTM", "GRU", "RNN"),
+        lambda case: case[3:] == ("batch and steps", "two layers"),
+    ),
+)
+def test_older_onnx_exporter(tmp_path, kind, batch_first, head, sizes, shape):
+    module, x, free = model(kind, batch_first, head, sizes, shape)
+    path = tmp_path / "model.onnx"
+    axes = {"x": dict(zip(free, "ab", strict=False))}
+    torch.onnx.export(module, (x,), path, dynamo=False, input_names=["x"], dynamic_axes=axes)
+    expect_equal(path, module, head, steps=T + 3, batch=N + 2)
+
+
+class Decoder(nn.Module):
+    """One step of a decoder: a token of each sequence, and the state before it."""
+
+    def __init__(self, kind, batch_first, how):
+        super().__init__()
+        self.emb, self.fc = nn.Embedding(10, I), nn.Linear(H, 10)
+        self.rnn = getattr(nn, kind)(I, H, batch_first=batch_first)
+        self.batch_first, self.how = batch_first, how
+
+    def forward(self, t, h, c):
+        at = 1 if self.batch_first else 0
+        if self.how == "squeeze":
+            x = self.emb(t).unsqueeze(at)
+        elif self.how == "index":
+            x = self.emb(t)[:, None] if self.batch_first else self.emb(t)[None]
+        elif self.how == "token":
+            x = self.emb(t.unsqueeze(at))
+        else:
+            x = self.emb(t).view((-1, 1, I) if self.batch_first else (1, -1, I))
+        y, state = self.rnn(x, (h, c) if isinstance(self.rnn, nn.LSTM) else h)
+        if self.how == "index":
+            return self.fc(y[:, 0] if self.batch_first else y[0]), state
+        return self.fc(y.view(-1, H) if self.how == "view" else y.squeeze(at)), state
+
+
+@pytest.mark.parametrize("how", ["squeeze", "index", "token", "view"])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_step_of_a_decoder(tmp_path, kind, batch_first, how):
+    """Read from the module as from its export."""
+    torch.manual_seed(0)
+    module = Decoder(kind, batch_first, how).eval()
+    tokens, state = torch.tensor([1, 7, 3]), torch.zeros(2, 1, N, H)
+    with torch.no_grad():
+        expected, rows = module(tokens, *state)[0].numpy(), module.emb(tokens)[None].numpy()
+    path = tmp_path / "model.onnx"
+    torch.onnx.export(module, (tokens, *state), path, dynamo=False)
+    for source in (module, path):
+        result = read_model(source)
+        np.testing.assert_allclose(run_float(result.network, rows).y[0], expected, atol=1e-5)
+    notes = "; ".join(read_model(module).report.notes)
+    assert "computes one step: the core keeps its state from step to step" in notes
+    assert "give the state to the driver at run time" in notes
+
+
+class _Inputs(CalibrationDataReader):
+    def __init__(self):
+        self.left = iter([{"x": np.random.default_rng(0).normal(size=(T, N, I)).astype(np.float32)}] * 2)
+
+    def get_next(self):
+        return next(self.left, None)
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_model_with_a_quantised_end_may_be_cut_before_it(tmp_path, bits, opset):
+    """Its constants are dequantised by operators that may not be computable here, and need not be."""
+    module, x, free = model("LSTM", False, "all", "batch and steps", "one layer")
+    path = tmp_path / "float.onnx"
+    axes = {"x": dict(zip(free, "ab", strict=True))}
+    torch.onnx.export(
+        module, (x,), path, dynamo=False, input_names=["x"], dynamic_axes=axes, opset_version=opset
+    )
+    chosen = {8: QuantType.QInt8, 16: QuantType.QInt16}[bits]
+    quantised = tmp_path / "quantised.onnx"
+    quantize_static(path, quantised, _Inputs(), weight_type=chosen, activation_type=chosen)
+    end = next(node for node in onnx.load(quantised).graph.node if node.op_type == "QuantizeLinear").input[0]
+    result = read_model(quantised, ReadOptions(output=end))
+    with torch.no_grad():
+        expected = module.rnn(x)[0].numpy()
+    np.testing.assert_allclose(run_float(result.network, x.numpy()).y, expected, atol=1e-5)
+    with pytest.raises(ModelError, match=f"QuantizeLinear node .* end at output='{end}'"):
+        read_model(quantised)

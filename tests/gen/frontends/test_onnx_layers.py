@@ -1,0 +1,635 @@
+"""What may stand around recurrent nodes: activations, constants, batch norm, and directions joined."""
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+from support.float_reference import close
+from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save, squeezed
+
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Bidirectional, Dense, Gru, Lstm, Rnn
+
+ACTIVATIONS = [
+    ("Elu", {}), ("Elu", {"alpha": 0.5}), ("HardSigmoid", {}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
+    ("LeakyRelu", {}), ("LeakyRelu", {"alpha": 0.2}), ("Relu", {}), ("Sigmoid", {}), ("Softplus", {}),
+    ("Softsign", {}), ("Tanh", {}), ("ThresholdedRelu", {}), ("ThresholdedRelu", {"alpha": 0.1}),
+]  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.onnx"
+
+
+def check(path, output="out", x=None, options=None, transpose=None):
+    """Compare the network of a model with onnxruntime; return the network."""
+    network = read_model(path, options).network
+    x = rand(5, 2, I) if x is None else x
+    y = run_float(network, x).y
+    close(y if transpose is None else y.transpose(transpose), run(path, x, output))
+    return network
+
+
+def kinds(network):
+    return [layer.kind for layer in network.layers]
+
+
+@pytest.mark.parametrize(("kind", "attributes"), ACTIVATIONS)
+def test_activation_of_a_dense_layer(path, kind, attributes):
+    nodes, weights = squeezed()
+    nodes += [node("MatMul", "s w", "m"), node("Add", "m b", "a"), node(kind, "a", "out", **attributes)]
+    save(path, nodes, [*weights, const("w", rand(H, O)), const("b", rand(O))])
+    assert kinds(check(path)) == ["lstm", "dense"]
+
+
+@pytest.mark.parametrize(("kind", "attributes"), ACTIVATIONS)
+def test_activation_right_after_an_lstm(path, kind, attributes):
+    nodes, weights = squeezed()
+    nodes += [node(kind, "s", "a", **attributes), node("MatMul", "a w", "out")]
+    save(path, nodes, [*weights, const("w", rand(H, O))])
+    layers = check(path).layers
+    # ReLU is free on what a layer reads; others become a dense layer of ones.
+    assert len(layers) == (2 if kind == "Relu" else 3)
+
+
+@pytest.mark.parametrize("opset", [7, 17])
+@pytest.mark.parametrize(("low", "high", "name"), [(-0.2, 0.3, "hard_tanh"), (0, None, "relu")])
+def test_clip_as_an_activation(path, low, high, name, opset):
+    nodes, weights = squeezed() if opset > 12 else lstm()
+    given = {key: float(value) for key, value in (("min", low), ("max", high)) if value is not None}
+    limits = [] if opset < 11 else [const(key, np.float32(value)) for key, value in given.items()]
+    nodes = nodes if opset > 12 else [*nodes, node("Squeeze", "y", "s", axes=[1])]
+    clip = node("Clip", " ".join(["m", *(c.name for c in limits)]), "out", **(given if opset < 11 else {}))
+    save(
+        path,
+        [*nodes, node("MatMul", "s w", "m"), clip],
+        [*weights, *limits, const("w", rand(H, O))],
+        opset=opset,
+    )
+    assert check(path).layers[1].activation == name
+
+
+def test_two_activations_one_after_the_other(path):
+    nodes, weights = squeezed()
+    nodes += [node("MatMul", "s w", "m"), node("Tanh", "m", "t"), node("Softplus", "t", "out")]
+    save(path, nodes, [*weights, const("w", rand(H, O))])
+    assert [layer.activation for layer in check(path).layers[1:]] == ["tanh", "softplus"]
+
+
+def test_relu_at_the_end(path):
+    nodes, weights = squeezed()
+    save(path, [*nodes, node("Relu", "s", "out")], weights)
+    assert kinds(check(path)) == ["lstm", "dense"]
+
+
+# Batch norm and constants
+
+
+def batch_norm(name, x, y, features):
+    weights = [
+        const(f"{name}.s", rand(features)), const(f"{name}.b", rand(features)),
+        const(f"{name}.m", rand(features)), const(f"{name}.v", np.abs(rand(features)) + 0.3),
+    ]  # fmt: skip
+    inputs = " ".join([x, *(weight.name for weight in weights)])
+    return node("BatchNormalization", inputs, y, name, epsilon=1e-3), weights
+
+
+def test_batch_norm_between_lstms_and_dense_layers_is_folded(path):
+    first, w1 = lstm(y="y1", name="one")
+    second, w2 = lstm(x="n1", y="y2", name="two", inputs=H)
+    norm1, w3 = batch_norm("norm1", "t1", "t2", H)
+    norm2, w4 = batch_norm("norm2", "t3", "t4", H)
+    norm3, w5 = batch_norm("norm3", "m1", "m2", O)
+    nodes = [
+        *first, node("Squeeze", "y1 one_", "s1", "q1"),
+        node("Transpose", "s1", "t1", "p1", perm=[1, 2, 0]), norm1,
+        node("Transpose", "t2", "n1", "p2", perm=[2, 0, 1]),
+        *second, node("Squeeze", "y2 one_", "s2", "q2"), node("Relu", "s2", "r2"),
+        node("Transpose", "r2", "t3", "p3", perm=[1, 2, 0]), norm2, node("Conv", "t4 k", "m1"), norm3,
+        node("Sigmoid", "m2", "out"),
+    ]  # fmt: skip
+    save(path, nodes, [*w1, *w2, *w3, *w4, *w5, ints("one_", 1), const("k", rand(O, H, 1))])
+    network = check(path, transpose=(1, 2, 0))
+    assert kinds(network) == ["lstm", "lstm", "dense"] and network.layers[2].input_relu
+
+
+def test_batch_norm_before_relu_becomes_a_layer(path):
+    nodes, weights = squeezed()
+    norm, more = batch_norm("norm", "t", "n", H)
+    nodes += [
+        node("Transpose", "s", "t", perm=[1, 2, 0]), norm, node("Relu", "n", "r"), node("Conv", "r k", "out")
+    ]  # fmt: skip
+    save(path, nodes, [*weights, *more, const("k", rand(O, H, 1))])
+    layers = check(path, transpose=(1, 2, 0)).layers
+    assert len(layers) == 3 and np.count_nonzero(layers[1].weight) == H and layers[1].activation == "relu"
+
+
+def test_batch_norm_and_dense_layer_before_the_lstm(path):
+    nodes, weights = squeezed(x="v", inputs=O)
+    nodes = [
+        node("Mul", "x scale", "a"), node("Add", "a shift", "b"), node("MatMul", "b w", "u"),
+        node("Tanh", "u", "v"), *nodes,
+    ]  # fmt: skip
+    weights += [const("scale", rand(I)), const("shift", rand(I)), const("w", rand(I, O))]
+    save(path, nodes, weights, ["s"])
+    assert kinds(check(path, "s")) == ["dense", "lstm"]
+    assert read_model(path).report.input == "x"
+    network = read_model(path, ReadOptions(lstm="rec")).network
+    assert kinds(network) == ["lstm"] and network.inputs == O
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (H,), (1, 1, H)])
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [("Mul", "s c"), ("Mul", "c s"), ("Add", "s c"), ("Sub", "s c"), ("Sub", "c s"), ("Div", "s c")],
+)
+def test_constants_are_folded(path, kind, inputs, shape):
+    nodes, weights = squeezed()
+    nodes += [node(kind, inputs, "a"), node("Neg", "a", "b"), node("MatMul", "b w", "out")]
+    save(path, nodes, [*weights, const("c", rand(*shape) + 2), const("w", rand(H, O))])
+    assert kinds(check(path)) == ["lstm", "dense"]
+
+
+def test_constant_along_another_axis_of_features(path):
+    nodes, weights = squeezed()
+    nodes += [
+        node("Transpose", "s", "t", perm=[1, 2, 0]), node("Mul", "t c", "a"), node("Conv", "a k", "out")
+    ]  # fmt: skip
+    save(path, nodes, [*weights, const("c", rand(H, 1)), const("k", rand(O, H, 1))])
+    check(path, transpose=(1, 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"), [("Add", "u s"), ("Sub", "u s"), ("Sub", "s u"), ("Concat", "u s")]
+)
+def test_residual_around_an_lstm(path, kind, inputs):
+    nodes, weights = squeezed(inputs=H, x="u")
+    last = node(kind, inputs, "out", **({"axis": 2} if kind == "Concat" else {}))
+    save(path, [node("MatMul", "x w", "u"), *nodes, last], [*weights, const("w", rand(I, H))])
+    dense = check(path).layers[-1]
+    # What the LSTM reads is a layer's result, and is not computed again.
+    assert dense.skips == 2 and dense.skip.shape[1] == H
+
+
+def test_residual_around_a_dense_layer(path):
+    nodes, weights = squeezed()
+    nodes += [
+        node("MatMul", "s v", "a", "first"),
+        node("MatMul", "a w", "b", "second"),
+        node("Add", "b a", "out"),
+    ]
+    save(path, nodes, [*weights, const("v", rand(H, O)), const("w", rand(O, O))])
+    assert kinds(check(path)) == ["lstm", "dense", "dense"]
+
+
+def test_residual_around_a_chosen_lstm(path):
+    nodes, weights = squeezed(inputs=H, x="u", name="b")
+    before, more = lstm(y="a.y", name="a")
+    nodes = [*before, node("Squeeze", "a.y one", "u", "squeeze.a"), *nodes, node("Add", "s u", "out")]
+    save(path, nodes, [*weights, *more])
+    network = read_model(path, ReadOptions(lstm="b")).network
+    assert kinds(network) == ["lstm", "dense"] and network.layers[1].skips == 2
+
+
+@pytest.mark.parametrize("turn", [[1, 0, 2], [0, 2, 1]])
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_residual_of_an_input_turned_otherwise_is_refused(path, turn, place):
+    """The shapes fit if there are as many of both, but the sum is another one."""
+    weights = [
+        const("rec.W", rand(1, 4 * I, I)),
+        const("rec.R", rand(1, 4 * I, I)),
+        const("rec.B", rand(1, 8 * I)),
+    ]
+    nodes, _ = squeezed(x="u" if place == "before" else "x", hidden_size=I)
+    turned = node("Transpose", "x", "u", perm=turn)
+    nodes = [turned, *nodes] if place == "before" else [*nodes, turned]
+    save(
+        path, [*nodes, node("Add", "s x" if place == "before" else "s u", "out")], [*weights, ints("one", 1)]
+    )
+    words = "tensors of different axes|must read axes" if place == "behind" else "tensors of different axes"
+    with pytest.raises(ModelError, match=words):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        [node("Softmax", "x", "other")], [node("Mul", "x x", "other")], [node("Identity", "x", "other")],
+        [node("MatMul", "x w", "t"), node("Tanh", "t", "other")],
+    ],
+)  # fmt: skip
+def test_what_reads_the_input_alone_stays_outside(path, beside):
+    nodes, weights = squeezed()
+    save(path, [*nodes, *beside], [*weights, const("w", rand(I, O))], ["s", "other"])
+    result = read_model(path)
+    assert kinds(result.network) == ["lstm"] and result.report.output == "s"
+
+
+def test_residual_around_each_of_two_lstms(path):
+    nodes, constants, before = [], [], "x"
+    for place in ("first", "second"):
+        found, weights = lstm(x=before, y=f"{place}.y", name=place, inputs=I, hidden_size=I)
+        weights = [const(f"{place}.W", rand(1, 4 * I, I)), const(f"{place}.R", rand(1, 4 * I, I))]
+        weights.append(const(f"{place}.B", rand(1, 8 * I)))
+        nodes += [*found, node("Squeeze", f"{place}.y one", f"{place}.s", f"{place}.one")]
+        nodes.append(node("Add", f"{place}.s {before}", f"{place}.out", f"{place}.add"))
+        constants += weights
+        before = f"{place}.out"
+    save(path, nodes, [*constants, ints("one", 1)], ["second.out"])
+    network = check(path, "second.out")
+    assert kinds(network) == ["lstm", "dense", "lstm", "dense"]
+    assert [layer.skips for layer in network.layers if layer.kind == "dense"] == [2, 2]
+
+
+def test_residual_of_a_turned_input(path):
+    """As an exporter of a batch-first module writes it."""
+    nodes, _ = squeezed(x="u", hidden_size=I)
+    weights = [
+        const("rec.W", rand(1, 4 * I, I)),
+        const("rec.R", rand(1, 4 * I, I)),
+        const("rec.B", rand(1, 8 * I)),
+    ]
+    turns = [
+        node(*names, perm=[1, 0, 2])
+        for names in (("Transpose", "x", "u", "p1"), ("Transpose", "s", "v", "p2"))
+    ]
+    save(path, [turns[0], *nodes, turns[1], node("Add", "v x", "out")], [*weights, ints("one", 1)])
+    network, x = read_model(path).network, rand(2, 5, I)
+    close(run_float(network, x.transpose(1, 0, 2)).y.transpose(1, 0, 2), run(path, x, "out"))
+
+
+def test_residual_in_both_directions_is_refused(path):
+    nodes, _ = lstm(direction="bidirectional")
+    nodes += [node("Transpose", "y", "t", perm=[0, 2, 1, 3]), node("Reshape", "t flat", "a")]
+    nodes += [node("MatMul", "x w", "b"), node("Add", "a b", "out")]
+    arrays = [
+        const("rec.W", rand(2, 4 * H, I)),
+        const("rec.R", rand(2, 4 * H, H)),
+        const("rec.B", rand(2, 8 * H)),
+    ]
+    save(path, nodes, [*arrays, const("w", rand(I, 2 * H)), ints("flat", 0, 0, 2 * H)])
+    with pytest.raises(
+        ModelError, match="Add node .add. needs two results .* with a bidirectional or reverse layer"
+    ):
+        read_model(path)
+
+
+def test_residual_within_one_layer_is_folded(path):
+    nodes, weights = squeezed()
+    nodes += [node("MatMul", "s w", "a"), node("Add", "s a", "out")]
+    save(path, nodes, [*weights, const("w", rand(H, H))])
+    assert kinds(check(path)) == ["lstm", "dense"]
+
+
+# Causal convolutions
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("place", ["before", "behind"])
+@pytest.mark.parametrize("how", ["pads", "Pad"])
+def test_causal_convolution(path, place, how, dilation):
+    source, result, width = ("x", "u", I) if place == "before" else ("s", "out", H)
+    reach = 2 * dilation
+    pads = {"pads": [reach, 0]} if how == "pads" else {}
+    conv = node("Conv", "t k b" if pads else "z k b", "v", dilations=[dilation], **pads)
+    pad = [] if pads else [node("Pad", "t front", "z")]
+    turns = [
+        node("Transpose", source, "t", "p1", perm=[1, 2, 0]),
+        node("Transpose", "v", result, "p2", perm=[2, 0, 1]),
+    ]  # fmt: skip
+    nodes = [turns[0], *pad, conv, turns[1]]
+    weights = [const("k", rand(O, width, 3)), const("b", rand(O))]
+    weights += [ints("front", 0, 0, reach, 0, 0, 0)] if pad else []
+    rec, more = squeezed(x="u", inputs=O) if place == "before" else squeezed()
+    end = "s" if place == "before" else "out"
+    save(path, [*nodes, *rec] if place == "before" else [*rec, *nodes], [*weights, *more], [end])
+    expected = ["rnn", "dense", "lstm"] if place == "before" else ["lstm", "rnn", "dense"]
+    assert kinds(check(path, end, x=rand(9, 2, I))) == expected
+
+
+@pytest.mark.parametrize(
+    ("pads", "more", "words"),
+    [
+        ((0, 0, 1, 0, 0, 0), {}, r"Conv node 'conv': attribute pads=\[0, 0\] \(and 1 zeros put in front\)"),
+        ((0, 0, 2, 0, 0, 1), {}, "Pad node 'pad' must put zeros in front of the steps"),
+        ((0, 1, 2, 0, 0, 0), {}, "Pad node 'pad' must put zeros in front of the steps"),
+        ((0, 0, 2, 0, 0, 0), {"strides": [2]}, r"Conv node 'conv': attribute strides=\[2\] must be \[1\]"),
+        ((0, 0, 2, 0, 0, 0), {"auto_pad": "SAME_LOWER"}, "Conv node 'conv': attribute auto_pad=SAME_LOWER"),
+    ],
+)
+def test_convolution_that_is_not_causal_is_refused(path, pads, more, words):
+    nodes, weights = squeezed()
+    nodes += [
+        node("Transpose", "s", "t", perm=[1, 2, 0]),
+        node("Pad", "t p", "z"),
+        node("Conv", "z k", "out", **more),
+    ]
+    save(path, nodes, [*weights, ints("p", *pads), const("k", rand(O, H, 3))])
+    with pytest.raises(ModelError, match=words):
+        read_model(path)
+
+
+def test_padding_before_anything_else_is_refused(path):
+    nodes, weights = squeezed()
+    nodes += [node("Transpose", "s", "t", perm=[1, 2, 0]), node("Pad", "t p", "z"), node("Tanh", "z", "out")]
+    save(path, nodes, [*weights, ints("p", 0, 0, 2, 0, 0, 0)])
+    with pytest.raises(ModelError, match="Tanh node 'tanh' reads steps with zeros in front"):
+        read_model(path)
+    with pytest.raises(ModelError, match="'z' has 2 steps of zeros in front"):
+        read_model(path, ReadOptions(output="z"))
+
+
+# Two directions
+
+
+def bidirectional(name="rec", **attributes):
+    """A bidirectional LSTM node and its weights."""
+    nodes, weights = lstm(name=name, direction="bidirectional", **attributes)
+    _, others = lstm(name=name, inputs=attributes.get("inputs", I))
+    both = [
+        const(a.name, np.concatenate([numpy_helper.to_array(a), numpy_helper.to_array(b)]))
+        for a, b in zip(weights, others, strict=True)
+    ]
+    return nodes, both
+
+
+TURNED = node("Transpose", "y", "t", perm=[0, 2, 1, 3])
+JOINS = {
+    "side by side": ([TURNED, node("Reshape", "t all", "j")], "concat"),
+    "flattened": ([TURNED, node("Reshape", "t sizes", "j")], "concat"),
+    "sum": ([node("ReduceSum", "y one", "j", keepdims=0)], "sum"),
+    "mean": ([node("ReduceMean", "y", "j", axes=[1], keepdims=0)], "average"),
+    "split and add": (
+        [node("Split", "y", "a b", axis=1), node("Add", "a b", "c"), node("Squeeze", "c one", "j")], "sum",
+    ),
+    "gather and concatenate": (
+        [
+            node("Gather", "y zero", "a", "g0", axis=1), node("Gather", "y minus", "b", "g1", axis=1),
+            node("Concat", "a b", "j", axis=-1),
+        ],
+        "concat",
+    ),
+    "slice and mean": (
+        [
+            node("Slice", "y i0 i1 one", "a", "s0"), node("Slice", "y i1 i2 one", "b", "s1"),
+            node("Mean", "a b", "c"), node("Squeeze", "c one", "j"),
+        ],
+        "average",
+    ),
+}  # fmt: skip
+JOIN_CONSTANTS = [
+    ints("all", 0, 0, -1), ints("sizes", -1, 2, 2 * H), ints("one", 1), const("zero", np.int64(0)),
+    const("minus", np.int64(-1)), ints("i0", 0), ints("i1", 1), ints("i2", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", JOINS)
+def test_bidirectional_node_and_what_joins_it(path, how):
+    nodes, weights = bidirectional()
+    joined, merge = JOINS[how]
+    width = 2 * H if merge == "concat" else H
+    nodes = [*nodes, *joined, node("MatMul", "j w", "out")]
+    used = {name for each in nodes for name in each.input}
+    constants = [constant for constant in JOIN_CONSTANTS if constant.name in used]
+    save(path, nodes, [*weights, *constants, const("w", rand(width, O))])
+    network = check(path)
+    assert kinds(network) == ["bidirectional", "dense"] and network.layers[0].merge == merge
+
+
+@pytest.mark.parametrize("merge", ["concat", "sum", "average"])
+def test_two_nodes_of_opposite_directions(path, merge):
+    a, w1 = lstm(y="ya", name="a")
+    b, w2 = lstm(y="yb", name="b", direction="reverse")
+    joins = {
+        "concat": [node("Concat", "ya yb", "j", axis=3)],
+        "sum": [node("Add", "yb ya", "j")],
+        "average": [node("Add", "ya yb", "k"), node("Mul", "k half", "j")],
+    }
+    nodes = [*a, *b, *joins[merge], node("Squeeze", "j one", "out")]
+    constants = [ints("one", 1)] + ([const("half", np.float32(0.5))] if merge == "average" else [])
+    save(path, nodes, [*w1, *w2, *constants])
+    (layer,) = check(path).layers
+    assert isinstance(layer, Bidirectional) and layer.merge == merge
+    assert (layer.forward.name, layer.backward.name) == ("a", "b")
+
+
+def test_backward_features_first_are_put_in_order(path):
+    a, w1 = lstm(y="ya", name="a")
+    b, w2 = lstm(y="yb", name="b", direction="reverse")
+    nodes = [
+        *a,
+        *b,
+        node("Concat", "yb ya", "j", axis=3),
+        node("Squeeze", "j one", "s"),
+        node("MatMul", "s w", "out"),
+    ]
+    save(path, nodes, [*w1, *w2, ints("one", 1), const("w", rand(2 * H, O))])
+    assert kinds(check(path)) == ["bidirectional", "dense"]
+
+
+def test_stacked_bidirectional_with_constants_on_both_directions(path):
+    first, w1 = bidirectional("one", y="y1")
+    second, w2 = bidirectional("two", x="j1", y="y2", inputs=2 * H)
+    nodes = [
+        *first, node("Mul", "y1 c", "m"), node("Relu", "m", "r"),
+        node("Transpose", "r", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
+        *second, node("ReduceSum", "y2 one", "out", keepdims=0),
+    ]  # fmt: skip
+    save(path, nodes, [*w1, *w2, const("c", rand(1, 2, 1, H)), *JOIN_CONSTANTS[:1], ints("one", 1)])
+    check(path)
+
+
+def test_dense_layer_on_directions_apart_is_refused(path):
+    nodes, weights = bidirectional()
+    save(path, [*nodes, node("MatMul", "y w", "out")], [*weights, const("w", rand(H, O))])
+    with pytest.raises(
+        ModelError, match="MatMul node 'matmul' reads the directions of a bidirectional layer apart"
+    ):
+        read_model(path)
+
+
+STATES = {
+    "gathered": [
+        node("Gather", "h zero", "a", "g0", axis=0), node("Gather", "h minus", "b", "g1", axis=0),
+        node("Concat", "a b", "j", axis=1),
+    ],
+    "turned": [node("Transpose", "h", "t", perm=[1, 0, 2]), node("Reshape", "t all", "j")],
+    "split": [
+        node("Split", "h", "a b", axis=0), node("Concat", "b a", "c", axis=-1), node("Squeeze", "c i0", "j"),
+    ],
+    "from the output": [
+        node("Gather", "y minus", "u", "g0", axis=0), node("Gather", "u zero", "a", "g1", axis=0),
+        node("Gather", "y zero", "v", "g2", axis=0), node("Gather", "v minus", "b", "g3", axis=0),
+        node("Concat", "a b", "j", axis=1),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", STATES)
+def test_final_states_of_both_directions_are_the_last_step(path, how):
+    nodes, weights = bidirectional(y="y" if how == "from the output" else "", y_h="h")
+    nodes = [*nodes, *STATES[how], node("MatMul", "j w", "out")]
+    used = {name for each in nodes for name in each.input}
+    constants = [ints("all", 0, -1), *JOIN_CONSTANTS[1:]]
+    constants = [constant for constant in constants if constant.name in used]
+    save(path, nodes, [*weights, *constants, const("w", rand(2 * H, O))])
+    result, x = read_model(path), rand(5, 2, I)
+    close(run_float(result.network, x).y[-1], run(path, x))
+    assert result.network.layers[0].backward.turned
+    assert any("use its last" in note for note in result.report.notes)
+
+
+def test_final_states_of_two_nodes_of_opposite_directions(path):
+    a, w1 = lstm(y="", y_h="ha", name="a")
+    b, w2 = lstm(y="", y_h="hb", name="b", direction="reverse")
+    nodes = [
+        *a,
+        *b,
+        node("Concat", "ha hb", "j", axis=2),
+        node("Squeeze", "j i0", "s"),
+        node("MatMul", "s w", "out"),
+    ]
+    save(path, nodes, [*w1, *w2, ints("i0", 0), const("w", rand(2 * H, O))])
+    network, x = read_model(path).network, rand(5, 2, I)
+    close(run_float(network, x).y[-1], run(path, x))
+    assert kinds(network) == ["bidirectional", "dense"] and network.layers[0].backward.turned
+
+
+def test_final_states_of_two_reverse_nodes_beside_one_forward_are_told_apart(path):
+    nodes, weights = [], []
+    for name in "abc":
+        more = lstm(y="", y_h=f"h{name}", name=name, direction="forward" if name == "a" else "reverse")
+        nodes, weights = nodes + more[0], weights + more[1]
+    nodes += [
+        node("Concat", "ha hb", "j", "j1", axis=2),
+        node("Concat", "ha hc", "k", "k1", axis=2),
+        node("Add", "j k", "s"),
+        node("MatMul", "s w", "out"),
+    ]
+    save(path, nodes, [*weights, const("w", rand(2 * H, O))])
+    with pytest.raises(ModelError, match="needs two results of different layers at once"):
+        read_model(path)
+
+
+@pytest.mark.parametrize("state", ["h", "c"])
+def test_a_model_that_gives_only_all_states_has_all_layers(path, state):
+    first, w1 = bidirectional("one", y="y1", y_h="h1")
+    second, w2 = bidirectional("two", x="j1", y="", y_h="h2", inputs=2 * H)
+    for at, each in enumerate((first, second), 1):
+        each[0].output[2] = f"c{at}"
+    nodes = [
+        *first, node("Transpose", "y1", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
+        *second, node("Concat", f"{state}1 {state}2", "out", "c0", axis=0),
+    ]  # fmt: skip
+    save(path, nodes, [*w1, *w2, next(one for one in JOIN_CONSTANTS if one.name == "all")])
+    network, x = read_model(path).network, rand(5, 2, I)
+    assert kinds(network) == ["bidirectional", "bidirectional"]
+    close(np.stack(getattr(run_float(network, x), state)), run(path, x))
+
+
+@pytest.mark.parametrize("how", ["gather", "slice"])
+def test_final_states_of_stacked_layers(path, how):
+    """What stands on the layers' axis is taken from the layer that it belongs to."""
+    first, w1 = bidirectional("one", y="y1", y_h="h1")
+    second, w2 = bidirectional("two", x="j1", y="", y_h="h2", inputs=2 * H)
+    taken = {
+        "gather": [
+            node("Gather", "h two", "a", "g0", axis=0), node("Gather", "h minus", "b", "g1", axis=0),
+            node("Concat", "a b", "j", "c1", axis=1),
+        ],
+        "slice": [
+            node("Slice", "h i2 end i0", "s"), node("Transpose", "s", "t", "t2", perm=[1, 0, 2]),
+            node("Reshape", "t flat", "j", "r2"),
+        ],
+    }[how]  # fmt: skip
+    nodes = [
+        *first, node("Transpose", "y1", "t1", "p1", perm=[0, 2, 1, 3]), node("Reshape", "t1 all", "j1", "r1"),
+        *second, node("Concat", "h1 h2", "h", "c0", axis=0), *taken, node("MatMul", "j w", "out"),
+    ]  # fmt: skip
+    constants = [
+        *JOIN_CONSTANTS, const("two", np.int64(2)), ints("end", 4), ints("flat", 0, -1),
+    ]  # fmt: skip
+    used = {name for each in nodes for name in each.input}
+    constants = [constant for constant in constants if constant.name in used]
+    save(path, nodes, [*w1, *w2, *constants, const("w", rand(2 * H, O))])
+    network, x = read_model(path).network, rand(5, 2, I)
+    close(run_float(network, x).y[-1], run(path, x))
+    assert kinds(network) == ["bidirectional", "bidirectional", "dense"]
+
+
+def test_all_final_states_at_once_are_the_drivers(path):
+    first, w1 = bidirectional("one", y="y1", y_h="h1")
+    nodes = [*first, node("MatMul", "h1 w", "out")]
+    save(path, nodes, [*w1, const("w", rand(H, O))])
+    with pytest.raises(ModelError, match="reads the directions of a bidirectional layer apart"):
+        read_model(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("both", [True, False])
+def test_final_states_exported_by_pytorch(path, layers, both):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rec = torch.nn.LSTM(I, H, layers, bidirectional=both)
+            self.linear = torch.nn.Linear(2 * H if both else H, O)
+
+        def forward(self, x):
+            _, (h, _) = self.rec(x)
+            return self.linear(torch.cat([h[-2], h[-1]], dim=1) if both else h[-1])
+
+    module, x = Net().eval(), torch.from_numpy(rand(4, 3, I))
+    torch.onnx.export(module, (x,), str(path), dynamo=False, input_names=["x"], output_names=["out"])
+    network = read_model(path).network
+    with torch.no_grad():
+        close(run_float(network, x.numpy()).y[-1], module(x).numpy())
+
+
+def test_final_state_of_a_reverse_node_is_its_first_step(path):
+    nodes, weights = lstm(y="", y_h="h", direction="reverse")
+    nodes += [node("Squeeze", "h zero", "s"), node("Gemm", "s w", "out")]
+    save(path, nodes, [*weights, ints("zero", 0), const("w", rand(H, O))])
+    result, x = read_model(path), rand(5, 2, I)
+    close(run_float(result.network, x).y[0], run(path, x))
+    assert any("use its first" in note for note in result.report.notes)
+
+
+# torch.onnx.export
+
+
+EXPORTS = [
+    ("LSTM", {}, False), ("GRU", {}, False), ("RNN", {"nonlinearity": "relu"}, False),
+    pytest.param("LSTM", {}, True, marks=pytest.mark.slow),
+    pytest.param("GRU", {}, True, marks=pytest.mark.slow),
+]  # fmt: skip
+"""The new exporter has no RNN: it unrolls the steps."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "options", "dynamo"), EXPORTS)
+def test_bidirectional_exported_by_pytorch(path, name, options, dynamo):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rec = getattr(torch.nn, name)(I, H, num_layers=2, bidirectional=True, **options)
+            self.linear = torch.nn.Linear(2 * H, O)
+
+        def forward(self, x):
+            return torch.nn.functional.leaky_relu(self.linear(self.rec(x)[0]), 0.2)
+
+    module, x = Net().eval(), torch.from_numpy(rand(4, 3, I))
+    torch.onnx.export(module, (x,), str(path), dynamo=dynamo, input_names=["x"], output_names=["out"])
+    network = read_model(path).network
+    with torch.no_grad():
+        close(run_float(network, x.numpy()).y, module(x).numpy())
+    kind = {"LSTM": Lstm, "GRU": Gru, "RNN": Rnn}[name]
+    assert kinds(network) == ["bidirectional"] * 2 + ["dense"]
+    assert all(isinstance(layer, kind) for layer in network.pseudo_layers)
+    assert isinstance(network.layers[2], Dense) and network.layers[2].activation == "leaky_relu"

@@ -1,0 +1,289 @@
+"""safetensors files: names by PyTorch's convention, and what must be said by options."""
+
+import zipfile
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from support.float_reference import close, forward
+
+from rtlstm.gen.frontends import ReadOptions, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.budget import MAX_ELEMENTS
+from rtlstm.spec.errors import ModelError
+from rtlstm.spec.network import Dense, Lstm, Network
+
+I, H, O = 5, 6, 3  # noqa: E741
+RNG = np.random.default_rng(2)
+
+
+def rand(*shape):
+    return RNG.normal(size=shape, scale=0.5).astype(np.float32)
+
+
+def lstm(prefix="lstm.", layers=1, suffix="_l{}", bias=True, gates=4, inputs=I):
+    tensors = {}
+    for k in range(layers):
+        end = suffix.format(k)
+        tensors[f"{prefix}weight_ih{end}"] = rand(gates * H, inputs if k == 0 else H)
+        tensors[f"{prefix}weight_hh{end}"] = rand(gates * H, H)
+        if bias:
+            tensors[f"{prefix}bias_ih{end}"] = rand(gates * H)
+            tensors[f"{prefix}bias_hh{end}"] = rand(gates * H)
+    return tensors
+
+
+def linear(name="linear", outputs=O, inputs=H):
+    return {f"{name}.weight": rand(outputs, inputs), f"{name}.bias": rand(outputs)}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def call(tensors, **options):
+        path = tmp_path / "net.safetensors"
+        safetensors.numpy.save_file(tensors, path)
+        return read_model(path, ReadOptions(**options))
+
+    return call
+
+
+def expected(tensors, prefix="lstm.", end="_l0", dense=()):
+    t = {key: value.astype(float) for key, value in tensors.items()}
+    layer = Lstm(
+        w_ih=t[f"{prefix}weight_ih{end}"],
+        w_hh=t[f"{prefix}weight_hh{end}"],
+        bias=t[f"{prefix}bias_ih{end}"] + t[f"{prefix}bias_hh{end}"],
+    )
+    return Network(layers=(layer, *dense))
+
+
+@pytest.mark.parametrize("prefix", ["lstm.", "", "deep.inside."])
+def test_one_layer_and_one_dense(read, prefix):
+    tensors = lstm(prefix) | linear()
+    result, x = read(tensors), rand(4, 2, I)
+    dense = Dense(weight=tensors["linear.weight"], bias=tensors["linear.bias"])
+    close(forward(result.network, x), forward(expected(tensors, prefix, dense=[dense]), x), 1e-12)
+    assert any("names no activations" in note and "linear:sigmoid" in note for note in result.report.notes)
+
+
+def test_cell_with_conv_head_as_in_silero(read):
+    tensors = lstm("lstm_cell.", suffix="") | {"conv1.weight": rand(4, I, 3), "conv1.bias": rand(4)}
+    tensors |= {"final.weight": rand(1, H, 1), "final.bias": rand(1)}
+    with pytest.raises(ModelError, match=r"conv1.weight.*name the dense layers in order with dense"):
+        read(tensors)
+    result, x = read(tensors, lstm="lstm_cell", dense=("relu:final:sigmoid",)), rand(4, 1, I)
+    head = Dense(
+        weight=tensors["final.weight"][:, :, 0],
+        bias=tensors["final.bias"],
+        activation="sigmoid",
+        input_relu=True,
+    )
+    close(forward(result.network, x), forward(expected(tensors, "lstm_cell.", "", [head]), x), 1e-12)
+    assert sorted(entry.name for entry in result.report.outside) == ["conv1.bias", "conv1.weight"]
+
+
+def test_stacked_layers_without_bias(read):
+    result = read(lstm(layers=11, bias=False))
+    assert [layer.name for layer in result.network.layers] == [f"lstm_l{k}" for k in range(11)]
+    assert not np.any(result.network.layers[0].bias)
+
+
+def test_several_modules_are_stacked_on_request(read):
+    tensors = lstm("a.") | lstm("b.", inputs=H)
+    with pytest.raises(ModelError, match="must hold one LSTM, but has 2: a, b; choose with lstm"):
+        read(tensors)
+    assert [layer.name for layer in read(tensors, lstm="a,b", dense=()).network.layers] == ["a", "b"]
+    assert read(tensors, lstm="b", dense=()).network.inputs == H
+
+
+def test_dense_in_the_given_order(read):
+    tensors = lstm() | linear("z", 4) | linear("a", O, 4)
+    with pytest.raises(ModelError, match="tensors beside the LSTM"):
+        read(tensors)
+    layers = read(tensors, dense=("z.weight:tanh", "a")).network.layers
+    assert [(layer.name, layer.kind) for layer in layers] == [
+        ("lstm", "lstm"),
+        ("z", "dense"),
+        ("a", "dense"),
+    ]
+    assert layers[1].activation == "tanh"
+    with pytest.raises(ModelError, match="dense layer 'a' reads 4 values, but 'lstm' before it gives 6"):
+        read(tensors, dense=("a", "z"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LSTM", {"bidirectional": True, "num_layers": 2}),
+        ("LSTM", {"proj_size": 4, "bidirectional": True}),
+        ("GRU", {"num_layers": 2, "bias": False}),
+        ("RNN", {"bidirectional": True}),
+        ("GRUCell", {}),
+        ("RNNCell", {}),
+    ],
+)
+def test_names_of_torch_modules(read, kind, options):
+    torch = pytest.importorskip("torch")
+    module = getattr(torch.nn, kind)(I, H, **options)
+    tensors = {f"net.{name}": tensor.numpy() for name, tensor in module.state_dict().items()}
+    result = read(tensors)
+    network = read_model(module).network
+    assert [layer.kind for layer in result.network.layers] == [layer.kind for layer in network.layers]
+    x = rand(4, 2, I)
+    np.testing.assert_array_equal(run_float(result.network, x).y, run_float(network, x).y)
+    assert any("tanh is taken" in note for note in result.report.notes) == kind.startswith("RNN")
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_what_a_dense_layer_reads_of_both_directions_is_noted(read, both):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.LSTM(I, H, bidirectional=both)
+    tensors = {f"lstm.{name}": tensor.numpy() for name, tensor in module.state_dict().items()}
+    notes = read(tensors | linear(inputs=2 * H if both else H)).report.notes
+    assert any("is taken to read every step of 'lstm'" in note for note in notes) == both
+
+
+def test_embedding_by_its_shape(read):
+    table = rand(9, I)
+    result = read(lstm() | linear() | {"words.weight": table})
+    assert [layer.name for layer in result.network.layers] == ["lstm", "linear"]
+    assert result.embeddings[0].name == "words"
+    np.testing.assert_array_equal(result.embeddings[0]([[3, 8]]), table[[[3, 8]]])
+    assert any("'words' is an embedding by its shape (9, 5)" in note for note in result.report.notes)
+    # As wide as what a dense layer would read, too: it must be said.
+    with pytest.raises(ModelError, match="tensors beside the LSTM"):
+        read(lstm(inputs=H) | linear() | {"words.weight": rand(9, H)})
+
+
+NORM = {f"norm.{part}": np.ones(H, np.float32) for part in ("weight", "bias")}
+BATCH = {
+    f"body.bn.{part}": np.ones(H, np.float32) for part in ("weight", "bias", "running_mean", "running_var")
+}
+BATCH |= {"body.bn.num_batches_tracked": np.ones((), np.int64)}
+
+
+@pytest.mark.parametrize(
+    ("rest", "told"),
+    [
+        (NORM, "'norm' (bias, weight);"),
+        (BATCH, "'body.bn' (bias, num_batches_tracked, running_mean, running_var, weight);"),
+        (linear("other"), "'other' (bias, weight);"),
+        ({"scale": rand(H)}, "'scale';"),
+        (NORM | lstm("second.", inputs=H), "'second' (bias_hh_l0, bias_ih_l0, weight_hh_l0, weight_ih_l0);"),
+    ],
+)
+@pytest.mark.parametrize("dense", [("linear",), ()])
+def test_tensors_that_are_left_out_are_told(read, rest, told, dense):
+    tensors = lstm() | rest | (linear() if dense else {})
+    notes = read(tensors, lstm="lstm", dense=dense).report.notes
+    (note,) = [note for note in notes if note.startswith("left out, since no option names them: ")]
+    assert told in note and "give the torch.nn.Module" in note
+
+
+def test_nothing_left_out_is_not_told(read):
+    assert not any("left out" in note for note in read(lstm() | linear()).report.notes)
+
+
+@pytest.mark.usefixtures("read_here")
+def test_entries_that_are_no_tensors_are_told(tmp_path):
+    torch = pytest.importorskip("torch")
+    state = {name: torch.tensor(value) for name, value in lstm().items()}
+    torch.save(state | {"epoch": 3, "lstm._extra_state": {"a": 1}}, tmp_path / "net.pt")
+    notes = read_model(tmp_path / "net.pt").report.notes
+    assert "left out of the state dict, since they are no tensors: epoch, lstm._extra_state" in notes
+
+
+def test_bfloat16(tmp_path):
+    # Bits of 1.5 as bfloat16, written by hand: numpy has no such type.
+    import json
+
+    shapes = {"weight_ih_l0": [4, 1], "weight_hh_l0": [4, 1]}
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 8]}
+        at += 8
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + np.full(8, 0x3FC0, "<u2").tobytes()
+    (tmp_path / "net.bin").write_bytes(data)
+    assert (read_model(tmp_path / "net.bin").network.layers[0].w_ih == 1.5).all()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "options", "words"),
+    [
+        (lstm(gates=2), {}, "must have 4 x 6 rows .an LSTM., 3 x 6 .a GRU. or 6 .a plain RNN., not 12"),
+        (
+            lstm() | {"lstm.weight_ih_l0_reverse": rand(24, I)}, {},
+            "LSTM layer 'lstm' must have weight_hh, but it is missing",
+        ),
+        (
+            {f"{key}_reverse": value for key, value in lstm().items()}, {},
+            "must have a forward direction, but has only .*lstm.weight_ih_l0_reverse",
+        ),
+        (
+            lstm() | {"lstm.weight_hr_l0": rand(2, H)}, {},
+            r"'lstm.weight_hr_l0' must have shape \(6, units\), not \(2, 6\)",
+        ),
+        (lstm(gates=3) | {"lstm.weight_hr_l0": rand(H, H)}, {}, "is a GRU by its shape, but only an LSTM"),
+        ({"fc.weight": rand(2, 2)}, {}, "must hold an LSTM.*none among fc.weight"),
+        (
+            {key: value for key, value in lstm(layers=3).items() if "l1" not in key}, {},
+            "must have layers l0, l1, ... without gaps.*lstm.weight_ih_l2",
+        ),
+        (
+            {key: value for key, value in lstm().items() if "bias_hh" not in key}, {},
+            "both biases or none, but has only 'lstm.bias_ih_l0'",
+        ),
+        (
+            {key: value for key, value in lstm().items() if "weight_hh" not in key}, {},
+            "LSTM layer 'lstm' must have weight_hh, but it is missing",
+        ),
+        (lstm() | {"lstm.bias_ih_l0": rand(5)}, {}, r"'lstm.bias_ih_l0' must have shape \(24,\)"),
+        (lstm() | {"lstm.weight_hh_l0": rand(24, 5)}, {}, "'lstm.weight_ih_l0' must have 4 x 5 rows"),
+        (lstm() | {"lstm.bias_ih_l0": np.full(24, np.nan)}, {}, "'lstm.bias_ih_l0' must hold finite"),
+        (
+            lstm() | {"lstm.bias_ih_l0": np.ones(24, np.int32)}, {},
+            "'lstm.bias_ih_l0' must be one of float16.*I32",
+        ),
+        (lstm() | linear(), {"dense": ("linear:gelu",)}, r"dense .* must be NAME.*not 'linear:gelu'"),
+        (lstm() | linear(), {"dense": ("liner",)}, "must have a tensor 'liner.weight'; there are linear"),
+        (lstm(), {"lstm": "gru"}, "there is no 'gru'; it has lstm"),
+        (lstm(), {"output": "y"}, r"output \(--output-tensor\) is for models with a graph"),
+    ],
+)  # fmt: skip
+def test_refused_by_name(read, tensors, options, words):
+    with pytest.raises(ModelError, match=f"net.safetensors: .*{words}"):
+        read(tensors, **options)
+
+
+def test_damaged_file(tmp_path):
+    path = tmp_path / "net.safetensors"
+    safetensors.numpy.save_file(lstm(), path)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ModelError, match="must be a safetensors file, but is damaged"):
+        read_model(path)
+
+
+def test_layer_numbers_of_any_length(read):
+    tensors = {f"lstm.weight_ih_l{'7' * 5000}": rand(4, 1)}
+    with pytest.raises(ModelError, match="must hold an LSTM"):
+        read(tensors)
+
+
+@pytest.mark.usefixtures("read_here")
+def test_elements_that_strides_repeat_are_counted(tmp_path):
+    """A file of 2 KB that declares 10^8 elements, and one that holds more than the budget has."""
+    torch = pytest.importorskip("torch")
+    huge = torch.zeros(1).expand(4 * 5000, 5000)
+    path = tmp_path / "net.pt"
+    torch.save({"weight_ih_l0": huge, "weight_hh_l0": huge}, path)
+    assert path.stat().st_size < 3000
+    with pytest.raises(ModelError, match=f"tensor 'weight_ih_l0' of shape .* {MAX_ELEMENTS:,} elements"):
+        read_model(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("net/data.pkl", b"\x80\x02.")
+        with archive.open("net/data/0", "w", force_zip64=True) as member:
+            for _ in range(9):
+                member.write(bytes(2**26))
+    with pytest.raises(ModelError, match=f"unpacks to, .* {MAX_ELEMENTS:,} elements"):
+        read_model(path)

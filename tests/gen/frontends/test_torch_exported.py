@@ -1,0 +1,325 @@
+"""Exported programs (torch.export), objects and .pt2 files, against PyTorch's own outputs; hostile files."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from support.exported_nets import Net
+
+from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import ModelError
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+T, N, I, H = 4, 3, 5, 6  # noqa: E741
+SHAPES = {"one layer": {}, "bidirectional": {"bidirectional": True}, "two layers": {"num_layers": 2}}
+
+
+def export(module, *inputs, batch=None):
+    """Export in inference mode; ``batch`` is the axis of the first input that is dynamic."""
+    shapes = None if batch is None else ({batch: torch.export.Dim.DYNAMIC},)
+    return torch.export.export(module.eval(), inputs, dynamic_shapes=shapes)
+
+
+def expect_equal(source, module, *, batch_first=False, last=False, options=None):
+    x = torch.randn(T, N, I)
+    with torch.no_grad():
+        expected = module(x.transpose(0, 1) if batch_first else x)
+    result = read_model(source, options)
+    y = run_float(result.network, x.numpy()).y
+    y = y[-1] if last else y.swapaxes(0, 1) if batch_first else y
+    np.testing.assert_allclose(y, expected.numpy(), atol=1e-5)
+    return result
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+CASES = [
+    pytest.param(
+        kind,
+        first,
+        head,
+        dynamic,
+        shape,
+        marks=[] if (first, head) == (dynamic, "final") else pytest.mark.slow,
+    )
+    for kind in ("LSTM", "GRU", "RNN")
+    for first in (False, True)
+    for head in ("last", "all", "final")
+    for dynamic in (False, True)
+    for shape in SHAPES
+]
+
+
+@pytest.mark.parametrize(("kind", "first", "head", "dynamic", "shape"), CASES)
+def test_program_equals_module(kind, first, head, dynamic, shape):
+    module = Net(kind, head, batch_first=first, **SHAPES[shape])
+    x = torch.randn((N + 1, T, I) if first else (T, N + 1, I))
+    program = export(module, x, batch=(0 if first else 1) if dynamic else None)
+    result = expect_equal(program, module, batch_first=first, last=head != "all")
+    assert result.report.format == "exported program"
+    assert result.network.layers[0].name.startswith("rnn") and result.network.name == "exportedprogram"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LSTM", {"proj_size": 4, "bidirectional": True, "num_layers": 2}),
+        ("GRU", {"bias": False}),
+        ("RNN", {"nonlinearity": "relu"}),
+    ],
+)
+def test_file_with_every_option(tmp_path, kind, options):
+    module, path = Net(kind, "all", **options), tmp_path / "net.pt2"
+    torch.export.save(export(module, torch.randn(T, N, I)), path)
+    result = expect_equal(path, module)
+    assert result.network.name == "net"
+    assert inspect_model(path).refusal == ""
+
+
+class Whole(nn.Module):
+    """Every kind of operator that becomes a module again, and arithmetic with a buffer between."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.conv = nn.BatchNorm1d(I, eps=0.1), nn.Conv1d(I, I, 3, padding=2)
+        self.one, self.two = nn.LSTM(I, H, batch_first=True), nn.GRU(H, H, batch_first=True)
+        self.mix, self.leaky, self.end = nn.Conv1d(H, H, 1), nn.LeakyReLU(0.3), nn.Linear(H, 2)
+        self.register_buffer("scale", torch.rand(H) + 0.5)
+        nn.init.uniform_(self.norm.running_mean)
+
+    def forward(self, x):
+        x = self.conv(self.norm(x.transpose(1, 2)))[:, :, :-2].transpose(1, 2)
+        y = self.one(x)[0]
+        y = y + self.two(torch.relu(y))[0] * self.scale
+        y = self.leaky(self.mix(y.permute(0, 2, 1))).permute(0, 2, 1)
+        y = F.softplus(F.elu(F.hardtanh(y, -0.7, 0.9)) - 0.25, beta=2.0)
+        return torch.sigmoid(self.end(y.reshape(-1, H)).view(x.size(0), -1, 2)) * 2 - 1
+
+
+def test_every_operator():
+    module = Whole()
+    expect_equal(export(module, torch.randn(N, T, I)), module, batch_first=True)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_cell(kind):
+    cell = getattr(nn, f"{kind}Cell")(I, H)
+    x, h = torch.randn(N, I), torch.zeros(N, H)
+    state = (h, h) if kind == "LSTM" else h
+    with torch.no_grad():
+        expected = cell(x, state)
+    expected = expected[0] if kind == "LSTM" else expected
+    y = run_float(read_model(export(cell, x, state)).network, x.numpy()[None]).y[0]
+    np.testing.assert_allclose(y, expected.numpy(), atol=1e-5)
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.rnn, self.fc = nn.Embedding(10, I), nn.LSTM(I, H), nn.Linear(H, 10)
+
+    def forward(self, t, h, c):
+        y, state = self.rnn(self.emb(t).unsqueeze(0), (h, c))
+        return self.fc(y.squeeze(0)), state
+
+
+def test_step_of_a_decoder():
+    module, tokens, zero = Decoder(), torch.tensor([1, 7, 3]), torch.zeros(1, N, H)
+    result = read_model(export(module, tokens, zero, zero))
+    with torch.no_grad():
+        rows, expected = module.emb(tokens)[None].numpy(), module(tokens, zero, zero)[0].numpy()
+    np.testing.assert_allclose(run_float(result.network, rows).y[0], expected, atol=1e-5)
+    (table,) = result.embeddings
+    np.testing.assert_allclose(table.table, module.emb.weight.detach().numpy())
+    assert any("give the state to the driver" in note for note in result.report.notes)
+
+
+class Refused(Net):
+    def __init__(self, tail):
+        super().__init__("LSTM", "all")
+        self.tail, self.norm = tail, nn.LayerNorm(H)
+        self.start = nn.Parameter(torch.rand(1, N, H))
+
+    def forward(self, x):
+        return self.tail(self, x)
+
+
+@pytest.mark.parametrize(
+    ("tail", "words"),
+    [
+        (lambda m, x: m.norm(m.rnn(x)[0]), "layer_norm 'layer_norm', which reads 'getitem"),
+        (lambda m, x: torch.softmax(m.rnn(x)[0], -1), "softmax 'softmax', which reads"),
+        (
+            lambda m, x: m.rnn(x, (m.start, m.start))[0],
+            "its initial state is learned, or another constant that is not zero (start)",
+        ),
+        (
+            lambda m, x: F.linear(m.rnn(x)[0], m.fc.weight * 2),
+            "must read its weights from the model's parameters",
+        ),
+        (lambda m, x: m.rnn(x)[0] @ torch.ones(H, 2), "matmul 'matmul', which reads"),
+        (lambda m, x: torch.relu(x), "but its forward uses none"),
+    ],
+)
+def test_refused_by_name(tail, words):
+    program = export(Refused(tail), torch.randn(T, N, I))
+    assert words in inspect_model(program).refusal
+
+
+def test_end_and_beginning_are_chosen_by_name():
+    module = Net("LSTM", "all")
+    program = export(module, torch.randn(T, N, I))
+    network = read_model(program, ReadOptions(output="rnn"), name="cut").network
+    assert network.name == "cut" and [layer.kind for layer in network.layers] == ["lstm"]
+    with pytest.raises(ModelError, match="the option dense is for files of tensors"):
+        read_model(program, ReadOptions(dense=()))
+
+
+def test_training_mode_is_refused():
+    module = nn.Sequential(nn.BatchNorm1d(I), nn.Flatten(0, 0))
+    program = torch.export.export(module.train(), (torch.randn(N, I, T),))
+    with pytest.raises(ModelError, match="is in training mode; call eval"):
+        read_model(program)
+
+
+# Files that are damaged, or that want more than a model
+
+
+@pytest.fixture(scope="module")
+def members():
+    """Names and bytes of the members of a good archive."""
+    saved = io.BytesIO()
+    torch.export.save(export(Net("LSTM", "all"), torch.randn(T, N, I)), saved)
+    with zipfile.ZipFile(saved) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write(path, members, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def named(members, end):
+    return next(name for name in members if name.endswith(end))
+
+
+def changed(members, end, change):
+    """The same archive with one member of JSON changed."""
+    name = named(members, end)
+    tree = json.loads(members[name])
+    change(tree)
+    return members | {name: json.dumps(tree).encode()}
+
+
+def meta(tree, name="rnn.weight_ih_l0"):
+    return tree["config"][name]["tensor_meta"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: meta(t)["strides"].__setitem__(0, {"as_int": 500}), "goes beyond its data"),
+        (lambda t: meta(t)["strides"].__setitem__(0, {"as_int": -5}), "goes beyond its data"),
+        (lambda t: meta(t)["storage_offset"].update(as_int=10**30), "goes beyond its data"),
+        (
+            lambda t: meta(t).update(sizes=[{"as_int": 10**6}] * 2, strides=[{"as_int": 0}] * 2),
+            "elements that a",
+        ),
+        (lambda t: meta(t).update(sizes=[{"as_int": 8}, {"as_int": 15}]), "has weights that do not fit"),
+        (lambda t: meta(t).update(sizes=[{"as_int": 1}] * 40), "is damaged"),
+        (lambda t: meta(t).update(dtype=35), "of a type that is not read"),
+        (lambda t: t["config"]["fc.bias"].update(use_pickle=True), "is pickled"),
+        (lambda t: t["config"]["fc.bias"].update(path_name="../../etc/passwd"), "is damaged"),
+        (lambda t: t["config"].pop("fc.weight"), "must hold the tensor 'fc.weight'"),
+        (lambda t: t.update(config=[1, 2]), "is damaged"),
+    ],
+)
+def test_tensors_that_are_not_what_they_say(tmp_path, members, change, words):
+    path = write(tmp_path / "net.pt2", changed(members, "model_weights_config.json", change))
+    assert words in inspect_model(path).refusal
+
+
+def operators(tree):
+    return tree["graph_module"]["graph"]["nodes"]
+
+
+def argument(tree, operator, name):
+    node = next(node for node in operators(tree) if operator in node["target"])
+    return next(item["arg"] for item in node["inputs"] if item["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: argument(t, "lstm", "num_layers").update(as_int=10**9), "which do not fit its layers"),
+        (lambda t: argument(t, "lstm", "num_layers").update(as_int=0), "which do not fit its layers"),
+        (lambda t: argument(t, "lstm", "params")["as_tensors"].pop(), "which do not fit its layers"),
+        (
+            lambda t: argument(t, "linear", "weight").update(as_tensor={"name": "nobody"}),
+            "is damaged (KeyError",
+        ),
+        (lambda t: argument(t, "linear", "input").update(as_tensor={"name": "linear"}), "is damaged"),
+        (
+            lambda t: operators(t)[-1].update(target="torch.ops.aten.load.default"),
+            "load 'linear', which reads",
+        ),
+        (lambda t: operators(t)[-1].update(target="os.system"), "which reads"),
+        (lambda t: operators(t).clear(), "is damaged (KeyError"),
+        (lambda t: t["graph_module"].update(graph=[]), "is damaged"),
+        (lambda t: t["graph_module"]["signature"].update(output_specs=[]), "does not depend on a recurrent"),
+        (lambda t: t.clear(), "is damaged (KeyError"),
+    ],
+)
+def test_graphs_that_are_not_what_they_say(tmp_path, members, change, words):
+    path = write(tmp_path / "net.pt2", changed(members, "models/model.json", change))
+    assert words in inspect_model(path).refusal
+
+
+def test_archives_that_are_not_read(tmp_path, members):
+    model = named(members, "models/model.json")
+    for archive, words in (
+        ({**members, model: b"[" * 100_000}, "RecursionError"),
+        ({**members, model: b"\xff{}"}, "is damaged"),
+        ({**members, model: b"[" + b"[]," * 3 * 2**20 + b"[]]"}, "more than 8,388,608"),
+        ({**members, model.replace("model.json", "other.json"): b"{}"}, "it holds 2"),
+        ({name: data for name, data in members.items() if name != model}, "it holds 0"),
+        ({**members, named(members, "byteorder"): b"big"}, "little-endian"),
+        ({"serialized_exported_program.json": b"{}"}, "PyTorch 2.9 or newer"),
+    ):
+        path = write(tmp_path / "net.pt2", archive)
+        assert words in inspect_model(path).refusal, words
+    path = write(tmp_path / "net.pt2", members)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr(model, members[model])
+    assert "two members of one name" in inspect_model(path).refusal
+    packed = write(tmp_path / "net.pt2", members, zipfile.ZIP_DEFLATED)
+    assert "not compressed" in inspect_model(packed).refusal
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_bytes_end_with_one_error(tmp_path, members, seed):
+    rng = np.random.default_rng(seed)
+    good = write(tmp_path / "good.pt2", members).read_bytes()
+    path = tmp_path / "net.pt2"
+    for _ in range(25):
+        data = bytearray(good)
+        for at in rng.integers(len(data), size=rng.integers(1, 40)):
+            data[at] = rng.integers(256)
+        path.write_bytes(
+            bytes(data[: rng.integers(len(data) // 2, len(data) + 1)] if rng.random() < 0.3 else data)
+        )
+        inspect_model(path)  # raises nothing but ModelError, which it catches

@@ -1,0 +1,1 @@
+"""What the tests share: networks, builds, devices, benches."""

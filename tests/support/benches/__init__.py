@@ -1,0 +1,1 @@
+"""cocotb benches, which simulators import by name."""

@@ -1,0 +1,92 @@
+"""Builds with a bus wrapper, and how the wrappers' benches are run on them."""
+
+import xml.etree.ElementTree as Xml
+from pathlib import Path
+
+import numpy as np
+
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.sim.bench import Simulator, build_bench, simulator_environment
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Lstm, Network
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.registers import BusKind
+from support.loadable_builds import Build, build_for, make_device, stacked
+
+# A narrow range of c, so that it saturates now and then; outputs of another number of bytes than inputs.
+SETTINGS = QuantizationSettings(weight_bits=6, data_bits=10, output_bits=7, cell_bits=12, cell_range=1.0)
+SIZES = {"lanes": 8, "macs": 4, "beat_in": 2, "beat_out": 2, "streams": 3}
+"""3 streams, so that a stream number can be wrong, and partly filled last beats."""
+CAPACITIES = {"operations": 9, "inputs": 9, "outputs": 7, "weight_rows": 21, "shift_rows": 32}
+CAPACITIES |= {"bias_rows": 22, "parked_rows": 10, "vector_words": 6, "cell_rows": 10}
+"""What the largest of the loadable device's networks takes."""
+
+
+def small_network(seed: int = 1) -> Network:
+    """Two LSTM layers and a dense one, small; the same seed gives the same network."""
+    rng = np.random.default_rng(seed)
+
+    def lstm(inputs: int, units: int) -> Lstm:
+        shapes = ((4 * units, inputs), (4 * units, units), (4 * units,))
+        return Lstm(**dict(zip(("w_ih", "w_hh", "bias"), (rng.normal(size=s) for s in shapes), strict=True)))
+
+    dense = Dense(weight=rng.normal(size=(3, 4)), bias=rng.normal(size=3), activation="tanh")
+    return Network(layers=(lstm(5, 6), lstm(6, 4), dense))
+
+
+def quantised_network(seed: int = 1) -> QuantizedNetwork:
+    """The small network in integers."""
+    return quantise(small_network(seed), SETTINGS)
+
+
+def write_build(folder: Path, bus: BusKind, **parameters: int) -> Manifest:
+    """Write a build."""
+    network = quantised_network()
+    chosen = Parameters(bus=bus, **(SIZES | parameters))
+    build = Build(network, Manifest.create("dut", network.shapes, chosen, network.numerics))
+    build.save(folder, core_to_verilog(build.manifest))
+    return build.manifest
+
+
+def write_loadable(folder: Path, bus: BusKind, **parameters: int) -> Manifest:
+    """Write a loadable build of the same network, and in ``others`` two for it.
+
+    One has more inputs and outputs, one a single input and output.
+    """
+    chosen = Parameters(bus=bus, **(SIZES | parameters))
+    device = make_device(small_network(), chosen, SETTINGS, "dut", **CAPACITIES)
+    device.save(folder, core_to_verilog(device.manifest))
+    networks = (
+        stacked(9, 4, 6, dense=((5, "relu"), (7, "tanh")), seed=1),
+        stacked(1, 3, dense=((1, "tanh"),)),
+    )
+    for number, network in enumerate(networks):
+        build_for(network, device).save(folder / "others" / str(number))
+    return device.manifest
+
+
+def play_bench(folder: Path, module: str, top: str, simulator: Simulator, seeds: str) -> dict[str, str]:
+    """Run a cocotb module on a build's wrapper; return each of its tests' failures."""
+    from cocotb_tools.runner import get_runner
+
+    program = build_bench(folder / "rtl" / "dut.v", top, "generic", simulator)
+    results = folder / f"{simulator}.xml"
+    variables = {"RTLSTM_BUILD": str(folder), "RTLSTM_SEEDS": seeds, "COCOTB_LOG_LEVEL": "WARNING"}
+    with simulator_environment(simulator, variables):
+        get_runner(simulator).test(
+            test_module=module,
+            hdl_toplevel=top,
+            hdl_toplevel_lang="verilog",
+            build_dir=program,
+            test_dir=folder,
+            results_xml=str(results),
+            seed=1,
+            log_file=folder / f"{simulator}.log",
+        )
+    found = {}
+    for case in Xml.parse(results).getroot().iter("testcase"):
+        failed = case.find("failure")
+        found[case.attrib["name"]] = "" if failed is None else str(failed.attrib)
+    return found
