@@ -5,8 +5,8 @@ A page's fenced blocks run in the page's order, in a folder of its own that has 
 
 - ``sh``: all lines are commands.
 - ``console``: lines after ``$ `` are commands, the others are what they print. ``...`` stands for
-  anything; blanks are not compared. A command with no output shown is only run. Without any ``$ ``
-  all lines are commands.
+  anything; blanks are not compared. A command with no output shown is only run. One whose shown output
+  begins with ``error:`` must fail; its progress is not compared. Without any ``$ `` all lines are commands.
 - ``python``: one program, continued from block to block; with ``>>>`` it is a doctest.
 
 A command that ``ELSEWHERE`` knows is not run here; the file named there must have it.
@@ -60,7 +60,7 @@ ELSEWHERE = {
 
 FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,11 @@ def run_shell(block: Block, folder: Path) -> None:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        assert done.returncode == 0, f"{block.place}: {command}\n{done.stdout}"
+        fails = expected.startswith("error:")
+        assert done.returncode in ((1, 2) if fails else (0,)), f"{block.place}: {command}\n{done.stdout}"
         if expected.strip():
-            agrees = doctest.OutputChecker().check_output(expected, done.stdout, FLAGS)
+            printed = done.stdout[done.stdout.rfind("error:") :] if fails else done.stdout
+            agrees = doctest.OutputChecker().check_output(expected, printed, FLAGS)
             said = f"{block.place}: {command}\nis said to print\n{expected}"
             assert agrees, f"{said}\nbut prints\n{done.stdout}"
 
@@ -183,10 +185,18 @@ def test_page_does_what_it_says(page: Path, folder: Path):
     run_page(page, folder)
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the names that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path):
-    links = [link for link in LINK.findall(page.read_text()) if not re.match(r"[a-z]+:", link)]
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    links = [link for link in LINK.findall(page.read_text()) if not re.match(r"[a-z]+:", link[0])]
+    assert [path for path, _ in links if not (page.parent / path).exists()] == []
+    targets = [(page if not path else page.parent / path, anchor) for path, anchor in links if anchor]
+    assert [anchor for target, anchor in targets if anchor not in anchors(target)] == []
 
 
 GOOD = """
@@ -196,6 +206,8 @@ $ echo one \\
 one ...
 three
 $ test -f model.onnx
+$ echo at work; echo error: it fails; exit 2
+error: it ...
 $ make test
 ```
 ```sh
@@ -225,6 +237,9 @@ def test_good_page_passes(folder: Path):
     [
         "console\n$ echo one\ntwo",
         "console\nfalse",
+        "console\n$ echo error: none\nerror: none",
+        "console\n$ echo error: one; false\nerror: two",
+        "console\n$ echo error: one; exit 3\nerror: one",
         "sh\nfalse | cat",
         "python\n>>> 1 + 1\n3",
         "python\nassert False",
