@@ -13,7 +13,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Activation, Dense, Lstm, Network
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.parameters import Family, Parameters, TableKind
+from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.record import Record
 
 __all__ = ["SHAPES", "DenseWeights", "LstmWeights", "Shape", "Weights", "find_shapes"]
@@ -64,7 +64,7 @@ class Shape(Record):
     beat: int = 1
     """Input words per transfer."""
     tables: TableKind = "interpolated"
-    family: Family
+    family: str
     """Whose pipeline it has: a real one, since its cycles stand beside other people's."""
     bits: int = 16
     """Of weights and data."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.parameters import Family
+from rtlstm.spec.family import FamilyName
 from rtlstm.spec.record import Record
 
 __all__ = ["DEVICES", "Architecture", "Chosen", "Device", "Memory", "device_label", "find_device"]
@@ -33,7 +33,7 @@ class Device(Record):
 
     name: str
     architecture: Architecture
-    family: Family
+    family: FamilyName
     """Of the build that fits it best."""
     luts: Annotated[int, Field(ge=1)]
     """Four-input tables; six-input ones on Xilinx, adaptive logic modules on Intel."""

@@ -19,6 +19,7 @@ from rtlstm.fpga.estimate import ESTIMATED, Estimate, clock_model, estimate, usa
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.resources import large_name
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import find_family
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import (
@@ -26,7 +27,6 @@ from rtlstm.spec.parameters import (
     Parameters,
     TableKind,
     WeightMemory,
-    lanes_share_multipliers,
 )
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import BusKind
@@ -327,7 +327,7 @@ class _Search:
     def _hard(self, macs: int, blocks: int, lanes: int) -> int:
         """Most of a lane's multipliers that can be hard ones, with so many blocks for all lanes."""
         weight, data, family = self._numerics.weight_bits, self._numerics.data_bits, self._device.architecture
-        pairs = lanes_share_multipliers(family, weight, data)
+        pairs = find_family(self._device.family).shares_multipliers(weight, data)
         for count in range(macs, 0, -1):
             if lanes * hard_blocks(weight, data, family, count) // (1 + pairs) <= blocks:
                 return count

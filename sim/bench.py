@@ -26,7 +26,6 @@ from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Family
 from rtlstm.tools.cache import Report, cached, digest
 from rtlstm.tools.toolchain import icarus, package_version, verilator, verilator_environment
 
@@ -233,7 +232,7 @@ def play(
 def build_bench(
     verilog: Path,
     top: str,
-    family: Family,
+    family: str,
     simulator: Simulator,
     waves: bool = False,
     progress: Report | None = None,

@@ -12,7 +12,7 @@ from typing import Any
 
 from rtlstm.sim.compiled import compile_library
 from rtlstm.sim.sources import board_models, own_file, simulation_sources
-from rtlstm.spec.parameters import Family
+from rtlstm.spec.family import GENERIC
 from rtlstm.tools.cache import Report
 
 __all__ = ["BoardShape", "NativeBoard", "build_board"]
@@ -33,7 +33,10 @@ class BoardShape:
     inverted_leds: Sequence[bool]
     inverted_button: bool | None = None
     """None without a button."""
-    family: Family = "generic"
+    family: str = GENERIC
+    """The core's."""
+    device_family: str
+    """The device's, whose PLL it has."""
 
 
 def build_board(top: Path, core: Path, shape: BoardShape, report: Report | None = None) -> Path:
@@ -44,7 +47,7 @@ def build_board(top: Path, core: Path, shape: BoardShape, report: Report | None 
     ToolError
         If Verilator or a C++ compiler is missing or fails.
     """
-    sources = [top.absolute(), *simulation_sources(core, shape.family), *board_models()]
+    sources = [top.absolute(), *simulation_sources(core, shape.family), *board_models(shape.device_family)]
     defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(shape.inverted_leds)]
     if shape.inverted_button is not None:
         defines.append(f"-DRTLSTM_BUTTON={int(shape.inverted_button)}")

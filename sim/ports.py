@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.family import GENERIC
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Family, ceil_log2
+from rtlstm.spec.parameters import ceil_log2
 
 __all__ = [
     "Fault",
@@ -37,7 +38,7 @@ class PortShape:
     streams: int = 1
     sequence_steps: int = 0
     """Steps of the longest sequence, of a core that takes whole ones; 0 of others."""
-    family: Family = "generic"
+    family: str = GENERIC
     """Device family: whose cells the core's Verilog may use."""
     patience: int = 20_000
     """Cycles without any transfer after which a simulator gives up."""

@@ -4,9 +4,8 @@ The primitives of some families are instances of hard cells. There are two ways 
 
 - With :data:`SIMULATION` defined, the build's own file describes what they do. That is several
   times faster, and what the driver's backends do.
-- Without it, the models of ``models/`` stand in for the cells, pin by pin: in the verification
-  bench, and always in a netlist, where there are only cells. What the models do not know of a cell
-  ends the simulation.
+- Without it, the family's models stand in for the cells, pin by pin: in the verification bench, and
+  always in a netlist, where there are only cells. What the models do not know of a cell ends the simulation.
 
 The tests show that both are the same in every cycle.
 """
@@ -16,15 +15,12 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from rtlstm.spec.parameters import Family
+from rtlstm.spec.family import find_family
 
 __all__ = ["SIMULATION", "board_models", "cell_models", "copy_sources", "own_file", "simulation_sources"]
 
 SIMULATION = "RTLSTM_SIMULATION"
 """Macro that turns hard cells into descriptions of them."""
-
-MODELLED: tuple[Family, ...] = ("ecp5", "ice40")
-"""Families whose primitives are hard cells."""
 
 
 def own_file(*names: str) -> Path:
@@ -32,19 +28,17 @@ def own_file(*names: str) -> Path:
     return Path(str(files("rtlstm.sim").joinpath(*names))).absolute()
 
 
-def cell_models(family: Family) -> list[Path]:
+def cell_models(family: str) -> list[Path]:
     """Return the files with the models of a family's hard cells; none if it has no need of any."""
-    if family not in MODELLED:
-        return []
-    return [own_file("models", f"{family}.v")]
+    return list(find_family(family).cell_models)
 
 
-def board_models() -> list[Path]:
-    """Return the files with the models of what a board's top has besides: its PLL."""
-    return [own_file("models", "plls.v")]
+def board_models(family: str) -> list[Path]:
+    """Return the files with the models of what a board's top has besides: the PLL of its device's family."""
+    return [own_file("pll.v"), *find_family(family).pll_models]
 
 
-def simulation_sources(verilog: Path, family: Family) -> list[Path]:
+def simulation_sources(verilog: Path, family: str) -> list[Path]:
     """Return the files to simulate a build or its netlist from, its own first."""
     return [verilog.absolute(), *cell_models(family)]
 

@@ -12,8 +12,9 @@ from pydantic import Field, ValidationError, model_validator
 from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cells.graph import CellTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.family import find_family
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.parameters import Parameters, lanes_share_multipliers
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.fields import (
     drain_fields,
     drain_widths,
@@ -262,7 +263,8 @@ class Manifest(Record):
     def paired_lanes(self) -> bool:
         """Whether two lanes share each hard multiplier."""
         numerics = self.numerics
-        return lanes_share_multipliers(self.parameters.family, numerics.weight_bits, numerics.data_bits)
+        family = find_family(self.parameters.family)
+        return family.shares_multipliers(numerics.weight_bits, numerics.data_bits)
 
     @property
     def needs(self) -> Needs:

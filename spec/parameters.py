@@ -6,26 +6,19 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rtlstm.spec.capacity import Capacity
+from rtlstm.spec.family import GENERIC, FamilyName, Pipeline, families, find_family
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import BusKind
 
 __all__ = [
-    "FAMILIES",
-    "Family",
     "MemoryStyle",
     "MultiplierKind",
     "Parameters",
-    "Pipeline",
     "TableKind",
     "WeightMemory",
     "ceil_log2",
     "clocked_style",
-    "family_pipeline",
-    "lanes_share_multipliers",
 ]
-
-Family = Literal["generic", "ecp5", "ice40", "nexus", "gowin", "xilinx", "intel"]
-
 
 TableKind = Literal["interpolated", "direct"]
 """A line for each segment of the input, or an entry for each input: quicker, larger, coarser."""
@@ -33,8 +26,6 @@ MemoryStyle = Literal["auto", "block", "distributed", "huge"]
 """What ``rtlstm_memory`` is asked to be; see ``docs/primitives.md``."""
 WeightMemory = Literal["block", "large"]
 """Block RAM, or the family's largest memory: iCE40's single port RAM, Nexus' large RAM, UltraRAM."""
-_LARGE_MEMORIES = ("generic", "ice40", "nexus", "xilinx")
-"""Families with one, or that are whatever the tools make of them."""
 MultiplierKind = Literal["dsp", "lut"]
 """A hard multiplier, or one of look-up tables."""
 
@@ -50,92 +41,9 @@ def clocked_style(depth: int, stages: int) -> MemoryStyle:
     return "block" if stages == 2 and depth > 16 else "auto"
 
 
-def lanes_share_multipliers(family: str, weight_bits: int, data_bits: int) -> bool:
-    """Whether one hard multiplier holds the products of two lanes, which have the same value of the vector.
-
-    ECP5's has factors of 18 bits, in one of which two weights must stand far enough apart.
-    """
-    return family == "ecp5" and 2 * weight_bits + data_bits < 18
-
-
 def ceil_log2(value: int) -> int:
     """Bits needed to count ``value`` things (0 for one)."""
     return (value - 1).bit_length()
-
-
-class Pipeline(Record):
-    """Register stages that a device family needs between two clock edges."""
-
-    operand: Annotated[int, Field(ge=2, le=4)] = 2
-    """Registers from an address to weights and vector at the multipliers: 2, the block RAM of weights
-    has its output register; 3, the vector's has one, too; 4, there is one more behind that of the weights,
-    and before the vector's memory."""
-    multiplier: Annotated[int, Field(ge=1, le=3)] = 2
-    """Registers of a multiplier: 1 at its output, 2 also at its inputs, 3 also inside."""
-    tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
-    """Adder levels between two registers of the tree that sums a lane's products."""
-    collect: Annotated[int, Field(ge=0, le=2)] = 0
-    """Registers behind the multiplexer that picks what drains: 2, each block has one of its own.
-    Several blocks have at least one."""
-    narrow: Annotated[int, Field(ge=2, le=4)] = 2
-    """Registers from the picked totals to pre-activations: (partly shifted,) shifted, (added,) rounded
-    and limited."""
-    table: Annotated[int, Field(ge=1, le=2)] = 1
-    """Registers of an activation table: 2, it is a block RAM with its output register."""
-    window: Annotated[int, Field(ge=0, le=2)] = 0
-    """Registers from the memory window to the memories far from it; with any, also on the way back."""
-    cell: Annotated[int, Field(ge=3, le=4)] = 3
-    """Registers from the gates to c: products, sum, (compared with the limits,) rounded."""
-    accept: Annotated[int, Field(ge=0, le=1)] = 0
-    """Registers from an input transfer to the decision that its word may be read."""
-    result: Annotated[int, Field(ge=0, le=2)] = 0
-    """Registers behind the rounding of h and of dense results: 2, one of them before the limiting."""
-
-
-FAMILIES: dict[Family, Pipeline] = {
-    "generic": Pipeline(multiplier=2, tree_levels=2),
-    "ecp5": Pipeline(
-        operand=4,
-        multiplier=2,
-        tree_levels=1,
-        collect=2,
-        narrow=4,
-        table=2,
-        cell=4,
-        window=2,
-        accept=1,
-        result=2,
-    ),
-    "ice40": Pipeline(multiplier=2, tree_levels=2, collect=1, narrow=3, table=1, result=1),
-    "nexus": Pipeline(
-        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
-    ),
-    "gowin": Pipeline(
-        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
-    ),
-    "xilinx": Pipeline(
-        operand=3, multiplier=3, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
-    ),
-    "intel": Pipeline(
-        operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
-    ),
-}
-"""Pipeline depth per device family."""
-
-_LUT_MULTIPLIER: dict[Family, int] = {"ecp5": 3}
-"""Registers of multipliers if some of a lane's are made of tables: with 2, the way from the vector's
-register through the first adders is the longest of all."""
-
-_DIRECT_NARROW: dict[Family, int] = {"ecp5": 3}
-"""Most registers to the pre-activations with direct tables: data of 12 bits at most are shifted at once."""
-
-
-def family_pipeline(family: Family, lut_macs: int = 0, tables: TableKind = "interpolated") -> Pipeline:
-    """Return a family's pipeline for lanes with so many multipliers made of tables, and such tables."""
-    pipeline = FAMILIES[family]
-    stages = _LUT_MULTIPLIER.get(family, 0) if lut_macs else 0
-    most = _DIRECT_NARROW.get(family, pipeline.narrow) if tables == "direct" else pipeline.narrow
-    return pipeline.replace(multiplier=max(pipeline.multiplier, stages), narrow=min(pipeline.narrow, most))
 
 
 class Parameters(Record):
@@ -167,7 +75,7 @@ class Parameters(Record):
     """The wrapper beside the core, for a system's bus."""
     capacity: Capacity | None = None
     """What a loadable program may take; None: the program is a constant of the build."""
-    family: Family = "generic"
+    family: FamilyName = GENERIC
     pipeline: Pipeline = Pipeline()
 
     @model_validator(mode="after")
@@ -192,10 +100,11 @@ class Parameters(Record):
                 f"({self.macs}), so that what drains together is stored together; try "
                 f"{gcd(self.units, self.macs, self.gate_units)}"
             )
-        if self.weight_memory == "large" and self.family not in _LARGE_MEMORIES:
+        if self.weight_memory == "large" and not find_family(self.family).large_memory:
+            having = [name for name, family in families().items() if family.large_memory]
             raise ValueError(
                 f"weight_memory must be block on {self.family}, which has no larger memory than block RAM, "
-                f"not large; those of {', '.join(_LARGE_MEMORIES)} may"
+                f"not large; those of {', '.join(having)} may"
             )
         if self.beat_out % self.gate_units:
             raise ValueError(
@@ -205,10 +114,11 @@ class Parameters(Record):
         return self
 
     @classmethod
-    def for_family(cls, family: Family, **fields: Any) -> Self:
+    def for_family(cls, family: str, **fields: Any) -> Self:
         """Return parameters with the family's pipeline depth."""
-        chosen = {name: fields[name] for name in ("lut_macs", "tables") if name in fields}
-        return cls(family=family, pipeline=family_pipeline(family, **chosen), **fields)
+        direct = fields.get("tables") == "direct"
+        pipeline = find_family(family).pipeline_for(fields.get("lut_macs", 0), direct)
+        return cls(family=family, pipeline=pipeline, **fields)
 
     @property
     def multiplies_per_cycle(self) -> int:

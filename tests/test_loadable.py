@@ -19,8 +19,9 @@ from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.devices import IcarusDevice
 from rtlstm.spec.capacity import Needs
 from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Parameters, Pipeline
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.registers import Register
 

@@ -12,7 +12,7 @@ from rtlstm.host import Accelerator
 from rtlstm.sim.netlist import flat_netlist, netlist_build
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Lstm, Network
-from rtlstm.spec.parameters import Family, Parameters
+from rtlstm.spec.parameters import Parameters
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def check(case: Case, backend: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["ecp5", "ice40"])
-def test_tiny_netlist_equals_golden(family: Family, tmp_path: Path) -> None:
+def test_tiny_netlist_equals_golden(family: str, tmp_path: Path) -> None:
     network, settings = tiny()
     memory = "large" if family == "ice40" else "block"
     parameters = Parameters.for_family(family, lanes=4, macs=2, weight_memory=memory)
@@ -79,7 +79,7 @@ def test_tiny_netlist_equals_golden(family: Family, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size.seed))
 @pytest.mark.parametrize("family", ["ecp5", "ice40"])
-def test_netlist_equals_golden(family: Family, size: Size, tmp_path: Path) -> None:
+def test_netlist_equals_golden(family: str, size: Size, tmp_path: Path) -> None:
     network = random_network(np.random.default_rng(size.seed), (2, 3, 5, 7))
     settings = QuantizationSettings(
         weight_bits=size.weight_bits,

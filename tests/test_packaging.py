@@ -23,7 +23,8 @@ class Alone:
 sys.meta_path.insert(0, Alone())
 sys.path.insert(0, sys.argv[1])
 import rtlstm.host
-
+from rtlstm.spec.family import families
+assert {"ecp5", "generic", "ice40"} <= set(families())
 if len(sys.argv) > 2:
     try:
         import rtlstm.host.link.transport

@@ -11,11 +11,11 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.sim.sources import SIMULATION
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Family, Parameters
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 from rtlstm.tools.toolchain import formal_environment, icarus, run_tool, verilator, verilator_environment
 
-BUILDS: dict[str, tuple[Family, str]] = {
+BUILDS: dict[str, tuple[str, str]] = {
     "left": ("ecp5", "axilite"),
     "right": ("ice40", "wishbone"),
     "centre": ("generic", "none"),

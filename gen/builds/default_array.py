@@ -13,9 +13,10 @@ from typing import Annotated
 from pydantic import Field
 
 from rtlstm.fpga.fit import HardwareRequest
+from rtlstm.spec.family import GENERIC, FamilyName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
-from rtlstm.spec.parameters import Family, Parameters, WeightMemory
+from rtlstm.spec.parameters import Parameters, WeightMemory
 
 __all__ = ["ArrayRequest", "choose_array"]
 
@@ -28,7 +29,7 @@ _STEPS = 50
 class ArrayRequest(HardwareRequest):
     """What was chosen about an array of a family's multipliers and memories."""
 
-    family: Family = "generic"
+    family: FamilyName = GENERIC
     gate_units: Annotated[int, Field(ge=1)] = 1
     lut_macs: Annotated[int, Field(ge=0)] = 0
     """Multipliers per lane made of tables."""

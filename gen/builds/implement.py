@@ -18,10 +18,10 @@ from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_nextpnr, find_yosys
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.hdl.emit.verilog import PRIMITIVES
 from rtlstm.host.transport import Progress
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import GENERIC, find_family
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 
@@ -88,7 +88,7 @@ def implement(
     verilog = read_verilog(folder, manifest)
     device = chosen.device
     family = manifest.parameters.family
-    if family in PRIMITIVES and family != device.family:
+    if family != device.family and find_family(family).primitives:
         raise ConfigurationError(
             f"{device.name} must have a build of portable Verilog, or one for its family, but "
             f"{manifest.name} was generated for {family}; generate it with --family {device.family}"
@@ -161,7 +161,7 @@ def check_family(manifest: Manifest, device: Device, board: str) -> None:
         If the build is neither portable Verilog nor for the device's family.
     """
     family = manifest.parameters.family
-    if family not in (device.family, "generic"):
+    if family not in (device.family, GENERIC):
         raise ConfigurationError(
             f"{board} has an {device.name}, but {manifest.name} was generated for {family}; generate it "
             f"with --family {device.family}"

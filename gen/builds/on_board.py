@@ -136,6 +136,7 @@ class OnBoard:
             inverted_leds=[pin.inverted for pin in self.board.leds],
             inverted_button=None if button is None else button.inverted,
             family=self.manifest.parameters.family,
+            device_family=self.board.chosen.device.family,
         )
 
     def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:

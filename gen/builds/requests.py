@@ -4,7 +4,7 @@ from rtlstm.boards.catalogue import find_place
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.default_array import ArrayRequest
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.parameters import FAMILIES
+from rtlstm.spec.family import find_family
 
 __all__ = ["array_request", "fit_request"]
 
@@ -28,8 +28,8 @@ def array_request(
     ConfigurationError
         If what is given cannot be built, whatever the rest will be.
     """
-    if family is not None and family not in FAMILIES:
-        raise ConfigurationError(f"the family must be one of {', '.join(FAMILIES)}, not {family!r}")
+    if family is not None:
+        find_family(family)
     fields = sizes | {"family": family, "all_lut": multipliers == "lut"}
     if multipliers not in (None, "lut"):
         fields["lut_macs"] = _lut_macs(multipliers)

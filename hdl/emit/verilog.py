@@ -19,17 +19,10 @@ from rtlstm.hdl.link.serial_link import link_limits
 from rtlstm.hdl.link.top import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.sequences.sequence_core import SequenceCore
+from rtlstm.spec.family import GENERIC, find_family
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import Family
 
-__all__ = ["PRIMITIVES", "convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
-
-PRIMITIVES: dict[Family, tuple[str, ...]] = {
-    "ecp5": ("ecp5.v", "rows.v"),
-    "ice40": ("ice40.v", "rows.v"),
-}
-"""Files of the families with primitives of their own; the others infer from the portable ones."""
-
+__all__ = ["convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
 
 # Processes become assignments and flip-flops, because Icarus leaves some combinational always
 # blocks at X. In between, the netlist is made tidy for linters.
@@ -53,15 +46,15 @@ _PREFIX = "rtlstm_"
 """What the primitives' modules begin with in their files, and what components instantiate."""
 
 
-def primitives(family: Family, owner: str = "") -> str:
+def primitives(family: str, owner: str = "") -> str:
     """Return the Verilog of a family's memories and multipliers.
 
     With an ``owner`` their modules bear its name, ``OWNER_memory`` and so on, so that those of two families
     stand in one design.
     """
-    folder = files("rtlstm.hdl").joinpath("primitives")
-    names = PRIMITIVES.get(family, ("portable.v",))
-    text = "".join(folder.joinpath(name).read_text() for name in names)
+    own = find_family(family).primitives
+    paths = own or (files("rtlstm.hdl").joinpath("primitives", "portable.v"),)
+    text = "".join(path.read_text() for path in paths)
     return text.replace(_PREFIX, f"{owner}_") if owner else text
 
 
@@ -72,7 +65,7 @@ def _outputs(verilog: str) -> dict[str, frozenset[str]]:
     return {name: frozenset(port.findall(body)) for name, body in modules}
 
 
-def to_verilog(components: Mapping[str, Component], family: Family = "generic") -> str:
+def to_verilog(components: Mapping[str, Component], family: str = GENERIC) -> str:
     """Convert components to modules of these names; the same ones give the same text.
 
     All other modules bear the first one's name, primitives too.

@@ -19,12 +19,12 @@ from rtlstm.gen.builds.on_board import OnBoard, slower_clock
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import Family, Parameters
+from rtlstm.spec.parameters import Parameters
 
 SMALL = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
 
 
-def small_build(folder: Path, family: Family) -> Path:
+def small_build(folder: Path, family: str) -> Path:
     parameters = Parameters(lanes=4, macs=1, family=family)
     generate_build(network(), folder, parameters=parameters, settings=SMALL)
     return folder

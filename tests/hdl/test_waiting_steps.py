@@ -11,10 +11,11 @@ from support.random_builds import make_case
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, QuantizedNetwork, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.golden import Golden
+from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters, Pipeline
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Command, Register
 from rtlstm.tools.toolchain import icarus
 

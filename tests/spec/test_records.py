@@ -9,9 +9,10 @@ import pytest
 from support.random_builds import random_case, random_network
 
 from rtlstm.spec.errors import BuildError, ConfigurationError
+from rtlstm.spec.family import families, find_family
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
-from rtlstm.spec.parameters import FAMILIES, Parameters
+from rtlstm.spec.parameters import Parameters
 
 
 def lstm(inputs: int = 3, units: int = 2, **changes: object) -> Lstm:
@@ -84,10 +85,13 @@ def test_bad_parameters_are_refused(fields: dict[str, int], message: str) -> Non
 
 
 def test_families_choose_the_pipeline() -> None:
-    for family, pipeline in FAMILIES.items():
-        assert Parameters.for_family(family).pipeline == pipeline
-    assert Parameters.for_family("ecp5", tables="direct").pipeline == FAMILIES["ecp5"].replace(narrow=3)
-    assert Parameters.for_family("ice40", tables="direct").pipeline == FAMILIES["ice40"]
+    for name, family in families().items():
+        assert family.name == name
+        assert Parameters.for_family(name).pipeline == family.pipeline
+    ecp5 = find_family("ecp5").pipeline
+    assert Parameters.for_family("ecp5", tables="direct").pipeline == ecp5.replace(narrow=3)
+    assert Parameters.for_family("ecp5", lut_macs=1).pipeline == ecp5.replace(multiplier=3)
+    assert Parameters.for_family("ice40", tables="direct").pipeline == find_family("ice40").pipeline
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -11,8 +11,9 @@ from numpy.random import Generator
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.functions import FUNCTION_NAMES, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import Cell, CellBuilder
+from rtlstm.spec.family import Pipeline, family_names, find_family
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
-from rtlstm.spec.parameters import FAMILIES, Parameters, Pipeline, family_pipeline
+from rtlstm.spec.parameters import Parameters
 
 __all__ = ["DrawnBuild", "drawn_builds", "drawn_networks"]
 
@@ -252,9 +253,9 @@ def _parameters(draw: Draw, settings: QuantizationSettings) -> Parameters:
     lanes = 4 * draw(st.integers(1, 4))
     common = gcd(lanes // 4, macs)
     units = draw(st.sampled_from([unit for unit in range(1, common + 1) if common % unit == 0]))
-    family = draw(st.sampled_from(sorted(FAMILIES)))
+    family = draw(st.sampled_from(family_names()))
     lut_macs = draw(st.integers(0, macs))
-    pipeline = family_pipeline(family, lut_macs, settings.tables)
+    pipeline = find_family(family).pipeline_for(lut_macs, settings.tables == "direct")
     if draw(st.booleans()):
         family = "generic"
         least = {"operand": 2, "multiplier": 1, "tree_levels": 1, "collect": 0, "narrow": 2, "table": 1}

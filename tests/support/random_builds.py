@@ -13,12 +13,13 @@ from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.state import StateLayout
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import Pipeline
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters, Pipeline, TableKind
+from rtlstm.spec.parameters import Parameters, TableKind
 
 SIZES = (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 32, 37, 41, 43, 47, 53, 59, 61, 64, 67, 70)
 ACTIVATIONS = ("identity", "relu", "sigmoid", "tanh")

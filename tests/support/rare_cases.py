@@ -16,12 +16,13 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host.state import StateLayout
 from rtlstm.spec.activations.functions import SIGMOID, TANH
 from rtlstm.spec.cells.description import CellBuilder
+from rtlstm.spec.family import Pipeline
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Dense, Gru, Layer, Lstm, Network
 from rtlstm.spec.numerics import QuantizedDense, QuantizedNetwork, QuantizedRecurrent
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters, Pipeline
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import step_cycles
 from support.device_pair import Pair
 from support.random_builds import write_build

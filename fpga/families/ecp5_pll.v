@@ -1,0 +1,46 @@
+// The loop is closed through CLKOP: its divider times the feedback's multiplies the source.
+module EHXPLLL #(
+  parameter CLKI_DIV = 1,
+  parameter CLKFB_DIV = 1,
+  parameter CLKOP_DIV = 8,
+  parameter CLKOS_DIV = 8,
+  parameter CLKOP_ENABLE = "ENABLED",
+  parameter CLKOS_ENABLE = "DISABLED",
+  parameter CLKOP_CPHASE = 0,
+  parameter CLKOS_CPHASE = 0,
+  parameter CLKOP_FPHASE = 0,
+  parameter CLKOS_FPHASE = 0,
+  parameter FEEDBK_PATH = "CLKOP",
+  parameter OUTDIVIDER_MUXA = "DIVA",
+  parameter OUTDIVIDER_MUXB = "DIVB",
+  parameter DPHASE_SOURCE = "DISABLED",
+  parameter PLLRST_ENA = "DISABLED",
+  parameter INTFB_WAKE = "DISABLED",
+  parameter STDBY_ENABLE = "DISABLED"
+) (
+  input CLKI,
+  input CLKFB,
+  input RST,
+  input STDBY,
+  input PHASESEL0,
+  input PHASESEL1,
+  input PHASEDIR,
+  input PHASESTEP,
+  input PHASELOADREG,
+  input PLLWAKESYNC,
+  input ENCLKOP,
+  input ENCLKOS,
+  output CLKOP,
+  output CLKOS,
+  output LOCK
+);
+  localparam SECOND = CLKOS_ENABLE == "ENABLED";
+  wire clock;
+  rtlstm_pll_model #(
+    .MULTIPLY(CLKFB_DIV * CLKOP_DIV),
+    .DIVIDE(CLKI_DIV * (SECOND ? CLKOS_DIV : CLKOP_DIV))
+  ) model (.source(CLKI), .reset(RST & (PLLRST_ENA == "ENABLED")), .clock(clock), .lock(LOCK));
+  // One clock is modelled: the second output's if it is on, else the loop's.
+  assign CLKOP = SECOND ? 1'b0 : clock;
+  assign CLKOS = SECOND ? clock : 1'b0;
+endmodule

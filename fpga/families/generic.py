@@ -1,0 +1,13 @@
+"""No device in particular."""
+
+from rtlstm.spec.family import GENERIC, Family, Pipeline
+
+__all__ = ["Generic"]
+
+
+class Generic(Family):
+    """Portable Verilog with few registers, for any tool."""
+
+    name = GENERIC
+    pipeline = Pipeline(multiplier=2, tree_levels=2)
+    large_memory = True

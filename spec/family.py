@@ -1,0 +1,201 @@
+"""Device families: what core, simulation and driver must know of one, and where they are found.
+
+A family is one object. Its class derives from :class:`Family`. Installed packages offer theirs as entry
+points of the group :data:`FAMILIES_GROUP`, rtlstm's own among them; :func:`add_family` adds one to the
+running program. A family is imported when it is first asked for, and needs NumPy and pydantic alone for that.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.record import Record
+
+__all__ = [
+    "FAMILIES_GROUP",
+    "GENERIC",
+    "Family",
+    "FamilyName",
+    "NetlistScript",
+    "Pipeline",
+    "add_family",
+    "families",
+    "family_names",
+    "find_family",
+    "remove_family",
+]
+
+FAMILIES_GROUP = "rtlstm.families"
+"""Entry point group of the families: a family's name and its class, which takes no arguments."""
+
+GENERIC = "generic"
+"""The family of builds that are for no device in particular: portable Verilog, few registers."""
+
+
+class Pipeline(Record):
+    """Register stages that a device family needs between two clock edges."""
+
+    operand: Annotated[int, Field(ge=2, le=4)] = 2
+    """Registers from an address to weights and vector at the multipliers: 2, the block RAM of weights
+    has its output register; 3, the vector's has one, too; 4, there is one more behind that of the weights,
+    and before the vector's memory."""
+    multiplier: Annotated[int, Field(ge=1, le=3)] = 2
+    """Registers of a multiplier: 1 at its output, 2 also at its inputs, 3 also inside."""
+    tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
+    """Adder levels between two registers of the tree that sums a lane's products."""
+    collect: Annotated[int, Field(ge=0, le=2)] = 0
+    """Registers behind the multiplexer that picks what drains: 2, each block has one of its own.
+    Several blocks have at least one."""
+    narrow: Annotated[int, Field(ge=2, le=4)] = 2
+    """Registers from the picked totals to pre-activations: (partly shifted,) shifted, (added,) rounded
+    and limited."""
+    table: Annotated[int, Field(ge=1, le=2)] = 1
+    """Registers of an activation table: 2, it is a block RAM with its output register."""
+    window: Annotated[int, Field(ge=0, le=2)] = 0
+    """Registers from the memory window to the memories far from it; with any, also on the way back."""
+    cell: Annotated[int, Field(ge=3, le=4)] = 3
+    """Registers from the gates to c: products, sum, (compared with the limits,) rounded."""
+    accept: Annotated[int, Field(ge=0, le=1)] = 0
+    """Registers from an input transfer to the decision that its word may be read."""
+    result: Annotated[int, Field(ge=0, le=2)] = 0
+    """Registers behind the rounding of h and of dense results: 2, one of them before the limiting."""
+
+
+class NetlistScript(Record):
+    """How Yosys makes a netlist of a family that every simulator can run."""
+
+    synthesis: str
+    """The command that maps Verilog to the family's cells; ``{top}`` is the top module. It must leave the
+    instances of hard cells as they are."""
+    cells: str
+    """Commands that read the simulation models of lookup tables, flip-flops and small memories, and make
+    black boxes of the hard cells."""
+
+
+class Family(ABC):
+    """A device family: its pipeline, and the Verilog of its memories and multipliers."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As ``--family`` takes it and the manifest has it."""
+
+    @property
+    @abstractmethod
+    def pipeline(self) -> Pipeline:
+        """Pipeline of an array with hard multipliers and interpolated tables."""
+
+    primitives: tuple[Path, ...] = ()
+    """Verilog files of its own primitives, whose contract is in ``docs/primitives.md``; none, if synthesis
+    infers hard blocks from the portable ones."""
+    cell_models: tuple[Path, ...] = ()
+    """Verilog files with simulation models of the hard cells that are instances in ``primitives``."""
+    pll_models: tuple[Path, ...] = ()
+    """Verilog files with a model of the PLL's cell, around ``rtlstm_pll_model`` of ``sim/pll.v``."""
+    netlist: NetlistScript | None = None
+    """None, if netlists cannot be simulated."""
+    large_memory: bool = False
+    """Whether devices have memories larger than block RAM, or tools may make one of the portable memory."""
+
+    def pipeline_for(self, lut_macs: int = 0, direct_tables: bool = False) -> Pipeline:
+        """Return the pipeline of an array.
+
+        Parameters
+        ----------
+        lut_macs
+            Multipliers of a lane that are made of LUTs.
+        direct_tables
+            Whether sigmoid and tanh come from tables with an entry for each input.
+        """
+        return self.pipeline
+
+    def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:
+        """Whether one hard multiplier holds the products of two lanes, which have one value of the vector."""
+        return False
+
+
+_ADDED: dict[str, Family] = {}
+
+
+@cache
+def _installed() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=FAMILIES_GROUP)}
+
+
+@cache
+def _load(name: str) -> Family:
+    point = _installed()[name]
+    made = point.load()
+    family = made() if callable(made) else made
+    if not isinstance(family, Family) or family.name != name:
+        raise ConfigurationError(
+            f"the entry point {name} of {FAMILIES_GROUP} must give a Family of this name, but {point.value} "
+            f"gives {family!r}; correct or remove the package that has it"
+        )
+    return family
+
+
+def family_names() -> list[str]:
+    """Return the names of all families, sorted."""
+    return sorted(_installed().keys() | _ADDED.keys())
+
+
+def families() -> dict[str, Family]:
+    """Return all families by name."""
+    return {name: find_family(name) for name in family_names()}
+
+
+def find_family(name: str) -> Family:
+    """Return the family of this name.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none; the message lists those that there are.
+    """
+    if name in _ADDED:
+        return _ADDED[name]
+    if name not in _installed():
+        known = family_names()
+        raise ConfigurationError(
+            f"the family must be one of {', '.join(known)}, not {name!r}"
+            if known
+            else "no device family is installed, not even rtlstm's own; install rtlstm again"
+        )
+    return _load(name)
+
+
+def add_family(family: Family) -> None:
+    """Add a family to the running program; a package adds one for good by an entry point.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is one of this name.
+    """
+    if family.name in family_names():
+        raise ConfigurationError(
+            f"the new family must have a name of its own, but there is a family {family.name} already"
+        )
+    _ADDED[family.name] = family
+
+
+def remove_family(name: str) -> None:
+    """Undo :func:`add_family`; ConfigurationError if it has added no such family."""
+    if name not in _ADDED:
+        raise ConfigurationError(f"only families that add_family has added can be removed, not {name!r}")
+    del _ADDED[name]
+
+
+def _known(name: str) -> str:
+    return find_family(name).name
+
+
+FamilyName = Annotated[str, AfterValidator(_known)]
+"""Name of a family, as a field of a record."""
