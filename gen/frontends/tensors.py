@@ -4,7 +4,7 @@ import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast, get_args
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from rtlstm.gen.frontends.arrays import expect_shape, import_extra, listed, to_f
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.cells import bidirectional_layer, recurrent_layer
-from rtlstm.spec.activations.functions import RELU, ActivationFunction
+from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, ActivationFunction
 from rtlstm.spec.archives import open_archive
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
@@ -163,13 +163,12 @@ def _parse_dense(text: str) -> _DenseChoice:
     relu = len(parts) > 2 and parts[0] == "relu"
     name, *rest = parts[1:] if relu else parts
     activation = rest[0] if rest else "identity"
-    if len(rest) > 1 or not name or activation not in get_args(Activation):
+    if len(rest) > 1 or not name or activation not in ACTIVATIONS:
         raise ModelError(
-            f"dense (--dense) must be {_SYNTAX} with an ACTIVATION of {listed(get_args(Activation))}, "
-            f"not {text!r}"
+            f"dense (--dense) must be {_SYNTAX} with an ACTIVATION of {listed(ACTIVATIONS)}, not {text!r}"
         )
     name = name.removesuffix(".weight")
-    return _DenseChoice(name, cast(Activation, activation), relu)
+    return _DenseChoice(name, activation, relu)
 
 
 class _Reader:

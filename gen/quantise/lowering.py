@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.quantise.directions import Product, Unfolded
-from rtlstm.spec.activations.functions import IDENTITY, RELU, ActivationFunction
+from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.cells.kinds import (
     dense_cell,
@@ -33,7 +33,6 @@ __all__ = ["ArrayLayer", "is_plain", "lower"]
 
 Floats = NDArray[np.float64]
 
-_SATURATE = ("sigmoid", "tanh")
 _PLAIN_DENSE = ("identity", "relu", "sigmoid", "tanh")
 
 
@@ -120,13 +119,6 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
     return tuple(layers), passes
 
 
-def _saturates(function: ActivationFunction) -> bool:
-    """Whether it is flat where sigmoid is."""
-    steep = function.name == "hard_sigmoid" and function.alpha >= 0.1
-    short = function.name == "hard_tanh" and max(abs(function.alpha), abs(function.beta)) <= 4.0
-    return function.name in _SATURATE or steep or short
-
-
 def _lstm(layer: Lstm, origin: int) -> list[ArrayLayer]:
     parameters = None if layer.peephole is None else layer.peephole.reshape(3, layer.units).T
     functions = (layer.gate, layer.candidate)
@@ -140,9 +132,9 @@ def _lstm(layer: Lstm, origin: int) -> list[ArrayLayer]:
         cell=lstm_cell(layer),
         reach="output" if layer.projection is None else "inner",
         within_one=layer.gate.within_one and layer.squash.within_one,
-        wide=parameters is not None or not all(map(_saturates, functions)),
+        wide=parameters is not None or not all(function.saturates for function in functions),
         state="cell",
-        squash_saturates=_saturates(layer.squash),
+        squash_saturates=layer.squash.saturates,
         feedback=0 if layer.projection is None else 1,
         input_relu=layer.input_relu,
         parameters=parameters,
@@ -169,12 +161,11 @@ def _gru(layer: Gru, origin: int) -> list[ArrayLayer]:
     b_r, b_z, _ = (layer.bias_ih + layer.bias_hh).reshape(3, units)
     b_n, c_n = layer.bias_ih[2 * units :], layer.bias_hh[2 * units :]
     no_input, no_h, none = np.zeros_like(w_r), np.zeros_like(u_r), np.zeros(units)
-    shares = layer.gate.name in ("sigmoid", "hard_sigmoid")
     part = partial(
         ArrayLayer,
         origin=origin,
-        within_one=shares and layer.candidate.within_one,
-        wide=layer.reset_after or not (_saturates(layer.gate) and _saturates(layer.candidate)),
+        within_one=layer.gate.is_share and layer.candidate.within_one,
+        wide=layer.reset_after or not (layer.gate.saturates and layer.candidate.saturates),
         state="hidden",
     )
     reset = part(
@@ -212,7 +203,7 @@ def _rnn(layer: Rnn, origin: int) -> ArrayLayer:
         cell=rnn_cell(layer),
         within_one=layer.activation.within_one,
         linear=layer.activation in (IDENTITY, RELU),
-        wide=not _saturates(layer.activation),
+        wide=not layer.activation.saturates,
         input_relu=layer.input_relu,
     )
 
@@ -252,7 +243,7 @@ def _dense(layer: Dense, origin: int) -> ArrayLayer:
         cell=dense_cell(layer.function),
         within_one=layer.function.within_one,
         linear=layer.function in (IDENTITY, RELU),
-        wide=not _saturates(layer.function),
+        wide=not layer.function.saturates,
         input_relu=layer.input_relu,
         activation=layer.activation,
     )

@@ -1,118 +1,269 @@
-"""Activation functions of gates and layers, as model files name them, in floats.
+"""Activation functions of gates and layers: one definition each, and a function with its parameters.
 
 Definitions and default parameters are those of ONNX's recurrent operators, which frameworks share:
 https://onnx.ai/onnx/operators/onnx__LSTM.html
 """
 
 from collections.abc import Callable
-from typing import Final, Literal, get_args
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator
 
+from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
 
-__all__ = ["FUNCTION_NAMES", "IDENTITY", "RELU", "SIGMOID", "TANH", "ActivationFunction", "FunctionName"]
+__all__ = [
+    "ACTIVATIONS",
+    "IDENTITY",
+    "RELU",
+    "SIGMOID",
+    "TANH",
+    "ActivationFunction",
+    "FunctionDefinition",
+    "FunctionName",
+    "Lines",
+    "TorchNames",
+]
 
 Floats = NDArray[np.float64]
 
-FunctionName = Literal[
-    "identity",
-    "relu",
-    "sigmoid",
-    "tanh",
-    "hard_sigmoid",
-    "hard_tanh",
-    "softsign",
-    "elu",
-    "leaky_relu",
-    "thresholded_relu",
-    "affine",
-    "scaled_tanh",
-    "softplus",
-]
-FUNCTION_NAMES: Final[tuple[str, ...]] = get_args(FunctionName)
 
-_FORMULAS: dict[str, Callable[[Floats, float, float], Floats]] = {
-    "identity": lambda x, a, b: x,
-    "relu": lambda x, a, b: np.maximum(x, 0.0),
-    # In this form nothing is lost for x < 0; the limit is for the exponential not to overflow.
-    "sigmoid": lambda x, a, b: 1.0 / (1.0 + np.exp(np.minimum(-x, 700.0))),
-    "tanh": lambda x, a, b: np.tanh(x),
-    "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0.0, 1.0),
-    "hard_tanh": lambda x, a, b: np.clip(x, a, b),
-    "softsign": lambda x, a, b: x / (1.0 + np.abs(x)),
-    "elu": lambda x, a, b: np.where(x > 0.0, x, a * np.expm1(np.minimum(x, 0.0))),
-    "leaky_relu": lambda x, a, b: np.where(x >= 0.0, x, a * x),
-    "thresholded_relu": lambda x, a, b: np.where(x > a, x, 0.0),
-    "affine": lambda x, a, b: a * x + b,
-    "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
-    "softplus": lambda x, a, b: np.logaddexp(0.0, x),
-}
-_DEFAULTS: dict[str, tuple[float, float]] = {
-    "hard_sigmoid": (0.2, 0.5),
-    "hard_tanh": (-1.0, 1.0),
-    "elu": (1.0, 0.0),
-    "leaky_relu": (0.01, 0.0),
-    "thresholded_relu": (1.0, 0.0),
-    "affine": (1.0, 0.0),
-    "scaled_tanh": (1.0, 1.0),
-}
-_PARAMETERS: dict[str, int] = {
-    "hard_sigmoid": 2,
-    "hard_tanh": 2,
-    "elu": 1,
-    "leaky_relu": 1,
-    "thresholded_relu": 1,
-    "affine": 2,
-    "scaled_tanh": 2,
-}
-"""How many of alpha and beta a function has."""
-_WITHIN_ONE = frozenset({"sigmoid", "tanh", "hard_sigmoid", "softsign"})
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """A function made of straight lines: ``slope * x + offset``, limited to ``low`` .. ``high``."""
+
+    lines: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
+    """Slope and offset of each piece, from the lowest ``x`` on."""
+    starts: tuple[float, ...] = ()
+    """Where each piece but the first begins."""
+    exclusive: bool = False
+    """A piece begins right above its start, which belongs to the piece before."""
+    low: float = -np.inf
+    high: float = np.inf
+
+
+@dataclass(frozen=True)
+class TorchNames:
+    """What PyTorch calls a function in ``torch.nn.functional``, its module, and alpha and beta."""
+
+    function: str
+    module: str
+    parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionDefinition:
+    """All that the project knows of an activation function; alpha and beta are 0 where it has none.
+
+    The values of a function without ``lines`` must have one sign for all ``x > 0`` and one for all
+    ``x < 0``, and its largest magnitude over ``-m .. m`` must be at an end, at 0 or at alpha.
+    """
+
+    formula: Callable[[Floats, float, float], Floats]
+    """Of x, alpha and beta, in float64; finite for all finite x."""
+    defaults: tuple[float, ...] = ()
+    """Default of alpha, and of beta: of those it has."""
+    bounds: tuple[float, float] = (-np.inf, np.inf)
+    """All its values lie between them, whatever x, alpha and beta are."""
+    odd: bool = False
+    """Whether ``f(-x) == -f(x)``: its table then holds positive inputs alone."""
+    lines: Callable[[float, float], Lines] | None = None
+    """Of alpha and beta: the straight lines that it is made of; None: the hardware has a table for it."""
+    saturates: Callable[[float, float], bool] = lambda a, b: False
+    """Of alpha and beta: whether it is flat wherever sigmoid is."""
+    onnx: str = ""
+    """ONNX's name in attributes of recurrent operators, and of the operator; none if empty."""
+    onnx_operator: bool = True
+    """Whether ONNX has it as an operator, too, which has the defaults."""
+    keras: str = ""
+    """Keras' name as an ``activation``; none if empty."""
+    torch: TorchNames | None = None
+    """PyTorch's names; None if it has no such function, or one with other parameters."""
+
+
+def _always(a: float, b: float) -> bool:
+    return True
+
+
+ACTIVATIONS: Final = Registry(
+    "activation",
+    "rtlstm.activations",
+    {
+        "identity": FunctionDefinition(
+            formula=lambda x, a, b: x,
+            lines=lambda a, b: Lines(),
+            keras="linear",
+        ),
+        "relu": FunctionDefinition(
+            formula=lambda x, a, b: np.maximum(x, 0.0),
+            lines=lambda a, b: Lines(low=0.0),
+            onnx="Relu",
+            keras="relu",
+            torch=TorchNames("relu", "ReLU"),
+        ),
+        "sigmoid": FunctionDefinition(
+            # In this form nothing is lost for x < 0; the limit is for the exponential not to overflow.
+            formula=lambda x, a, b: 1.0 / (1.0 + np.exp(np.minimum(-x, 700.0))),
+            bounds=(0.0, 1.0),
+            saturates=_always,
+            onnx="Sigmoid",
+            keras="sigmoid",
+            torch=TorchNames("sigmoid", "Sigmoid"),
+        ),
+        "tanh": FunctionDefinition(
+            formula=lambda x, a, b: np.tanh(x),
+            bounds=(-1.0, 1.0),
+            odd=True,
+            saturates=_always,
+            onnx="Tanh",
+            keras="tanh",
+            torch=TorchNames("tanh", "Tanh"),
+        ),
+        "hard_sigmoid": FunctionDefinition(
+            formula=lambda x, a, b: np.clip(a * x + b, 0.0, 1.0),
+            defaults=(0.2, 0.5),
+            bounds=(0.0, 1.0),
+            lines=lambda a, b: Lines(lines=((a, b),), low=0.0, high=1.0),
+            saturates=lambda a, b: a >= 0.1,
+            onnx="HardSigmoid",
+        ),
+        # Clips to alpha .. beta.
+        "hard_tanh": FunctionDefinition(
+            formula=lambda x, a, b: np.clip(x, a, b),
+            defaults=(-1.0, 1.0),
+            lines=lambda a, b: Lines(low=a, high=b),
+            saturates=lambda a, b: max(abs(a), abs(b)) <= 4.0,
+            torch=TorchNames("hardtanh", "Hardtanh", ("min_val", "max_val")),
+        ),
+        "softsign": FunctionDefinition(
+            formula=lambda x, a, b: x / (1.0 + np.abs(x)),
+            bounds=(-1.0, 1.0),
+            odd=True,
+            onnx="Softsign",
+            keras="softsign",
+            torch=TorchNames("softsign", "Softsign"),
+        ),
+        "elu": FunctionDefinition(
+            formula=lambda x, a, b: np.where(x > 0.0, x, a * np.expm1(np.minimum(x, 0.0))),
+            defaults=(1.0,),
+            onnx="Elu",
+            keras="elu",
+            torch=TorchNames("elu", "ELU", ("alpha",)),
+        ),
+        "leaky_relu": FunctionDefinition(
+            formula=lambda x, a, b: np.where(x >= 0.0, x, a * x),
+            defaults=(0.01,),
+            lines=lambda a, b: Lines(lines=((a, 0.0), (1.0, 0.0)), starts=(0.0,)),
+            onnx="LeakyRelu",
+            keras="leaky_relu",
+            torch=TorchNames("leaky_relu", "LeakyReLU", ("negative_slope",)),
+        ),
+        "thresholded_relu": FunctionDefinition(
+            formula=lambda x, a, b: np.where(x > a, x, 0.0),
+            defaults=(1.0,),
+            lines=lambda a, b: Lines(lines=((0.0, 0.0), (1.0, 0.0)), starts=(a,), exclusive=True),
+            onnx="ThresholdedRelu",
+        ),
+        "affine": FunctionDefinition(
+            formula=lambda x, a, b: a * x + b,
+            defaults=(1.0, 0.0),
+            lines=lambda a, b: Lines(lines=((a, b),)),
+            onnx="Affine",
+            onnx_operator=False,
+        ),
+        "scaled_tanh": FunctionDefinition(
+            formula=lambda x, a, b: a * np.tanh(b * x),
+            defaults=(1.0, 1.0),
+            odd=True,
+            onnx="ScaledTanh",
+            onnx_operator=False,
+        ),
+        "softplus": FunctionDefinition(
+            formula=lambda x, a, b: np.logaddexp(0.0, x),
+            onnx="Softplus",
+            keras="softplus",
+        ),
+    },
+)
+"""Every activation function's definition by its name."""
+
+
+def _known(name: str) -> str:
+    ACTIVATIONS.named(name)
+    return name
+
+
+FunctionName = Annotated[str, AfterValidator(_known)]
+"""Name of an activation function, one of :data:`ACTIVATIONS`."""
 
 
 class ActivationFunction(Record):
-    """A function with its parameters. Make one with :meth:`of`, which knows the defaults.
-
-    ``hard_tanh`` clips to ``alpha`` .. ``beta``; the others are ONNX's of the same name.
-    """
+    """A function with its parameters. Make one with :meth:`of`, which knows the defaults."""
 
     name: FunctionName
     alpha: float = 0.0
     beta: float = 0.0
 
     @classmethod
-    def of(
-        cls, name: FunctionName, alpha: float | None = None, beta: float | None = None
-    ) -> "ActivationFunction":
+    def of(cls, name: str, alpha: float | None = None, beta: float | None = None) -> "ActivationFunction":
         """Return the function; parameters that it has get their defaults if None, others are dropped."""
-        first, second = _DEFAULTS.get(name, (0.0, 0.0))
-        count = _PARAMETERS.get(name, 0)
-        return cls(
-            name=name,
-            alpha=(first if alpha is None else alpha) if count >= 1 else 0.0,
-            beta=(second if beta is None else beta) if count >= 2 else 0.0,
-        )
+        defaults = ACTIVATIONS.named(name).defaults
+        given = zip(("alpha", "beta"), (alpha, beta), strict=True)
+        chosen = {
+            key: default if value is None else value
+            for (key, value), default in zip(given, defaults, strict=False)
+        }
+        return cls(name=name, **chosen)
 
     def __call__(self, x: Floats) -> Floats:
         """Evaluate it in float64."""
-        return _FORMULAS[self.name](np.asarray(x, dtype=np.float64), self.alpha, self.beta)
+        return self.definition.formula(np.asarray(x, dtype=np.float64), self.alpha, self.beta)
 
     def __str__(self) -> str:
-        parameters = (self.alpha, self.beta)[: _PARAMETERS.get(self.name, 0)]
+        parameters = (self.alpha, self.beta)[: len(self.definition.defaults)]
         return self.name + (f"({', '.join(f'{value:g}' for value in parameters)})" if parameters else "")
+
+    @property
+    def definition(self) -> FunctionDefinition:
+        """What the project knows of the function."""
+        return ACTIVATIONS[self.name]
+
+    @property
+    def lines(self) -> Lines | None:
+        """The straight lines that it is made of, if it is."""
+        made_of = self.definition.lines
+        return None if made_of is None else made_of(self.alpha, self.beta)
 
     @property
     def within_one(self) -> bool:
         """Whether all its values are in -1 .. 1, whatever its input."""
-        clips = self.name == "hard_tanh" and self.alpha >= -1.0 and self.beta <= 1.0
-        return self.name in _WITHIN_ONE or clips
+        lines = self.lines
+        return _within(-1.0, self.definition.bounds) or (
+            lines is not None and _within(-1.0, (lines.low, lines.high))
+        )
+
+    @property
+    def is_share(self) -> bool:
+        """Whether all its values are in 0 .. 1, whatever its input and parameters."""
+        return _within(0.0, self.definition.bounds)
+
+    @property
+    def saturates(self) -> bool:
+        """Whether it is flat wherever sigmoid is."""
+        return self.definition.saturates(self.alpha, self.beta)
 
     def reach(self, magnitude: float) -> float:
         """Largest magnitude of its values for inputs of at most ``magnitude``: at an end or a kink."""
         kinks = [0.0, self.alpha, np.nextafter(self.alpha, np.inf)]
         points = np.array([-magnitude, magnitude, *(x for x in kinks if abs(x) <= magnitude)])
         return float(np.abs(self(points)).max())
+
+
+def _within(low: float, bounds: tuple[float, float]) -> bool:
+    return bounds[0] >= low and bounds[1] <= 1.0
 
 
 IDENTITY: Final = ActivationFunction(name="identity")

@@ -28,9 +28,6 @@ DIRECT_BITS = 12
 """Most input bits of a table with one entry per input."""
 
 
-_ODD = frozenset({"tanh", "softsign", "scaled_tanh"})
-
-
 def _named(function: ActivationFunction | FunctionName) -> ActivationFunction:
     return ActivationFunction.of(function) if isinstance(function, str) else function
 
@@ -74,7 +71,7 @@ class ActivationTable(Record):
     @property
     def halves(self) -> int:
         """1 if negative inputs use the segments of positive ones, else 2."""
-        return 1 if self.function.name in _ODD else 2
+        return 1 if self.function.definition.odd else 2
 
     @property
     def negates(self) -> tuple[bool, bool]:
@@ -168,7 +165,7 @@ def design_table(
             f"a direct activation table takes at most {DIRECT_BITS} input bits, not {input.bits}"
         )
     x = np.ldexp(np.arange(1 << (input.bits - 1), dtype=np.float64), -input.fraction)
-    both = x[None] if named.name in _ODD else np.stack([x, -x])
+    both = x[None] if named.definition.odd else np.stack([x, -x])
     values = np.abs(named(both))
     correct = output.to_integers(values)
     exact = np.minimum(np.ldexp(values, output.fraction), output.maximum)
@@ -211,7 +208,7 @@ def _fit(
         value = (base[:, None] + rise[:, None] * low) >> extra
         good = np.abs(value - goal).max() <= 1 and value.min() >= 0 and value.max() <= output.maximum
         # Nothing has no sign: an odd function of it is nothing, whatever sign the hardware has for it.
-        good = good and (function.name not in _ODD or value[0, 0] == 0)
+        good = good and (not function.definition.odd or value[0, 0] == 0)
         return (base, rise) if good else None
 
     if integers(_EXTRA_MAX) is None:

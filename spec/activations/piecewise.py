@@ -1,20 +1,17 @@
 """Piecewise linear activation functions: their integers and golden result."""
 
+import math
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, IntArray, round_shift
 from rtlstm.spec.record import Record
 
-__all__ = ["LINEAR_FUNCTIONS", "PiecewiseLinear", "design_pieces"]
-
-LINEAR_FUNCTIONS = frozenset(
-    {"identity", "relu", "hard_sigmoid", "hard_tanh", "leaky_relu", "thresholded_relu", "affine"}
-)
-"""Functions that are made of straight lines and need no table."""
+__all__ = ["PiecewiseLinear", "design_pieces"]
 
 
 class PiecewiseLinear(Record):
@@ -42,26 +39,12 @@ class PiecewiseLinear(Record):
 
 
 def design_pieces(function: ActivationFunction, input: Format, output: Format) -> PiecewiseLinear:
-    """Choose integers for a function of :data:`LINEAR_FUNCTIONS`: exact where they can be."""
-    alpha, beta = function.alpha, function.beta
-    thresholds: tuple[float, ...] = ()
-    lines: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
-    low, high = -np.inf, np.inf
-    match function.name:
-        case "relu":
-            low = 0.0
-        case "hard_sigmoid":
-            lines, low, high = ((alpha, beta),), 0.0, 1.0
-        case "hard_tanh":
-            low, high = alpha, beta
-        case "affine":
-            lines = ((alpha, beta),)
-        case "leaky_relu":
-            thresholds, lines = (0.0,), ((alpha, 0.0), (1.0, 0.0))
-        case "thresholded_relu":
-            # Strictly above alpha: from the next integer on.
-            thresholds = ((np.floor(np.ldexp(alpha, input.fraction)) + 1) * input.step,)
-            lines = ((0.0, 0.0), (1.0, 0.0))
+    """Choose integers for a function that is made of straight lines: exact where they can be."""
+    made_of = function.lines
+    if made_of is None:
+        raise ConfigurationError(f"activation {function} is not made of straight lines; it needs a table")
+    lines = made_of.lines
+    starts = [math.ldexp(start, input.fraction) for start in made_of.starts]
     places = output.fraction - input.fraction
     most = input.bits + max(0, -places)
     extra = next((e for e in range(most) if _exact(lines, output.fraction, places, e)), most)
@@ -69,12 +52,12 @@ def design_pieces(function: ActivationFunction, input: Format, output: Format) -
         function=function,
         input=input,
         output=output,
-        thresholds=tuple(int(np.ceil(np.ldexp(t, input.fraction))) for t in thresholds),
+        thresholds=tuple(math.floor(x) + 1 if made_of.exclusive else math.ceil(x) for x in starts),
         slopes=tuple(round(np.ldexp(slope, places + extra)) for slope, _ in lines),
         offsets=tuple(round(np.ldexp(offset, output.fraction + extra)) for _, offset in lines),
         extra=extra,
-        lowest=int(output.to_integers(max(low, -1e18))),
-        highest=int(output.to_integers(min(high, 1e18))),
+        lowest=int(output.to_integers(max(made_of.low, -1e18))),
+        highest=int(output.to_integers(min(made_of.high, 1e18))),
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, design_table
-from rtlstm.spec.activations.piecewise import LINEAR_FUNCTIONS, PiecewiseLinear, design_pieces
+from rtlstm.spec.activations.piecewise import PiecewiseLinear, design_pieces
 from rtlstm.spec.cells.description import Cell, Step
 from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
 from rtlstm.spec.errors import ConfigurationError
@@ -155,7 +155,7 @@ class _Resolver:
             return place
         read = self._read(place, step)
         form = self._format(read)
-        linear = function.name in LINEAR_FUNCTIONS
+        linear = function.lines is not None
         if function.within_one:
             output = self._formats.gate
         else:

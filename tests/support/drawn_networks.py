@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.random import Generator
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.spec.activations.functions import FUNCTION_NAMES, SIGMOID, TANH, ActivationFunction
+from rtlstm.spec.activations.functions import ACTIVATIONS, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import Cell, CellBuilder
 from rtlstm.spec.family import Pipeline, family_names, find_family
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
@@ -50,7 +50,7 @@ def functions(draw: Draw, usual: ActivationFunction) -> ActivationFunction:
     """Draw an activation; as often as not the usual one."""
     if draw(st.booleans()):
         return usual
-    name = draw(st.sampled_from(FUNCTION_NAMES))
+    name = draw(st.sampled_from([*ACTIVATIONS]))
     alphas, betas = _PARAMETERS.get(name, ([None], [None]))
     return ActivationFunction.of(name, draw(st.sampled_from(alphas)), draw(st.sampled_from(betas)))
 

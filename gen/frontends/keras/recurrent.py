@@ -7,7 +7,7 @@ import numpy as np
 from rtlstm.gen.frontends.gates import CellKind, reorder
 from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer
 from rtlstm.gen.frontends.keras.step import Given, Step
-from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
@@ -20,16 +20,6 @@ _MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
     "ave": "average",
     "mul": "product",
     None: "concat",
-}
-_ACTIVATIONS: dict[str, FunctionName] = {
-    "linear": "identity",
-    "relu": "relu",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "softsign": "softsign",
-    "softplus": "softplus",
-    "elu": "elu",
-    "leaky_relu": "leaky_relu",
 }
 RECURRENT = (*_RECURRENT, "Bidirectional")
 
@@ -147,12 +137,13 @@ def activation(step: Step, given: Any, argument: str = "activation", instead: st
     if name == "hard_sigmoid":
         # Keras 3 has a slope of one sixth; before, it was one fifth.
         return ActivationFunction.of("hard_sigmoid", 0.2 if step.old else 1 / 6, 0.5)
-    if name not in _ACTIVATIONS:
+    known = {definition.keras: ours for ours, definition in ACTIVATIONS.items() if definition.keras}
+    if name not in known:
         raise ModelError(
-            f"{step.where} has {argument}={name!r}, but must be one of {', '.join(_ACTIVATIONS)}, "
+            f"{step.where} has {argument}={name!r}, but must be one of {', '.join(known)}, "
             f"hard_sigmoid{instead}"
         )
-    return ActivationFunction.of(_ACTIVATIONS[name], 0.2 if name == "leaky_relu" else None)
+    return ActivationFunction.of(known[name], 0.2 if name == "leaky_relu" else None)
 
 
 def activation_name(given: Any) -> str:

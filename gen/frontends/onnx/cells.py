@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import import_extra
-from rtlstm.gen.frontends.onnx.activations import OPERATOR_FUNCTIONS, node_attributes, operator_function
+from rtlstm.gen.frontends.onnx.activations import node_attributes, operator_function, operator_functions
 from rtlstm.gen.frontends.onnx.graph import OnnxGraph
 from rtlstm.gen.frontends.onnx.linear import Linear, read_linear
 from rtlstm.gen.frontends.onnx.states import trace_state
@@ -96,7 +96,7 @@ def _cells(graph: OnnxGraph) -> Iterator[tuple[_Cell, str, str]]:
 
 def _gate(graph: OnnxGraph, tensor: str) -> _Gate | None:
     node = graph.producer(tensor)
-    if node is None or node.op_type not in OPERATOR_FUNCTIONS or node.domain not in ("", "ai.onnx"):
+    if node is None or node.op_type not in operator_functions() or node.domain not in ("", "ai.onnx"):
         return None
     linear = read_linear(graph, node.input[0])
     return None if linear is None else _Gate(node, linear)
@@ -117,7 +117,7 @@ def _match(graph: OnnxGraph, node: Any) -> Iterator[_Cell]:
     h = node.output[0]
     for gate, squashed in _pairs(graph, h, "Mul"):
         o, squash = _gate(graph, gate), graph.producer(squashed)
-        if o is None or squash is None or squash.op_type not in OPERATOR_FUNCTIONS:
+        if o is None or squash is None or squash.op_type not in operator_functions():
             continue
         c = squash.input[0]
         for i, f, g, c_old in _parts_of_c(graph, c):

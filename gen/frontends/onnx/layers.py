@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.onnx.activations import OPERATOR_FUNCTIONS, operator_function
+from rtlstm.gen.frontends.onnx.activations import operator_function
 from rtlstm.gen.frontends.onnx.values import Step, Value
 from rtlstm.spec.activations.functions import RELU, ActivationFunction
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["LAYERS"]
+__all__ = ["LAYERS", "activation"]
 
 Floats = NDArray[np.float64]
 
 
-def _activation(step: Step) -> Value:
+def activation(step: Step) -> Value:
+    """An activation function's operator."""
     return _activate(step, operator_function(step.node))
 
 
@@ -148,7 +149,6 @@ def _pad(step: Step) -> Value:
 
 
 LAYERS: dict[str, Callable[[Step], Value]] = {
-    **dict.fromkeys(OPERATOR_FUNCTIONS, _activation),
     "Clip": _clip,
     "Conv": _conv,
     "Gemm": _gemm,

@@ -1,28 +1,41 @@
 """Applies one ONNX node to what it reads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.describe import layer_options
+from rtlstm.gen.frontends.onnx.activations import operator_functions
 from rtlstm.gen.frontends.onnx.arithmetic import ARITHMETIC
-from rtlstm.gen.frontends.onnx.layers import LAYERS
+from rtlstm.gen.frontends.onnx.layers import LAYERS, activation
 from rtlstm.gen.frontends.onnx.movers import MOVERS
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent, read_recurrent_node
 from rtlstm.gen.frontends.onnx.values import Known, State, Step, Value
 from rtlstm.gen.frontends.reading import Role
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional
+from rtlstm.spec.plugins import Registry
 
-__all__ = ["COMPUTES", "CUT", "STATE_ONLY", "SUPPORTED", "Applied", "apply_node"]
+__all__ = ["CUT", "OPERATORS", "STATE_ONLY", "Applied", "apply_node", "supported"]
 
 CUT = "to end earlier, give the tensor to end at as output (--output-tensor)"
-COMPUTES = {**LAYERS, **ARITHMETIC}
-SUPPORTED = ", ".join(["LSTM", "GRU", "RNN", *sorted({**COMPUTES, **MOVERS})])
+OPERATORS: Final = Registry[Callable[[Step], Value]](
+    "ONNX operator", "rtlstm.onnx_operators", {**LAYERS, **ARITHMETIC}
+)
+"""What the core computes for an operator, beside activation functions: from a node to what it gives.
+
+The name is the operator's; for one of another domain than ONNX's, ``DOMAIN.OPERATOR``.
+"""
 STATE_ONLY = (
     "Cast", "Concat", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
 )  # fmt: skip
 """Operators that may hand a final state out."""
+
+
+def supported() -> list[str]:
+    """The supported operators behind the recurrent ones."""
+    return sorted({*OPERATORS, *operator_functions(), *MOVERS})
 
 
 @dataclass(frozen=True)
@@ -50,17 +63,19 @@ def apply_node(step: Step) -> Applied:
         )
     if is_recurrent(node):
         return _recurrent(step)
-    moves = MOVERS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    layer = COMPUTES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    operator = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+    moves = MOVERS.get(operator)
+    computes = activation if operator in operator_functions() else OPERATORS.get(operator)
     if moves is not None:
         moved = moves(step)
         return Applied(tuple(moved) if isinstance(moved, list) else (moved,), "shape")
-    if layer is not None:
-        return Applied((layer(step),), "core")
+    if computes is not None:
+        return Applied((computes(step),), "core")
     tensor = next(name for name, value in zip(node.input, step.inputs, strict=True) if value is not None)
     raise ModelError(
-        f"{step.where}, which reads {tensor!r}, is not supported; supported are {SUPPORTED}; to leave it "
-        f"outside of the core, end at output={tensor!r} (--output-tensor)"
+        f"{step.where}, which reads {tensor!r}, is not supported; supported are LSTM, GRU, RNN, "
+        f"{', '.join(supported())}; to leave it outside of the core, end at output={tensor!r} "
+        "(--output-tensor)"
     )
 
 

@@ -14,7 +14,7 @@ from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.archive import checked_archive
 from rtlstm.gen.frontends.torch.names import SUPPORTED, module_kind, operation
-from rtlstm.gen.frontends.torch.ops import OPERATIONS, parameter
+from rtlstm.gen.frontends.torch.ops import apply, parameter
 from rtlstm.gen.frontends.torch.rebuild import script_kind
 from rtlstm.gen.frontends.torch.recurrent import pack, pad_packed, recurrent
 from rtlstm.gen.frontends.torch.result import choose_output
@@ -282,7 +282,7 @@ class _Reader:
         if outside is not None:
             return outside
         self._refuse_before(step)
-        value = OPERATIONS[step.name](step)
+        value = apply(step)
         why = "ignored in inference" if step.name == "dropout" else ""
         self.report.node(step.label, self._kind(node), "shape" if step.name in _SHAPE else "core", why)
         return value

@@ -3,7 +3,9 @@
 import operator
 from typing import Any
 
-__all__ = ["SUPPORTED", "module_kind", "operation"]
+from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionName, TorchNames
+
+__all__ = ["SUPPORTED", "activation_calls", "module_kind", "operation"]
 
 _MODULES = {
     "AlphaDropout": "dropout",
@@ -12,30 +14,23 @@ _MODULES = {
     "Conv1d": "conv1d",
     "Dropout": "dropout",
     "Dropout1d": "dropout",
-    "ELU": "elu",
     "Embedding": "embedding",
     "Flatten": "flatten_module",
     "Hardsigmoid": "hardsigmoid",
-    "Hardtanh": "hardtanh",
     "Identity": "contiguous",
-    "LeakyReLU": "leaky_relu",
     "Linear": "linear",
-    "ReLU": "relu",
     "ReLU6": "relu6",
-    "Sigmoid": "sigmoid",
     "Softplus": "softplus",
-    "Softsign": "softsign",
-    "Tanh": "tanh",
     "Threshold": "threshold",
     "ZeroPad1d": "pad",
     **dict.fromkeys(("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"), "recurrent"),
 }
 _FUNCTIONS = frozenset(
     {
-        "add", "cat", "clamp", "clone", "concat", "contiguous", "detach", "div", "double", "dropout", "elu",
-        "flatten", "float", "half", "hardsigmoid", "hardtanh", "leaky_relu", "mul", "multiply", "neg",
-        "pack_padded_sequence", "pad", "pad_packed_sequence", "permute", "relu", "relu6", "reshape", "select",
-        "sigmoid", "slice", "softplus", "softsign", "squeeze", "sub", "subtract", "swapaxes", "tanh",
+        "add", "cat", "clamp", "clone", "concat", "contiguous", "detach", "div", "double", "dropout",
+        "flatten", "float", "half", "hardsigmoid", "mul", "multiply", "neg",
+        "pack_padded_sequence", "pad", "pad_packed_sequence", "permute", "relu6", "reshape", "select",
+        "slice", "softplus", "squeeze", "sub", "subtract", "swapaxes",
         "threshold", "transpose", "true_divide", "unsqueeze", "view",
     }
 )  # fmt: skip
@@ -53,6 +48,22 @@ _OPERATORS = {
     for name in ("add", "sub", "mul", "truediv", "neg", "getitem", "iadd", "isub", "imul", "itruediv")
 }
 
+
+def activation_calls() -> dict[str, tuple[FunctionName, TorchNames]]:
+    """The activation functions that PyTorch has, by its functions' names."""
+    found = ((name, definition.torch) for name, definition in ACTIVATIONS.items())
+    return {names.function: (name, names) for name, names in found if names is not None}
+
+
+def _modules() -> dict[str, str]:
+    """The operation of each class of torch.nn that is supported."""
+    return _MODULES | {names.module: call for call, (_, names) in activation_calls().items()}
+
+
+def _is_function(name: str) -> bool:
+    return name in _FUNCTIONS or name in activation_calls()
+
+
 SUPPORTED = (
     "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, causal Conv1d, ReLU, Sigmoid, Tanh, "
     "Hardsigmoid, Hardtanh, ReLU6, Softsign, Softplus, ELU, LeakyReLU, Threshold, "
@@ -65,8 +76,9 @@ def module_kind(module: Any) -> str:
     """The name of torch.nn's class that computes what a module does, else of the module's own class."""
     import torch
 
+    known = _modules()
     for base in type(module).__mro__:
-        own = getattr(torch.nn, base.__name__, None) is base and base.__name__ in _MODULES
+        own = getattr(torch.nn, base.__name__, None) is base and base.__name__ in known
         if own and getattr(type(module), "forward", None) is getattr(base, "forward", 0):
             return str(base.__name__)
     return type(module).__name__
@@ -79,10 +91,10 @@ def operation(node: Any, modules: dict[str, Any]) -> str | None:
     if node.op == "call_module":
         module = modules[node.target]
         kind = module_kind(module)
-        return _MODULES.get(kind) if hasattr(torch.nn, kind) else None
+        return _modules().get(kind) if hasattr(torch.nn, kind) else None
     if node.op == "call_method":
         plain = node.target.rstrip("_")
-        return _SAME.get(plain, plain) if plain in _FUNCTIONS else None
+        return _SAME.get(plain, plain) if _is_function(plain) else None
     if node.op == "call_function":
         return _OPERATORS.get(node.target) or _function(node.target)
     return None
@@ -97,7 +109,7 @@ def _function(target: Any) -> str | None:
         return "getattr"
     name = getattr(target, "__name__", "")
     for home in (torch, functional, rnn):
-        if getattr(home, name, None) is target and name.rstrip("_") in _FUNCTIONS:
+        if getattr(home, name, None) is target and _is_function(name.rstrip("_")):
             plain = name.rstrip("_")
             return _SAME.get(plain, plain)
     return None

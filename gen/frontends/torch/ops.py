@@ -11,24 +11,15 @@ from rtlstm.gen.frontends.arrays import FLOAT_TYPES, to_float64
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bidirectional import at_last_step
 from rtlstm.gen.frontends.torch.moves import MOVES, get_item
+from rtlstm.gen.frontends.torch.names import activation_calls
 from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, Step, outside_refusal
-from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["OPERATIONS", "parameter"]
+__all__ = ["apply", "parameter"]
 
 _PASS = ("clone", "contiguous", "detach", "double", "dropout", "float", "half")
-# Of each activation: the project's name, and PyTorch's parameters with their defaults.
-_ACTIVATIONS: dict[str, tuple[FunctionName, tuple[tuple[str, float], ...]]] = {
-    "elu": ("elu", (("alpha", 1.0),)),
-    "hardtanh": ("hard_tanh", (("min_val", -1.0), ("max_val", 1.0))),
-    "leaky_relu": ("leaky_relu", (("negative_slope", 0.01),)),
-    "relu": ("relu", ()),
-    "sigmoid": ("sigmoid", ()),
-    "softsign": ("softsign", ()),
-    "tanh": ("tanh", ()),
-}
 _FIXED = {
     "hardsigmoid": ActivationFunction.of("hard_sigmoid", 1 / 6, 0.5),
     "relu6": ActivationFunction.of("hard_tanh", 0.0, 6.0),
@@ -53,7 +44,8 @@ def _number(step: Step, index: int, name: str, default: float | None) -> float:
 def _activation(step: Step) -> Data:
     if step.name in _FIXED:
         return _apply(step, _FIXED[step.name])
-    name, parameters = _ACTIVATIONS[step.name]
+    name, names = activation_calls()[step.name]
+    parameters = zip(names.parameters, ACTIVATIONS[name].defaults, strict=True)
     values = [_number(step, 1 + at, key, default) for at, (key, default) in enumerate(parameters)]
     return _apply(step, ActivationFunction.of(name, *values))
 
@@ -274,9 +266,14 @@ def _cat(step: Step) -> Data:
     return first.with_flow(first.flow.join([other.flow for other in others], step.where))
 
 
-OPERATIONS: dict[str, Callable[[Step], Any]] = {
+def apply(step: Step) -> Any:
+    """What an operation gives, one that :func:`~rtlstm.gen.frontends.torch.names.operation` names."""
+    return _OPERATIONS.get(step.name, _activation)(step)
+
+
+_OPERATIONS: dict[str, Callable[[Step], Any]] = {
     **dict.fromkeys(_PASS, _pass),
-    **dict.fromkeys((*_ACTIVATIONS, *_FIXED), _activation),
+    **dict.fromkeys(_FIXED, _activation),
     **MOVES,
     "add": _add,
     "batch_norm": _batch_norm,

@@ -1,0 +1,94 @@
+"""Registries: what the package, a program or an installed package offers under a name."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
+
+from rtlstm.spec.errors import ConfigurationError
+
+__all__ = ["Registry"]
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T]):
+    """Items by name: the package's, those that a program adds, and those of installed packages.
+
+    An installed package offers an item as an entry point of ``group``. It is imported when its name, or
+    the values of all items, are asked for first.
+
+    Parameters
+    ----------
+    what
+        What an item is, for messages: "activation".
+    group
+        The group of entry points.
+    items
+        The package's own.
+    """
+
+    def __init__(self, what: str, group: str, items: Mapping[str, T]) -> None:
+        self.what = what
+        self.group = group
+        self._items = dict(items)
+        self._offered: dict[str, EntryPoint] = {}
+        self._searched: tuple[str, ...] | None = None
+
+    def add(self, name: str, item: T) -> None:
+        """Add an item for the rest of this process.
+
+        Raises
+        ------
+        ConfigurationError
+            If the name is taken.
+        """
+        if name in self:
+            raise ConfigurationError(f"there is {self.what} {name!r} already; choose another name")
+        self._items[name] = item
+
+    def remove(self, name: str) -> None:
+        """Take an added item away again."""
+        del self._items[name]
+
+    def named(self, name: str) -> T:
+        """Return an item.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is none of this name, or the package that offers it cannot be imported.
+        """
+        if name not in self:
+            raise ConfigurationError(
+                f"{self.what} must be one of {', '.join(self)}, not {name!r}; one of an installed package "
+                f"is an entry point of the group {self.group!r}"
+            )
+        return self[name]
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._items:
+            point = self._points()[name]
+            try:
+                self._items[name] = point.load()
+            except Exception as error:
+                raise ConfigurationError(
+                    f"{self.what} {name!r} is offered as {point.value!r}, which cannot be imported: {error}"
+                ) from error
+        return self._items[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items or name in self._points()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._items, *self._points()]))
+
+    def __len__(self) -> int:
+        return len({*self._items, *self._points()})
+
+    def _points(self) -> dict[str, EntryPoint]:
+        """The entry points, searched again only when ``sys.path`` has changed: it takes milliseconds."""
+        if self._searched != tuple(sys.path):
+            self._offered = {point.name: point for point in entry_points(group=self.group)}
+            self._searched = tuple(sys.path)
+        return self._offered
