@@ -44,7 +44,7 @@ class Registry(Mapping[str, T]):
             If the name is taken.
         """
         if name in self:
-            raise ConfigurationError(f"there is {self.what} {name!r} already; choose another name")
+            raise ConfigurationError(f"there is a {self.what} {name!r} already; choose another name")
         self._items[name] = item
 
     def remove(self, name: str) -> None:

@@ -1,0 +1,132 @@
+"""Does what docs/extending.md says, section by section.
+
+A block's first line names its file. A recipe's files are written beside an installed package that has
+the entry points of its ``pyproject.toml``; ``diff`` blocks are applied to a copy of the package, which
+then stands in front of the installed one. ``prove.py`` must end well.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.paths import DOCS, ROOT
+
+FENCE = re.compile(r"^```(\w+)\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+MOST_FILES = 2
+PACKAGE = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "bench", "cli")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    title: str
+    files: tuple[str, ...]
+    """What the page says is written or edited."""
+    blocks: tuple[tuple[str, str, str], ...]
+    """Language, file and text of each block."""
+
+
+def read_page(text: str) -> dict[str, Recipe]:
+    found = {}
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        title, _, body = section.partition("\n")
+        said = re.search(r"^Files: (.*)$", body, re.MULTILINE)
+        files = re.findall(r"`([^`]+)`", said[1]) if said else []
+        found[title] = Recipe(title, tuple(files), tuple(match.groups() for match in FENCE.finditer(body)))
+    return found
+
+
+PAGE = (DOCS / "extending.md").read_text()
+SECTIONS = read_page(PAGE)
+RECIPES = {title: recipe for title, recipe in SECTIONS.items() if recipe.files}
+
+
+def edit(path: Path, text: str) -> None:
+    """Apply a diff without line numbers: what a hunk begins with must stand in the file exactly once."""
+    for hunk in re.split(r"^@@\n", text, flags=re.MULTILINE):
+        lines = [(line[:1], line[1:]) for line in hunk.splitlines(keepends=True)]
+        assert {sign for sign, _ in lines} <= {" ", "+", "-", "\n"}, hunk
+        before, after = ("".join(rest or "\n" for sign, rest in lines if sign != drop) for drop in "+-")
+        old = path.read_text()
+        assert old.count(before) == 1, f"{path.name} has {old.count(before)} times\n{before}"
+        path.write_text(old.replace(before, after))
+
+
+def write(recipe: Recipe, folder: Path) -> list[str]:
+    """Write what a recipe writes and edit what it edits; return the files that it touches."""
+    touched = []
+    for language, name, text in recipe.blocks:
+        path = folder / name
+        if language == "diff":
+            if not (folder / PACKAGE[0]).exists():
+                copy_package(folder)
+            edit(path, text)
+        else:
+            assert not path.exists(), f"{name} is there already"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        if name == "pyproject.toml":
+            points = text.replace('[project.entry-points."', "[").replace('"]', "]").replace('"', "")
+            offers = folder / "plug_in-1.0.dist-info"
+            offers.mkdir()
+            (offers / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1.0\n")
+            (offers / "entry_points.txt").write_text(points)
+        if name != "prove.py":
+            touched.append(name)
+    return list(dict.fromkeys(touched))
+
+
+def copy_package(folder: Path) -> None:
+    """A checkout's folders, which ``import rtlstm`` finds in front of the installed ones."""
+    skipped = shutil.ignore_patterns("__pycache__")
+    for name in PACKAGE:
+        shutil.copytree(ROOT / name, folder / name, ignore=skipped)
+    (folder / "pyproject.toml").write_text("")
+
+
+def run_proof(folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONWARNINGS": "ignore"}
+    return subprocess.run(
+        [sys.executable, "prove.py"], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_recipe_does_what_it_says_in_two_files(title: str, tmp_path: Path) -> None:
+    recipe = RECIPES[title]
+    (tmp_path / "proof.py").write_text(SECTIONS["Plug-ins"].blocks[0][2])
+    assert write(recipe, tmp_path) == list(recipe.files)
+    assert len(recipe.files) <= MOST_FILES
+    done = run_proof(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_without_its_files_a_recipe_fails(tmp_path: Path) -> None:
+    """The proof needs the plug-in: it is not the package that knows the function already."""
+    recipe = RECIPES["An activation function"]
+    (tmp_path / "proof.py").write_text(SECTIONS["Plug-ins"].blocks[0][2])
+    (tmp_path / "prove.py").write_text({name: text for _, name, text in recipe.blocks}["prove.py"])
+    done = run_proof(tmp_path)
+    assert done.returncode != 0
+    assert "activation must be one of identity, relu" in done.stderr
+    assert "not 'mish'" in done.stderr
+
+
+def test_the_table_lists_every_recipe_with_its_count() -> None:
+    rows = re.findall(r"^\| \[(.*?)\]\(#(.*?)\) \| (\d) \|", PAGE, re.MULTILINE)
+    listed = {anchor: int(count) for _, anchor, count in rows}
+    anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-"): title for title in RECIPES}
+    assert listed == {anchor: len(RECIPES[title].files) for anchor, title in anchors.items()}
+
+
+def test_a_hunk_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text("a = 1\nb = 2\n")
+    edit(path, " a = 1\n-b = 2\n+b = 3\n")
+    assert path.read_text() == "a = 1\nb = 3\n"
+    with pytest.raises(AssertionError, match="has 0 times"):
+        edit(path, "-b = 2\n+b = 3\n")
