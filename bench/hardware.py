@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rtlstm.bench.records import Clock, Hardware, Layer
+from rtlstm.bench.records import Clock, HardwareFigures, LayerFigures
 from rtlstm.bench.shapes import Shape
 from rtlstm.gen.builds.compare import compare
 from rtlstm.gen.builds.generate import generate_build
@@ -80,7 +80,7 @@ def _use_with_streams(manifest: Manifest) -> float:
     parameters = manifest.parameters.replace(streams=_STREAMS)
     turns = list(range(_STREAMS)) * _ROUNDS
     program = compile_program(manifest.layers, parameters)
-    offered = offer_cycles(program, parameters, len(turns), cold=False, streams=turns)
+    offered = offer_cycles(program, parameters, len(turns), first_step=False, streams=turns)
     half = len(turns) // 2
     work = manifest.cycles.array_cycles + manifest.cycles.recurrent_cycles
     return work * half / (offered[-1] - offered[-1 - half])
@@ -88,14 +88,14 @@ def _use_with_streams(manifest: Manifest) -> float:
 
 def _sequence(manifest: Manifest, steps: int) -> int:
     """Cycles of a sequence, all its inputs waiting, of which the last output is wanted."""
-    quiet = [True] * (steps - 1) + [False]
-    return offer_cycles(manifest.program, manifest.parameters, steps, cold=False, quiet=quiet)[-1]
+    suppress = [True] * (steps - 1) + [False]
+    return offer_cycles(manifest.program, manifest.parameters, steps, first_step=False, suppress=suppress)[-1]
 
 
-def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: Any) -> Hardware:
+def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: Any) -> HardwareFigures:
     """Put predicted and measured cycles side by side; ``sequence`` has so many steps."""
     cycles = manifest.cycles
-    return Hardware(
+    return HardwareFigures(
         pipeline=manifest.parameters.family,
         lanes=manifest.parameters.lanes,
         macs=manifest.parameters.macs,
@@ -103,11 +103,11 @@ def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: 
         predicted_latency=cycles.step_latency_cycles,
         predicted_interval=cycles.step_interval_cycles,
         predicted_sequence=_sequence(manifest, sequence),
-        predicted_cold_latency=cycles.cold_latency_cycles,
+        predicted_first_step_latency=cycles.first_step_latency_cycles,
         array_cycles=cycles.array_cycles,
         overhead_cycles=cycles.overhead_cycles,
         layers=tuple(
-            Layer(
+            LayerFigures(
                 name=layer.name,
                 kind=shape.kind,
                 array_cycles=layer.array_cycles,
@@ -122,7 +122,9 @@ def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: 
     )
 
 
-def measure_cycles(shape: Shape, folder: Path, steps: int, progress: Progress | None = None) -> Hardware:
+def measure_cycles(
+    shape: Shape, folder: Path, steps: int, progress: Progress | None = None
+) -> HardwareFigures:
     """Run a build's RTL against the golden model, word by word and cycle by cycle."""
     manifest = Manifest.load(folder)
     format, shift = manifest.numerics.input, manifest.numerics.input_shift
@@ -138,7 +140,7 @@ def measure_cycles(shape: Shape, folder: Path, steps: int, progress: Progress | 
         shape.steps,
         "",
         measured_latency=latencies.warm,
-        measured_cold_latency=latencies.cold,
+        measured_first_step_latency=latencies.first_step,
         measured_interval=intervals.pop() if len(intervals) == 1 else None,
         steps=found.steps,
         words_compared=found.output_words + found.state_words,

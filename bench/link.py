@@ -15,7 +15,7 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator, pack
 from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DEVICE_LIMITS, DeviceEngine
@@ -91,9 +91,9 @@ class LinkSetup:
         assert found.build_hash == self.manifest.build_hash
         return folder
 
-    def open(self, line: Line, seed: int, patience: Patience | None = None) -> LinkTransport:
+    def open(self, line: Line, seed: int, timeouts: LinkTimeouts | None = None) -> LinkTransport:
         """Open the link, and load the weights over it."""
-        transport = LinkTransport(line, self.manifest, patience, seed)
+        transport = LinkTransport(line, self.manifest, timeouts, seed)
         Accelerator(transport, self.manifest).load_weights(pack(self.network, self.manifest))
         return transport
 

@@ -10,8 +10,8 @@ __all__ = [
     "Clock",
     "CpuTime",
     "GoldenSpeed",
-    "Hardware",
-    "Layer",
+    "HardwareFigures",
+    "LayerFigures",
     "Machine",
     "ShapeResult",
     "Target",
@@ -47,7 +47,7 @@ class Clock(Record):
         return f"{self.mhz:g} MHz post-route, {self.device}"
 
 
-class Layer(Record):
+class LayerFigures(Record):
     """Cycles of one layer on the way from input to output."""
 
     name: str
@@ -56,7 +56,7 @@ class Layer(Record):
     overhead_cycles: int
 
 
-class Hardware(Record):
+class HardwareFigures(Record):
     """Cycles of a step: predicted and, in RTL simulation, measured."""
 
     pipeline: str
@@ -68,11 +68,11 @@ class Hardware(Record):
     predicted_interval: int
     predicted_sequence: int
     """From the first input beat to the last step's output, of a sequence of which no other is wanted."""
-    predicted_cold_latency: int
+    predicted_first_step_latency: int
     array_cycles: int
     """Least cycles from input to output: words of the array on that path."""
     overhead_cycles: int
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerFigures, ...]
     use: float
     """Share of the cycles in which the array works, in a long sequence; predicted."""
     use_with_streams: float
@@ -80,7 +80,7 @@ class Hardware(Record):
     measured_latency: int | None = None
     measured_interval: int | None = None
     """None if it was not simulated, or if steps were not all as far apart."""
-    measured_cold_latency: int | None = None
+    measured_first_step_latency: int | None = None
     steps: int = 0
     """Steps simulated and compared."""
     words_compared: int = 0
@@ -97,8 +97,8 @@ class Hardware(Record):
         """Whether simulation gave every word and every cycle as predicted, or there was none."""
         if self.not_simulated:
             return True
-        measured = (self.measured_latency, self.measured_interval, self.measured_cold_latency)
-        predicted = (self.predicted_latency, self.predicted_interval, self.predicted_cold_latency)
+        measured = (self.measured_latency, self.measured_interval, self.measured_first_step_latency)
+        predicted = (self.predicted_latency, self.predicted_interval, self.predicted_first_step_latency)
         return measured == predicted and not self.words_different and not self.steps_off_cycle
 
 
@@ -150,7 +150,7 @@ class ShapeResult(Record):
     lstm_macs: int
     dense_macs: int
     input_path_macs: int
-    hardware: Hardware
+    hardware: HardwareFigures
     clock: Clock
     latency_us: float
     interval_us: float

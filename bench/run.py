@@ -20,7 +20,7 @@ from rtlstm.bench.records import (
     Clock,
     CpuTime,
     GoldenSpeed,
-    Hardware,
+    HardwareFigures,
     ShapeResult,
     Target,
 )
@@ -99,7 +99,7 @@ def _report(progress: Progress | None, what: str, done: int, total: int) -> None
         progress(what, done, total)
 
 
-def _measure_hardware(shape: Shape, plan: Plan, progress: Progress | None) -> Hardware:
+def _measure_hardware(shape: Shape, plan: Plan, progress: Progress | None) -> HardwareFigures:
     why = shape.without_rtl
     if not plan.rtl:
         why = why or "not asked for (--no-rtl)"
@@ -133,7 +133,7 @@ def _measure_generate(progress: Progress | None) -> Line:
     return line
 
 
-def _put_together(shape: Shape, hardware: Hardware, times: list[CpuTime], plan: Plan) -> ShapeResult:
+def _put_together(shape: Shape, hardware: HardwareFigures, times: list[CpuTime], plan: Plan) -> ShapeResult:
     clock = post_route(plan.folder / shape.name, plan.devices)
     clock = clock or Clock(mhz=plan.assumed_mhz, source="assumed")
     return ShapeResult(
@@ -179,7 +179,7 @@ def _target(
     )
 
 
-def _with_pipeline(name: str, hardware: Mapping[str, Hardware]) -> str:
+def _with_pipeline(name: str, hardware: Mapping[str, HardwareFigures]) -> str:
     """Name a shape and the pipeline that its cycles are of."""
     return f"{name} with the {hardware[name].pipeline} pipeline"
 

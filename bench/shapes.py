@@ -129,19 +129,19 @@ class Shape(Record):
         """Draw the weights as PyTorch initialises them, uniform within 1 / sqrt(units); always the same."""
         rng = np.random.default_rng(_SEED)
 
-        def draw(*size: int, reach: float) -> Floats:
-            return (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(reach)
+        def draw(*size: int, max_abs: float) -> Floats:
+            return (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(max_abs)
 
         layers: Weights = []
         for inputs, units in self._lstm_sizes():
-            reach = 1 / math.sqrt(units)
-            parts = [draw(4 * units, width, reach=reach) for width in (inputs, units)]
-            bias = draw(4 * units, reach=reach) + draw(4 * units, reach=reach)
+            max_abs = 1 / math.sqrt(units)
+            parts = [draw(4 * units, width, max_abs=max_abs) for width in (inputs, units)]
+            bias = draw(4 * units, max_abs=max_abs) + draw(4 * units, max_abs=max_abs)
             layers.append(LstmWeights(parts[0], parts[1], bias))
         for index, (inputs, outputs) in enumerate(self._dense_sizes()):
-            reach = 1 / math.sqrt(inputs)
+            max_abs = 1 / math.sqrt(inputs)
             last = index == len(self.dense) - 1
-            weight, bias = draw(outputs, inputs, reach=reach), draw(outputs, reach=reach)
+            weight, bias = draw(outputs, inputs, max_abs=max_abs), draw(outputs, max_abs=max_abs)
             layers.append(DenseWeights(weight, bias, "identity" if last else "relu"))
         return layers
 

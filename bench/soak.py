@@ -14,7 +14,7 @@ from rtlstm.bench.link import BAUD, STREAMS, LinkSetup
 from rtlstm.boards.catalogue import find_board
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.host.transport import Progress
 from rtlstm.sim.board_line import BoardLine
@@ -33,7 +33,7 @@ _BOARD_BLOCK = 4
 
 _CLOCK_MHZ = 12.0
 """Four cycles a bit at 3 Mbaud: no clock lets a simulation carry more."""
-_BOARD_PATIENCE = Patience(retry=0.01, least_retry=0.002, most_retry=0.02)
+_BOARD_TIMEOUTS = LinkTimeouts(retry=0.01, least_retry=0.002, most_retry=0.02)
 """In the board's own seconds, of which each costs the simulator half a minute."""
 
 
@@ -81,7 +81,7 @@ class _Far:
     """Steps of each stream that are under way at once."""
     longest: float
     """Seconds of the longest pause."""
-    patience: Patience | None = None
+    timeouts: LinkTimeouts | None = None
     one_by_one: bool = False
     """Whether the steps must be sent one by one to have a frame each: several would fit."""
 
@@ -116,7 +116,7 @@ def soak_board(
         place = OnBoard.create(build, board, _CLOCK_MHZ)
         line = BoardLine(place.simulate(seed, progress))
     name = f"{place.board.title}, simulated at {place.line.clock_mhz:g} MHz and {place.line.baud:,} baud"
-    far = _Far(name, setup, line, _BOARD_BLOCK, 0.002, _BOARD_PATIENCE, one_by_one=True)
+    far = _Far(name, setup, line, _BOARD_BLOCK, 0.002, _BOARD_TIMEOUTS, one_by_one=True)
     return _soak(far, steps, rate, seed, progress)
 
 
@@ -124,7 +124,7 @@ def _soak(far: _Far, steps: int, rate: float, seed: int, progress: Progress | No
     setup, line = far.setup, FaultyLine(far.line, rate, seed, longest=far.longest)
     started, wrong, done = time.perf_counter(), 0, 0
     with contextlib.closing(far.line):
-        transport = setup.open(line, seed, far.patience)
+        transport = setup.open(line, seed, far.timeouts)
         exchange = partial(_one_by_one, transport) if far.one_by_one else transport.exchange
         golden, state = Golden(setup.network), None
         for streams, turn, x in _rounds(setup, -(-steps // STREAMS), far.block, seed):
@@ -137,7 +137,7 @@ def _soak(far: _Far, steps: int, rate: float, seed: int, progress: Progress | No
                 progress("steps over a bad line", done, max(done, steps))
         found, report = transport.statistics, transport.report
         # Only an open session's beginning says how many steps the device was given, so another is opened.
-        after = LinkTransport(far.line, setup.manifest, far.patience, seed + 1).report
+        after = LinkTransport(far.line, setup.manifest, far.timeouts, seed + 1).report
         return Soak(
             device=far.name,
             steps=done,

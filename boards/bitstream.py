@@ -12,12 +12,12 @@ from rtlstm.fpga.devices import Architecture, Chosen
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.place_route import Routed, place_and_route, result_name
 from rtlstm.fpga.resources import Counts, check_fit
-from rtlstm.fpga.synthesis import NETLIST, Frame, Synthesis, synthesise
+from rtlstm.fpga.synthesis import NETLIST, Synthesis, TopWrapper, synthesise
 from rtlstm.fpga.tools import Tool, find_nextpnr, find_packer, find_yosys
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
-from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.cache import Progress, cached, digest
 from rtlstm.tools.toolchain import run_tool
 
 __all__ = ["BITSTREAMS", "BITSTREAM_RECORD", "Bitstream", "Use", "file_hash", "make_bitstream"]
@@ -81,7 +81,7 @@ def make_bitstream(
     requested_mhz: float,
     seed: int = 1,
     insist: bool = False,
-    report: Report | None = None,
+    report: Progress | None = None,
 ) -> Bitstream:
     """Make a bitstream and leave it in ``folder``, with Verilog, constraints and logs.
 
@@ -110,7 +110,7 @@ def make_bitstream(
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", top)
     write_file(folder / CONSTRAINT_FILES[architecture], pins)
-    frame = Frame(TOP, top)
+    frame = TopWrapper(TOP, top)
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, report=report)
     check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device, board.name)
     check_chains(

@@ -5,7 +5,7 @@ No open flow makes their bitstreams: :mod:`rtlstm.boards.vivado` writes what Viv
 
 from fractions import Fraction
 
-from rtlstm.fpga.devices import Device, find_device
+from rtlstm.fpga.devices import FpgaDevice, find_device
 from rtlstm.fpga.pll import megahertz
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
@@ -38,7 +38,7 @@ class ZynqBoard(Record):
     """Clock of the core if the user asks for none. Not from place and route: Vivado does that."""
 
     @property
-    def logic(self) -> Device:
+    def logic(self) -> FpgaDevice:
         """What is beside the processor."""
         return find_device(self.device).device
 

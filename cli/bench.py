@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rtlstm.cli.console import Session
+from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import DebugOption, JsonOption
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def bench(
     Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere, an
     estimate of multipliers or block RAM from synthesis, or a step over the bad line from the golden model.
     """
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.bench.run import Plan, run_bench
         from rtlstm.bench.shapes import find_shapes
         from rtlstm.spec.errors import ConfigurationError
@@ -109,7 +109,7 @@ def _save(path: Path | None, text: str) -> None:
         write_file(path, text)
 
 
-def _estimates(session: Session, quick: bool, save: Path | None) -> None:
+def _estimates(session: CommandSession, quick: bool, save: Path | None) -> None:
     """Measure the estimates' errors and show them."""
     import json
 
@@ -171,7 +171,7 @@ def _estimates(session: Session, quick: bool, save: Path | None) -> None:
         session.say("FAILED: multipliers and block RAM are to be exact")
 
 
-def _link(session: Session, quick: bool, save: Path | None) -> None:
+def _link(session: CommandSession, quick: bool, save: Path | None) -> None:
     """Measure the serial link and show it."""
     import json
 
@@ -210,7 +210,7 @@ def _link(session: Session, quick: bool, save: Path | None) -> None:
     )
 
 
-def _board(session: Session, board: str, quick: bool, save: Path | None) -> None:
+def _board(session: CommandSession, board: str, quick: bool, save: Path | None) -> None:
     """Run steps over a simulated board's bad line and show what that cost."""
     import json
 
@@ -225,7 +225,7 @@ def _board(session: Session, board: str, quick: bool, save: Path | None) -> None
     session.say(f"{'passed' if session.passed else 'FAILED'}: every step once and right")
 
 
-def _show_soak(session: Session, endured: "Soak") -> None:
+def _show_soak(session: CommandSession, endured: "Soak") -> None:
     session.table(
         f"{endured.steps:,} steps of 64 streams, faults at {100 * endured.rate:g} % of frames each way",
         ("", ""),
@@ -258,7 +258,7 @@ def _both(estimated: int, taken: float) -> str:
     return f"{taken:g}" if estimated == taken else f"{taken:g}, not {estimated:g}"
 
 
-def _show(session: Session, result: "BenchResult") -> None:
+def _show(session: CommandSession, result: "BenchResult") -> None:
     machine = result.machine
     where = "no core held" if machine.pinned_core is None else f"core {machine.pinned_core}"
     session.say(
@@ -377,7 +377,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _notes(session: Session, result: "BenchResult") -> None:
+def _notes(session: CommandSession, result: "BenchResult") -> None:
     """Say once what is behind the marks of the tables."""
     if any(shape.clock.source == "assumed" for shape in result.shapes):
         session.note("a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build")
@@ -390,7 +390,7 @@ def _notes(session: Session, result: "BenchResult") -> None:
             session.note(
                 f"! {shape.name}: {found.words_different} of {found.words_compared} words differ from the "
                 f"golden model, {found.steps_off_cycle} of {found.steps} steps are off their cycle; latency "
-                f"{found.measured_latency}, cold {found.measured_cold_latency}, interval "
+                f"{found.measured_latency}, cold {found.measured_first_step_latency}, interval "
                 f"{found.measured_interval or 'not constant'} measured"
             )
     for why, names in predicted.items():

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rtlstm.cli.console import Session
+from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import (
     BaudOption,
     BoardOption,
@@ -45,7 +45,7 @@ def bitstream(
 
     For a Zynq board it writes what Vivado makes the bitstream of. Exits with 1 if the clock is not met.
     """
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.boards.catalogue import find_any_board
         from rtlstm.boards.zynq import ZynqBoard
         from rtlstm.gen.builds.on_board import OnBoard
@@ -75,7 +75,7 @@ def bitstream(
         _show(session, build, found)
 
 
-def _write_for_vivado(session: Session, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
+def _write_for_vivado(session: CommandSession, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
     """Write a Zynq board's folder and say what to do with it."""
     from rtlstm.gen.builds.on_zynq import OnZynq
 
@@ -99,14 +99,14 @@ def _write_for_vivado(session: Session, folder: Path, board: "ZynqBoard", clock:
     session.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
 
 
-def note_bus(session: Session, build: "OnBoard") -> None:
+def note_bus(session: CommandSession, build: "OnBoard") -> None:
     """Say that a build's wrapper is not on the board."""
     bus = build.manifest.parameters.bus
     if bus != "none":
         session.note(f"the serial line is wired to the core itself: the build's {bus} wrapper is left out")
 
 
-def _say_line(session: Session, build: "OnBoard") -> None:
+def _say_line(session: CommandSession, build: "OnBoard") -> None:
     line, asked = build.line, build.requested_mhz
     given = f"{line.clock_mhz:g} MHz" + (
         f", the PLL's nearest below {asked:g}" if line.clock_mhz != asked else ""
@@ -115,7 +115,7 @@ def _say_line(session: Session, build: "OnBoard") -> None:
     session.say(f"{build.board.title}: {given}; {line.baud:,} baud{off}")
 
 
-def _show(session: Session, build: "OnBoard", found: "Bitstream") -> None:
+def _show(session: CommandSession, build: "OnBoard", found: "Bitstream") -> None:
     from rtlstm.gen.builds.on_board import slower_clock
 
     session.table(
@@ -153,7 +153,7 @@ def program(
     debug: DebugOption = False,
 ) -> None:
     """Configure a board with its bitstream, with openFPGALoader."""
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.boards.loader import load_board
         from rtlstm.gen.builds.on_board import load_bitstream
         from rtlstm.spec.errors import BuildError

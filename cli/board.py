@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rtlstm.cli.bitstream import note_bus
-from rtlstm.cli.console import Session
+from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import (
     BaudOption,
     BoardOption,
@@ -50,7 +50,7 @@ def board(
 
     The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
     """
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.gen.builds.on_board import OnBoard
         from rtlstm.sim.board_line import BoardLine
         from rtlstm.sim.line_server import LineServer

@@ -36,7 +36,7 @@ __all__ = [
     "FAILED",
     "UNEXPECTED",
     "WRONG_INPUT",
-    "Session",
+    "CommandSession",
     "explain",
     "in_words",
     "print_error",
@@ -60,7 +60,7 @@ def print_error(message: str) -> None:
     write_error("error: " + message.replace("\n", "\n  "))
 
 
-class Session:
+class CommandSession:
     """One command's run, as a context manager around its work.
 
     Errors that leave the ``with`` block become one sentence and an exit code.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rtlstm.cli.console import Session
+from rtlstm.cli.console import CommandSession
 from rtlstm.cli.generate_options import (
     BatchFirstOption,
     BeatInOption,
@@ -122,7 +122,7 @@ def generate(
     debug: DebugOption = False,
 ) -> None:
     """Turn a model into a build: Verilog, manifest, weights and report."""
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.cli.data import load_lengths, load_state
         from rtlstm.gen.builds.former import former_results
         from rtlstm.gen.builds.generate import generate_build, generate_for
@@ -241,7 +241,7 @@ def _capacities(loadable: bool, given: list[str] | None) -> dict[str, int] | Non
     return parse_capacities(given or [])
 
 
-def _show(session: Session, folder: Path, former: "Sequence[FormerResult]") -> None:
+def _show(session: CommandSession, folder: Path, former: "Sequence[FormerResult]") -> None:
     import json
 
     from rtlstm.gen.builds.headroom import Headroom
@@ -251,7 +251,7 @@ def _show(session: Session, folder: Path, former: "Sequence[FormerResult]") -> N
     session.fields = {"folder": str(folder), "report": report, "removed": removed}
     cycles, accuracy = report["cycles"], report["accuracy"]
     error = f"{accuracy['max_abs_error']:.3g} at most, {accuracy['rms_error']:.3g} rms"
-    limited = f"{accuracy['input_saturations']} inputs, {accuracy['cell_saturations']} cell states"
+    saturated = f"{accuracy['input_saturations']} inputs, {accuracy['cell_saturations']} cell states"
     inputs = accuracy["losses"][0]
     lost = f"{inputs['lost']} of {inputs['values']} that are not 0"
     session.table(
@@ -266,7 +266,7 @@ def _show(session: Session, folder: Path, former: "Sequence[FormerResult]") -> N
             ("array in use", f"{100 * cycles['array_use']:.1f} %"),
             ("error against float", error),
             ("largest float output", f"{accuracy['max_abs_output']:.4g}"),
-            ("limited", limited),
+            ("saturated", saturated),
             ("inputs below half a step", lost),
             ("headroom", Headroom(**report["headroom"]).text),
             ("measured on", accuracy["description"]),
@@ -286,7 +286,7 @@ def _array(report: dict[str, Any]) -> str:
     return f"{text}, {report['gate_units']} gate units" if report["gate_units"] > 1 else text
 
 
-def _show_estimates(session: Session, report: dict[str, Any]) -> None:
+def _show_estimates(session: CommandSession, report: dict[str, Any]) -> None:
     """Show what was chosen for a device, or what to expect on the family's devices."""
     fit = report["fit"]
     found = report["estimates"] if fit is None else [fit["estimate"]]

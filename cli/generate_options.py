@@ -240,7 +240,7 @@ CapacityOption = Annotated[
     typer.Option(
         metavar="NAME=NUMBER",
         help="A capacity of a loadable device; by default what the network takes, up to the next power of "
-        "two. Names: operations, inputs, outputs, weight-rows, shift-rows, bias-rows, parked-rows, "
+        "two. Names: operations, inputs, outputs, weight-rows, shift-rows, bias-rows, partial-rows, "
         "vector-words, cell-rows, headroom. May be repeated.",
         rich_help_panel=_LOADABLE,
     ),

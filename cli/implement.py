@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rtlstm.cli.console import Session
+from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def implement(
     debug: DebugOption = False,
 ) -> None:
     """Synthesise a build for a device, place and route it, and report size and clock."""
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.fpga.devices import find_device
         from rtlstm.gen.builds.implement import DEFAULT_SEEDS
         from rtlstm.gen.builds.implement import implement as run
@@ -111,7 +111,7 @@ def _error(percent: float | None) -> str:
     return "" if percent is None else f"{percent:+g} %" if percent else "0 %"
 
 
-def _show(session: Session, found: "Implementation") -> None:
+def _show(session: CommandSession, found: "Implementation") -> None:
     stored = all(seed.stored for seed in found.seeds) and bool(found.seeds)
     session.table(
         f"On {found.label}: the core alone",
@@ -142,7 +142,7 @@ def _show(session: Session, found: "Implementation") -> None:
         ],
         right="rrr",
     )
-    limited = found.block_ram_mhz is not None and found.core.block_rams > 0
+    ram_limits = found.block_ram_mhz is not None and found.core.block_rams > 0
     rows = [
         ("clock", f"{found.fmax_median_mhz:.1f} MHz", f"{found.fmax_best_mhz:.1f} MHz"),
         ("step latency", f"{found.step_latency_us:.4g} us", f"{found.best_step_latency_us:.4g} us"),
@@ -150,7 +150,7 @@ def _show(session: Session, found: "Implementation") -> None:
     session.table("Seeds", ("", "median", "best"), rows, right=" rr")
     if found.estimate is not None:
         session.say(f"Estimated clock: {found.estimate.fmax_mhz:g} MHz ({_error(found.clock_error)}).")
-    if limited:
+    if ram_limits:
         session.say(f"The block RAM allows {found.block_ram_mhz:g} MHz at most; clocks above are cut to it.")
     if found.worst_path is not None:
         session.say(f"Slowest path (median seed): {found.worst_path.text}.")

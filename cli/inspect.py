@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rtlstm.cli.console import Session, in_words
+from rtlstm.cli.console import CommandSession, in_words
 from rtlstm.cli.options import (
     BranchOption,
     DebugOption,
@@ -35,7 +35,7 @@ def inspect(
     debug: DebugOption = False,
 ) -> None:
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.spec.errors import ConfigurationError
 
         if path.is_dir():
@@ -49,7 +49,7 @@ def inspect(
         _inspect_model(session, path, read_options(lstm, output_tensor, dense, branch))
 
 
-def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None:
+def _inspect_model(session: CommandSession, path: Path, options: "ReadOptions") -> None:
     from rtlstm.gen.frontends import inspect_model, read_model
     from rtlstm.gen.frontends.describe import layer_options
     from rtlstm.spec.errors import ModelError
@@ -88,7 +88,7 @@ def _inspect_model(session: Session, path: Path, options: "ReadOptions") -> None
     session.say("supported")
 
 
-def _inspect_build(session: Session, folder: Path) -> None:
+def _inspect_build(session: CommandSession, folder: Path) -> None:
     from rtlstm.gen.builds.headroom import measure_headroom
     from rtlstm.spec.build_files import read_listed
     from rtlstm.spec.errors import BuildError, ImageError
@@ -119,7 +119,7 @@ def _inspect_build(session: Session, folder: Path) -> None:
     session.say(f"headroom for a retrained model: {headroom.text}")
 
 
-def _measured(session: Session, folder: Path, manifest: "Manifest") -> "Sequence[Implementation]":
+def _measured(session: CommandSession, folder: Path, manifest: "Manifest") -> "Sequence[Implementation]":
     """What 'rtlstm implement' found of this build, which its report holds."""
     from rtlstm.gen.builds.report import BuildReport
     from rtlstm.spec.errors import BuildError
@@ -137,7 +137,9 @@ def _measured(session: Session, folder: Path, manifest: "Manifest") -> "Sequence
     return report.implementations
 
 
-def _describe_build(session: Session, manifest: "Manifest", measured: "Sequence[Implementation]") -> None:
+def _describe_build(
+    session: CommandSession, manifest: "Manifest", measured: "Sequence[Implementation]"
+) -> None:
     from rtlstm.gen.builds.program_words import describe_program
     from rtlstm.gen.builds.report import format_reports, layer_reports, memory_reports, time_reports
 
@@ -206,7 +208,7 @@ def _describe_build(session: Session, manifest: "Manifest", measured: "Sequence[
     )
 
 
-def _show_measured(session: Session, measured: "Sequence[Implementation]") -> None:
+def _show_measured(session: CommandSession, measured: "Sequence[Implementation]") -> None:
     """Show what there is of each device: its size, and its times if it was placed and routed."""
     session.table(
         "Measured by 'rtlstm implement': clocks of the median and the best seed, times at the median's",
@@ -245,7 +247,7 @@ def _capacities(manifest: "Manifest") -> dict[str, dict[str, int]]:
     }
 
 
-def _show_network(session: Session, manifest: "Manifest") -> None:
+def _show_network(session: CommandSession, manifest: "Manifest") -> None:
     from rtlstm.gen.builds.report import layer_reports
 
     session.table(
@@ -278,7 +280,7 @@ def _show_network(session: Session, manifest: "Manifest") -> None:
     )
 
 
-def _show_program(session: Session, manifest: "Manifest") -> None:
+def _show_program(session: CommandSession, manifest: "Manifest") -> None:
     from rtlstm.gen.builds.program_words import describe_program, program_notes
 
     session.table(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rtlstm.cli.console import Session
+from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import DebugOption, JsonOption
 
 __all__ = ["boards", "devices"]
@@ -10,7 +10,7 @@ __all__ = ["boards", "devices"]
 
 def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the FPGAs that --fit and --device take by name."""
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.fpga.devices import DEVICES
         from rtlstm.fpga.estimate import ESTIMATED
 
@@ -56,7 +56,7 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
 
 def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the boards that --fit and --board take by name."""
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.boards.catalogue import BOARDS, find_board
         from rtlstm.boards.zynq import ZYNQ_BOARDS
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtlstm.cli.console import Session
+from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(
     debug: DebugOption = False,
 ) -> None:
     """Run sequences on a device, or on a simulated one."""
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.cli.data import (
             check_results,
             load_array,
@@ -87,14 +87,14 @@ def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool)
         return None
     longest = _longest(x, batch_first) if lengths is None else int(lengths.max())
     cycles = manifest.cycles
-    return cycles.cold_latency_cycles if longest == 1 else cycles.step_latency_cycles
+    return cycles.first_step_latency_cycles if longest == 1 else cycles.step_latency_cycles
 
 
 def _longest(x: Any, batch_first: bool) -> int:
     return int(x.shape[1 if batch_first and x.ndim == 3 else 0])
 
 
-def _note_waiting(session: Session) -> None:
+def _note_waiting(session: CommandSession) -> None:
     """Say why the last step took longer on the device than its core takes."""
     core, measured = (session.fields[f"{name}_latency_cycles"] for name in ("core", "measured"))
     if core is not None and measured != core:
@@ -104,7 +104,7 @@ def _note_waiting(session: Session) -> None:
         )
 
 
-def _show(session: Session, x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float) -> None:
+def _show(session: CommandSession, x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float) -> None:
     sequences = 1 if x.ndim == 2 else x.shape[0 if batch_first else 1]
     steps = int(lengths.sum()) if lengths is not None else sequences * _longest(x, batch_first)
     fields = session.fields

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rtlstm.cli.console import Session
+from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def simulate(
     debug: DebugOption = False,
 ) -> None:
     """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
-    with Session(as_json, debug) as session:
+    with CommandSession(as_json, debug) as session:
         from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
         from rtlstm.gen.builds.compare import compare, random_input
         from rtlstm.host import CodesWarning
@@ -74,7 +74,7 @@ def _simulator(text: str) -> "Simulator":
     raise ConfigurationError(f"the simulator must be verilator or icarus, not {text!r}")
 
 
-def _show(session: Session, name: str, found: "Comparison", what: str) -> None:
+def _show(session: CommandSession, name: str, found: "Comparison", what: str) -> None:
     session.passed = found.passed
     speed = round(found.steps_per_second, 1)
     session.fields |= found.model_dump() | {"steps_per_second": speed, "passed": found.passed}

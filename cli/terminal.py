@@ -119,7 +119,7 @@ class ForgivingStream:
 def render_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], right: str = ""
 ) -> str:
-    """Return a table for people; see :meth:`rtlstm.cli.console.Session.table`."""
+    """Return a table for people; see :meth:`rtlstm.cli.console.CommandSession.table`."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -54,7 +54,7 @@ class Mapped:
 
     block_rams: int = 0
     large_rams: int = 0
-    table_rams: int = 0
+    lutrams: int = 0
     """16 x 4 cells of table RAM."""
     flip_flop_bits: int = 0
     """Bits kept in flip-flops."""
@@ -76,7 +76,7 @@ class _Kind:
     block: bool
 
 
-_ECP5_TABLES = _Kind(4, (4,), 0, 4, block=False)
+_ECP5_LUTRAM = _Kind(4, (4,), 0, 4, block=False)
 _ECP5_BLOCK = _Kind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
 _ICE40_BLOCK = _Kind(11, (2, 4, 8, 16), 1, 64, block=True)
 # A port costs two whatever it reads.
@@ -158,7 +158,7 @@ def map_memory(part: MemoryPart, family: str) -> Mapped:
 
 def _chosen(part: MemoryPart, family: str) -> Mapped:
     """The cheapest for Yosys."""
-    kinds = {"ecp5": (_ECP5_TABLES, _ECP5_BLOCK), "ice40": (_ICE40_BLOCK,)}[family]
+    kinds = {"ecp5": (_ECP5_LUTRAM, _ECP5_BLOCK), "ice40": (_ICE40_BLOCK,)}[family]
     if part.at_once:
         kinds = tuple(kind for kind in kinds if not kind.block)
     elif part.distributed:
@@ -186,9 +186,7 @@ def _cheapest(part: MemoryPart, kind: _Kind) -> tuple[Mapped, float]:
         price = kind.cost * cells + (banks - 1) * part.width / 2 + _PORT_COST
         price += banks * part.granules / 2 if banks > 1 else 0
         if price < cost:
-            best = (
-                Mapped(block_rams=cells, banks=banks) if kind.block else Mapped(table_rams=cells, banks=banks)
-            )
+            best = Mapped(block_rams=cells, banks=banks) if kind.block else Mapped(lutrams=cells, banks=banks)
             cost = price
     return best, cost
 

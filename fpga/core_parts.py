@@ -9,7 +9,7 @@ from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import Numerics
 
-__all__ = ["chain_parts", "ff_parts", "lut_parts", "multiplier_tables"]
+__all__ = ["chain_parts", "ff_parts", "lut_parts", "multiplier_luts"]
 
 
 def _even(bits: int) -> int:
@@ -27,40 +27,40 @@ def _tree_bits(products: int, bits: int, family: str) -> int:
     return total
 
 
-def _sum_tables(bits: int, family: str) -> int:
+def _sum_luts(bits: int, family: str) -> int:
     """Tables of one ``rtlstm_sum``."""
     return 2 * (bits // 2 + 1) if family == "ecp5" else bits
 
 
-def _row_tables(x: int, y: int, family: str) -> int:
+def _row_luts(x: int, y: int, family: str) -> int:
     """Tables of ``rtlstm_rows``. On iCE40 a partial product takes a table beside the adder's."""
     products = 1 if family == "ecp5" else x * y
-    return (y - 1) * _sum_tables(x + 1, family) + products
+    return (y - 1) * _sum_luts(x + 1, family) + products
 
 
-def _tree_tables(x: int, y: int, top: bool, family: str) -> int:
+def _tree_luts(x: int, y: int, top: bool, family: str) -> int:
     """Tables of ``rtlstm_tree``."""
     if y == 1:
         return x
     if y <= 3:
-        return _row_tables(x, y, family)
+        return _row_luts(x, y, family)
     low = 12 if y > 12 else 6 if y > 6 else 3
     high = y - low
     bits = x + high
-    tables = _tree_tables(x, low, False, family)
+    tables = _tree_luts(x, low, False, family)
     if high == 1 and top:
-        return tables + _sum_tables(bits, family) + (0 if family == "ecp5" else x)
-    tables += _tree_tables(x, high, top, family)
-    return tables + (_sum_tables(bits, family) if bits % 2 else _sum_tables(bits - 1, family) + 1)
+        return tables + _sum_luts(bits, family) + (0 if family == "ecp5" else x)
+    tables += _tree_luts(x, high, top, family)
+    return tables + (_sum_luts(bits, family) if bits % 2 else _sum_luts(bits - 1, family) + 1)
 
 
-def multiplier_tables(a: int, b: int, stages: int, family: str) -> int:
+def multiplier_luts(a: int, b: int, stages: int, family: str) -> int:
     """Tables of one multiplier made of logic."""
     x, y = max(a, b), min(a, b)
-    return _row_tables(x, y, family) if stages == 1 else _tree_tables(x, y, True, family)
+    return _row_luts(x, y, family) if stages == 1 else _tree_luts(x, y, True, family)
 
 
-def _hard_tables(a: int, b: int, family: str) -> int:
+def _hard_luts(a: int, b: int, family: str) -> int:
     """Tables beside a multiplier block, for operands that are wider than it."""
     if family == "ecp5":
         wide = max(a, b) > 18
@@ -87,9 +87,9 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
             * (
                 # Beside a shared block, a pair of 4 x 8 takes 20 tables.
                 (some.a_bits + some.b_bits / 2 + 2 if some.paired else 0)
-                + _hard_tables(some.a_bits, some.b_bits, family)
+                + _hard_luts(some.a_bits, some.b_bits, family)
                 if some.kind == "dsp" and multipliers
-                else multiplier_tables(some.a_bits, some.b_bits, some.stages, family)
+                else multiplier_luts(some.a_bits, some.b_bits, some.stages, family)
             )
             for some in multiplications(manifest)
         ),
@@ -98,7 +98,7 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
         "collect": units * accumulator * blocks * (4 + 2 * shared),
         "shift": units * 4 * partial * numerics.shift_bits,
         "round": units * 4 * (3 * _even(partial) + 3 * numerics.preactivation.bits),
-        "gates": units * _gate_tables(manifest),
+        "gates": units * _gate_luts(manifest),
         "slopes": units * sum(table.base_bits * count for _, table, count in numerics.table_uses)
         if parameters.tables == "interpolated"
         else 0,
@@ -109,7 +109,7 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
     }
 
 
-def _gate_tables(manifest: Manifest) -> float:
+def _gate_luts(manifest: Manifest) -> float:
     """Tables of a gate unit's sums and roundings."""
     numerics = manifest.numerics
     if numerics.cells:
@@ -229,10 +229,10 @@ def _row_bits(manifest: Manifest) -> list[int]:
 
 def _memory_units(manifest: Manifest, family: str) -> dict[str, float]:
     """Tables that memories take, and bits of the multiplexers between their banks."""
-    found = {"table RAM": 0.0, "registers": 0.0, "banks": 0.0}
+    found = {"LUTRAM": 0.0, "registers": 0.0, "banks": 0.0}
     for part in memory_parts(manifest):
         mapped = map_memory(part, family)
-        found["table RAM"] += part.count * 6 * mapped.table_rams
+        found["LUTRAM"] += part.count * 6 * mapped.lutrams
         found["registers"] += part.count * mapped.flip_flop_bits
         found["banks"] += part.count * (mapped.banks - 1) * part.width
     return found

@@ -11,7 +11,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FamilyName
 from rtlstm.spec.record import Record
 
-__all__ = ["DEVICES", "Architecture", "Chosen", "Device", "Memory", "device_label", "find_device"]
+__all__ = ["DEVICES", "Architecture", "Chosen", "FpgaDevice", "Memory", "device_label", "find_device"]
 
 Architecture = Literal["ecp5", "ice40", "nexus", "gowin", "xilinx", "xilinx-ultrascale-plus", "intel"]
 """Whose synthesis and cells a device has; those of xilinx and intel have no open place and route here."""
@@ -25,7 +25,7 @@ class Memory(Record):
     kibit: Annotated[int, Field(ge=1)]
 
 
-class Device(Record):
+class FpgaDevice(Record):
     """An FPGA: what is on it, and how its tools name it.
 
     The sizes of devices with place and route are those that nextpnr reports.
@@ -76,7 +76,7 @@ def device_label(name: str, grade: str) -> str:
 class Chosen(Record):
     """A device with its package and speed grade."""
 
-    device: Device
+    device: FpgaDevice
     package: str
     grade: str
 
@@ -106,8 +106,8 @@ class Chosen(Record):
         return self.device.target_mhz.get(self.grade, 100.0)
 
 
-def _ecp5(size: str, luts: int, multipliers: int, block_rams: int, packages: str) -> Device:
-    return Device(
+def _ecp5(size: str, luts: int, multipliers: int, block_rams: int, packages: str) -> FpgaDevice:
+    return FpgaDevice(
         name=f"lfe5u-{size}f",
         architecture="ecp5",
         family="ecp5",
@@ -127,9 +127,9 @@ def _ecp5(size: str, luts: int, multipliers: int, block_rams: int, packages: str
 
 def _gowin(
     name: str, part: str, family: str, sizes: tuple[int, int, int, int], pins: Mapping[str, tuple[str, ...]]
-) -> Device:
+) -> FpgaDevice:
     luts, ffs, multipliers, block_rams = sizes
-    return Device(
+    return FpgaDevice(
         name=name,
         architecture="gowin",
         family="gowin",
@@ -145,9 +145,9 @@ def _gowin(
     )
 
 
-def _nexus(size: int, luts: int, multipliers: int, block_rams: int, large: Memory, pins: str) -> Device:
+def _nexus(size: int, luts: int, multipliers: int, block_rams: int, large: Memory, pins: str) -> FpgaDevice:
     package, *places = pins.split()
-    return Device(
+    return FpgaDevice(
         name=f"lifcl-{size}",
         architecture="nexus",
         family="nexus",
@@ -171,9 +171,9 @@ def _other(
     sizes: tuple[int, int, int, int],
     kibit: int,
     large: Memory | None = None,
-) -> Device:
+) -> FpgaDevice:
     luts, ffs, multipliers, block_rams = sizes
-    return Device(
+    return FpgaDevice(
         name=name,
         architecture=architecture,
         family="intel" if architecture == "intel" else "xilinx",
@@ -193,7 +193,7 @@ _ALL = (
     _ecp5("25", 24288, 28, 56, "CABGA381 CABGA256 CSFBGA285 TQFP144"),
     _ecp5("45", 43848, 72, 108, "CABGA381 CABGA256 CABGA554 CSFBGA285 TQFP144"),
     _ecp5("85", 83640, 156, 208, "CABGA381 CABGA554 CABGA756 CSFBGA285"),
-    Device(
+    FpgaDevice(
         name="up5k",
         architecture="ice40",
         family="ice40",
@@ -208,7 +208,7 @@ _ALL = (
         aliases=("ice40up5k", "ice40-up5k", "ice40up5k-sg48", "up5k-sg48"),
         target_mhz={"": 30},
     ),
-    Device(
+    FpgaDevice(
         name="hx8k",
         architecture="ice40",
         family="ice40",
@@ -273,7 +273,7 @@ _ALL = (
     _other("5csema5", "intel", (32070, 128300, 87, 397), 10),
 )
 
-DEVICES: dict[str, Device] = {device.name: device for device in _ALL}
+DEVICES: dict[str, FpgaDevice] = {device.name: device for device in _ALL}
 """All devices by name."""
 
 _CODES = {
@@ -310,7 +310,7 @@ def find_device(name: str, package: str | None = None, grade: str | None = None)
     )
 
 
-def _split(text: str) -> tuple[Device | None, str | None, str | None]:
+def _split(text: str) -> tuple[FpgaDevice | None, str | None, str | None]:
     """Return a device, and the package and speed grade that its name holds."""
     aliases = {alias: device for device in DEVICES.values() for alias in (device.name, *device.aliases)}
     if text in aliases:
@@ -328,7 +328,7 @@ def _split(text: str) -> tuple[Device | None, str | None, str | None]:
     return None, None, None
 
 
-def _choose(device: Device, what: str, offered: tuple[str, ...], wanted: str | None) -> str:
+def _choose(device: FpgaDevice, what: str, offered: tuple[str, ...], wanted: str | None) -> str:
     if wanted is None:
         return offered[0] if offered else ""
     for name in offered:
@@ -338,7 +338,7 @@ def _choose(device: Device, what: str, offered: tuple[str, ...], wanted: str | N
     raise ConfigurationError(f"the {what} of {device.name} {have}, not {wanted!r}")
 
 
-def _with_grades(devices: list[Device], text: str) -> str:
+def _with_grades(devices: list[FpgaDevice], text: str) -> str:
     """Name devices with the speed grade that ``text`` ends in; if it is none, say the first one's grades."""
     typed = [grade for grade in devices[0].grades if text.endswith(f"-{grade.lower()}")]
     names = [

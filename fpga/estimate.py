@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 
 from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import chain_parts, ff_parts, lut_parts
-from rtlstm.fpga.devices import DEVICES, Chosen, Device, find_device
+from rtlstm.fpga.devices import DEVICES, Chosen, FpgaDevice, find_device
 from rtlstm.fpga.fill import fill_limits
-from rtlstm.fpga.resources import ESTIMATED, Sizes, large_name, resource_uses, way_out
+from rtlstm.fpga.resources import ESTIMATED, Resources, large_name, resource_uses, way_out
 from rtlstm.fpga.top_sizes import TOP_CHAIN_TILES, top_sizes
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -40,7 +40,7 @@ _UNSURE = ("lookup tables", "flip-flops")
 
 LUT_FACTORS: Mapping[str, Mapping[str, float]] = {
     "ecp5": {
-        "table RAM": 1.41,
+        "LUTRAM": 1.41,
         "registers": 0.7,
         "banks": 0.949,
         "read back": 4.4,
@@ -55,7 +55,7 @@ LUT_FACTORS: Mapping[str, Mapping[str, float]] = {
         "core": 261,
     },
     "ice40": {
-        "table RAM": 1,
+        "LUTRAM": 1,
         "registers": 1.1,
         "banks": 0.69,
         "read back": 4.59,
@@ -153,7 +153,7 @@ earlier state, traffic20, 4 x 1, 6 bits, 73.2 with 65 %. The losses are assumpti
 """
 
 
-def clock_model(device: Device) -> ClockModel:
+def clock_model(device: FpgaDevice) -> ClockModel:
     """What is known of the clock on a device of an estimated family."""
     return CLOCKS.get(device.name) or CLOCKS[device.architecture]
 
@@ -163,7 +163,7 @@ CHAIN_FACTORS: Mapping[str, float] = {"core": 37}
 out are tiles."""
 
 
-class Estimate(Sizes):
+class Estimate(Resources):
     """What a core, or a core in a board's top, is expected to take of a device and to reach there."""
 
     device: str
@@ -247,13 +247,13 @@ def _percent(used: int, there: int | None) -> float:
     return round(100 * used / there, 1) if there else 0.0
 
 
-def _chain_tiles(manifest: Manifest, device: Device, multipliers: bool) -> int | None:
+def _chain_tiles(manifest: Manifest, device: FpgaDevice, multipliers: bool) -> int | None:
     if device.chain_tiles is None:
         return None
     return _total(CHAIN_FACTORS, chain_parts(manifest, multipliers))
 
 
-def usable(found: Estimate, device: Device) -> Iterator[tuple[str, float, float]]:
+def usable(found: Estimate, device: FpgaDevice) -> Iterator[tuple[str, float, float]]:
     """Yield each resource that limits designs: its name, how much is taken, how much may be.
 
     Hard blocks may all be taken, logic cells and carry chains as far as is known to be routed.
@@ -278,7 +278,7 @@ def estimate_devices(manifest: Manifest) -> tuple[Estimate, ...]:
     return tuple(each for each in found if each is not None)
 
 
-def check_estimate(name: str, found: Estimate, device: Device, insist: bool = False) -> None:
+def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool = False) -> None:
     """Refuse a core, or a core in a board's top, of which an estimate says that it does not fit.
 
     Parameters

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtlstm.fpga.devices import Architecture, Device, find_device
+from rtlstm.fpga.devices import Architecture, FpgaDevice, find_device
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import way_out
 from rtlstm.spec.errors import ConfigurationError
@@ -69,7 +69,9 @@ def fill_limits(architecture: Architecture) -> FillLimits:
     return FillLimits(round(cells / 100 - RESERVE, 3), max(chains) / 100 if chains else None)
 
 
-def check_chains(name: str, netlist: Path, device: Device, *, insist: bool = False, board: str = "") -> None:
+def check_chains(
+    name: str, netlist: Path, device: FpgaDevice, *, insist: bool = False, board: str = ""
+) -> None:
     """Check the carry chains of a synthesised design, before place and route looks for places for hours.
 
     Parameters

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rtlstm.fpga.blocks import MemoryPart, hard_blocks, map_memory
-from rtlstm.fpga.core_parts import multiplier_tables
+from rtlstm.fpga.core_parts import multiplier_luts
 from rtlstm.fpga.devices import Chosen
 from rtlstm.fpga.estimate import ESTIMATED, Estimate, clock_model, estimate, usable
 from rtlstm.fpga.fill import fill_limits
@@ -342,7 +342,7 @@ class _Search:
             if shape.cell is not None:
                 cycles += self._stages.preactivation
             else:
-                cycles += self._stages.hidden_result if shape.quads else self._stages.dense_result
+                cycles += self._stages.hidden_result if shape.four_rows else self._stages.dense_result
         return cycles
 
     def _least(self, candidate: _Candidate) -> _Excess:
@@ -350,10 +350,10 @@ class _Search:
         numerics, family, device = self._numerics, self._device.architecture, self._device
         excess = _Excess()
         lanes, macs = candidate.lanes, candidate.macs
-        in_tables = macs if not device.multipliers else candidate.lut_macs
-        logic = multiplier_tables(numerics.weight_bits, numerics.data_bits, 2, family)
+        in_luts = macs if not device.multipliers else candidate.lut_macs
+        logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 2, family)
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
-        tables = lanes * (in_tables * logic + sums + 2 * numerics.accumulator.bits)
+        tables = lanes * (in_luts * logic + sums + 2 * numerics.accumulator.bits)
         excess.compare("logic cells", tables, self._cell_limit)
         rows = 0
         for shape in self._shapes:

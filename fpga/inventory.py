@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from rtlstm.fpga.blocks import Blocks, memory_parts, multiplications
-from rtlstm.fpga.devices import Architecture, Device
+from rtlstm.fpga.devices import Architecture, FpgaDevice
 from rtlstm.fpga.resources import way_out
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -42,7 +42,7 @@ def least_multiplier(a: int, b: int, architecture: Architecture) -> float:
     return next((taken for x, y, taken in sizes if wide <= max(x, y) and narrow <= min(x, y)), sizes[-1][2])
 
 
-def least_blocks(manifest: Manifest, device: Device, multipliers: bool = True) -> Blocks:
+def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = True) -> Blocks:
     """Count the hard blocks that a core of portable Verilog takes at least.
 
     ``multipliers`` says whether it uses the device's multiplier blocks.
@@ -62,7 +62,7 @@ def least_blocks(manifest: Manifest, device: Device, multipliers: bool = True) -
     return Blocks(multipliers=ceil(sum(products)), block_rams=rams, large_rams=0)
 
 
-def unpacked_registers(manifest: Manifest, device: Device, multipliers: bool = True) -> int:
+def unpacked_registers(manifest: Manifest, device: FpgaDevice, multipliers: bool = True) -> int:
     """Count the flip-flops that Yosys leaves beside multiplier blocks which could hold them.
 
     Yosys packs no register into a DSP48E2, though into other families' blocks. Each stage of a multiplier is
@@ -81,7 +81,9 @@ def unpacked_registers(manifest: Manifest, device: Device, multipliers: bool = T
     )
 
 
-def check_inventory(manifest: Manifest, device: Device, multipliers: bool = True, board: str = "") -> None:
+def check_inventory(
+    manifest: Manifest, device: FpgaDevice, multipliers: bool = True, board: str = ""
+) -> None:
     """Refuse a build of portable Verilog that takes more hard blocks than a device has.
 
     ``board`` is the name of the board that it is for, or empty.

@@ -17,7 +17,7 @@ from rtlstm.fpga.worst_path import WorstPath, worst_path
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.files import copy_file
 from rtlstm.spec.record import Record
-from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.cache import Progress, cached, digest
 
 __all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report", "result_name"]
 
@@ -124,7 +124,7 @@ def place_and_route(
     router: str | None = None,
     placer: str | None = None,
     pins: str | None = None,
-    report: Report | None = None,
+    report: Progress | None = None,
     stop: Event | None = None,
 ) -> Routed:
     """Place and route with one seed, or take the stored result of the same run.
@@ -214,7 +214,7 @@ def _take(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _stages(what: str, report: Report | None) -> Callable[[str], None] | None:
+def _stages(what: str, report: Progress | None) -> Callable[[str], None] | None:
     if report is None:
         return None
     reached = 0

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from rtlstm.fpga.devices import Device
+from rtlstm.fpga.devices import FpgaDevice
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
 __all__ = [
     "ESTIMATED",
     "Counts",
-    "Sizes",
+    "Resources",
     "check_fit",
     "count_cells",
     "large_name",
@@ -113,7 +113,7 @@ _FFS = ("TRELLIS_FF", "SB_DFF", "FD1P3", "DFF", "FD", "LD", "MISTRAL_FF")
 """How the names of flip-flops begin."""
 
 
-class Sizes(Record):
+class Resources(Record):
     """What is taken of a device, counted or estimated, in the units of the device's own sizes."""
 
     luts: int
@@ -123,7 +123,7 @@ class Sizes(Record):
     large_rams: int
 
 
-class Counts(Sizes):
+class Counts(Resources):
     """What a synthesised design takes of a device."""
 
     cells: Mapping[str, int]
@@ -147,12 +147,12 @@ def count_cells(cells: Mapping[str, int]) -> Counts:
     )
 
 
-def large_name(device: Device) -> str:
+def large_name(device: FpgaDevice) -> str:
     """What a device's largest memories are called."""
     return "large memory blocks" if device.large_ram is None else f"{device.large_ram.name} blocks"
 
 
-def resource_uses(sizes: Sizes, device: Device) -> Iterator[tuple[str, float, int]]:
+def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, float, int]]:
     """Yield each resource of a device: its name, how much is taken, how much there is."""
     yield "lookup tables" if device.architecture != "intel" else "logic modules", sizes.luts, device.luts
     yield "flip-flops", sizes.ffs, device.ffs
@@ -163,7 +163,7 @@ def resource_uses(sizes: Sizes, device: Device) -> Iterator[tuple[str, float, in
         yield large_name(device), sizes.large_rams, 0 if large is None else large.count
 
 
-def way_out(device: Device, board: str = "", other: str = "") -> str:
+def way_out(device: FpgaDevice, board: str = "", other: str = "") -> str:
     """What to do about a build that is too large for a device or board; ``other`` is one way more."""
     ways = ["generate it with fewer --lanes or --macs", *([other] if other else [])]
     if device.architecture in ESTIMATED:
@@ -171,7 +171,7 @@ def way_out(device: Device, board: str = "", other: str = "") -> str:
     return f"{', '.join(ways)}, or choose a larger device"
 
 
-def check_fit(name: str, counts: Counts, device: Device, board: str = "") -> None:
+def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "") -> None:
     """Check a design's counts against a device; ``board`` is the board that it is on, or empty.
 
     Raises

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rtlstm.fpga.devices import Architecture, Device
+from rtlstm.fpga.devices import Architecture, FpgaDevice
 from rtlstm.fpga.netlist.carries import CUT, cut_carries
 from rtlstm.fpga.netlist.floorplan import PLAN, floorplan
 from rtlstm.fpga.netlist.harness import HARNESS, black_box, harness, read_ports
@@ -17,9 +17,9 @@ from rtlstm.fpga.resources import Counts, count_cells
 from rtlstm.fpga.tools import Tool, run_logged
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file, write_file
-from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.cache import Progress, cached, digest
 
-__all__ = ["NETLIST", "Frame", "Synthesis", "script", "synthesise"]
+__all__ = ["NETLIST", "Synthesis", "TopWrapper", "script", "synthesise"]
 
 NETLIST = "netlist.json"
 """The mapped netlist of frame and core, for place and route."""
@@ -66,7 +66,7 @@ _NEXUS_PASSES = (
 
 
 @dataclass(frozen=True)
-class Frame:
+class TopWrapper:
     """What stands around the core for place and route: a board's top, or by default the harness."""
 
     top: str
@@ -88,7 +88,7 @@ class Synthesis(BaseModel):
 
 
 def script(
-    device: Device, top: str, multipliers: bool = True, instances: bool = True, frame: str = HARNESS
+    device: FpgaDevice, top: str, multipliers: bool = True, instances: bool = True, frame: str = HARNESS
 ) -> str:
     """Return Yosys's commands: the core by itself, counted, then the frame around it.
 
@@ -128,13 +128,13 @@ def script(
 def synthesise(
     verilog: str,
     top: str,
-    device: Device,
+    device: FpgaDevice,
     tool: Tool,
     folder: Path,
     *,
     multipliers: bool = True,
-    frame: Frame | None = None,
-    report: Report | None = None,
+    frame: TopWrapper | None = None,
+    report: Progress | None = None,
     stop: Event | None = None,
 ) -> Synthesis:
     """Synthesise a core in its frame, or take the stored result of the same synthesis.
@@ -156,7 +156,7 @@ def synthesise(
         If Yosys fails.
     """
     ports = read_ports(verilog, top)
-    frame = frame or Frame(HARNESS, harness(top, ports))
+    frame = frame or TopWrapper(HARNESS, harness(top, ports))
     passes = f"{CUT}; {REPLICATED}; {device.name}: {PLAN}"
     files = {
         "core.v": verilog,

@@ -19,7 +19,7 @@ from threading import Event
 
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file
-from rtlstm.tools.cache import Report
+from rtlstm.tools.cache import Progress
 from rtlstm.tools.toolchain import package_version, yowasp_environment
 
 __all__ = ["Tool", "find_nextpnr", "find_packer", "find_yosys", "run_logged"]
@@ -127,7 +127,7 @@ def run_logged(
     log: Path,
     what: str,
     watch: Callable[[str], None] | None = None,
-    report: Report | None = None,
+    report: Progress | None = None,
     stop: Event | None = None,
 ) -> float:
     """Run Yosys or nextpnr, which write their logs themselves, and return the seconds it took.

@@ -7,7 +7,7 @@ they are those of synthesised tops, and a little for each bit of the core's data
 from collections.abc import Iterator, Mapping
 
 from rtlstm.fpga.blocks import MemoryPart, map_memory
-from rtlstm.fpga.resources import Sizes
+from rtlstm.fpga.resources import Resources
 from rtlstm.hdl.link.request_queue import RECORDS, REQUEST
 from rtlstm.hdl.link.serial_link import link_limits
 from rtlstm.spec.manifest import Manifest
@@ -41,7 +41,7 @@ def link_memories(manifest: Manifest) -> Iterator[MemoryPart]:
     yield MemoryPart("blocks", 1, 8, 512)
 
 
-def top_sizes(manifest: Manifest, family: str) -> Sizes:
+def top_sizes(manifest: Manifest, family: str) -> Resources:
     """Estimate what a board's top takes beside the core, on ECP5 or iCE40.
 
     Raises
@@ -53,7 +53,7 @@ def top_sizes(manifest: Manifest, family: str) -> Sizes:
     x_bits, y_bits = parameters.beat_in * numerics.data_bits, parameters.beat_out * numerics.output_bits
     luts, per_bit = _LUTS[family]
     ffs, per_input_bit = _FFS[family]
-    return Sizes(
+    return Resources(
         luts=round(luts + per_bit * (x_bits + y_bits)),
         ffs=round(ffs + per_input_bit * x_bits),
         multipliers=0,

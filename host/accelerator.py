@@ -293,7 +293,7 @@ class Accelerator(Closing):
             raise InputError(f"outputs must be one of {', '.join(get_args(Outputs))}, not {outputs!r}")
         batch = self._check_run(array if batched else array[:, np.newaxis], lengths, state, batched)
         y, h, c = self._run_waves(batch, outputs)
-        self._count_limited(y, raw, stacklevel=2)
+        self._count_saturated(y, raw, stacklevel=2)
         if not raw:
             self._warn_states("c_n", c, stacklevel=2)
         self._lengths = batch.lengths.tolist()
@@ -332,8 +332,8 @@ class Accelerator(Closing):
         raw = is_raw(array)
         h = c = None
         if state is not None:
-            h, c, limited = self.device.layout.parse(state, count if batched else None, raw)
-            self.device.layout.warn_limited(("h_0", "c_0"), limited, count, stacklevel=3)
+            h, c, saturations = self.device.layout.parse(state, count if batched else None, raw)
+            self.device.layout.warn_saturations(("h_0", "c_0"), saturations, count, stacklevel=3)
         # In the caller's shape, so that a message names a place in the caller's array.
         x = self._quantise_input(array if batched else array[:, 0], int(valid.sum()) * inputs, stacklevel=3)
         return _Batch(x.reshape(array.shape), valid, h, c)
@@ -377,16 +377,16 @@ class Accelerator(Closing):
             stacklevel=stacklevel + 1,
         )
 
-    def _count_limited(self, y: IntArray, raw: bool, stacklevel: int) -> None:
+    def _count_saturated(self, y: IntArray, raw: bool, stacklevel: int) -> None:
         """Count outputs that the device may have limited, and warn of them unless they are integers."""
         if self._bounded:
             return
         form = self.manifest.layers[-1].output
-        limited = int(np.count_nonzero(np.abs(y) == form.maximum))
-        self.saturated_outputs += limited
-        if limited and not raw:
+        saturations = int(np.count_nonzero(np.abs(y) == form.maximum))
+        self.saturated_outputs += saturations
+        if saturations and not raw:
             warnings.warn(
-                f"{limited} of {y.size} values of y stand at the end of their format, "
+                f"{saturations} of {y.size} values of y stand at the end of their format, "
                 f"+-{form.to_floats(form.maximum):.6g}, and may have been limited to it; generate with "
                 "calibration data that covers them",
                 SaturationWarning,
@@ -446,10 +446,10 @@ class Accelerator(Closing):
             column, step = np.nonzero(valid.T)
             ends = step == lengths[column] - 1
         chosen = (step, members[column])
-        quiet = None
+        suppress = None
         if outputs != "all":
-            quiet = (outputs == "none") | (step < lengths[column] - 1)
-        y[chosen] = device.exchange(streams[column], batch.x[chosen], quiet, ends)
+            suppress = (outputs == "none") | (step < lengths[column] - 1)
+        y[chosen] = device.exchange(streams[column], batch.x[chosen], suppress, ends)
         for member, stream in zip(members.tolist(), streams.tolist(), strict=True):
             found_h, found_c = device.read_state(stream)
             for part, found in zip((*h, *c), (*found_h, *found_c), strict=True):
@@ -539,7 +539,7 @@ class Accelerator(Closing):
             numbers = np.repeat(numbers, len(array))
         integers = self._quantise_input(array, array.size, stacklevel + 1)
         y = self.device.exchange(numbers, integers)
-        self._count_limited(y, is_raw(array), stacklevel + 1)
+        self._count_saturated(y, is_raw(array), stacklevel + 1)
         return to_caller(y, self.manifest.layers[-1].output, array)
 
     def _release(self, number: int) -> None:
@@ -590,7 +590,7 @@ class Accelerator(Closing):
 
         A step that was sent while others were under way, as those of a run are, waits in the device's input
         buffer, which holds two, and that counts. A step sent alone takes ``manifest.cycles``:
-        ``step_latency_cycles``, or ``cold_latency_cycles`` if it is a stream's first.
+        ``step_latency_cycles``, or ``first_step_latency_cycles`` if it is a stream's first.
         """
         return self.device.register(Register.LATENCY)
 

@@ -231,18 +231,18 @@ class Device:
         self,
         streams: IntArray,
         x: IntArray,
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> IntArray:
         """Run steps in order: streams ``(K,)``, x ``(K, inputs)``, result ``(K, outputs)``.
 
-        ``quiet`` ``(K,)`` says which outputs are not wanted; they are 0. ``ends`` ``(K,)`` says which steps
-        are the last of a sequence, for builds that take whole ones.
+        ``suppress`` ``(K,)`` says which outputs are not wanted; they are 0. ``ends`` ``(K,)`` says which
+        steps are the last of a sequence, for builds that take whole ones.
         """
         self._check_whole()
         # Told only if there are any: a backend that knows of none still serves all others.
-        marks = {"quiet": quiet} if quiet is not None and quiet.any() else {}
-        silent = bool(marks) and bool(marks["quiet"][-1])
+        marks = {"suppress": suppress} if suppress is not None and suppress.any() else {}
+        silent = bool(marks) and bool(marks["suppress"][-1])
         if ends is not None:
             marks["ends"] = ends
         y = self.transport.exchange(streams, x, **marks)

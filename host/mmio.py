@@ -27,10 +27,10 @@ __all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "open_mmio"]
 _BYTES = 128
 """Size of the map: registers 0 to 31."""
 
-_QUIET_BIT = 31
+_SUPPRESS_BIT = 31
 _STOPPED = 2
 """Of STATUS."""
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 """Seconds without any step moving after which the device counts as dead."""
 
 
@@ -155,7 +155,7 @@ class MmioTransport:
         self,
         streams: IntArray,
         x: IntArray,
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`.
@@ -175,9 +175,11 @@ class MmioTransport:
                 "the device stands still, as a loadable one does after a reset; load its weights again, "
                 "which bring the program"
             )
-        loud = np.ones(len(streams), dtype=bool) if quiet is None else ~np.asarray(quiet, dtype=bool)
+        with_output = (
+            np.ones(len(streams), dtype=bool) if suppress is None else ~np.asarray(suppress, dtype=bool)
+        )
         try:
-            y = self._exchange(registers, np.asarray(streams), np.asarray(x), loud)
+            y = self._exchange(registers, np.asarray(streams), np.asarray(x), with_output)
             errors = (registers.read(Register.LINK_ERRORS) - self._errors) & 0xFFFFFFFF
             if errors:
                 raise DeviceError(f"the device must take every access, but it has refused {errors}")
@@ -188,31 +190,33 @@ class MmioTransport:
         return y
 
     def _exchange(
-        self, registers: RegisterFile, streams: IntArray, x: IntArray, loud: NDArray[np.bool_]
+        self, registers: RegisterFile, streams: IntArray, x: IntArray, with_output: NDArray[np.bool_]
     ) -> IntArray:
         outputs = self._manifest.program.outputs
         y = np.zeros((len(streams), outputs), dtype=np.int64)
         sent, due = 0, deque[int]()
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while sent < len(streams) or due:
             before = sent, len(due)
             room = registers.read(Register.X_ROOM) if sent < len(streams) else 0
             for step in range(sent, min(sent + room, len(streams))):
-                registers.write(Register.X_STREAM, int(streams[step]) | int(not loud[step]) << _QUIET_BIT)
+                registers.write(
+                    Register.X_STREAM, int(streams[step]) | int(not with_output[step]) << _SUPPRESS_BIT
+                )
                 for value in x[step].tolist():
                     registers.write(Register.X_DATA, value & 0xFFFFFFFF)
                 sent += 1
-                if loud[step]:
+                if with_output[step]:
                     due.append(step)
             for _ in range(registers.read(Register.Y_STEPS) if due else 0):
                 step = due.popleft() if due else -1
                 self._check_stream(registers.read(Register.Y_STREAM), step, streams)
                 y[step] = [_signed(registers.read(Register.Y_DATA)) for _ in range(outputs)]
             if before != (sent, len(due)):
-                deadline = time.monotonic() + _PATIENCE
+                deadline = time.monotonic() + _TIMEOUT
             elif time.monotonic() > deadline:
                 raise DeviceError(
-                    f"the device must go on, but no step has moved for {_PATIENCE:g} s ({sent} of "
+                    f"the device must go on, but no step has moved for {_TIMEOUT:g} s ({sent} of "
                     f"{len(streams)} sent, {len(due)} answers missing); it was reset: every state is zero"
                 )
         return y

@@ -14,7 +14,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.packing import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 
-__all__ = ["LayerArrays", "Limited", "State", "StateFormats", "StateLayout", "StatePart", "split_layers"]
+__all__ = ["LayerArrays", "Saturations", "State", "StateFormats", "StateLayout", "StatePart", "split_layers"]
 
 LayerArrays = tuple[IntArray, ...]
 """One integer array ``(N, H_l)`` per layer."""
@@ -26,7 +26,7 @@ State = tuple[StatePart, StatePart]
 """``(h, c)``: h of every recurrent layer, c of every LSTM layer."""
 
 
-class Limited(NamedTuple):
+class Saturations(NamedTuple):
     """Values of a caller's state that are beyond their format, and were limited to it."""
 
     values: int
@@ -60,13 +60,13 @@ class StateFormats:
             number if layer.kind != "lstm" else None
             for number, (_, layer) in zip(cell_of, recurrent, strict=True)
         ]
-        self._own = [number for number, kind in enumerate(stateful) if kind == "lstm"]
+        self._lstms = [number for number, kind in enumerate(stateful) if kind == "lstm"]
         self.sizes = tuple(layers[index + layer.feedback].outputs for index, layer in recurrent)
         """Values of each recurrent layer's h."""
         self.cell_sizes = tuple(layer.outputs for layer in layers if layer.has_state)
         """Units of each cell state."""
-        self._own_sizes = tuple(self.cell_sizes[number] for number in self._own)
-        self.hidden, self.cell = self._seen_h(0), self._kept[self._own[0]] if self._own else numerics.cell
+        self._lstm_sizes = tuple(self.cell_sizes[number] for number in self._lstms)
+        self.hidden, self.cell = self._seen_h(0), self._kept[self._lstms[0]] if self._lstms else numerics.cell
 
     def _seen_h(self, index: int) -> Format:
         """Format of a layer's h as a caller sees it."""
@@ -83,7 +83,7 @@ class StateFormats:
 
     def parse(
         self, state: Any, batch: int | None, raw: bool | None = None
-    ) -> tuple[LayerArrays, LayerArrays, tuple[Limited, Limited]]:
+    ) -> tuple[LayerArrays, LayerArrays, tuple[Saturations, Saturations]]:
         """Turn a caller's ``(h, c)`` into integers.
 
         Parameters
@@ -108,10 +108,10 @@ class StateFormats:
         if isinstance(state, np.ndarray) or not isinstance(state, Sequence) or len(state) != 2:
             raise InputError(f"state must be a pair (h_0, c_0), not {type(state).__name__}")
         formats = [self._seen_h(index) for index in range(len(self.sizes))]
-        seen, limited_h = self._integers("h_0", state[0], self.sizes, formats, batch, raw)
-        own_formats = [self._kept[number] for number in self._own]
-        own, limited_c = self._integers("c_0", state[1], self._own_sizes, own_formats, batch, raw)
-        c = dict(zip(self._own, own, strict=True))
+        seen, saturated_h = self._integers("h_0", state[0], self.sizes, formats, batch, raw)
+        lstm_formats = [self._kept[number] for number in self._lstms]
+        lstm_c, saturated_c = self._integers("c_0", state[1], self._lstm_sizes, lstm_formats, batch, raw)
+        c = dict(zip(self._lstms, lstm_c, strict=True))
         h: list[IntArray] = []
         for values, wide, narrow in zip(seen, self._wide, self._hidden, strict=True):
             if wide is None:
@@ -120,7 +120,7 @@ class StateFormats:
                 c[wide] = values
                 drop = self._kept[wide].fraction - narrow.fraction
                 h.append(saturate(round_shift(values, drop), narrow.bits))
-        return tuple(h), tuple(c[number] for number in range(len(c))), (limited_h, limited_c)
+        return tuple(h), tuple(c[number] for number in range(len(c))), (saturated_h, saturated_c)
 
     def _integers(
         self,
@@ -130,7 +130,7 @@ class StateFormats:
         formats: list[Format],
         batch: int | None,
         raw: bool | None,
-    ) -> tuple[list[IntArray], Limited]:
+    ) -> tuple[list[IntArray], Saturations]:
         """One half of a state in integers, and what was limited of it."""
         layers, saturated, largest = [], 0, 0.0
         for index, array in enumerate(split_layers(name, part, sizes, batch)):
@@ -143,29 +143,35 @@ class StateFormats:
             layers.append(integers.reshape(-1, sizes[index]))
             saturated += count
             largest = max(largest, float(np.abs(array).max(initial=0))) if count else largest
-        return layers, Limited(saturated, largest)
+        return layers, Saturations(saturated, largest)
 
-    def warn_limited(
-        self, names: tuple[str, str], limited: tuple[Limited, Limited], batch: int, stacklevel: int
+    def warn_saturations(
+        self,
+        names: tuple[str, str],
+        saturations: tuple[Saturations, Saturations],
+        batch: int,
+        stacklevel: int,
     ) -> None:
         """Warn of what :meth:`parse` limited of ``batch`` sequences' h and c, whose names these are."""
-        (h, c), stacklevel = limited, stacklevel + 1
+        (h, c), stacklevel = saturations, stacklevel + 1
         warn_saturated(names[0], h.values, batch * sum(self.sizes), self.hidden, stacklevel)
-        reach = _range_of(self.cell, c.largest)
-        advice = f"generate with --cell-range {reach:g}, or with calibration data that begin with such states"
-        warn_saturated(names[1], c.values, batch * sum(self._own_sizes), self.cell, stacklevel, advice=advice)
+        limit = _range_of(self.cell, c.largest)
+        advice = f"generate with --cell-range {limit:g}, or with calibration data that begin with such states"
+        warn_saturated(
+            names[1], c.values, batch * sum(self._lstm_sizes), self.cell, stacklevel, advice=advice
+        )
 
     def warn_at_limit(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
         """Warn of values of an LSTM's c, called ``name``, that stand at the end of their format."""
-        own = [np.abs(c[number]) == self.cell.maximum for number in self._own]
-        count = sum(int(np.count_nonzero(values)) for values in own)
+        at_limit = [np.abs(c[number]) == self.cell.maximum for number in self._lstms]
+        count = sum(int(np.count_nonzero(values)) for values in at_limit)
         if count:
             limit = self.cell.maximum * self.cell.step
             warnings.warn(
-                f"{count} of {sum(values.size for values in own)} values of {name} stand at the end of their "
-                f"format, +-{limit:.6g}, and may have been limited to it; if they go on elsewhere, generate "
-                f"with --cell-range {_range_of(self.cell, 2.0 * limit):g} or more, or with calibration data "
-                "that cover them",
+                f"{count} of {sum(values.size for values in at_limit)} values of {name} stand at the end of "
+                f"their format, +-{limit:.6g}, and may have been limited to it; if they go on elsewhere, "
+                f"generate with --cell-range {_range_of(self.cell, 2.0 * limit):g} or more, or with "
+                "calibration data that cover them",
                 SaturationWarning,
                 stacklevel=stacklevel + 1,
             )
@@ -184,7 +190,7 @@ class StateFormats:
         seen = [values if wide is None else c[wide] for values, wide in zip(h, self._wide, strict=True)]
         return (
             part([(values, self._seen_h(index)) for index, values in enumerate(seen)]),
-            part([(c[number], self._kept[number]) for number in self._own]),
+            part([(c[number], self._kept[number]) for number in self._lstms]),
         )
 
 
@@ -210,7 +216,7 @@ class StateLayout(StateFormats):
         self.banks = manifest.parameters.gate_units
         # (first row, rows) of each layer, and the span that a single burst reads and writes.
         self._vectors = [(first, manifest.parameters.words(units)) for first, units in program.hidden]
-        self._cells = [(first, manifest.parameters.items(units)) for first, units in program.cells]
+        self._cells = [(first, manifest.parameters.drain_beats(units)) for first, units in program.cells]
         # The first layer's h may be in the place after its own.
         first, rows = self._vectors[0]
         self.vector_span = _span([*self._vectors, (first + program.copy_words, rows)])

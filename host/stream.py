@@ -103,8 +103,8 @@ class Stream(Closing):
     @state.setter
     def state(self, value: Any) -> None:
         device = self.accelerator.device
-        h, c, limited = device.layout.parse(value, None)
-        device.layout.warn_limited(("h", "c"), limited, 1, stacklevel=2)
+        h, c, saturations = device.layout.parse(value, None)
+        device.layout.warn_saturations(("h", "c"), saturations, 1, stacklevel=2)
         device.write_state(self._number, [part[0] for part in h], [part[0] for part in c])
 
     @property

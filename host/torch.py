@@ -45,7 +45,7 @@ class _Recurrent(torch.nn.Module):
                 f"but {accelerator.manifest.name!r} has {', '.join(sorted(kinds))}"
             )
         ends = accelerator.manifest.passes[-1:]
-        if any(part.turned for parts in ends for part in parts):
+        if any(part.reversed_output for parts in ends for part in parts):
             raise ConfigurationError(
                 f"{type(self).__name__} needs a build that gives outputs where their inputs stand, but "
                 f"{accelerator.manifest.name!r} gives those of a direction in reverse turned round, for a "

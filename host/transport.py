@@ -45,7 +45,7 @@ class Transport(Protocol):
         self,
         streams: IntArray,
         x: IntArray,
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> IntArray:
         """Run steps in order.
@@ -56,7 +56,7 @@ class Transport(Protocol):
             Stream of each step, shape ``(steps,)``.
         x
             Inputs, shape ``(steps, inputs)``, integers of the input format.
-        quiet
+        suppress
             Which steps' outputs nobody wants, ``(steps,)``: they are not computed, and 0 in the
             result. None for none.
         ends

@@ -26,18 +26,18 @@ from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.cache import Progress, cached, digest
 from rtlstm.tools.toolchain import icarus, package_version, verilator, verilator_environment
 
 __all__ = [
-    "BenchResult",
     "BusRead",
     "BusWrite",
+    "CocotbResult",
     "Scenario",
     "Simulator",
     "build_bench",
     "play",
-    "run_bench",
+    "run_cocotb",
     "simulator_environment",
 ]
 
@@ -156,7 +156,7 @@ def _flatten(when: str, actions: Sequence[BusWrite | BusRead]) -> dict[str, Arra
 
 
 @dataclass(frozen=True)
-class BenchResult:
+class CocotbResult:
     """What a bench run found."""
 
     simulator: Simulator
@@ -179,15 +179,15 @@ class BenchResult:
         return not self.failures
 
 
-def run_bench(
+def run_cocotb(
     folder: Path,
     manifest: Manifest,
     simulator: Simulator,
     scenario: Scenario,
     run_folder: Path | None = None,
     waves: bool = False,
-    progress: Report | None = None,
-) -> BenchResult:
+    progress: Progress | None = None,
+) -> CocotbResult:
     """Play a scenario on a build.
 
     Parameters
@@ -217,9 +217,9 @@ def play(
     scenario: Scenario,
     run_folder: Path | None = None,
     waves: bool = False,
-    progress: Report | None = None,
-) -> BenchResult:
-    """Play a scenario on a Verilog file; see :func:`run_bench`."""
+    progress: Progress | None = None,
+) -> CocotbResult:
+    """Play a scenario on a Verilog file; see :func:`run_cocotb`."""
     scenario.check(shape)
     program = build_bench(verilog, shape.name, shape.family, simulator, waves, progress)
     if run_folder is not None:
@@ -235,7 +235,7 @@ def build_bench(
     family: str,
     simulator: Simulator,
     waves: bool = False,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Compile a module of a Verilog file for cocotb; return the folder to run it from, perhaps of the cache.
 
@@ -290,7 +290,7 @@ def _run(
     scenario: Scenario,
     folder: Path,
     waves: bool,
-) -> BenchResult:
+) -> CocotbResult:
     from cocotb_tools.runner import get_runner
 
     from rtlstm.sim import cocotb_bench as names
@@ -327,7 +327,7 @@ def _run(
     if not outcome.is_file():
         raise ToolError(f"the {simulator} bench ended without a result:\n{_tail(log)}")
     found = json.loads(outcome.read_text())
-    return BenchResult(
+    return CocotbResult(
         simulator=simulator,
         words=found["words"],
         different=found["different"],

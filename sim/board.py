@@ -13,7 +13,7 @@ from typing import Any
 from rtlstm.sim.compiled import compile_library
 from rtlstm.sim.sources import board_models, own_file, simulation_sources
 from rtlstm.spec.family import GENERIC
-from rtlstm.tools.cache import Report
+from rtlstm.tools.cache import Progress
 
 __all__ = ["BoardShape", "NativeBoard", "build_board"]
 
@@ -39,7 +39,7 @@ class BoardShape:
     """The device's, whose PLL it has."""
 
 
-def build_board(top: Path, core: Path, shape: BoardShape, report: Report | None = None) -> Path:
+def build_board(top: Path, core: Path, shape: BoardShape, report: Progress | None = None) -> Path:
     """Compile a board's top and its core; return the library, from the cache if it is there.
 
     Raises

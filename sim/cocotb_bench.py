@@ -70,9 +70,9 @@ class _Player:
         before = -1
         while before != self.progress:
             before = self.progress
-            await Timer(self.shape.patience * _PERIOD, unit="step")
+            await Timer(self.shape.timeout_cycles * _PERIOD, unit="step")
         self.failures.append(
-            f"no transfer for {self.shape.patience} cycles while {self.doing} "
+            f"no transfer for {self.shape.timeout_cycles} cycles while {self.doing} "
             f"({sum(c >= 0 for c in self.offered)} of {len(self.offered)} steps done)"
         )
         self.finished.set()

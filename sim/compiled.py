@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rtlstm.sim.sources import SIMULATION, copy_sources
-from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.cache import Progress, cached, digest
 from rtlstm.tools.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
 __all__ = ["compile_library"]
@@ -26,7 +26,7 @@ _RUNTIME = ("verilated", "verilated_threads")
 
 
 def compile_library(
-    top: str, sources: Sequence[Path], harness: Path, defines: Sequence[str], report: Report | None = None
+    top: str, sources: Sequence[Path], harness: Path, defines: Sequence[str], report: Progress | None = None
 ) -> Path:
     """Compile a design and its harness, and return the library, from the cache if it is there.
 
@@ -64,7 +64,7 @@ def _build(
     defines: Sequence[str],
     tool: Verilator,
     cxx: Compiler,
-    report: Report | None,
+    report: Progress | None,
 ) -> None:
     jobs = os.cpu_count() or 1
     objects = folder / "objects"
@@ -132,7 +132,7 @@ def _optimisation() -> str:
     return os.environ.get(OPTIMISATION_VARIABLE, "-O3")
 
 
-def _runtime(tool: Verilator, cxx: Compiler, report: Report | None) -> list[Path]:
+def _runtime(tool: Verilator, cxx: Compiler, report: Progress | None) -> list[Path]:
     """Compile Verilator's run-time library, which is the same for all cores."""
     key = digest(tool.version, str(tool.root), cxx.version, *_FLAGS, *_RUNTIME)
 

@@ -18,7 +18,7 @@ SETTLE_STEPS = 8
 class Latencies(NamedTuple):
     """Cycles from a step's last input beat to its last output beat."""
 
-    cold: int
+    first_step: int
     """Of the first step after a reset."""
     warm: int
     """Of a step whose recurrent part was ready."""
@@ -35,10 +35,10 @@ def measure_latencies(accelerator: Accelerator, x: ArrayLike) -> Latencies:
     """Run ``x``, one step's inputs, twice on a fresh stream."""
     with accelerator.stream() as stream:
         stream.step(x)
-        cold = accelerator.measured_latency_cycles
+        first_step = accelerator.measured_latency_cycles
         wait_for_core(accelerator)
         stream.step(x)
-        return Latencies(cold, accelerator.measured_latency_cycles)
+        return Latencies(first_step, accelerator.measured_latency_cycles)
 
 
 def last_intervals(accelerator: Accelerator) -> set[int]:

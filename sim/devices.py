@@ -82,20 +82,20 @@ class SimulatedDevice:
         self,
         streams: IntArray,
         x: IntArray,
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
         checked_streams, checked_x = self._check(np.asarray(streams), np.asarray(x))
-        hush, last = (
+        suppressed, last = (
             self._check_marks(name, marks, len(checked_streams))
-            for name, marks in (("quiet", quiet), ("ends", ends))
+            for name, marks in (("suppress", suppress), ("ends", ends))
         )
         model = self._use()
         if not len(checked_streams):
             return np.empty((0, self._shape.outputs), dtype=np.int64)
         try:
-            y, self.last_cycles = model.exchange(checked_streams, checked_x, hush, last)
+            y, self.last_cycles = model.exchange(checked_streams, checked_x, suppressed, last)
         except DeviceError as error:
             raise self._failed(error) from None
         except BaseException:

@@ -12,12 +12,12 @@ from rtlstm.sim.golden_lstm import LstmNetwork
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
-from rtlstm.spec.program.passes import part_layers, turn
+from rtlstm.spec.program.passes import part_layers, reverse_valid
 
 __all__ = ["Golden", "GoldenResult", "GoldenStream"]
 
 Mask = NDArray[np.bool_]
-State = tuple[Sequence[IntArray], Sequence[IntArray]]
+GoldenState = tuple[Sequence[IntArray], Sequence[IntArray]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Golden:
         if not self._passes:
             self._model = CellNetwork(network) if network.numerics.cells else LstmNetwork(network)
 
-    def stream(self, batch: int = 1, state: State | None = None) -> GoldenStream:
+    def stream(self, batch: int = 1, state: GoldenState | None = None) -> GoldenStream:
         """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`.
 
         Raises
@@ -86,7 +86,9 @@ class Golden:
             raise InputError("a network with a reverse direction takes whole sequences, not steps: use run")
         return self._model.stream(*self._begin(batch, state))
 
-    def run(self, x: IntArray, state: State | None = None, lengths: IntArray | None = None) -> GoldenResult:
+    def run(
+        self, x: IntArray, state: GoldenState | None = None, lengths: IntArray | None = None
+    ) -> GoldenResult:
         """Run whole sequences.
 
         Parameters
@@ -111,7 +113,7 @@ class Golden:
             alive = np.arange(steps)[:, None, None] < np.asarray(lengths)[None, :, None]
         return self._run(x, state, alive)
 
-    def _run(self, x: IntArray, state: State | None, alive: Mask | None) -> GoldenResult:
+    def _run(self, x: IntArray, state: GoldenState | None, alive: Mask | None) -> GoldenResult:
         """Run whole sequences where they are ``alive``, ``(T, N, 1)``."""
         if self._passes:
             return self._run_passes(x, state, alive)
@@ -120,7 +122,7 @@ class Golden:
             y[~alive[:, :, 0]] = 0
         return GoldenResult(y, stream.h, stream.c, stream.cell_saturations)
 
-    def _run_passes(self, x: IntArray, state: State | None, alive: Mask | None) -> GoldenResult:
+    def _run_passes(self, x: IntArray, state: GoldenState | None, alive: Mask | None) -> GoldenResult:
         """Run pass after pass: backward, a sequence is not alive until its last step, and so begins there."""
         values, results = x, []
         given = None if state is None else (iter(state[0]), iter(state[1]))
@@ -135,9 +137,9 @@ class Golden:
                     mine = h, [next(given[1]) for shape in shapes if shape.has_state]
                 result = golden._run(values[way], mine, None if alive is None else alive[way])
                 y = result.y[way]
-                if part.turned:
+                if part.reversed_output:
                     whole = np.full(x.shape[1], len(x))
-                    y = turn(y, whole if alive is None else alive[:, :, 0].sum(axis=0))
+                    y = reverse_valid(y, whole if alive is None else alive[:, :, 0].sum(axis=0))
                 found.append(y)
                 results.append(result)
             values = np.concatenate(found, axis=-1)
@@ -159,7 +161,7 @@ class Golden:
                 f"not {x.min()} to {x.max()}"
             )
 
-    def _begin(self, batch: int, state: State | None) -> tuple[list[IntArray], list[IntArray]]:
+    def _begin(self, batch: int, state: GoldenState | None) -> tuple[list[IntArray], list[IntArray]]:
         return self._model.zeros(batch) if state is None else (list(state[0]), list(state[1]))
 
 

@@ -30,7 +30,7 @@ def evaluate(
     numerics: Numerics,
     gates: Sequence[IntArray],
     state: IntArray | None,
-    own: IntArray | None,
+    unit_constants: IntArray | None,
 ) -> tuple[list[IntArray], IntArray]:
     """Compute every node of a graph.
 
@@ -40,7 +40,7 @@ def evaluate(
         Pre-activations in units of their format, ``(..., units)`` each.
     state
         What was kept, ``(..., units)``.
-    own
+    unit_constants
         The units' own numbers, ``(units, K)``.
 
     Returns
@@ -48,7 +48,7 @@ def evaluate(
     Each node's integers, and for each unit whether what is kept was limited.
     """
     values: list[IntArray] = []
-    limited = np.zeros(gates[0].shape, dtype=np.int64)
+    saturated = np.zeros(gates[0].shape, dtype=np.int64)
     for place, node in enumerate(graph.nodes):
         args = [values[arg] for arg in node.args]
         formats = [graph.nodes[arg].format for arg in node.args]
@@ -59,8 +59,8 @@ def evaluate(
                 assert state is not None
                 value = state
             case "parameter":
-                assert own is not None
-                value = own[:, node.index]
+                assert unit_constants is not None
+                value = unit_constants[:, node.index]
             case "constant":
                 value = np.asarray(node.value, dtype=np.int64)
             case "multiply":
@@ -81,9 +81,9 @@ def evaluate(
                 rounded = _round(args[0], formats[0].fraction - node.format.fraction)
                 value = saturate(rounded, node.format.bits)
                 if place == graph.state:
-                    limited = (rounded != value).astype(np.int64)
+                    saturated = (rounded != value).astype(np.int64)
         values.append(np.asarray(value, dtype=np.int64))
-    return values, limited
+    return values, saturated
 
 
 def _round(value: IntArray, drop: int) -> IntArray:
@@ -102,36 +102,36 @@ class _Layer:
         self._align = numerics.accumulator.align
         self._maximum = numerics.preactivation.maximum
         self._w_rec: Floats | None = None
-        self._own: IntArray | None = None
+        self._unit_constants: IntArray | None = None
         if isinstance(layer, QuantizedDense):
             self._w_in = self._scaled(layer.weight, layer.shift)
         else:
             self._w_in = self._scaled(layer.w_ih, layer.shift_ih)
             self._w_rec = self._scaled(layer.w_hh, layer.shift_hh)
-            self._own = layer.parameters
+            self._unit_constants = layer.parameters
         self._bias = layer.bias.astype(np.float64)
 
     def _scaled(self, weights: IntArray, shift: IntArray) -> Floats:
         return np.ldexp(weights.astype(np.float64).T, self._align - shift)
 
-    def sums(self, x: IntArray, h: IntArray | None, parked: Floats | None) -> Floats:
+    def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
         """The rows' sums, with guard bits; each part is rounded down by itself."""
         read = np.maximum(x, 0) if self.shape.input_relu else x
         total = np.floor(read @ self._w_in)
         if self._w_rec is not None:
             assert h is not None
             total += np.floor(h @ self._w_rec)
-        return np.asarray(total + (self._bias if parked is None else parked))
+        return np.asarray(total + (self._bias if partials is None else partials))
 
     def results(self, sums: Floats, state: IntArray | None) -> tuple[IntArray, IntArray | None, IntArray]:
         """Results, the new state and what was limited of it."""
         pre = np.clip(np.floor(sums * 0.5**GUARD_BITS), -self._maximum, self._maximum).astype(np.int64)
         units = self.shape.outputs
         gates = [pre[:, first : first + units] for first in range(0, pre.shape[1], units)]
-        values, limited = evaluate(self.graph, self.numerics, gates, state, self._own)
+        values, saturated = evaluate(self.graph, self.numerics, gates, state, self._unit_constants)
         kept = None if self.graph.state is None else values[self.graph.state]
         shape = (len(sums), units)
-        return np.broadcast_to(values[self.graph.result], shape), kept, np.broadcast_to(limited, shape)
+        return np.broadcast_to(values[self.graph.result], shape), kept, np.broadcast_to(saturated, shape)
 
 
 class CellStream:
@@ -156,7 +156,7 @@ class CellStream:
     def step(self, x: IntArray, alive: Mask | None = None) -> IntArray:
         """Compute a step, ``(N, inputs)`` to ``(N, outputs)``; sequences not ``alive`` keep their state."""
         given: list[IntArray] = []
-        parked = None
+        partials = None
         h_number, c_number = 0, -1
         feeds: dict[int, int] = {}
         for index, layer in enumerate(self._network.layers):
@@ -169,12 +169,12 @@ class CellStream:
             stateful = layer.graph.reads_state or layer.graph.state is not None
             state = self._c[c_number] if stateful else None
             values = given[index - shape.before] if index else x
-            sums = layer.sums(values, h, parked if shape.continues else None)
-            values, kept, limited = layer.results(sums, state)
+            sums = layer.sums(values, h, partials if shape.continues else None)
+            values, kept, saturated = layer.results(sums, state)
             given.append(values)
-            parked = sums
+            partials = sums
             if kept is not None:
-                self.cell_saturations += int(_where(alive, limited, np.zeros_like(limited)).sum())
+                self.cell_saturations += int(_where(alive, saturated, np.zeros_like(saturated)).sum())
                 self._c[c_number] = _where(alive, kept, self._c[c_number])
             if index in feeds:
                 # Nobody else reads the old h of this step any more.

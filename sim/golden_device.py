@@ -158,8 +158,8 @@ class GoldenDevice:
         self._layout = StateLayout(manifest)
         self._window = _Window(manifest.regions)
         streams = manifest.parameters.streams
-        self._fresh = np.ones(streams, dtype=bool)
-        self._stale = np.ones(streams, dtype=bool)
+        self._zero_state = np.ones(streams, dtype=bool)
+        self._partials_invalid = np.ones(streams, dtype=bool)
         self._stream = 0
         self._golden: Golden | None = None
         self._live: dict[int, GoldenStream | CellStream] = {}
@@ -203,7 +203,7 @@ class GoldenDevice:
                     self._golden = None
                 if self._window.region not in (Region.VECTORS, Region.CELLS):
                     # As in the hardware: parked sums were made from other weights.
-                    self._stale[:] = True
+                    self._partials_invalid[:] = True
             return
         for value in values.tolist():
             self._write(register, value)
@@ -218,14 +218,14 @@ class GoldenDevice:
         elif register == Register.COMMAND and value in set(Command):
             stream = self._checked(self._stream)
             self._settle()
-            self._fresh[stream] = value == Command.RESET
-            self._stale[stream] = True
+            self._zero_state[stream] = value == Command.RESET
+            self._partials_invalid[stream] = True
         # Anything else is read-only or means nothing: ignored, as by the hardware.
 
     def _checked(self, stream: int) -> int:
-        if not 0 <= stream < len(self._fresh):
+        if not 0 <= stream < len(self._zero_state):
             raise DeviceError(
-                f"this build has streams 0 to {len(self._fresh) - 1}, but stream {stream} was named"
+                f"this build has streams 0 to {len(self._zero_state) - 1}, but stream {stream} was named"
             )
         return stream
 
@@ -241,8 +241,8 @@ class GoldenDevice:
         if register == Register.FLAGS:
             stream = self._checked(self._stream)
             # Whole sequences prepare nothing.
-            stale = self._stale[stream] and self._manifest.sequence is None
-            return int(self._fresh[stream]) | int(stale) << 1
+            invalid = self._partials_invalid[stream] and self._manifest.sequence is None
+            return int(self._zero_state[stream]) | int(invalid) << 1
         if register == Register.LATENCY:
             return self._latency()
         fixed = {
@@ -256,19 +256,21 @@ class GoldenDevice:
         self,
         streams: IntArray,
         x: IntArray,
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
-        hush = np.zeros(len(streams), dtype=bool) if quiet is None else np.asarray(quiet, dtype=bool)
+        suppressed = (
+            np.zeros(len(streams), dtype=bool) if suppress is None else np.asarray(suppress, dtype=bool)
+        )
         if ends is None:
-            y = self._exchange(streams, x, hush)
+            y = self._exchange(streams, x, suppressed)
         else:
-            y = self._exchange_sequences(streams, x, hush, ends)
-        self._counters[Register.STEPS] += len(y) - int(np.count_nonzero(hush))
-        return np.where(hush[:, None], 0, y)
+            y = self._exchange_sequences(streams, x, suppressed, ends)
+        self._counters[Register.STEPS] += len(y) - int(np.count_nonzero(suppressed))
+        return np.where(suppressed[:, None], 0, y)
 
-    def _exchange(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_]) -> IntArray:
+    def _exchange(self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_]) -> IntArray:
         self._open()
         streams = np.asarray(streams, dtype=np.int64)
         x = np.asarray(x, dtype=np.int64)
@@ -279,7 +281,7 @@ class GoldenDevice:
             raise DeviceError("the device holds no whole program, and takes no steps; load a build")
         self._checked(int(streams.min()))
         self._checked(int(streams.max()))
-        self._count(streams, quiet)
+        self._count(streams, suppress)
         if len(streams) == 1:
             return self._step(int(streams[0]), x)
         self._settle()
@@ -289,7 +291,7 @@ class GoldenDevice:
         return y
 
     def _exchange_sequences(
-        self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_], ends: NDArray[np.bool_]
+        self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_], ends: NDArray[np.bool_]
     ) -> IntArray:
         """Run whole sequences."""
         self._open()
@@ -303,10 +305,10 @@ class GoldenDevice:
         self._checked(int(runs.streams.max()))
         y = np.zeros((len(streams), self._manifest.program.outputs), dtype=np.int64)
         y[:, list(plan.output_places)] = self._run(runs, np.asarray(x, dtype=np.int64))
-        self._count_sequences(plan, runs.lengths, quiet)
+        self._count_sequences(plan, runs.lengths, suppress)
         return y
 
-    def _count_sequences(self, plan: SequencePlan, lengths: IntArray, quiet: NDArray[np.bool_]) -> None:
+    def _count_sequences(self, plan: SequencePlan, lengths: IntArray, suppress: NDArray[np.bool_]) -> None:
         program, parameters = self._manifest.program, self._manifest.parameters
         done = {
             length: sequence_cycles(program, plan, parameters, [length])[0].done
@@ -314,11 +316,11 @@ class GoldenDevice:
         }
         self._counters[Register.CYCLES] += sum(done[length] for length in lengths.tolist())
         after = np.cumsum(lengths)
-        if not quiet.all():
+        if not suppress.all():
             # The sequence with the last step that has an output.
-            number = int(np.searchsorted(after, np.flatnonzero(~quiet)[-1], side="right"))
+            number = int(np.searchsorted(after, np.flatnonzero(~suppress)[-1], side="right"))
             length = int(lengths[number])
-            mine = quiet[after[number] - length : after[number]].tolist()
+            mine = suppress[after[number] - length : after[number]].tolist()
             cycles = sequence_cycles(program, plan, parameters, [length], mine)[0]
             self._counters[Register.LATENCY] = max(cycles.offered) - cycles.accepted
 
@@ -333,7 +335,7 @@ class GoldenDevice:
         before = live.cell_saturations
         y = live.step(x)
         self._counters[Register.CELL_SATURATIONS] += live.cell_saturations - before
-        self._fresh[stream] = self._stale[stream] = False
+        self._zero_state[stream] = self._partials_invalid[stream] = False
         return y
 
     def _settle(self) -> None:
@@ -363,7 +365,7 @@ class GoldenDevice:
         result = self._model().run(x, (h, c), lengths)
         for index, stream in enumerate(streams.tolist()):
             self._store_state(stream, [part[index] for part in result.h], [part[index] for part in result.c])
-            self._fresh[stream] = self._stale[stream] = False
+            self._zero_state[stream] = self._partials_invalid[stream] = False
         self._counters[Register.CELL_SATURATIONS] += result.cell_saturations
         return result.y
 
@@ -392,7 +394,7 @@ class GoldenDevice:
         )
 
     def _load_state(self, stream: int) -> tuple[LayerArrays, LayerArrays]:
-        if self._fresh[stream]:
+        if self._zero_state[stream]:
             h, c = self._layout.zeros(1)
             return tuple(array[0] for array in h), tuple(array[0] for array in c)
         vectors, cells = self._context(stream)
@@ -404,11 +406,11 @@ class GoldenDevice:
         vectors[...] = words.reshape(vectors.shape)
         cells[...] = cell_words
 
-    def _count(self, streams: IntArray, quiet: NDArray[np.bool_]) -> None:
+    def _count(self, streams: IntArray, suppress: NDArray[np.bool_]) -> None:
         """Count the cycles that the manifest predicts, and remember what LATENCY depends on."""
         self._counters[Register.CYCLES] += len(streams) * self._manifest.cycles.step_interval_cycles
-        if not quiet.all():
-            self._timed = streams.copy(), ~self._stale, quiet
+        if not suppress.all():
+            self._timed = streams.copy(), ~self._partials_invalid, suppress
 
     def _latency(self) -> int:
         """Cycles of the last step that had an output, its wait for earlier ones included.
@@ -417,14 +419,14 @@ class GoldenDevice:
         been at rest when the exchange began.
         """
         if self._timed is not None:
-            streams, ready, quiet = self._timed
-            last = int(np.flatnonzero(~quiet)[-1])
+            streams, ready, suppress = self._timed
+            last = int(np.flatnonzero(~suppress)[-1])
             cycles = step_cycles(
                 self._manifest.program,
                 self._manifest.parameters,
                 streams.tolist(),
                 np.flatnonzero(ready).tolist(),
-                quiet.tolist(),
+                suppress.tolist(),
             )
             accepted, offered = cycles[last]
             self._counters[Register.LATENCY], self._timed = offered - accepted, None

@@ -130,7 +130,7 @@ class _LstmState:
         self._layer = layer
         self.h = h.astype(layer.type)
         self.c = c.astype(np.float64)
-        self.limited = 0
+        self.cell_saturations = 0
         """Cell states that were limited."""
         self._sums = np.empty((4, *h.shape), dtype=layer.type)
         self._index = np.empty((4, *h.shape), dtype=np.intp)
@@ -178,7 +178,7 @@ class _LstmState:
     def _limit(self, c: Floats, alive: Mask | None) -> None:
         """Limit cell states, and count those of sequences that are ``alive``."""
         beyond = np.abs(c) > self._layer.cell_limit
-        self.limited += int(np.count_nonzero(beyond if alive is None else beyond & alive))
+        self.cell_saturations += int(np.count_nonzero(beyond if alive is None else beyond & alive))
         np.clip(c, -self._layer.cell_limit, self._layer.cell_limit, out=c)
 
 
@@ -252,7 +252,7 @@ class LstmStream:
     @property
     def cell_saturations(self) -> int:
         """Cell states that were limited so far."""
-        return sum(state.limited for state in self.states)
+        return sum(state.cell_saturations for state in self.states)
 
 
 class LstmNetwork:

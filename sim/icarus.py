@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.ports import Fault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
+from rtlstm.sim.ports import PortFault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
 from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.tools.cache import Report, cached, digest
+from rtlstm.tools.cache import Progress, cached, digest
 from rtlstm.tools.toolchain import icarus, run_tool
 
 __all__ = ["IcarusModel", "build_icarus"]
@@ -25,7 +25,7 @@ _DUE = 1024
 """Steps that may be under way, beside those of a sequence."""
 
 
-def build_icarus(verilog: Path, shape: PortShape, report: Report | None = None) -> Path:
+def build_icarus(verilog: Path, shape: PortShape, report: Progress | None = None) -> Path:
     """Compile a core and return the program for ``vvp``, from the cache if it is there.
 
     Raises
@@ -73,7 +73,7 @@ class IcarusModel:
     Implements :class:`rtlstm.sim.ports.Model`.
     """
 
-    def __init__(self, program: Path, shape: PortShape, report: Report | None = None) -> None:
+    def __init__(self, program: Path, shape: PortShape, report: Progress | None = None) -> None:
         self._shape = shape
         self._report = report
         self._junk = np.random.default_rng(1)
@@ -104,7 +104,7 @@ class IcarusModel:
     def resize(self, shape: PortShape) -> None:
         """Take steps of other sizes from now on."""
         self._shape = shape
-        self._send([f"n {shape.beats_in:x} {shape.beats_out:x} {shape.patience:x}"])
+        self._send([f"n {shape.beats_in:x} {shape.beats_out:x} {shape.timeout_cycles:x}"])
         self._await_done()
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
@@ -130,13 +130,13 @@ class IcarusModel:
         self,
         streams: NDArray[np.int32],
         x: NDArray[np.int32],
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
         shape, steps = self._shape, len(streams)
-        quiet, ends = (np.zeros(steps, dtype=bool) if part is None else part for part in (quiet, ends))
-        marks = quiet + 2 * ends
+        suppress, ends = (np.zeros(steps, dtype=bool) if part is None else part for part in (suppress, ends))
+        marks = suppress + 2 * ends
         # Results fill their pipe while the inputs still fill theirs: two ends, two threads.
         sender = threading.Thread(target=self._send, args=(self._commands(streams, x, marks),), daemon=True)
         sender.start()
@@ -146,16 +146,18 @@ class IcarusModel:
             (taken if line[0] == "a" else given).append(line.split())
         sender.join()
         begun, accepted = _hexadecimal([row[1:] for row in taken]).reshape(steps, 2).T
-        loud = np.flatnonzero(~quiet)
+        with_output = np.flatnonzero(~suppress)
         offered = np.full(steps, -1, dtype=np.int64)
         words = np.zeros((steps, shape.beats_out * shape.beat_out), dtype=np.int64)
-        if loud.size:
-            offered[loud] = _hexadecimal([[row[1]] for row in given]).reshape(-1, shape.beats_out)[:, -1]
+        if with_output.size:
+            offered[with_output] = _hexadecimal([[row[1]] for row in given]).reshape(-1, shape.beats_out)[
+                :, -1
+            ]
             beats = unpack_beats([row[2] for row in given], shape.beat_out, shape.y_bits)
-            words[loud] = beats.reshape(len(loud), -1)
+            words[with_output] = beats.reshape(len(with_output), -1)
         wrong = np.flatnonzero(words[:, shape.outputs :].any(axis=1))
         if wrong.size:
-            raise Fault(8, int(wrong[0])).error(shape)
+            raise PortFault(8, int(wrong[0])).error(shape)
         y = sign_extend(words[:, : shape.outputs], shape.y_bits)
         return y, StepCycles(begun, accepted, offered)
 
@@ -215,7 +217,7 @@ class IcarusModel:
                 return lines
             elif kind == "e ":
                 code, step = line[2:].split()
-                raise Fault(int(code, 16), int(step)).error(self._shape)
+                raise PortFault(int(code, 16), int(step)).error(self._shape)
             else:
                 self._other.append(line.rstrip())
         said = "; it said: " + " / ".join(self._other[-5:]) if self._other else ""

@@ -14,14 +14,14 @@ from rtlstm.spec.link import (
     HEADER,
     LINK_VERSION,
     NUMBERED,
-    QUIET,
     READ_LIMIT,
     SEQUENCE,
     STREAM_MASK,
+    SUPPRESS,
     ErrorCode,
     FrameType,
     Limits,
-    Report,
+    LinkReport,
     value_bytes,
 )
 from rtlstm.spec.manifest import Manifest
@@ -174,9 +174,9 @@ class DeviceEngine:
         self._sending += 1
         return self._responses[self._sending - 1].frame(self._session, seq, self._expected).to_line()
 
-    def report(self) -> Report:
+    def report(self) -> LinkReport:
         """Return what REPORT says."""
-        return Report(
+        return LinkReport(
             version=LINK_VERSION,
             session=self._session,
             limits=self.limits,
@@ -240,10 +240,10 @@ class DeviceEngine:
         padded = data + bytes(step - rest) if rest > 2 else data[: count * step]
         steps = np.frombuffer(padded, dtype=np.uint8).reshape(-1, step)
         heads = decode_values(steps[:, :2].tobytes(), 2)
-        streams, quiet = heads & STREAM_MASK, (heads & QUIET) != 0
+        streams, suppress = heads & STREAM_MASK, (heads & SUPPRESS) != 0
         known = streams < self._manifest.parameters.streams
         valid = len(known) if known.all() else int(np.argmin(known))
-        outputs = self._exchange(steps[:valid], streams[:valid], quiet[:valid])
+        outputs = self._exchange(steps[:valid], streams[:valid], suppress[:valid])
         current = self._deal(outputs[:count], step, ends, responses)
         error = ErrorCode.STREAM if valid < len(known) else ErrorCode.LENGTH if rest else None
         if error is ErrorCode.STREAM:
@@ -256,7 +256,7 @@ class DeviceEngine:
             response.error = error
             response.payload.clear()
 
-    def _exchange(self, steps: np.ndarray, streams: np.ndarray, quiet: np.ndarray) -> list[bytes]:
+    def _exchange(self, steps: np.ndarray, streams: np.ndarray, suppress: np.ndarray) -> list[bytes]:
         """Run steps; return each one's bytes of output, none for quiet ones."""
         if not len(steps):
             return []
@@ -264,10 +264,10 @@ class DeviceEngine:
         half = 1 << (bits - 1)
         x = decode_values(steps[:, 2:].tobytes(), self._x_size).reshape(len(steps), -1)
         x = ((x & (2 * half - 1)) ^ half) - half
-        y = self._transport.exchange(streams, x, quiet if quiet.any() else None)
+        y = self._transport.exchange(streams, x, suppress if suppress.any() else None)
         self.steps += len(steps)
         rows = encode_values(np.asarray(y), self._y_size)
-        return [b"" if hush else row.tobytes() for row, hush in zip(rows, quiet, strict=True)]
+        return [b"" if suppressed else row.tobytes() for row, suppressed in zip(rows, suppress, strict=True)]
 
     def _deal(self, outputs: list[bytes], step: int, ends: list[int], responses: list[_Response]) -> int:
         """Put outputs into the responses of the frames that are current when they come.

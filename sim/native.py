@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.sim.compiled import compile_library
-from rtlstm.sim.ports import Fault, PortShape, StepCycles
+from rtlstm.sim.ports import PortFault, PortShape, StepCycles
 from rtlstm.sim.sources import own_file, simulation_sources
-from rtlstm.tools.cache import Report
+from rtlstm.tools.cache import Progress
 
 __all__ = ["NativeModel", "build_native"]
 
@@ -22,7 +22,7 @@ _SLICE = 1 << 20
 """Cycles between two chances for an interrupt and a progress report."""
 
 
-def build_native(verilog: Path, shape: PortShape, report: Report | None = None) -> Path:
+def build_native(verilog: Path, shape: PortShape, report: Progress | None = None) -> Path:
     """Compile a core and return its library, from the cache if it is there.
 
     Raises
@@ -72,7 +72,9 @@ class NativeModel:
     Implements :class:`rtlstm.sim.ports.Model`.
     """
 
-    def __init__(self, library: Path, shape: PortShape, seed: int = 1, report: Report | None = None) -> None:
+    def __init__(
+        self, library: Path, shape: PortShape, seed: int = 1, report: Progress | None = None
+    ) -> None:
         self._shape = shape
         self._report = report
         self._library = _load(library)
@@ -88,7 +90,7 @@ class NativeModel:
     def resize(self, shape: PortShape) -> None:
         """Take steps of other sizes from now on."""
         self._shape = shape
-        self._library.rtlstm_resize(self._core, shape.inputs, shape.outputs, shape.patience)
+        self._library.rtlstm_resize(self._core, shape.inputs, shape.outputs, shape.timeout_cycles)
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Hold back each request and input beat with probability ``p_in`` per cycle, each
@@ -111,19 +113,19 @@ class NativeModel:
         self,
         streams: NDArray[np.int32],
         x: NDArray[np.int32],
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
         streams = np.ascontiguousarray(streams, dtype=np.int32)
         x = np.ascontiguousarray(x, dtype=np.int32)
         steps = len(streams)
-        hush, last = np.zeros((2, steps), dtype=np.uint8)
-        hush[:] = False if quiet is None else quiet
+        suppressed, last = np.zeros((2, steps), dtype=np.uint8)
+        suppressed[:] = False if suppress is None else suppress
         last[:] = False if ends is None else ends
         y = np.zeros((steps, self._shape.outputs), dtype=np.int32)
         cycles = StepCycles(*(np.full(steps, -1, dtype=np.int64) for _ in range(3)))
-        arrays: list[NDArray[Any]] = [streams, hush, last, x, y, *cycles]
+        arrays: list[NDArray[Any]] = [streams, suppressed, last, x, y, *cycles]
         library, core = self._library, self._core
         library.rtlstm_begin(core, steps, *(array.ctypes.data for array in arrays))
         while (code := library.rtlstm_run(core, _SLICE)) < 0:
@@ -140,4 +142,4 @@ class NativeModel:
 
     def _check(self, code: int, step: int) -> None:
         if code:
-            raise Fault(code, step).error(self._shape)
+            raise PortFault(code, step).error(self._shape)

@@ -13,8 +13,8 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = [
-    "Fault",
     "Model",
+    "PortFault",
     "PortShape",
     "StepCycles",
     "pack_beats",
@@ -40,7 +40,7 @@ class PortShape:
     """Steps of the longest sequence, of a core that takes whole ones; 0 of others."""
     family: str = GENERIC
     """Device family: whose cells the core's Verilog may use."""
-    patience: int = 20_000
+    timeout_cycles: int = 20_000
     """Cycles without any transfer after which a simulator gives up."""
 
     @classmethod
@@ -58,7 +58,7 @@ class PortShape:
             streams=manifest.parameters.streams,
             sequence_steps=0 if manifest.sequence is None else manifest.sequence.steps,
             family=manifest.parameters.family,
-            patience=10_000 + 4 * (cycles.cold_latency_cycles + cycles.step_interval_cycles),
+            timeout_cycles=10_000 + 4 * (cycles.first_step_latency_cycles + cycles.step_interval_cycles),
         )
 
     @property
@@ -98,7 +98,7 @@ class StepCycles(NamedTuple):
         return self.offered - self.accepted
 
 
-class Fault(NamedTuple):
+class PortFault(NamedTuple):
     """A number that a harness gives for something that must not happen."""
 
     code: int
@@ -108,13 +108,13 @@ class Fault(NamedTuple):
         """Return the exception that says so."""
         text = _FAULTS.get(self.code, f"the simulator reported the unknown fault {self.code}")
         where = "" if self.step < 0 else f" (step {self.step} of this exchange)"
-        return DeviceError(f"{shape.name}: {text.format(patience=shape.patience)}{where}")
+        return DeviceError(f"{shape.name}: {text.format(timeout_cycles=shape.timeout_cycles)}{where}")
 
 
 _FAULTS = {
-    1: "no transfer on x or y for {patience} cycles; was the weight image loaded?",
-    2: "the bus did not accept a request within {patience} cycles",
-    3: "the bus did not answer a read within {patience} cycles",
+    1: "no transfer on x or y for {timeout_cycles} cycles; was the weight image loaded?",
+    2: "the bus did not accept a request within {timeout_cycles} cycles",
+    3: "the bus did not answer a read within {timeout_cycles} cycles",
     4: "y_stream is not the stream of the step whose result is due",
     5: "y_last must be 1 in the last beat of a step and 0 in the others",
     6: "y changed or was withdrawn before it was taken",
@@ -145,7 +145,7 @@ class Model(Protocol):
         self,
         streams: NDArray[np.int32],
         x: NDArray[np.int32],
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs (of a quiet step zeros) and when each step was accepted and

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer
-from rtlstm.spec.program.passes import turn
+from rtlstm.spec.program.passes import reverse_valid
 
-__all__ = ["FloatResult", "FloatState", "LayerReach", "run_float"]
+__all__ = ["FloatResult", "FloatState", "LayerRange", "run_float"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -21,7 +21,7 @@ FloatState = tuple[Sequence[Floats], Sequence[Floats]]
 
 
 @dataclass
-class LayerReach:
+class LayerRange:
     """Largest magnitudes met in a dense layer or in one direction of a recurrent one."""
 
     preactivation: float = 0.0
@@ -53,7 +53,7 @@ class FloatResult:
     """Largest magnitude of any cell state, or of a GRU's h."""
     layers: tuple[float, ...]
     """Largest magnitude of each layer's output."""
-    reaches: tuple[tuple[LayerReach, ...], ...]
+    layer_ranges: tuple[tuple[LayerRange, ...], ...]
     """Of each layer; two of a bidirectional one."""
 
 
@@ -67,12 +67,12 @@ class _Cell:
     def __init__(self, layer: PseudoLayer, h: Floats, c: Floats | None, cell_limit: float | None) -> None:
         self.layer = layer
         self.cell_limit = cell_limit
-        self.reach = LayerReach()
+        self.ranges = LayerRange()
         self.h = h
         self.c = _clip(c, cell_limit) if c is not None else None
         # What it begins with is held in the same formats as what it makes of it.
-        self.reach.see("output", h)
-        self.reach.see("cell", h if c is None else c)
+        self.ranges.see("output", h)
+        self.ranges.see("cell", h if c is None else c)
 
     def inputs(self, x: Floats) -> Floats:
         """What does not depend on the state."""
@@ -92,7 +92,7 @@ class _Cell:
 
     def _apply(self, function: ActivationFunction, pre: Floats) -> Floats:
         pre = _clip(pre, self.layer.clip)
-        self.reach.see("preactivation", pre)
+        self.ranges.see("preactivation", pre)
         return function(pre)
 
     def _lstm(self, layer: Lstm, part: Floats) -> tuple[Floats, Floats]:
@@ -101,25 +101,25 @@ class _Cell:
         p_i, p_f, p_o = (0.0, 0.0, 0.0) if layer.peephole is None else np.split(layer.peephole, 3)
         if layer.peephole is not None:
             # The rows have their format before the peepholes are added, which may make them smaller.
-            self.reach.see("preactivation", np.stack([i, i if layer.coupled else f, o]))
+            self.ranges.see("preactivation", np.stack([i, i if layer.coupled else f, o]))
         i = self._apply(layer.gate, i + p_i * self.c)
         f = 1.0 - i if layer.coupled else self._apply(layer.gate, f + p_f * self.c)
         c = _clip(f * self.c + i * self._apply(layer.candidate, g), layer.cell_clip)
-        self.reach.see("cell", c)
-        h = self._apply(layer.gate, o + p_o * c) * layer.squash(c)
-        self.reach.see("inner", h)
+        self.ranges.see("cell", c)
+        h = self._apply(layer.gate, o + p_o * c) * layer.output_activation(c)
+        self.ranges.see("inner", h)
         return (h if layer.projection is None else h @ layer.projection.T), c
 
     def _custom(self, layer: Custom, part: Floats) -> tuple[Floats, Floats | None]:
         gates = np.split(part + self.h @ layer.w_hh.T, layer.gates, axis=1)
-        self.reach.see("preactivation", np.stack(gates))
+        self.ranges.see("preactivation", np.stack(gates))
         own = () if layer.parameters is None else tuple(layer.parameters.T)
         cell = layer.cell
         values = cell.values(gates, self.c if layer.has_cell_state else self.h, own)
         for step in cell.read:
-            self.reach.see("preactivation", values[step])
+            self.ranges.see("preactivation", values[step])
         h, kept = values[cell.result], None if cell.state is None else values[cell.state]
-        self.reach.see("cell", h if kept is None else kept)
+        self.ranges.see("cell", h if kept is None else kept)
         return h, kept if layer.has_cell_state else None
 
     def _gru(self, layer: Gru, part: Floats) -> Floats:
@@ -130,14 +130,14 @@ class _Cell:
         z = self._apply(layer.gate, z + self.h @ w_z.T + b_z)
         if layer.reset_after:
             linear = self.h @ w_n.T + b_n
-            self.reach.see("preactivation", linear)
-            self.reach.see("preactivation", n)
+            self.ranges.see("preactivation", linear)
+            self.ranges.see("preactivation", n)
             n = self._apply(layer.candidate, n + r * linear)
         else:
-            self.reach.see("inner", r * self.h)
+            self.ranges.see("inner", r * self.h)
             n = self._apply(layer.candidate, n + (r * self.h) @ w_n.T + b_n)
         h = (1.0 - z) * n + z * self.h
-        self.reach.see("cell", h)
+        self.ranges.see("cell", h)
         return h
 
 
@@ -152,7 +152,7 @@ def _run_direction(cell: _Cell, x: Floats, alive: Mask) -> Floats:
         if c is not None and cell.c is not None:
             cell.c = np.where(alive[step, :, None], _clip(c, cell.cell_limit), cell.c)
         outputs[step] = np.where(alive[step, :, None], h, 0.0)
-    cell.reach.see("output", outputs)
+    cell.ranges.see("output", outputs)
     return outputs
 
 
@@ -205,20 +205,20 @@ def run_float(
     valid = np.full(batch, steps) if lengths is None else np.asarray(lengths)
     alive = np.arange(steps)[:, None] < valid
     states = _States(batch, state, cell_limit)
-    reaches: list[tuple[LayerReach, ...]] = []
+    layer_ranges: list[tuple[LayerRange, ...]] = []
     given = [values]
     for layer in network.layers:
         values = np.maximum(values, 0.0) if layer.input_relu else values
         if isinstance(layer, Dense):
-            reach = LayerReach()
+            ranges = LayerRange()
             pre = values @ layer.weight.T + layer.bias
             if layer.skip is not None:
                 other = given[-layer.skips]
                 pre = pre + (np.maximum(other, 0.0) if layer.skip_relu else other) @ layer.skip.T
-            reach.see("preactivation", pre)
+            ranges.see("preactivation", pre)
             values = np.where(alive[..., None], layer.function(pre), 0.0)
-            reach.see("output", values)
-            reaches.append((reach,))
+            ranges.see("output", values)
+            layer_ranges.append((ranges,))
             given.append(values)
             continue
         both = (layer.forward, layer.backward) if isinstance(layer, Bidirectional) else (layer,)
@@ -226,10 +226,10 @@ def run_float(
         for direction in both:
             cell = states.cell(direction)
             outputs = _run_direction(cell, values, alive)
-            found.append(turn(outputs, valid) if direction.turned else outputs)
+            found.append(reverse_valid(outputs, valid) if direction.reversed_output else outputs)
             states.keep(cell)
-            mine.append(cell.reach)
-        reaches.append(tuple(mine))
+            mine.append(cell.ranges)
+        layer_ranges.append(tuple(mine))
         if isinstance(layer, Bidirectional) and layer.merge == "product":
             values = found[0] * found[1]
         elif isinstance(layer, Bidirectional) and layer.merge != "concat":
@@ -241,19 +241,19 @@ def run_float(
         y=values,
         h=tuple(states.h),
         c=tuple(states.c),
-        preactivation=_most_read(network, reaches),
-        cell=max((one.cell for mine in reaches for one in mine), default=0.0),
+        preactivation=_most_read(network, layer_ranges),
+        cell=max((one.cell for mine in layer_ranges for one in mine), default=0.0),
         layers=tuple(float(np.abs(values).max(initial=0.0)) for values in given[1:]),
-        reaches=tuple(reaches),
+        layer_ranges=tuple(layer_ranges),
     )
 
 
-def _most_read(network: Network, reaches: list[tuple[LayerReach, ...]]) -> float:
+def _most_read(network: Network, layer_ranges: list[tuple[LayerRange, ...]]) -> float:
     """Largest magnitude before a gate's activation, or a sigmoid or tanh dense layer's."""
     linear = {"identity", "relu"}
     return max(
         one.preactivation
-        for layer, mine in zip(network.layers, reaches, strict=True)
+        for layer, mine in zip(network.layers, layer_ranges, strict=True)
         for one in mine
         if not (isinstance(layer, Dense) and layer.activation in linear)
     )

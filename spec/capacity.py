@@ -31,7 +31,7 @@ class Capacity(Record):
     """Of each gate unit's shift memory."""
     bias_rows: Annotated[int, Field(ge=1, le=1 << 20)]
     """Biases in each gate unit's partial-sum memory."""
-    parked_rows: Annotated[int, Field(ge=1, le=1 << 20)]
+    partial_rows: Annotated[int, Field(ge=1, le=1 << 20)]
     """Parked sums of a stream, in each gate unit's partial-sum memory."""
     vector_words: Annotated[int, Field(ge=1, le=1 << 20)]
     """Of the vector memory, for a stream."""
@@ -54,7 +54,7 @@ class Needs(Record):
     weight_rows: int
     shift_rows: int
     bias_rows: int
-    parked_rows: int
+    partial_rows: int
     vector_words: int
     cell_rows: int
 

@@ -16,14 +16,14 @@ __all__ = [
     "LINK_VERSION",
     "NUMBERED",
     "PAYLOAD_LIMIT",
-    "QUIET",
     "READ_LIMIT",
     "SEQUENCE",
     "STREAM_MASK",
+    "SUPPRESS",
     "ErrorCode",
     "FrameType",
     "Limits",
-    "Report",
+    "LinkReport",
     "value_bytes",
 ]
 
@@ -50,7 +50,7 @@ READ_LIMIT: Final = PAYLOAD_LIMIT // 4
 SEQUENCE: Final = 1 << 16
 """Sequence numbers count modulo this."""
 
-QUIET: Final = 1 << 15
+SUPPRESS: Final = 1 << 15
 """Bit of a step's first two bytes: its output is not wanted."""
 STREAM_MASK: Final = 0x3FF
 """Bits of a step's first two bytes: its stream."""
@@ -100,7 +100,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Report:
+class LinkReport:
     """Payload of REPORT and LOST."""
 
     version: int

@@ -275,7 +275,7 @@ class Manifest(Record):
     @property
     def has_single_rows(self) -> bool:
         """Whether there are layers of one row to an output; a loadable core may be given some."""
-        return self.parameters.capacity is not None or any(not layer.quads for layer in self.layers)
+        return self.parameters.capacity is not None or any(not layer.four_rows for layer in self.layers)
 
     @property
     def has_single_tanh(self) -> bool:
@@ -283,7 +283,7 @@ class Manifest(Record):
         if self.parameters.capacity is not None:
             return not self.numerics.cells
         return any(
-            layer.activation == "tanh" for layer in self.layers if not layer.quads and layer.cell is None
+            layer.activation == "tanh" for layer in self.layers if not layer.four_rows and layer.cell is None
         )
 
     @property
@@ -317,7 +317,7 @@ class Manifest(Record):
             ),
             Region.PARTIALS: (
                 units,
-                program.bias_rows + streams * program.park_context,
+                program.bias_rows + streams * program.partials_context,
                 program.bias_rows,
                 4 * numerics.accumulator.partial_bits,
             ),

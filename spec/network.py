@@ -76,7 +76,7 @@ class Recurrent(Record):
     """Apply ReLU to what the layer reads."""
     reverse: bool = False
     """Go from a sequence's last valid step to its first; outputs stand where their inputs do."""
-    turned: bool = False
+    reversed_output: bool = False
     """Of a layer in reverse: outputs stand in the order in which they are computed (Keras ``go_backwards``),
     that of a sequence's first step at its last valid one."""
     clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -84,7 +84,7 @@ class Recurrent(Record):
 
     @model_validator(mode="after")
     def _check_matrices(self) -> Self:
-        if self.turned and not self.reverse:
+        if self.reversed_output and not self.reverse:
             raise ValueError("only a layer in reverse can have its outputs turned round")
         gates = f"{self.gates} * units" if self.gates > 1 else "units"
         if self.w_ih.ndim != 2 or self.w_ih.shape[0] % self.gates or 0 in self.w_ih.shape:
@@ -117,8 +117,8 @@ class Lstm(Recurrent):
     """An LSTM layer with PyTorch's equations and gate order i, f, g, o.
 
     ``bias`` is ``(4 * units,)``, the sum of PyTorch's two. With a ``projection`` ``(outputs, units)``,
-    h is its product with ``o * squash(c)`` (``proj_size``). ``peephole`` ``(3 * units,)``, for i, f and o,
-    multiplies the old c, for o the new one.
+    h is its product with ``o * output_activation(c)`` (``proj_size``). ``peephole`` ``(3 * units,)``, for i,
+    f and o, multiplies the old c, for o the new one.
     """
 
     GATES: ClassVar[int] = 4
@@ -132,7 +132,7 @@ class Lstm(Recurrent):
     """Of i, f and o."""
     candidate: ActivationFunction = TANH
     """Of g."""
-    squash: ActivationFunction = TANH
+    output_activation: ActivationFunction = TANH
     """Of c, for h."""
     coupled: bool = False
     """The forget gate is ``1 - i`` (ONNX ``input_forget``); the rows of f count for nothing."""
@@ -159,7 +159,7 @@ class Lstm(Recurrent):
     def plain(self) -> bool:
         """Whether it is ``torch.nn.LSTM``'s own, forward, without any of the options."""
         return (
-            (self.gate, self.candidate, self.squash) == (SIGMOID, TANH, TANH)
+            (self.gate, self.candidate, self.output_activation) == (SIGMOID, TANH, TANH)
             and self.peephole is None
             and self.projection is None
             and self.clip is None

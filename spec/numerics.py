@@ -31,7 +31,7 @@ __all__ = [
     "SumBounds",
     "bound_sums",
     "continues_sums",
-    "has_quads",
+    "has_four_rows",
     "row_parts",
     "steps_back",
 ]
@@ -46,7 +46,7 @@ A dense layer that reads an earlier layer's results, too: ``skip`` parks their p
 ``product`` multiplies two directions, of which it reads a unit's values with a row each."""
 
 
-def has_quads(kind: ShapeKind) -> bool:
+def has_four_rows(kind: ShapeKind) -> bool:
     """Whether a layer of this kind has four rows to a unit, which finish together; else one to an output."""
     return kind not in ("rnn", "dense", "skip", "sum")
 
@@ -83,9 +83,9 @@ class LayerShape(Record):
     """Of a ``skip``: how many layers back the one stands whose results it reads."""
 
     @property
-    def quads(self) -> bool:
+    def four_rows(self) -> bool:
         """Whether it has four rows to a unit, which finish together; else one to an output."""
-        return has_quads(self.kind)
+        return has_four_rows(self.kind)
 
     @property
     def dense(self) -> bool:
@@ -95,7 +95,7 @@ class LayerShape(Record):
     @property
     def rows(self) -> int:
         """Rows of the layer's weight matrix."""
-        return self.outputs * (4 if self.quads else 1)
+        return self.outputs * (4 if self.four_rows else 1)
 
     @property
     def recurrent(self) -> bool:

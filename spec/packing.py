@@ -182,7 +182,7 @@ def _stack(banks: list[WordArray]) -> WordArray:
 
 def _lane_order(op: Op, parameters: Parameters) -> NDArray[np.int64]:
     """The lane of each row of a group."""
-    return np.asarray(range(parameters.lanes) if op.quads else dense_lanes(parameters))
+    return np.asarray(range(parameters.lanes) if op.four_rows else dense_lanes(parameters))
 
 
 def _places(manifest: Manifest, layer: int) -> list[int]:
@@ -305,19 +305,19 @@ def check_image(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     return network
 
 
-def _quads(values: IntArray, op: Op) -> IntArray:
+def _by_four(values: IntArray, op: Op) -> IntArray:
     """Values of a layer's rows as ``(items, 4)``: a unit's four, or four times an output's one."""
-    return _interleave(values).reshape(-1, _GATES) if op.quads else np.repeat(values[:, None], _GATES, 1)
+    return _interleave(values).reshape(-1, _GATES) if op.four_rows else np.repeat(values[:, None], _GATES, 1)
 
 
 def _rows(values: IntArray, op: Op) -> IntArray:
-    """Inverse of :func:`_quads`."""
-    return _separate(values.reshape(-1)) if op.quads else values[:, 0].copy()
+    """Inverse of :func:`_by_four`."""
+    return _separate(values.reshape(-1)) if op.four_rows else values[:, 0].copy()
 
 
-def _pack_shifts(shifts: IntArray, own: IntArray, numerics: Numerics) -> WordArray:
+def _pack_shifts(shifts: IntArray, unit_constants: IntArray, numerics: Numerics) -> WordArray:
     """Four shifts, then the units' own numbers, if any."""
-    parts = [(shifts, numerics.shift_bits), (own, numerics.weight_bits)]
+    parts = [(shifts, numerics.shift_bits), (unit_constants, numerics.weight_bits)]
     return _to_words(
         np.concatenate([_to_bits(v, bits).reshape(*v.shape[:-1], -1) for v, bits in parts], axis=-1)
     )
@@ -326,13 +326,13 @@ def _pack_shifts(shifts: IntArray, own: IntArray, numerics: Numerics) -> WordArr
 def _unpack_shifts(words: WordArray, numerics: Numerics) -> tuple[IntArray, IntArray]:
     """Inverse of :func:`_pack_shifts`."""
     shifts = unpack_fields(words, numerics.shift_bits, _GATES, signed=False)
-    own, skip = numerics.unit_parameters, _GATES * numerics.shift_bits
-    if not own:
+    unit_constants, skip = numerics.unit_parameters, _GATES * numerics.shift_bits
+    if not unit_constants:
         return shifts, np.zeros((*words.shape[:-1], 0), dtype=np.int64)
     octets = np.ascontiguousarray(words, dtype="<u4").view(np.uint8)
-    count = skip + own * numerics.weight_bits
+    count = skip + unit_constants * numerics.weight_bits
     bits = np.unpackbits(octets, axis=-1, count=count, bitorder="little")[..., skip:]
-    return shifts, unpack_fields(_to_words(bits), numerics.weight_bits, own)
+    return shifts, unpack_fields(_to_words(bits), numerics.weight_bits, unit_constants)
 
 
 def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
@@ -354,7 +354,7 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     )
     biases = np.zeros((units, regions[Region.PARTIALS].image_rows, _GATES), dtype=np.int64)
     shifts = np.zeros((units, regions[Region.SHIFTS].image_rows, _GATES), dtype=np.int64)
-    own = np.zeros((*shifts.shape[:2], numerics.unit_parameters), dtype=np.int64)
+    unit_constants = np.zeros((*shifts.shape[:2], numerics.unit_parameters), dtype=np.int64)
     for index, layer in enumerate(network.layers):
         recurrent, drain = _ops(manifest, index)
         places = _places(manifest, index)
@@ -368,21 +368,23 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
             parts = [(drain, _spaced(layer.weight, places), layer.shift)]
         for op, matrix, shift in parts:
             rows = slice(op.weights, op.weights + op.groups * op.columns)
-            weights[:, rows] = _bank_matrix(_interleave(matrix) if op.quads else matrix, op, parameters)
-            quads = spread(_quads(shift, op), units)
-            shifts[:, op.shifts : op.shifts + quads.shape[1]] = quads
+            weights[:, rows] = _bank_matrix(_interleave(matrix) if op.four_rows else matrix, op, parameters)
+            four_rows = spread(_by_four(shift, op), units)
+            shifts[:, op.shifts : op.shifts + four_rows.shape[1]] = four_rows
             if isinstance(layer, QuantizedRecurrent) and layer.parameters is not None:
-                own[:, op.shifts : op.shifts + quads.shape[1]] = spread(layer.parameters, units)
+                unit_constants[:, op.shifts : op.shifts + four_rows.shape[1]] = spread(
+                    layer.parameters, units
+                )
         if not manifest.layers[index].continues:
             first = parts[0][0].addends
-            quads = spread(_quads(layer.bias, drain), units)
-            biases[:, first : first + quads.shape[1]] = quads
+            four_rows = spread(_by_four(layer.bias, drain), units)
+            biases[:, first : first + four_rows.shape[1]] = four_rows
     return WeightImage(
         build_hash=manifest.build_hash,
         regions={
             Region.WEIGHTS: pack_fields(weights, numerics.weight_bits),
             Region.PARTIALS: pack_fields(biases, numerics.accumulator.partial_bits),
-            Region.SHIFTS: _pack_shifts(shifts, own, numerics),
+            Region.SHIFTS: _pack_shifts(shifts, unit_constants, numerics),
             **_tables(numerics),
             **_program(manifest),
         },
@@ -409,7 +411,7 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
     weights = unpack_fields(image.regions[Region.WEIGHTS], numerics.weight_bits, parameters.macs)
     partial_bits = numerics.accumulator.partial_bits
     biases = unpack_fields(image.regions[Region.PARTIALS], partial_bits, _GATES)
-    shifts, own = _unpack_shifts(image.regions[Region.SHIFTS], numerics)
+    shifts, unit_constants = _unpack_shifts(image.regions[Region.SHIFTS], numerics)
     layers: list[QuantizedLayer] = []
     for index, shape in enumerate(manifest.layers):
         recurrent, drain = _ops(manifest, index)
@@ -432,7 +434,9 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
                 bias=bias,
                 shift_ih=shift,
                 shift_hh=_rows(gather(shifts[:, recurrent.shifts :], count), recurrent),
-                parameters=gather(own[:, drain.shifts :], count) if numerics.unit_parameters else None,
+                parameters=gather(unit_constants[:, drain.shifts :], count)
+                if numerics.unit_parameters
+                else None,
             )
         )
     return QuantizedNetwork(
@@ -443,4 +447,4 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
 def _read_matrix(weights: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
     rows = weights[:, op.weights : op.weights + op.groups * op.columns]
     matrix = _unbank_matrix(rows, op, parameters, shape)
-    return _separate(matrix) if op.quads else matrix
+    return _separate(matrix) if op.four_rows else matrix

@@ -139,7 +139,7 @@ class Parameters(Record):
         """Words of ``macs`` values that hold ``values`` values."""
         return ceil(values / self.macs)
 
-    def items(self, values: int) -> int:
+    def drain_beats(self, values: int) -> int:
         """Drain cycles, and rows of the memories beside the drain, that ``values`` results take."""
         return ceil(values / self.gate_units)
 
@@ -187,6 +187,6 @@ class Parameters(Record):
         return gates + self.pipeline.cell + self.activation + 1 + self.pipeline.result
 
     @property
-    def park_to_add(self) -> int:
+    def partial_to_add(self) -> int:
         """Least issue cycles from the end of a group that parks to the end of the one that adds."""
         return self.HELD + self.collect + self.pipeline.narrow + 1

@@ -215,7 +215,7 @@ REGISTERS: dict[Register, Description] = {
     Register.X_STREAM: Description(
         "rw",
         "Of the steps whose first value is written from now on. Refused if there is no such stream.",
-        (_bit("QUIET", 31, "their outputs are not wanted"), Field("STREAM", 15, 0, "their stream")),
+        (_bit("SUPPRESS", 31, "their outputs are not wanted"), Field("STREAM", 15, 0, "their stream")),
         "fifos",
     ),
     Register.X_ROOM: Description("r", "Steps that can be begun now.", owner="fifos"),

@@ -9,7 +9,7 @@ from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host.state import StateLayout
-from rtlstm.sim.bench import BusRead, BusWrite, Scenario, run_bench
+from rtlstm.sim.bench import BusRead, BusWrite, Scenario, run_cocotb
 from rtlstm.sim.golden import GoldenResult
 from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.packing import pack
@@ -146,7 +146,7 @@ def test_cocotb_bench(seed: int, stalled: bool, simulator: str, tmp_path: Path) 
         p_out=p_out,
         seed=seed,
     )
-    result = run_bench(tmp_path, case.manifest, simulator, scenario)
+    result = run_cocotb(tmp_path, case.manifest, simulator, scenario)
     assert result.failures == ()
     assert result.different == 0
     assert result.words > y.size

@@ -88,8 +88,8 @@ def test_bound_is_reached_and_held(
         h_1 = Golden(network).run(x[:1, None], ([h[None]], [c[None]])).h[0][0]
         count = UNITS * manifest.regions[Region.PARTIALS].words
         first = manifest.program.bias_rows
-        parked = accelerator.device.read_rows(Region.PARTIALS, 0, first, count)
-    words = parked.reshape(UNITS, -1)
+        partials = accelerator.device.read_rows(Region.PARTIALS, 0, first, count)
+    words = partials.reshape(UNITS, -1)
     sums = unpack_fields(words, numerics.accumulator.partial_bits, 4).T.reshape(-1)
     align = numerics.accumulator.align
     np.testing.assert_array_equal(sums, ((lstm.w_hh @ h_1) << align) + lstm.bias)

@@ -69,7 +69,7 @@ def test_latency(shape: str, lanes: int, macs: int, tmp_path: Path) -> None:
             measured.append(accelerator.measured_latency_cycles)
             # Let the recurrent part of the next step finish: every read takes cycles.
             accelerator.device.transport.read(Register.CYCLES, cycles.step_interval_cycles)
-    assert measured[0] == cycles.cold_latency_cycles
+    assert measured[0] == cycles.first_step_latency_cycles
     assert measured[1:] == [cycles.step_latency_cycles] * (len(measured) - 1)
 
 
@@ -93,5 +93,5 @@ def test_latency_register_counts_the_wait(tmp_path: Path) -> None:
             device.read(Register.CYCLES, cycles.step_interval_cycles)
             stream.step(np.zeros(INPUTS))
             assert accelerator.measured_latency_cycles == cycles.step_latency_cycles
-    assert found[1] == cycles.cold_latency_cycles
+    assert found[1] == cycles.first_step_latency_cycles
     assert found[5] == found[9] > cycles.step_latency_cycles + cycles.step_interval_cycles

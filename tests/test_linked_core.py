@@ -9,7 +9,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host.device import Device
 from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.faults import FaultyLine
 from rtlstm.sim.golden import Golden
@@ -22,7 +22,7 @@ from rtlstm.spec.registers import Register
 DIVISOR = 4
 CLOCK_HZ = 12e6
 """With the divisor, 3 Mbaud."""
-PATIENCE = Patience(retry=0.005, least_retry=0.002, most_retry=0.1)
+TIMEOUTS = LinkTimeouts(retry=0.005, least_retry=0.002, most_retry=0.1)
 
 
 def build() -> Case:
@@ -45,7 +45,7 @@ def linked(case: Case, seed: int = 1, mismatch: float = 0.0) -> LinkedLine:
 
 def opened(line: Line, case: Case) -> LinkTransport:
     """Open a link and load the weights through it."""
-    transport = LinkTransport(line, case.manifest, PATIENCE, seed=1)
+    transport = LinkTransport(line, case.manifest, TIMEOUTS, seed=1)
     device = Device(transport, case.manifest)
     device.identify()
     device.load(pack(case.network, case.manifest), verify=False)
@@ -58,16 +58,16 @@ def run(transport: LinkTransport, case: Case, count: int, longest: int) -> None:
     rng = np.random.default_rng(count)
     bounds = case.network.numerics.input
     x = rng.integers(bounds.lowest, bounds.maximum, size=(count, case.network.inputs), endpoint=True)
-    quiet = rng.random(count) < 0.3
+    suppress = rng.random(count) < 0.3
     parts, begin = [], 0
     while begin < count:
         part = slice(begin, begin + int(rng.integers(1, longest)))
-        parts.append(transport.exchange(np.zeros(len(x[part]), dtype=np.int64), x[part], quiet[part]))
+        parts.append(transport.exchange(np.zeros(len(x[part]), dtype=np.int64), x[part], suppress[part]))
         begin = part.stop
     wanted = Golden(case.network).run(x[:, None]).y[:, 0].copy()
-    wanted[quiet] = 0
+    wanted[suppress] = 0
     np.testing.assert_array_equal(np.concatenate(parts), wanted)
-    assert transport.read(Register.STEPS)[0] == (~quiet).sum()
+    assert transport.read(Register.STEPS)[0] == (~suppress).sum()
 
 
 def test_line_is_full(case: Case) -> None:

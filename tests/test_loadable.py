@@ -10,11 +10,11 @@ from support.random_builds import random_network, random_parameters
 
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.gen.builds.loadable import with_capacity
-from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.devices import IcarusDevice
 from rtlstm.spec.capacity import Needs
@@ -85,8 +85,8 @@ def test_another_network_over_a_serial_line(tmp_path: Path) -> None:
     other = build_for(stacked(9, 4, 6, dense=((5, "relu"), (3, "tanh")), seed=1), device)
     folders = [build.save(tmp_path / str(number)) for number, build in enumerate((device, other))]
     line = LinkedLine(compile_linked(linked_core_to_verilog(device.manifest, 4), "device_link"), 4)
-    patience = Patience(retry=0.05, least_retry=0.02, most_retry=1.0)
-    with Accelerator(LinkTransport(line, device.manifest, patience, seed=1), device.manifest) as accelerator:
+    timeouts = LinkTimeouts(retry=0.05, least_retry=0.02, most_retry=1.0)
+    with Accelerator(LinkTransport(line, device.manifest, timeouts, seed=1), device.manifest) as accelerator:
         for folder, build in zip((*folders, folders[0]), (device, other, device), strict=True):
             accelerator.load(folder)
             check(accelerator, build, seed=1)
@@ -97,7 +97,7 @@ def random_pair(seed: int) -> tuple[Build, list[Build]]:
     rng = np.random.default_rng(seed)
     networks = [random_network(rng, (1, 2, 3, 5, 7, 11, 13, 17)) for _ in range(3)]
     parameters = random_parameters(rng)
-    first = quantise(networks[0], NARROW, hardware=Hardware(headroom=12))
+    first = quantise(networks[0], NARROW, hardware=TargetHardware(headroom=12))
     needs = [compile_program(quantise(net, NARROW).shapes, parameters).needs for net in networks]
     most = {name: max(getattr(need, name) for need in needs) for name in Needs.model_fields}
     most["operations"] = max(4, most["operations"])
@@ -110,7 +110,7 @@ def random_pair(seed: int) -> tuple[Build, list[Build]]:
 def test_speech_detection_gives_way_to_top_tagging(tmp_path: Path) -> None:
     """Two published networks on one core, with the capacities that the larger one gets by itself."""
     settings = QuantizationSettings(weight_bits=8, data_bits=8)
-    found = quantise(SHAPES["vad128"].network(), settings, hardware=Hardware(headroom=4))
+    found = quantise(SHAPES["vad128"].network(), settings, hardware=TargetHardware(headroom=4))
     parameters = with_capacity("device", found, Parameters(lanes=32, macs=8, streams=2), {})
     device = Build(found, Manifest.create("device", found.shapes, parameters, found.numerics))
     switch(device, [build_for(SHAPES["toptag"].network(), device)], "verilator", tmp_path, steps=100)

@@ -82,7 +82,7 @@ def continuous(network: Network) -> bool:
     recurrent = (
         getattr(layer, name, None)
         for layer in network.pseudo_layers
-        for name in ("gate", "candidate", "squash", "activation")
+        for name in ("gate", "candidate", "output_activation", "activation")
     )
     dense = (layer.function for layer in network.layers if isinstance(layer, Dense))
     cells = (

@@ -81,14 +81,16 @@ def test_turned_outputs_and_products(merge: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     both = Bidirectional(
         forward=random_lstm(rng, 2, 3),
-        backward=random_lstm(rng, 2, 3, reverse=True).replace(turned=True),
+        backward=random_lstm(rng, 2, 3, reverse=True).replace(reversed_output=True),
         merge=merge,
     )
-    turned = random_lstm(rng, both.outputs, 2, reverse=True).replace(turned=True)
+    reversed_output = random_lstm(rng, both.outputs, 2, reverse=True).replace(reversed_output=True)
     back, onward = random_lstm(rng, 2, 2, reverse=True), random_lstm(rng, 2, 2)
     settings = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=8)
-    network = quantise(Network(layers=(both, turned, back, onward)), settings)
-    assert [[part.turned for part in parts] for parts in network.passes if parts[-1].turned] == [
+    network = quantise(Network(layers=(both, reversed_output, back, onward)), settings)
+    assert [
+        [part.reversed_output for part in parts] for parts in network.passes if parts[-1].reversed_output
+    ] == [
         [False, True],
         [True],
     ]

@@ -21,13 +21,13 @@ from typing import TypeVar
 
 from rtlstm.spec.errors import DeviceError, ToolError
 
-__all__ = ["CACHE_VARIABLE", "Report", "cache_folder", "cached", "digest", "load_cached", "user_cache"]
+__all__ = ["CACHE_VARIABLE", "Progress", "cache_folder", "cached", "digest", "load_cached", "user_cache"]
 
 Loaded = TypeVar("Loaded")
 
 CACHE_VARIABLE = "RTLSTM_CACHE"
 
-Report = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Called as ``report(what, done, total)``; the driver's ``Progress``."""
 
 _KEEP_SECONDS = 30 * 24 * 3600.0
@@ -71,7 +71,7 @@ def digest(*parts: str | bytes) -> str:
     return total.hexdigest()
 
 
-def cached(kind: str, key: str, build: Callable[[Path], None], report: Report | None = None) -> Path:
+def cached(kind: str, key: str, build: Callable[[Path], None], report: Progress | None = None) -> Path:
     """Return the folder of a build; make it first if it is not there.
 
     Parameters
@@ -168,7 +168,7 @@ def _unwritable(root: Path, error: OSError) -> ToolError:
 
 
 @contextmanager
-def _locked(path: Path, report: Report | None) -> Iterator[None]:
+def _locked(path: Path, report: Progress | None) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Opened for appending: a lock file must be made if missing and never emptied by a rival.

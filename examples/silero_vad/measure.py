@@ -37,8 +37,8 @@ class GoldenRun:
     probability: Floats
     states: States
     """h and c after each chunk of ``CHUNK_STEPS`` steps."""
-    limited_inputs: int
-    limited_cells: int
+    saturated_inputs: int
+    saturated_cells: int
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RtlRun:
     seconds: float
     """Wall time of the steps."""
     warm_latency: int
-    cold_latency: int
+    first_step_latency: int
     intervals: tuple[int, ...]
     """All different intervals between steps that were back to back."""
 
@@ -90,18 +90,18 @@ def run_golden(network: QuantizedNetwork, features: NDArray[np.floating]) -> Gol
     x = numerics.quantise_input(features)[:, None]
     outputs: list[IntArray] = []
     states: list[tuple[IntArray, IntArray]] = []
-    limited = 0
+    saturated = 0
     state = None
     for begin in range(0, len(x), CHUNK_STEPS):
         result = golden.run(x[begin : begin + CHUNK_STEPS], state)
         state = (result.h, result.c)
         outputs.append(result.y[:, 0, 0])
         states.append((result.h[0][0], result.c[0][0]))
-        limited += result.cell_saturations
+        saturated += result.cell_saturations
     y = np.concatenate(outputs)
     probability = network.shapes[-1].output.to_floats(y)
     return GoldenRun(
-        y, probability, tuple(states), numerics.input.saturated(features, numerics.input_shift), limited
+        y, probability, tuple(states), numerics.input.saturated(features, numerics.input_shift), saturated
     )
 
 

@@ -59,8 +59,12 @@ class Results:
     def gates(self) -> list[Gate]:
         """All that must hold for the demo to pass."""
         cycles, rtl = self.manifest.cycles, self.rtl
-        predicted = (cycles.step_latency_cycles, cycles.cold_latency_cycles, (cycles.step_interval_cycles,))
-        measured = (rtl.warm_latency, rtl.cold_latency, rtl.intervals)
+        predicted = (
+            cycles.step_latency_cycles,
+            cycles.first_step_latency_cycles,
+            (cycles.step_interval_cycles,),
+        )
+        measured = (rtl.warm_latency, rtl.first_step_latency, rtl.intervals)
         both = (self.accuracy, self.rtl_accuracy)
         difference = max(accuracy.difference for accuracy in both)
         flips = max(accuracy.flips for accuracy in both)
@@ -134,7 +138,7 @@ class Results:
             ),
             (
                 "cycles, first step latency",
-                f"predicted {cycles.cold_latency_cycles}, measured {rtl.cold_latency}",
+                f"predicted {cycles.first_step_latency_cycles}, measured {rtl.first_step_latency}",
             ),
             ("cycles, steps back to back", f"predicted {cycles.step_interval_cycles}, measured {found}"),
             (
@@ -158,8 +162,8 @@ class Results:
             )
             for name, found in rows
         ]
-        limited = f"{golden.limited_inputs} inputs, {golden.limited_cells} cell states"
-        return [*accuracies, ("limited by their formats (16-bit, golden)", limited)]
+        saturated = f"{golden.saturated_inputs} inputs, {golden.saturated_cells} cell states"
+        return [*accuracies, ("limited by their formats (16-bit, golden)", saturated)]
 
     def _speed_rows(self) -> list[tuple[str, str]]:
         speed, peer = self.steps_per_second, self.peer
@@ -205,7 +209,10 @@ class Results:
             "calibration_steps": self.calibration_steps,
             "cycles": {
                 "warm_latency": {"predicted": cycles.step_latency_cycles, "measured": rtl.warm_latency},
-                "cold_latency": {"predicted": cycles.cold_latency_cycles, "measured": rtl.cold_latency},
+                "first_step_latency": {
+                    "predicted": cycles.first_step_latency_cycles,
+                    "measured": rtl.first_step_latency,
+                },
                 "interval": {"predicted": cycles.step_interval_cycles, "measured": list(rtl.intervals)},
             },
             "words": {"compared": self.words_compared, "different": self.words_different},
@@ -214,7 +221,7 @@ class Results:
                 "rtl": asdict(self.rtl_accuracy),
                 "golden_8_bit_weights": asdict(self.narrow_accuracy),
             },
-            "limited": {"inputs": self.golden.limited_inputs, "cells": self.golden.limited_cells},
+            "saturated": {"inputs": self.golden.saturated_inputs, "cells": self.golden.saturated_cells},
             "simulation": {
                 "simulator": self.simulator,
                 "steps": len(rtl.y),

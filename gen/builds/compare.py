@@ -92,10 +92,10 @@ class _Recorder:
         self,
         streams: IntArray,
         x: IntArray,
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> IntArray:
-        y = self._device.exchange(streams, x, quiet, ends)
+        y = self._device.exchange(streams, x, suppress, ends)
         self.exchanges.append(_Exchange(streams, ends, self._device.last_cycles))
         return y
 

@@ -25,7 +25,7 @@ from rtlstm.gen.builds.report_html import render_report
 from rtlstm.gen.builds.way_out import find_way_out
 from rtlstm.gen.frontends.reading import ModelReport
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.loadable import check_loadable
@@ -111,7 +111,7 @@ def generate_build(
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
-        hardware = None if capacities is None else Hardware(headroom=headroom(capacities))
+        hardware = None if capacities is None else TargetHardware(headroom=headroom(capacities))
         quantised = quantise(network, settings, data, hardware=hardware)
         fitted = None
         if fit is not None and (quantised.passes or capacities is not None):

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event
 from typing import Literal
 
-from rtlstm.fpga.devices import Chosen, Device
+from rtlstm.fpga.devices import Chosen, FpgaDevice
 from rtlstm.fpga.estimate import check_estimate, estimate
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.implementation import Implementation
@@ -152,7 +152,7 @@ def implement(
     return found
 
 
-def check_family(manifest: Manifest, device: Device, board: str) -> None:
+def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
     """Refuse a build of another family than a board's device.
 
     Raises

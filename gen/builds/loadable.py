@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.capacity import CAPACITIES, Capacity
 from rtlstm.spec.errors import ConfigurationError
@@ -88,7 +88,7 @@ def device_settings(device: Manifest, input_range: float | None) -> Quantization
     )
 
 
-def device_hardware(device: Manifest) -> Hardware:
+def device_hardware(device: Manifest) -> TargetHardware:
     """Return what a network for this device is quantised for."""
     fixed = device.parameters.capacity is None
-    return Hardware(device=device.numerics, layers=device.layers if fixed else ())
+    return TargetHardware(device=device.numerics, layers=device.layers if fixed else ())

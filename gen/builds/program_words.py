@@ -39,7 +39,7 @@ def describe_program(manifest: Manifest) -> tuple[OpWords, ...]:
             multiplies=_vector(manifest, op),
             then=_then(manifest, op),
             cycles=op.groups * op.columns,
-            waits=op.fence,
+            waits=op.waits_for_results,
         )
         for index, op in enumerate(manifest.program.ops)
     )
@@ -52,11 +52,11 @@ def program_notes(manifest: Manifest) -> tuple[str, ...]:
         f"cycles: groups of {parameters.lanes} rows x words of {parameters.macs} columns, a word a cycle; "
         "what waits, begins when the results that it reads have been written"
     ]
-    if program.ahead is not None:
+    if program.prefetch is not None:
         last = len(program.ops) - 1
         notes.append(
-            f"a step that ends when its stream's next input is there goes on with {program.ahead} to {last}, "
-            f"which take the place of 0 to {program.body}"
+            f"a step that ends when its stream's next input is there goes on with "
+            f"{program.prefetch} to {last}, which take the place of 0 to {program.body}"
         )
     return tuple(notes)
 
@@ -67,7 +67,7 @@ def _when(manifest: Manifest, index: int) -> When:
         return "every step"
     if index < program.body:
         return "before the input"
-    return "with the input" if program.ahead is None or index < program.ahead else "next input is there"
+    return "with the input" if program.prefetch is None or index < program.prefetch else "next input is there"
 
 
 def _vector(manifest: Manifest, op: Op) -> str:
@@ -80,8 +80,8 @@ def _vector(manifest: Manifest, op: Op) -> str:
 
 
 def _then(manifest: Manifest, op: Op) -> str:
-    added = "adds the kept sums" if op.adds_parked else "adds biases"
-    if op.parks:
+    added = "adds the kept sums" if op.adds_partials else "adds biases"
+    if op.writes_partials:
         return f"{added}, keeps the sums"
     layer = manifest.layers[op.layer]
     gives = "outputs" if layer.dense else "new h and c" if layer.kind == "lstm" else "new h"

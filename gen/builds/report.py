@@ -121,7 +121,7 @@ class CycleReport(Record):
     """Cycle counts of one step; exact, see the schedule."""
 
     step_latency_cycles: int
-    cold_latency_cycles: int
+    first_step_latency_cycles: int
     step_interval_cycles: int
     array_cycles: int
     overhead_cycles: int
@@ -328,7 +328,7 @@ def _cycle_report(manifest: Manifest) -> CycleReport:
     cycles = manifest.cycles
     return CycleReport(
         step_latency_cycles=cycles.step_latency_cycles,
-        cold_latency_cycles=cycles.cold_latency_cycles,
+        first_step_latency_cycles=cycles.first_step_latency_cycles,
         step_interval_cycles=cycles.step_interval_cycles,
         array_cycles=cycles.array_cycles,
         overhead_cycles=cycles.overhead_cycles,
@@ -383,13 +383,13 @@ def _assumptions(
 ) -> tuple[str, ...]:
     numerics = manifest.numerics
     if loaded:
-        cell, reach = numerics.cell, numerics.preactivation
+        cell, gates = numerics.cell, numerics.preactivation
         last = manifest.layers[-1].output
         own = "" if manifest.parameters.capacity is None else ", but for the input's range"
         return (
             f"formats are those of the hardware it is loaded into{own}: cell states are "
             f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to "
-            f"+-{reach.maximum * reach.step:.4g}, outputs to +-{last.maximum * last.step:.4g}",
+            f"+-{gates.maximum * gates.step:.4g}, outputs to +-{last.maximum * last.step:.4g}",
             *_cut_states(numerics, accuracy, "generate that hardware with a larger --cell-range"),
         )
     if calibration is not None:
@@ -407,9 +407,9 @@ def _assumptions(
         found.append(
             f"cell state limited to +-{DEFAULT_CELL_RANGE:g}, assumed to suffice: no calibration data"
         )
-    reach = manifest.numerics.preactivation
+    gates = manifest.numerics.preactivation
     found.append(
-        f"pre-activations limited to +-{reach.maximum * reach.step:.4g}, from the weights' bounds or "
+        f"pre-activations limited to +-{gates.maximum * gates.step:.4g}, from the weights' bounds or "
         "where sigmoid is flat: no calibration data"
     )
     if any(isinstance(layer, Dense) and layer.activation in ("identity", "relu") for layer in network.layers):

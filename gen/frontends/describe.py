@@ -12,23 +12,23 @@ def layer_options(layer: Layer) -> str:
     Empty for ``torch.nn.LSTM``'s own layer, and for a dense one without an activation.
     """
     if isinstance(layer, Bidirectional):
-        parts = (layer.forward, layer.backward.replace(turned=False))
+        parts = (layer.forward, layer.backward.replace(reversed_output=False))
         forward, backward = (layer_options(part) for part in parts)
         kinds = layer.forward.kind if layer.forward.kind == layer.backward.kind else "two kinds"
         usual = f"{forward}, reverse".lstrip(", ")
         other = "" if backward == usual else backward
-        final = "final states at the last step" if layer.backward.turned else ""
+        final = "final states at the last step" if layer.backward.reversed_output else ""
         return ", ".join(filter(None, [kinds, layer.merge, forward, other, final]))
     if isinstance(layer, Dense):
         function = [str(layer.function)] if layer.activation != "identity" else []
         skip = [] if layer.skip is None else [f"adds what stands {layer.skips} layers back"]
         return ", ".join(function + skip)
-    turned = ["outputs turned round"] if layer.turned else []
+    reversed_output = ["outputs turned round"] if layer.reversed_output else []
     limits = [f"clip {layer.clip:g}"] if layer.clip is not None else []
-    return ", ".join([*_own(layer), *limits, *(["reverse"] if layer.reverse else []), *turned])
+    return ", ".join([*_details(layer), *limits, *(["reverse"] if layer.reverse else []), *reversed_output])
 
 
-def _own(layer: Lstm | Gru | Rnn | Custom) -> list[str]:
+def _details(layer: Lstm | Gru | Rnn | Custom) -> list[str]:
     """What the kind of layer has of its own."""
     if isinstance(layer, Custom):
         return ["a step function of its own"]
@@ -37,7 +37,7 @@ def _own(layer: Lstm | Gru | Rnn | Custom) -> list[str]:
     functions = _functions(("gate", layer.gate, SIGMOID), ("candidate", layer.candidate, TANH))
     if isinstance(layer, Gru):
         return functions + ([] if layer.reset_after else ["reset before"])
-    functions += _functions(("squash", layer.squash, TANH))
+    functions += _functions(("output_activation", layer.output_activation, TANH))
     if layer.cell_clip is not None:
         functions.append(f"cell clip {layer.cell_clip:g}")
     if layer.projection is not None:

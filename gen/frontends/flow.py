@@ -82,12 +82,12 @@ class Flow:
         The last step then has the final states of both.
         """
         both = self.layers[-1]
-        if not isinstance(both, Bidirectional) or both.backward.turned:
+        if not isinstance(both, Bidirectional) or both.backward.reversed_output:
             return self
         # Weights are not copied: by them it is known to be the same layer.
-        backward = both.backward.model_copy(update={"turned": True})
-        turned = both.model_copy(update={"backward": backward})
-        return replace(self, layers=(*self.layers[:-1], turned))
+        backward = both.backward.model_copy(update={"reversed_output": True})
+        reversed_output = both.model_copy(update={"backward": backward})
+        return replace(self, layers=(*self.layers[:-1], reversed_output))
 
     def reads_alone(self, *, backward: bool) -> bool:
         """Whether it reads one direction of a last layer that has two."""
@@ -205,8 +205,8 @@ class Flow:
         below = zip(self.layers[:-1], base.layers[:-1], strict=True)
         same = mine.forward is theirs.forward and mine.backward.w_hh is theirs.backward.w_hh
         alike = same and all(one is other for one, other in below)
-        final = mine.backward.turned or self.reads_alone(backward=False)
-        return alike and theirs.backward.turned and final
+        final = mine.backward.reversed_output or self.reads_alone(backward=False)
+        return alike and theirs.backward.reversed_output and final
 
     def _source(self, base: "Flow") -> "Flow | None":
         """The same values as a function of one of ``base``'s layers, if they are."""
@@ -380,7 +380,7 @@ def _align(flows: Sequence[Flow], where: str) -> list[Flow]:
 
 def _reads_final_states(flow: Flow) -> bool:
     last = flow.layers[-1] if flow.layers else None
-    return isinstance(last, Bidirectional) and last.backward.turned
+    return isinstance(last, Bidirectional) and last.backward.reversed_output
 
 
 def _looks_back(layers: Sequence[Layer]) -> bool:

@@ -47,10 +47,10 @@ def _data(
 ) -> tuple[Calibration, str]:
     if calibration is None:
         numerics = quantised.numerics
-        reach = numerics.input.to_floats(numerics.input.maximum, numerics.input_shift)
+        max_abs = numerics.input.to_floats(numerics.input.maximum, numerics.input_shift)
         shape = (_RANDOM_STEPS, _RANDOM_SEQUENCES, network.inputs)
-        x = np.random.default_rng(_SEED).uniform(-reach, reach, shape)
-        description = f"random, uniform within the input range +-{reach.max():.4g}, seed {_SEED}"
+        x = np.random.default_rng(_SEED).uniform(-max_abs, max_abs, shape)
+        description = f"random, uniform within the input range +-{max_abs.max():.4g}, seed {_SEED}"
         return Calibration.of(network, x), description
     some = calibration.sample(max(_RANDOM_STEPS, _WORK // network.weight_count))
     return some, some.share_of(calibration)

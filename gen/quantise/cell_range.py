@@ -21,7 +21,7 @@ __all__ = ["MARGIN", "largest_state", "power_of_two", "search_cell_range", "sear
 
 MARGIN = 1.25
 """What is to be held, beside what calibration met."""
-_LIMITED = 2 / 3
+_SATURATED = 2 / 3
 """Share of a range that has to do in the float network."""
 _GAIN = 1.25
 """By how much a narrower range must lessen the error to be taken."""
@@ -87,15 +87,15 @@ def search_cell_range(
     wanted = reference.y if some is data else run_reference(network, some).y
     most = _bound(network)
     least = min(power_of_two(max(min(MARGIN * largest_state(data, reference, leave), most), 1.0)), limit)
-    reach = min(power_of_two(max(min(2.0 * reference.cell, most), least)), limit)
+    max_abs = min(power_of_two(max(min(2.0 * reference.cell, most), least)), limit)
     errors: dict[float, float] = {}
     # Narrower ones only become worse once one is far from the best.
-    while reach >= least and (not errors or errors[2 * reach] <= 4 * min(errors.values())):
-        trial = build(reach)
+    while max_abs >= least and (not errors or errors[2 * max_abs] <= 4 * min(errors.values())):
+        trial = build(max_abs)
         integers = trial.numerics.input.to_integers(some.x)
         found = Golden(trial).run(integers, some.integer_state(trial), some.lengths)
         rounded = trial.shapes[-1].output.to_floats(found.y)
-        limited = run_reference(network, some, reach if reach >= most else _LIMITED * reach).y
-        errors[reach] = max(float(np.abs(y - wanted).max()) for y in (rounded, limited))
-        reach /= 2
-    return max(reach for reach, error in errors.items() if error <= _GAIN * min(errors.values()))
+        saturated = run_reference(network, some, max_abs if max_abs >= most else _SATURATED * max_abs).y
+        errors[max_abs] = max(float(np.abs(y - wanted).max()) for y in (rounded, saturated))
+        max_abs /= 2
+    return max(max_abs for max_abs, error in errors.items() if error <= _GAIN * min(errors.values()))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rtlstm.sim.reference import FloatResult, LayerReach
+from rtlstm.sim.reference import FloatResult, LayerRange
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.program.passes import Part, Passes
 
@@ -43,13 +43,13 @@ class Unfolded:
     passes: Passes
     origins: tuple[tuple[int, int | None], ...]
 
-    def reach(self, reference: FloatResult, layer: int) -> LayerReach:
+    def measured_range(self, reference: FloatResult, layer: int) -> LayerRange:
         """Largest magnitudes met in a layer in a float run of the network."""
         index, direction = self.origins[layer]
         if direction is None:
-            read = max(one.output for one in reference.reaches[index])
-            return LayerReach(preactivation=read, output=reference.layers[index])
-        return reference.reaches[index][direction]
+            read = max(one.output for one in reference.layer_ranges[index])
+            return LayerRange(preactivation=read, output=reference.layers[index])
+        return reference.layer_ranges[index][direction]
 
 
 def unfold(network: Network) -> Unfolded:
@@ -103,10 +103,10 @@ class _Builder:
             before, own = _recurrent(last[0]), _recurrent([layer])
             ways = {other.reverse for other in before + own}
             # What was turned round is read the other way.
-            turned = bool(own) and any(other.turned for other in before)
+            reversed_output = bool(own) and any(other.reversed_output for other in before)
             # A dense layer's results are quicker than a recurrent one's: the next step's would overtake them.
             overtaken = bool(own) and not _recurrent(last[0][:1])
-            if len(ways) <= 1 and not (overtaken or turned):
+            if len(ways) <= 1 and not (overtaken or reversed_output):
                 last[0].append(layer)
                 return
         self._passes.append([[layer]])
@@ -126,7 +126,7 @@ def _part(layers: list[FlatLayer]) -> Part:
     return Part(
         layers=len(layers),
         reverse=any(layer.reverse for layer in ways),
-        turned=any(layer.turned for layer in ways),
+        reversed_output=any(layer.reversed_output for layer in ways),
     )
 
 

@@ -12,7 +12,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics, SumBounds
 
-__all__ = ["FINEST", "Hardware"]
+__all__ = ["FINEST", "TargetHardware"]
 
 FINEST = 10
 """Bits by which a row's scale may be finer than that of its products with the smallest input."""
@@ -20,7 +20,7 @@ _MOST_ALIGN, _MOST_BITS, _MOST_PARTIAL_BITS = 32, 48, 50
 
 
 @dataclass(frozen=True)
-class Hardware:
+class TargetHardware:
     """Hardware of the network's own, but for one of these.
 
     ``headroom``: it is to take other networks or weights, too, whose weights and sums may need so many bits

@@ -26,7 +26,7 @@ from rtlstm.spec.cells.kinds import (
     rnn_cell,
 )
 from rtlstm.spec.network import Activation, Custom, Dense, Gru, Lstm, Rnn
-from rtlstm.spec.numerics import ShapeKind, has_quads, steps_back
+from rtlstm.spec.numerics import ShapeKind, has_four_rows, steps_back
 from rtlstm.spec.program.passes import Passes, part_layers
 
 __all__ = ["ArrayLayer", "is_plain", "lower"]
@@ -48,7 +48,7 @@ class ArrayLayer:
     w_rec: Floats | None
     bias: Floats
     cell: Cell
-    reach: Literal["output", "inner"] = "output"
+    range_of: Literal["output", "inner"] = "output"
     """Which of the float reference's magnitudes its results have."""
     within_one: bool = False
     """Its results are within -1 .. 1, whatever it reads."""
@@ -58,7 +58,7 @@ class ArrayLayer:
     """Sums matter where sigmoid and tanh are flat, too."""
     state: Literal["cell", "hidden"] | None = None
     """What its cell keeps: an LSTM's c, or h itself."""
-    squash_saturates: bool = True
+    output_saturates: bool = True
     feedback: int = 0
     skips: int = 0
     input_relu: bool = False
@@ -74,14 +74,14 @@ class ArrayLayer:
     @property
     def outputs(self) -> int:
         """Number of results."""
-        return len(self.w_in) // (4 if has_quads(self.kind) else 1)
+        return len(self.w_in) // (4 if has_four_rows(self.kind) else 1)
 
 
 def is_plain(unfolded: Unfolded) -> bool:
     """Whether the LSTM's own gate unit computes it: plain LSTM layers, and dense ones at their ends."""
     kinds = [layer.kind for layer in unfolded.layers]
     return (bool(unfolded.passes) or kinds == sorted(kinds, key="dense".__eq__)) and all(
-        layer.replace(reverse=False, turned=False).plain
+        layer.replace(reverse=False, reversed_output=False).plain
         if isinstance(layer, Lstm)
         else isinstance(layer, Dense) and layer.activation in _PLAIN_DENSE and layer.skip is None
         for layer in unfolded.layers
@@ -130,11 +130,11 @@ def _lstm(layer: Lstm, origin: int) -> list[ArrayLayer]:
         w_rec=layer.w_hh,
         bias=layer.bias,
         cell=lstm_cell(layer),
-        reach="output" if layer.projection is None else "inner",
-        within_one=layer.gate.within_one and layer.squash.within_one,
+        range_of="output" if layer.projection is None else "inner",
+        within_one=layer.gate.within_one and layer.output_activation.within_one,
         wide=parameters is not None or not all(function.saturates for function in functions),
         state="cell",
-        squash_saturates=layer.squash.saturates,
+        output_saturates=layer.output_activation.saturates,
         feedback=0 if layer.projection is None else 1,
         input_relu=layer.input_relu,
         parameters=parameters,
@@ -175,7 +175,7 @@ def _gru(layer: Gru, origin: int) -> list[ArrayLayer]:
         w_rec=np.concatenate([u_r, u_z, no_h, u_n if layer.reset_after else no_h]),
         bias=np.concatenate([b_r, b_z, *((b_n, c_n) if layer.reset_after else (b_n + c_n, none))]),
         cell=gru_cell(layer) if layer.reset_after else gru_reset_cell(layer),
-        reach="output" if layer.reset_after else "inner",
+        range_of="output" if layer.reset_after else "inner",
         feedback=0 if layer.reset_after else 1,
         input_relu=layer.input_relu,
     )
@@ -226,7 +226,7 @@ def _custom(layer: Custom, origin: int) -> ArrayLayer:
         cell=cell,
         wide=True,
         state="cell" if kind == "lstm" else "hidden" if kind == "gru" else None,
-        squash_saturates=False,
+        output_saturates=False,
         input_relu=layer.input_relu,
         parameters=layer.parameters,
     )

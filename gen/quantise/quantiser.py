@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from rtlstm.gen.quantise.calibration import Calibration, run_reference
 from rtlstm.gen.quantise.cell_range import MARGIN, power_of_two, search_cell_range, states_leave
 from rtlstm.gen.quantise.directions import unfold
-from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.input_shifts import choose_shifts, fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_plain, lower
 from rtlstm.sim.reference import FloatResult
@@ -47,7 +47,7 @@ __all__ = ["QuantizationSettings", "quantise"]
 
 Floats = NDArray[np.float64]
 
-_SUM_BITS, _WEIGHT_REACH = 46, 20
+_SUM_BITS, _WEIGHT_RANGE = 46, 20
 """Widest partial sums, and largest power of two in a weight, that are built."""
 _SEARCH_BITS = 16
 """Least widths in that search, so that it sees the cell's rounding and not the weights'."""
@@ -114,7 +114,7 @@ def _saturation_range(gate: Format) -> float:
 
 
 @dataclass(frozen=True)
-class _Reaches:
+class _Ranges:
     """Magnitudes that formats are to hold."""
 
     preactivation: float
@@ -130,10 +130,10 @@ class _Quantiser:
         network: Network,
         settings: QuantizationSettings,
         input_range: float,
-        hardware: Hardware | None = None,
+        hardware: TargetHardware | None = None,
         input_shifts: tuple[int, ...] = (),
     ) -> None:
-        self.hardware = hardware or Hardware(headroom=settings.headroom_bits or None)
+        self.hardware = hardware or TargetHardware(headroom=settings.headroom_bits or None)
         unfolded = unfold(network)
         cells = self.hardware.device is not None and bool(self.hardware.device.cells)
         self.plain = is_plain(unfolded) and not cells
@@ -187,25 +187,25 @@ class _Quantiser:
         """Return the format that covers ``magnitude``, or less if all functions are flat there."""
         if self.hardware.device is not None:
             return self.hardware.device.preactivation
-        reach = power_of_two(magnitude)
+        max_abs = power_of_two(magnitude)
         if self.hardware.shared:
             # For any network: up to where sigmoid is flat.
-            reach = max(reach, _saturation_range(self.gate))
+            max_abs = max(max_abs, _saturation_range(self.gate))
         if not any(layer.wide and not layer.linear for layer in self.layers):
-            reach = min(reach, _saturation_range(self.gate))
-        return Format(bits=self.argument_bits, fraction=self.argument_bits - 1 - int(math.log2(reach)))
+            max_abs = min(max_abs, _saturation_range(self.gate))
+        return Format(bits=self.argument_bits, fraction=self.argument_bits - 1 - int(math.log2(max_abs)))
 
-    def cell(self, reach: float) -> tuple[Format, Format]:
+    def cell(self, max_abs: float) -> tuple[Format, Format]:
         """Return the cell state's format for a range, and the format its tanh reads."""
         if self.hardware.device is not None:
             return self.hardware.device.cell, self.hardware.device.cell_argument
-        reach = power_of_two(reach)
+        max_abs = power_of_two(max_abs)
         cell = Format(
             bits=self.settings.cell_bits,
-            fraction=self.settings.cell_bits - 1 - int(math.log2(reach)),
+            fraction=self.settings.cell_bits - 1 - int(math.log2(max_abs)),
         )
-        flat = all(layer.squash_saturates for layer in self.layers)
-        reads = min(reach, _saturation_range(self.gate)) if flat else reach
+        flat = all(layer.output_saturates for layer in self.layers)
+        reads = min(max_abs, _saturation_range(self.gate)) if flat else max_abs
         fraction = min(self.argument_bits - 1 - int(math.log2(reads)), cell.fraction)
         bits = fraction + 1 + int(math.log2(reads))
         return cell, Format(bits=max(bits, 4), fraction=fraction)
@@ -215,12 +215,12 @@ class _Quantiser:
         if self.hardware.layers:
             return [layer.output for layer in self.hardware.layers]
         found = []
-        for index, (layer, reach) in enumerate(zip(self.layers, ranges, strict=True)):
+        for index, (layer, max_abs) in enumerate(zip(self.layers, ranges, strict=True)):
             bits = self.settings.data_bits
             if self.gives_outputs(index):
                 bits = self.settings.output_bits or bits
             bounded = Format(bits=bits, fraction=bits - 1)
-            found.append(bounded if layer.within_one else Format.covering(bits, reach))
+            found.append(bounded if layer.within_one else Format.covering(bits, max_abs))
         if self.layers[0].origin < 0:
             found[0] = self.input
         # What stands side by side is read as one vector, in one format.
@@ -257,17 +257,17 @@ class _Quantiser:
         sums: IntArray = np.abs(_round(weights, scales[:, None])).sum(axis=1) * -self.input.lowest
         return sums
 
-    def _check_reach(self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int) -> None:
+    def _check_range(self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int) -> None:
         """Refuse a layer whose sums no accumulator holds."""
         total, most = np.abs(bias), float(np.abs(bias).max())
         for weights, fraction in parts:
             total = total + np.abs(weights).sum(axis=1) * 2.0 ** (self.settings.data_bits - 1 - fraction)
             most = max(most, float(np.abs(weights).max()))
         needed = math.frexp(float(total.max()))[1] + target + 1
-        if needed > _SUM_BITS or math.frexp(most)[1] > _WEIGHT_REACH:
+        if needed > _SUM_BITS or math.frexp(most)[1] > _WEIGHT_RANGE:
             raise ConfigurationError(
                 f"layer {name!r} has weights and biases up to {most:g}, whose sums need {needed} "
-                f"bits, but weights may reach 2**{_WEIGHT_REACH} and sums have at most {_SUM_BITS} "
+                f"bits, but weights may reach 2**{_WEIGHT_RANGE} and sums have at most {_SUM_BITS} "
                 "bits; check the model, or rescale its input"
             )
 
@@ -281,7 +281,7 @@ class _Quantiser:
             parts = [(layer.w_in, source.fraction)]
             if layer.w_rec is not None:
                 parts.append((layer.w_rec, outputs[index + layer.feedback].fraction))
-            self._check_reach(layer.name, parts, layer.bias, target)
+            self._check_range(layer.name, parts, layer.bias, target)
             bits = self.weight_bits[index]
             scales = [self._row_scales(weights, fraction, target, bits) for weights, fraction in parts]
             plans.append((layer, parts, target, scales))
@@ -337,10 +337,10 @@ class _Quantiser:
         bits = self.settings.cell_bits
         return Format(bits=bits, fraction=bits - output.bits + output.fraction)
 
-    def build(self, reaches: _Reaches, cell_range: float) -> QuantizedNetwork:
+    def build(self, layer_ranges: _Ranges, cell_range: float) -> QuantizedNetwork:
         """Quantise with these ranges."""
-        reads = self.preactivation(reaches.preactivation)
-        outputs = self.outputs(reaches.layers)
+        reads = self.preactivation(layer_ranges.preactivation)
+        outputs = self.outputs(layer_ranges.layers)
         layers, align = self.integers(outputs, reads)
         stored, argument = self.cell(cell_range)
         functions, shapes = Functions(self.direct), []
@@ -413,23 +413,23 @@ def _round(values: Floats, fraction: IntArray | int) -> IntArray:
     return np.floor(np.ldexp(values, fraction) + 0.5).astype(np.int64)
 
 
-def _bounds(network: Network, input_range: float) -> _Reaches:
+def _bounds(network: Network, input_range: float) -> _Ranges:
     """Bound the pre-activations and each layer's output from the weights alone."""
     preactivation = 0.0
     results: list[float] = []
     layers, passes = lower(unfold(network))
     for index, layer in enumerate(layers):
-        reach = max((results[before] for before in feeds(passes, index, layer.before)), default=input_range)
-        total = np.abs(layer.w_in).sum(axis=1) * reach + np.abs(layer.bias)
+        max_abs = max((results[before] for before in feeds(passes, index, layer.before)), default=input_range)
+        total = np.abs(layer.w_in).sum(axis=1) * max_abs + np.abs(layer.bias)
         if layer.w_rec is not None:
             total = total + np.abs(layer.w_rec).sum(axis=1)
         if not layer.linear:
             preactivation = max(preactivation, float(total.max()))
         results.append(1.0 if layer.within_one else float(total.max()))
-    return _Reaches(preactivation, tuple(results))
+    return _Ranges(preactivation, tuple(results))
 
 
-def _measured(network: Network, reference: FloatResult) -> _Reaches:
+def _measured(network: Network, reference: FloatResult) -> _Ranges:
     """The ranges of a float run, and a quarter more."""
     results, preactivation = [], 0.0
     unfolded = unfold(network)
@@ -437,18 +437,18 @@ def _measured(network: Network, reference: FloatResult) -> _Reaches:
         if layer.origin < 0:
             results.append(0.0)
             continue
-        found = unfolded.reach(reference, layer.origin)
-        results.append(MARGIN * getattr(found, layer.reach))
+        found = unfolded.measured_range(reference, layer.origin)
+        results.append(MARGIN * getattr(found, layer.range_of))
         if not layer.linear:
             preactivation = max(preactivation, MARGIN * found.preactivation)
-    return _Reaches(preactivation, tuple(results))
+    return _Ranges(preactivation, tuple(results))
 
 
-def _guessed(network: Network, input_range: float) -> _Reaches:
+def _guessed(network: Network, input_range: float) -> _Ranges:
     """The ranges of a run on random inputs, twice, where weights alone give no bound."""
     x = np.random.default_rng(0).uniform(-input_range, input_range, (64, 16, network.inputs))
     found = _measured(network, run_reference(network, Calibration.of(network, x)))
-    return _Reaches(2 * found.preactivation, tuple(2 * reach for reach in found.layers))
+    return _Ranges(2 * found.preactivation, tuple(2 * max_abs for max_abs in found.layers))
 
 
 def quantise(
@@ -456,7 +456,7 @@ def quantise(
     settings: QuantizationSettings | None = None,
     calibration: NDArray[np.generic] | Calibration | None = None,
     lengths: ArrayLike | None = None,
-    hardware: Hardware | None = None,
+    hardware: TargetHardware | None = None,
     state: Any = None,
 ) -> QuantizedNetwork:
     """Quantise a network.
@@ -506,8 +506,8 @@ def quantise(
                 "--final-states and --no-final-states say how calibration data decide the range of the cell "
                 "state, but there are none; give such data (--calibrate), or state the range (--cell-range)"
             )
-        reaches = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
-        return quantiser.build(reaches, settings.cell_range or DEFAULT_CELL_RANGE)
+        layer_ranges = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
+        return quantiser.build(layer_ranges, settings.cell_range or DEFAULT_CELL_RANGE)
     reference = run_reference(network, data)
     cell_range = settings.cell_range
     if cell_range is None and (hardware is None or hardware.device is None):
@@ -520,7 +520,7 @@ def _input_shifts(
     settings: QuantizationSettings,
     input_range: float,
     data: Calibration | None,
-    hardware: Hardware | None,
+    hardware: TargetHardware | None,
 ) -> tuple[int, ...]:
     """The shifts of fixed hardware, else those for the data unless a range is stated; none if all are 0."""
     if hardware is not None and hardware.fixed:
@@ -551,13 +551,13 @@ def _search_cell_range(
         gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
         tables="interpolated",
     )
-    reaches = _measured(network, reference)
+    layer_ranges = _measured(network, reference)
     leave = states_leave(network, settings.final_states)
     limit = 2.0 ** (settings.cell_bits - 1)
 
     def search(formats: QuantizationSettings) -> float:
         quantiser = _Quantiser(network, formats, input_range)
-        build = partial(quantiser.build, reaches)
+        build = partial(quantiser.build, layer_ranges)
         return search_cell_range(network, data, reference, leave, build, limit)
 
     try:

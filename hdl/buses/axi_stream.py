@@ -97,7 +97,7 @@ class InputStream(StepPart):
         mode, moved = Signal(Mode), self.x_valid & self.x_ready
         step = count_values(m, manifest, self, "inputs", moved, manifest.parameters.beat_in)
         first, last = step.first, step.last
-        stream, quiet, changed = Signal.like(self.tid), Signal(), Signal()
+        stream, suppress, changed = Signal.like(self.tid), Signal(), Signal()
         streams = manifest.parameters.streams
         unknown = (first & (self.tid >= streams)) if streams < 1 << len(self.tid) else Const(0)
         open_ = self.frame_ready & ~ResetSignal()
@@ -112,12 +112,12 @@ class InputStream(StepPart):
             with m.Case(Mode.DROP):
                 m.d.comb += self.tready.eq(~ResetSignal())
         taken = self.tvalid & self.tready & (mode == Mode.FORWARD)
-        changes = ~first & ((self.tid != stream) | (self.tuser != quiet)) & (mode == Mode.FORWARD)
+        changes = ~first & ((self.tid != stream) | (self.tuser != suppress)) & (mode == Mode.FORWARD)
         ends_wrong = taken & (unknown | (last ^ self.tlast))
         m.d.comb += [
             self.x_data.eq(Mux(mode == Mode.PAD, 0, self._values())),
             self.x_stream.eq(Mux(first, self.tid, stream)),
-            self.x_quiet.eq(Mux(first, self.tuser, quiet)),
+            self.x_quiet.eq(Mux(first, self.tuser, suppress)),
             self.frame_valid.eq(moved & last & ~self.x_quiet),
             self.frame.eq((mode == Mode.PAD) | changed | changes | ~self.tlast),
             self.malformed.eq(ends_wrong | (taken & last & (changed | changes))),
@@ -125,7 +125,7 @@ class InputStream(StepPart):
         with m.If(moved):
             m.d.sync += [
                 stream.eq(self.x_stream),
-                quiet.eq(self.x_quiet),
+                suppress.eq(self.x_quiet),
                 changed.eq((changed | changes) & ~last),
             ]
         with m.If(ends_wrong):

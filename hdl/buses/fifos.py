@@ -59,11 +59,11 @@ class InputFifo(StepPart):
         bits, port = self._manifest.numerics.data_bits, self.port
         width = len(self.x_data) + len(self.x_stream) + 2
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=STEPS * -(-inputs // beat))
-        room, stream, quiet = Signal(range(STEPS + 1), init=STEPS), Signal.like(self.x_stream), Signal()
+        room, stream, suppress = Signal(range(STEPS + 1), init=STEPS), Signal.like(self.x_stream), Signal()
         slot, accepted = Signal(range(beat)), Signal()
         step = count_values(m, self._manifest, self, "inputs", accepted)
         first, last = step.first, step.last
-        named, hush = Signal.like(stream, name="step_stream"), Signal(name="step_quiet")
+        named, suppressed = Signal.like(stream, name="step_stream"), Signal(name="step_quiet")
         mine, wants_stream = port.number == Register.X_DATA, port.number == Register.X_STREAM
         unknown = port.data[:16] >= self._manifest.parameters.streams
         # In reset, as while another network is loaded, nothing is taken.
@@ -71,7 +71,7 @@ class InputFifo(StepPart):
         refused = (mine & first & (rooms == 0)) | (wants_stream & port.write & (unknown | ResetSignal()))
         m.d.comb += accepted.eq(port.decided & port.write & mine & ~refused)
         with m.If(port.decided & port.write & wants_stream & ~unknown):
-            m.d.sync += [stream.eq(port.data[: len(stream)]), quiet.eq(port.data[31])]
+            m.d.sync += [stream.eq(port.data[: len(stream)]), suppress.eq(port.data[31])]
         beats = Signal.like(self.x_data)
         ends = Signal()
         m.d.sync += ends.eq(accepted & (last | (slot == beat - 1)))
@@ -83,20 +83,20 @@ class InputFifo(StepPart):
                 beats.word_select(slot, bits).eq(port.data[:bits]),
             ]
             with m.If(first):
-                m.d.sync += [named.eq(stream), hush.eq(quiet)]
+                m.d.sync += [named.eq(stream), suppressed.eq(suppress)]
         leaves = Signal()
         gone = self.x_valid & self.x_ready & leaves
         m.d.sync += room.eq(room - (accepted & first) + gone)
         m.d.comb += [
             port.refused.eq(refused),
             queue.w_en.eq(ends),
-            queue.w_data.eq(Cat(beats, named, hush, final)),
+            queue.w_data.eq(Cat(beats, named, suppressed, final)),
             Cat(self.x_data, self.x_stream, self.x_quiet, leaves).eq(queue.r_data),
             self.x_valid.eq(queue.r_rdy & ~ResetSignal()),
             queue.r_en.eq(self.x_valid & self.x_ready),
         ]
         with m.If(wants_stream):
-            m.d.comb += port.read_data.eq(Cat(stream, Const(0, 31 - len(stream)), quiet))
+            m.d.comb += port.read_data.eq(Cat(stream, Const(0, 31 - len(stream)), suppress))
         with m.Elif(port.number == Register.X_ROOM):
             m.d.comb += port.read_data.eq(rooms)
         return m

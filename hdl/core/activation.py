@@ -8,10 +8,10 @@ from rtlstm.hdl.primitives.pipeline import clocked, delay, multiply
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.parameters import MultiplierKind, TableKind
 
-__all__ = ["Activation"]
+__all__ = ["ActivationUnit"]
 
 
-class Activation(Component):
+class ActivationUnit(Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
     Latency: ``table_stages`` cycles, 2 if the table is a block RAM with output register, and two

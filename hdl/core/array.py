@@ -12,7 +12,7 @@ from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Array", "any_of", "array_round_trip"]
+__all__ = ["MacArray", "any_of", "array_round_trip"]
 
 
 def array_round_trip(manifest: Manifest) -> int:
@@ -26,7 +26,7 @@ def _gathered(manifest: Manifest) -> int:
     return min(manifest.parameters.pipeline.window, 1)
 
 
-class Array(Component):
+class MacArray(Component):
     """All lanes, in blocks of ``4 * gate_units``. Each block hands on what it was given.
 
     Latency: block ``b`` works ``b`` cycles after the first, in step with the drain, which takes

@@ -5,7 +5,7 @@ from amaranth.lib.wiring import In
 
 from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import DelayLine, item_layout, result_layout, row_bits
+from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout, row_bits
 from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.primitives.pipeline import delay, multiply
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
@@ -25,16 +25,16 @@ class CellUnit(Unit):
 
     Members
     -------
-    own : In
+    unit_constants : In
         The unit's own numbers, with the pre-activations.
-    cell_fresh : In
+    cell_zero_state : In
         Whether the state is zero, with ``cell_row``, three cycles before ``timing.state``.
     window_bank : In
         While the memory window is open, the table that it looks at.
     """
 
-    cell_fresh: Signal
-    own: Signal
+    cell_zero_state: Signal
+    unit_constants: Signal
     window_bank: Signal
 
     def __init__(self, manifest: Manifest, index: int) -> None:
@@ -47,8 +47,8 @@ class CellUnit(Unit):
             index,
             {"cells": numerics.cell.bits, "tables": tables},
             {
-                "cell_fresh": In(1),
-                "own": In(max(1, numerics.unit_parameters * numerics.weight_bits)),
+                "cell_zero_state": In(1),
+                "unit_constants": In(max(1, numerics.unit_parameters * numerics.weight_bits)),
                 "window_bank": In(row_bits(max(2, len(numerics.tables)))),
             },
         )
@@ -56,14 +56,14 @@ class CellUnit(Unit):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         timing, result = self._timing, self._manifest.parameters.pipeline.result
-        items = DelayLine(m, item_layout(self._manifest), self.item, "item", timing.latency + result)
-        old = self._read_state(m, delay(m, self.cell_fresh, 2))
+        beats = DelayLine(m, beat_layout(self._manifest), self.beat, "beat", timing.latency + result)
+        old = self._read_state(m, delay(m, self.cell_zero_state, 2))
         self._entries: dict[int, Value] = {}
         cells = [
             _Cell(self, m, number, graph, old) for number, graph in enumerate(self._manifest.numerics.cells)
         ]
-        self._keep(m, cells, items.at(timing.keep))
-        self._give(m, cells, items)
+        self._keep(m, cells, beats.at(timing.keep))
+        self._give(m, cells, beats)
         # A table's rows past its own read as zero, as the image has them.
         tables = self._manifest.numerics.tables
         entries = [
@@ -82,52 +82,54 @@ class CellUnit(Unit):
         self._entries.setdefault(index, unit.entry)
         return unit.value
 
-    def _chosen(self, item: Struct, number: int) -> Value:
+    def _chosen(self, beat: Struct, number: int) -> Value:
         """Whether a cell is the item's."""
-        return item.cell == number if len(self._manifest.numerics.cells) > 1 else Const(1)
+        return beat.cell == number if len(self._manifest.numerics.cells) > 1 else Const(1)
 
-    def _keep(self, m: Module, cells: list["_Cell"], item: Struct) -> None:
+    def _keep(self, m: Module, cells: list["_Cell"], beat: Struct) -> None:
         """Write new states."""
         stage = self._timing.keep
         keeping = [cell for cell in cells if cell.graph.state is not None]
         kept = Signal(self._widths["cells"], name="kept")
-        writes, limited = Signal(name="keeps"), Signal(name="kept_limited")
+        writes, clipped = Signal(name="keeps"), Signal(name="kept_clipped")
         for cell in keeping:
             assert cell.graph.state is not None
-            new, beyond = cell.at(cell.graph.state, stage), cell.limited_at(stage)
-            with m.If(self._chosen(item, cell.number)):
+            new, beyond = cell.at(cell.graph.state, stage), cell.clipped_at(stage)
+            with m.If(self._chosen(beat, cell.number)):
                 m.d.comb += [
                     kept.eq(new),
-                    writes.eq(item.valid & _yields(item)),
-                    limited.eq(beyond),
+                    writes.eq(beat.valid & _yields(beat)),
+                    clipped.eq(beyond),
                 ]
-        self._write_state(m, item, writes, kept, limited)
+        self._write_state(m, beat, writes, kept, clipped)
 
-    def _give(self, m: Module, cells: list["_Cell"], items: DelayLine) -> None:
+    def _give(self, m: Module, cells: list["_Cell"], beats: DelayLine) -> None:
         """Give results and their places, which are announced a cycle before."""
         last, result = self._timing.latency, self._manifest.parameters.pipeline.result
         value = Signal(self.value.shape(), name="chosen")
         for cell in cells:
             found = cell.at(cell.graph.result, last)
-            with m.If(self._chosen(items.at(last), cell.number)):
+            with m.If(self._chosen(beats.at(last), cell.number)):
                 m.d.comb += value.eq(found)
-        soon = items.at(last + result - 1)
-        with m.If(soon.valid & _yields(soon)):
-            m.d.comb += [self.soon[name].eq(soon[name]) for name in result_layout(self._manifest).members]
+        next_result = beats.at(last + result - 1)
+        with m.If(next_result.valid & _yields(next_result)):
+            m.d.comb += [
+                self.next_result[name].eq(next_result[name]) for name in result_layout(self._manifest).members
+            ]
         # Known a cycle before that, from registers: the sequencer's decisions wait for it.
-        before = items.at(last + result - 2)
+        before = beats.at(last + result - 2)
         stores = before.valid & before.store & _yields(before)
         last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
         m.d.sync += [
-            self.soon_last.eq(stores & before.last),
-            self.soon_word.eq(stores & (before.slot == last_slot)),
+            self.next_last.eq(stores & before.last),
+            self.next_word.eq(stores & (before.slot == last_slot)),
         ]
-        place = DelayLine(m, result_layout(self._manifest), self.soon, "result", 1).at(1)
+        place = DelayLine(m, result_layout(self._manifest), self.next_result, "result", 1).at(1)
         m.d.comb += [self.result.eq(place), self.value.eq(delay(m, value, result))]
 
 
-def _yields(item: Struct) -> Value:
-    yields: Value = item.lstm | (item.dense & ~item.park)
+def _yields(beat: Struct) -> Value:
+    yields: Value = beat.lstm | (beat.dense & ~beat.writes_partial)
     return yields
 
 
@@ -143,7 +145,7 @@ class _Cell:
         self._stages = graph.stages(self._manifest.parameters)
         self._deep = self._manifest.parameters.pipeline.cell > 3
         self._later: dict[tuple[int, int], Value] = {}
-        self._limited: tuple[Value, int] = (Const(0, 1), 0)
+        self._clipped: tuple[Value, int] = (Const(0, 1), 0)
         for place, node in enumerate(graph.nodes):
             stage = unit._timing.state if node.kind == "state" else self._stages[place]
             value = old if node.kind == "state" else self._node(place, node)
@@ -157,9 +159,9 @@ class _Cell:
             self._later[place, stage] = before if fixed else delay(self._m, before, 1)
         return self._later[place, stage]
 
-    def limited_at(self, stage: int) -> Value:
+    def clipped_at(self, stage: int) -> Value:
         """Whether what is kept was limited."""
-        flag, since = self._limited
+        flag, since = self._clipped
         return delay(self._m, flag, stage - since)
 
     def _node(self, place: int, node: Node) -> Value:
@@ -171,7 +173,7 @@ class _Cell:
                 return self._gate(node.index)
             case "parameter":
                 bits = self._manifest.numerics.weight_bits
-                return self._unit.own.word_select(node.index, bits).as_signed()
+                return self._unit.unit_constants.word_select(node.index, bits).as_signed()
             case "constant":
                 return Const(node.value, signed(node.format.bits))
             case "multiply":
@@ -222,7 +224,7 @@ class _Cell:
         over, under, rounded = (delay(m, flag, late) for flag in (over, under, rounded))
         result = self._register(node, name, Mux(over, most, Mux(under, -most, rounded)))
         if place == self.graph.state:
-            self._limited = delay(m, over | under, 1), self._stages[place]
+            self._clipped = delay(m, over | under, 1), self._stages[place]
         return result
 
     def _table(self, node: Node, name: str, value: Value) -> Value:

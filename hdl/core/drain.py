@@ -5,11 +5,11 @@ from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Struct
-from rtlstm.hdl.core.layouts import DelayLine, item_layout, row_bits, token_layout
+from rtlstm.hdl.core.layouts import DelayLine, beat_layout, row_bits, token_layout
 from rtlstm.hdl.core.program_memory import ProgramPart, field_lookup, field_memory, program_ports
 from rtlstm.hdl.primitives.pipeline import delay, lookup
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.program.fields import ITEM_FLAGS, drain_fields, drain_widths
+from rtlstm.spec.program.fields import BEAT_FLAGS, drain_fields, drain_widths
 from rtlstm.spec.registers import Region
 
 __all__ = ["Drain"]
@@ -23,7 +23,7 @@ class Drain(ProgramPart):
 
     Latency: with a group's last word issued in cycle ``n`` and ``S = n + summed``, item ``k`` has
     its memory rows in cycle ``S + k``, ``blocks`` and ``lanes`` in the cycle after that, and
-    ``item`` when its pre-activations are ready. Throughput: one item per cycle.
+    ``beat`` when its pre-activations are ready. Throughput: one item per cycle.
 
     Members
     -------
@@ -34,9 +34,9 @@ class Drain(ProgramPart):
         each four, whose total is a dense layer's.
     shift_row, addend_row : Out
         Rows of the shift and partial-sum memories.
-    item, soon : Out
+    beat, next_beat : Out
         What comes out of the rounding, and what will in the next cycle.
-    cell_row, cell_fresh : Out
+    cell_row, cell_zero_state : Out
         Row of the cell memory, in time for the item's gates; whether the stream's state is zero.
     window, window_row : In
         While the memory window is open, the row that all read ports look at.
@@ -49,17 +49,17 @@ class Drain(ProgramPart):
     lanes: Signal
     shift_row: Signal
     addend_row: Signal
-    item: Struct
-    soon: Struct
+    beat: Struct
+    next_beat: Struct
     cell_row: Signal
-    cell_fresh: Signal
+    cell_zero_state: Signal
     window: Signal
     window_row: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._parameters = manifest.parameters
-        self._shared = (*ITEM_FLAGS, "cell") if manifest.numerics.cells else ITEM_FLAGS
+        self._shared = (*BEAT_FLAGS, "cell") if manifest.numerics.cells else BEAT_FLAGS
         self._widths: dict[str, int] = {}
         if manifest.parameters.capacity is not None:
             self._widths = drain_widths(manifest.parameters, len(manifest.numerics.cells))
@@ -71,10 +71,10 @@ class Drain(ProgramPart):
                 "lanes": Out(4 * self._parameters.blocks),
                 "shift_row": Out(row_bits(manifest.regions[Region.SHIFTS].rows)),
                 "addend_row": Out(row_bits(manifest.regions[Region.PARTIALS].rows)),
-                "item": Out(item_layout(manifest)),
-                "soon": Out(item_layout(manifest)),
-                "cell_row": Out(item_layout(manifest)["cell_row"].shape),
-                "cell_fresh": Out(1),
+                "beat": Out(beat_layout(manifest)),
+                "next_beat": Out(beat_layout(manifest)),
+                "cell_row": Out(beat_layout(manifest)["cell_row"].shape),
+                "cell_zero_state": Out(1),
                 "window": In(1),
                 "window_row": In(32),
             }
@@ -89,17 +89,17 @@ class Drain(ProgramPart):
         ending = tokens.at(1).valid & tokens.at(1).last
         opening = ending & tokens.at(1).group_first
         m.d.sync += [ends.eq(ending), opens.eq(opening)]
-        item = self._sequence(m, tokens, ends, opens, opening)
-        self._choose(m, ends, item)
+        beat = self._sequence(m, tokens, ends, opens, opening)
+        self._choose(m, ends, beat)
         depth = self._parameters.preactivation - self._parameters.summed
         timing = self._manifest.timing
         early = depth + (timing.state if timing else self._parameters.activation) - 3
-        items = DelayLine(m, item_layout(self._manifest), item, "item", max(depth, early))
+        beats = DelayLine(m, beat_layout(self._manifest), beat, "beat", max(depth, early))
         m.d.comb += [
-            self.cell_row.eq(items.at(early).cell_row),
-            self.cell_fresh.eq(items.at(early).fresh),
-            self.item.eq(items.at(depth)),
-            self.soon.eq(items.at(depth - 1)),
+            self.cell_row.eq(beats.at(early).cell_row),
+            self.cell_zero_state.eq(beats.at(early).zero_state),
+            self.beat.eq(beats.at(depth)),
+            self.next_beat.eq(beats.at(depth - 1)),
         ]
         return m
 
@@ -109,27 +109,27 @@ class Drain(ProgramPart):
         Whether there is an item is decided one cycle ahead.
         """
         width = self._parameters.gate_units
-        layout = item_layout(self._manifest)
-        item = View(layout, Signal(layout, name="item0"))
+        layout = beat_layout(self._manifest)
+        beat = View(layout, Signal(layout, name="beat0"))
         shift_row = Signal.like(self.shift_row, reset_less=True)
         addend_row = Signal.like(self.addend_row, reset_less=True)
-        park_row, cell_row, row, slot = (
-            Signal(item[field].shape(), reset_less=True, name=field)
-            for field in ("park_row", "cell_row", "row", "slot")
+        partial_row, cell_row, row, slot = (
+            Signal(beat[field].shape(), reset_less=True, name=field)
+            for field in ("partial_row", "cell_row", "row", "slot")
         )
-        tail = Signal(width, reset_less=True)
+        last_mask = Signal(width, reset_less=True)
         in_last_group = Signal(reset_less=True)
         # What an operation's items share: also which cell computes them, where there are several kinds.
-        shared = Cat(item[name] for name in self._shared)
+        shared = Cat(beat[name] for name in self._shared)
         flags = Signal(len(shared), reset_less=True)
 
         # Items of the word's group but for its first, and what remains of the group that drains.
-        items, last_items = self._of_op["more"], self._of_op["last_more"]
+        beats, last_count = self._of_op["more"], self._of_op["last_more"]
         more, remaining = (
-            Signal(len(items), reset_less=True, name="more"),
-            Signal(len(items), name="remaining"),
+            Signal(len(beats), reset_less=True, name="more"),
+            Signal(len(beats), name="remaining"),
         )
-        m.d.sync += more.eq(Mux(tokens.at(1).group_last, last_items, items))
+        m.d.sync += more.eq(Mux(tokens.at(1).group_last, last_count, beats))
         valid, last = Signal(name="has_item"), Signal(reset_less=True, name="is_last")
         m.d.sync += [
             last.eq(Mux(ends, tokens.at(2).group_last & (more == 0), in_last_group & (remaining == 1))),
@@ -139,8 +139,8 @@ class Drain(ProgramPart):
         # The counters' enable (an item is there, or a group opens) is a register, too: it goes far.
         moves, has_next = Signal(reset_less=True), ends | (remaining != 0)
         m.d.sync += [valid.eq(has_next), moves.eq(has_next | opening)]
-        counters = (shift_row, addend_row, park_row, cell_row)
-        *firsts, first_row, first_tail, first_flags = self._bases(m, tokens)
+        counters = (shift_row, addend_row, partial_row, cell_row)
+        *firsts, first_row, first_mask, first_flags = self._bases(m, tokens)
         with m.If(moves):
             m.d.sync += [
                 *(
@@ -151,7 +151,7 @@ class Drain(ProgramPart):
                 row.eq(Mux(opens, first_row, row + wraps)),
             ]
         with m.If(opens):
-            m.d.sync += [tail.eq(first_tail), flags.eq(first_flags)]
+            m.d.sync += [last_mask.eq(first_mask), flags.eq(first_flags)]
         with m.If(ends):
             m.d.sync += in_last_group.eq(tokens.at(2).group_last)
         with m.If(self.window):
@@ -159,24 +159,28 @@ class Drain(ProgramPart):
         m.d.comb += [
             self.shift_row.eq(shift_row),
             self.addend_row.eq(addend_row),
-            item.valid.eq(valid),
-            item.last.eq(last),
-            item.mask.eq(Mux(last, tail, -1)),
-            item.park_row.eq(park_row),
-            item.cell_row.eq(cell_row),
-            item.row.eq(row),
-            item.slot.eq(slot),
+            beat.valid.eq(valid),
+            beat.last.eq(last),
+            beat.mask.eq(Mux(last, last_mask, -1)),
+            beat.partial_row.eq(partial_row),
+            beat.cell_row.eq(cell_row),
+            beat.row.eq(row),
+            beat.slot.eq(slot),
             shared.eq(flags),
         ]
-        fresh, stream = Signal(reset_less=True), Signal.like(item.stream, reset_less=True)
-        quiet = Signal(reset_less=True)
+        zero_state, stream = Signal(reset_less=True), Signal.like(beat.stream, reset_less=True)
+        suppress = Signal(reset_less=True)
         with m.If(ends):
             token = tokens.at(2)
-            m.d.sync += [fresh.eq(token.fresh), stream.eq(token.stream), quiet.eq(token.quiet)]
-        m.d.comb += [item.fresh.eq(fresh), item.stream.eq(stream)]
-        with m.If(quiet):
-            m.d.comb += item.emit.eq(0)
-        return item
+            m.d.sync += [
+                zero_state.eq(token.zero_state),
+                stream.eq(token.stream),
+                suppress.eq(token.suppress),
+            ]
+        m.d.comb += [beat.zero_state.eq(zero_state), beat.stream.eq(stream)]
+        with m.If(suppress):
+            m.d.comb += beat.emit.eq(0)
+        return beat
 
     def _fields(self, m: Module, tokens: DelayLine) -> dict[str, Value]:
         """What belongs to a token's operation, one cycle after the token."""
@@ -205,25 +209,25 @@ class Drain(ProgramPart):
             m.d.sync += register.eq(value)
             return register
 
-        park = offset("park", program.park_context)
+        partials_row = offset("partials_row", program.partials_context)
         bases = [
             of_op["shift"],
-            of_op["addend"] + Mux(of_op["adds"], park, 0),
-            of_op["park"] + park,
+            of_op["addend"] + Mux(of_op["adds"], partials_row, 0),
+            of_op["partials_row"] + partials_row,
             of_op["cell"] + offset("cell", program.cell_context),
             Mux(tokens.at(1).copy, of_op["other_row"], of_op["row"]) + offset("row", program.vector_context),
-            of_op["tail"],
+            of_op["last_mask"],
             of_op["flags"],
         ]
         return [delay(m, base, 1) for base in bases]
 
-    def _choose(self, m: Module, ends: Signal, item: Struct) -> None:
+    def _choose(self, m: Module, ends: Signal, beat: Struct) -> None:
         """Step through an LSTM layer's blocks, or a dense layer's lanes, behind a group's last word."""
         starts = Signal()
         blocks, lanes = Signal.like(self.blocks, reset_less=True), Signal.like(self.lanes, reset_less=True)
         m.d.sync += [
             starts.eq(ends),
-            blocks.eq(Mux(starts, ~item.dense, blocks << 1)),
-            lanes.eq(Mux(starts, item.dense, lanes << 1)),
+            blocks.eq(Mux(starts, ~beat.dense, blocks << 1)),
+            lanes.eq(Mux(starts, beat.dense, lanes << 1)),
         ]
         m.d.comb += [self.blocks.eq(blocks), self.lanes.eq(lanes)]

@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from rtlstm.hdl.component import Struct
-from rtlstm.hdl.core.layouts import DelayLine, item_layout, result_layout
+from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout
 from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.primitives.pipeline import delay, multiply
 from rtlstm.spec.fixed import Format
@@ -33,24 +33,24 @@ class GateUnit(Unit):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Stage k of ``items`` is k cycles after the pre-activations.
+        # Stage k of ``beats`` is k cycles after the pre-activations.
         pipeline = self._manifest.parameters.pipeline
         result, self._cell_stages = pipeline.result, pipeline.cell
         last = 2 * self._stages + self._cell_stages + 1 + result
-        items = DelayLine(m, item_layout(self._manifest), self.item, "item", last - 1)
+        beats = DelayLine(m, beat_layout(self._manifest), self.beat, "beat", last - 1)
         negative = self.negative
         gates = self._gates(m)
-        old = self._read_state(m, items.at(self._stages - 1).fresh)
+        old = self._read_state(m, beats.at(self._stages - 1).zero_state)
         total = self._cell_sum(m, gates, old, negative[2])
-        argument_negative, argument = self._round_cell(m, total, items.at(self._stages + self._cell_stages))
+        argument_negative, argument = self._round_cell(m, total, beats.at(self._stages + self._cell_stages))
         self._compared = max(0, result - 1)
         hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), result - self._compared)
-        dense = self._dense(m, gates, items.at(self._stages), items.at(self._stages + self._compared))
+        dense = self._dense(m, gates, beats.at(self._stages), beats.at(self._stages + self._compared))
         dense = delay(m, dense, result - self._compared)
-        soon_dense, soon_hidden = items.at(self._stages + result), items.at(last - 1)
-        self._announce(m, soon_dense, soon_hidden)
-        self._count(m, items.at(self._stages + result - 1), items.at(last - 2))
-        self._select(m, soon_dense.valid & soon_dense.dense, dense, hidden)
+        next_dense, next_hidden = beats.at(self._stages + result), beats.at(last - 1)
+        self._announce(m, next_dense, next_hidden)
+        self._count(m, beats.at(self._stages + result - 1), beats.at(last - 2))
+        self._select(m, next_dense.valid & next_dense.dense, dense, hidden)
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
@@ -90,7 +90,7 @@ class GateUnit(Unit):
         m.d.sync += total.eq(with_carry >> 1)
         return total
 
-    def _round_cell(self, m: Module, total: Signal, item: Struct) -> tuple[Signal, Signal]:
+    def _round_cell(self, m: Module, total: Signal, beat: Struct) -> tuple[Signal, Signal]:
         """Round the sum to the cell that is kept and, apart, to what tanh reads.
 
         Limits are compared with the sum as it is, beside the rounding and not behind it.
@@ -99,15 +99,15 @@ class GateUnit(Unit):
         drop = numerics.cell_sum_fraction - numerics.cell.fraction
         limit, half = numerics.cell.maximum, (1 << drop) >> 1
         cell = Signal(signed(numerics.cell.bits), reset_less=True)
-        limited = Signal(reset_less=True)
+        clipped = Signal(reset_less=True)
         late = self._cell_stages - 3
         over = delay(m, total >= ((limit + 1) << drop) - half, late)
         under = delay(m, total < (-limit << drop) - half, late)
         m.d.sync += [
             cell.eq(Mux(over, limit, Mux(under, -limit, delay(m, _round(total, drop), late)))),
-            limited.eq(over | under),
+            clipped.eq(over | under),
         ]
-        self._write_state(m, item, item.valid & item.lstm, cell, limited)
+        self._write_state(m, beat, beat.valid & beat.lstm, cell, clipped)
         drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
         most, half = numerics.cell_argument.maximum, (1 << drop) >> 1
         negative, magnitude = (
@@ -133,9 +133,9 @@ class GateUnit(Unit):
         sign = delay(m, negative, self._stages + 1)
         return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
 
-    def _dense(self, m: Module, gates: list[Value], item: Struct, compared: Struct) -> Value:
+    def _dense(self, m: Module, gates: list[Value], beat: Struct, compared: Struct) -> Value:
         """Return a dense layer's result: sigmoid of gate 0, tanh of gate 2, or the sum itself."""
-        fitted = [self._fit_dense(m, gates, item, compared, bits) for bits in self._dense_bits()]
+        fitted = [self._fit_dense(m, gates, beat, compared, bits) for bits in self._dense_bits()]
         result = Signal(signed(max(map(len, fitted))), reset_less=True)
         m.d.sync += result.eq(fitted[0] if len(fitted) == 1 else Mux(compared.emit, fitted[1], fitted[0]))
         return result
@@ -150,7 +150,7 @@ class GateUnit(Unit):
             return (outer,)
         return (inner, outer)
 
-    def _fit_dense(self, m: Module, gates: list[Value], item: Struct, compared: Struct, width: int) -> Value:
+    def _fit_dense(self, m: Module, gates: list[Value], beat: Struct, compared: Struct, width: int) -> Value:
         """Round and limit a dense layer's result to ``width`` bits."""
         numerics = self._manifest.numerics
         bits = numerics.preactivation.bits - 1
@@ -158,7 +158,7 @@ class GateUnit(Unit):
         linear = delay(m, self.magnitudes[:bits], self._stages)
         negative = delay(m, self.negative[0], self._stages)
         drop = numerics.gate.fraction - (width - 1)
-        value, sign = Mux(item.sigmoid, gates[0], gates[2]), negative & ~item.sigmoid
+        value, sign = Mux(beat.sigmoid, gates[0], gates[2]), negative & ~beat.sigmoid
         # What comes straight from a block RAM is chosen in one cycle and rounded in the next.
         chosen = self._compared if self._manifest.parameters.tables == "direct" else 0
         squashed = _signed(
@@ -170,32 +170,34 @@ class GateUnit(Unit):
             f"squashed{width}",
             self._compared - chosen,
         )
-        plain = Mux(item.relu & negative, 0, linear)
+        plain = Mux(beat.relu & negative, 0, linear)
         plain = _signed(m, plain, negative, 0, form, f"linear{width}", self._compared)
         return Mux(compared.sigmoid | compared.tanh, squashed, plain)
 
     def _announce(self, m: Module, dense: Struct, hidden: Struct) -> None:
         """Say where the next cycle's result goes: both kinds of items never end in the same cycle."""
-        for item, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
-            with m.If(item.valid & wanted):
-                m.d.comb += [self.soon[name].eq(item[name]) for name in result_layout(self._manifest).members]
+        for beat, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
+            with m.If(beat.valid & wanted):
+                m.d.comb += [
+                    self.next_result[name].eq(beat[name]) for name in result_layout(self._manifest).members
+                ]
 
     def _count(self, m: Module, dense: Struct, hidden: Struct) -> None:
         """Announce what the sequencer counts, decided a cycle before: it is far."""
         parameters = self._manifest.parameters
         last_slot = parameters.macs // parameters.gate_units - 1
-        for place, (item, wanted) in enumerate(((dense, dense.dense), (hidden, hidden.lstm))):
-            stores = item.valid & wanted & item.store
+        for place, (beat, wanted) in enumerate(((dense, dense.dense), (hidden, hidden.lstm))):
+            stores = beat.valid & wanted & beat.store
             last, word = Signal(name=f"last{place}"), Signal(name=f"word{place}")
-            m.d.sync += [last.eq(stores & item.last), word.eq(stores & (item.slot == last_slot))]
+            m.d.sync += [last.eq(stores & beat.last), word.eq(stores & (beat.slot == last_slot))]
             with m.If(last):
-                m.d.comb += self.soon_last.eq(1)
+                m.d.comb += self.next_last.eq(1)
             with m.If(word):
-                m.d.comb += self.soon_word.eq(1)
+                m.d.comb += self.next_word.eq(1)
 
     def _select(self, m: Module, from_dense: Value, dense: Value, hidden: Value) -> None:
         """Give the result and its place, which was announced a cycle before."""
-        place = DelayLine(m, result_layout(self._manifest), self.soon, "result", 1).at(1)
+        place = DelayLine(m, result_layout(self._manifest), self.next_result, "result", 1).at(1)
         m.d.comb += [self.result.eq(place), self.value.eq(Mux(delay(m, from_dense, 1), dense, hidden))]
 
 

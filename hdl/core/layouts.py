@@ -10,7 +10,7 @@ from rtlstm.spec.parameters import ceil_log2
 __all__ = [
     "TIMED_STEPS",
     "DelayLine",
-    "item_layout",
+    "beat_layout",
     "most_values",
     "op_count",
     "part_bits",
@@ -61,14 +61,14 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "group_last": 1,
             "op": row_bits(op_count(manifest)),
             "stream": stream_bits(manifest),
-            "fresh": 1,  # the stream's state is zero, whatever the memories hold
+            "zero_state": 1,  # the stream's state is zero, whatever the memories hold
             "copy": 1,  # results go to the second copy of the first layer's h
-            "quiet": 1,  # the step's output is not wanted
+            "suppress": 1,  # the step's output is not wanted
         }
     )
 
 
-def item_layout(manifest: Manifest) -> StructLayout:
+def beat_layout(manifest: Manifest) -> StructLayout:
     """One item drained from the array: ``gate_units`` units of an LSTM layer or dense outputs."""
     program, streams = manifest.program, manifest.parameters.streams
     cells = manifest.numerics.cells
@@ -77,7 +77,7 @@ def item_layout(manifest: Manifest) -> StructLayout:
             "valid": 1,
             "last": 1,  # of its operation
             "mask": manifest.parameters.gate_units,  # the last item may have fewer
-            "park": 1,
+            "writes_partial": 1,
             "lstm": 1,
             "dense": 1,
             "relu": 1,
@@ -85,9 +85,9 @@ def item_layout(manifest: Manifest) -> StructLayout:
             "tanh": 1,
             "emit": 1,
             "store": 1,
-            "fresh": 1,
+            "zero_state": 1,
             "stream": stream_bits(manifest),
-            "park_row": row_bits(program.bias_rows + streams * program.park_context),
+            "partial_row": row_bits(program.bias_rows + streams * program.partials_context),
             "cell_row": row_bits(streams * program.cell_context),
             "row": row_bits(streams * program.vector_context),
             "slot": _slot_bits(manifest),

@@ -32,7 +32,7 @@ class InputBuffer(Component):
         arrives are complete; the next input's half of the buffer, and its number among inputs.
     filled, coming_number : Out
         An input is complete with this cycle; the number of the one that arrives.
-    grows, fills, stream, quiet : Out
+    grows, fills, stream, suppress : Out
         One more of its words is complete with this cycle; so is all of it; its stream, as known with
         this cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is
         known before the cycle after a beat.
@@ -58,7 +58,7 @@ class InputBuffer(Component):
     grows: Signal
     fills: Signal
     stream: Signal
-    quiet: Signal
+    suppress: Signal
     halves_full: Signal
     halves_streams: Signal
     bank: Signal
@@ -90,7 +90,7 @@ class InputBuffer(Component):
                 "grows": Out(1),
                 "fills": Out(1),
                 "stream": Out(streams),
-                "quiet": Out(1),
+                "suppress": Out(1),
                 "halves_full": Out(2),
                 "halves_streams": Out(2 * streams),
                 "bank": Out(1),
@@ -111,7 +111,7 @@ class InputBuffer(Component):
         stages = min(self._manifest.parameters.pipeline.operand - 1, 2)
         read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
-        quiet = Array(Signal(name=f"quiet{i}", reset_less=True) for i in (0, 1))
+        suppress = Array(Signal(name=f"suppress{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
         # How many beats follow the next, whether that is an input's last, whether there is room for it;
         # whether no half is full: then there is room for one more than this.
@@ -151,7 +151,7 @@ class InputBuffer(Component):
             self.fills.eq(news & last_beat),
             self.stream.eq(Mux(news, self.x_stream, streams[bank_out])),
             # Not before it is needed: an operation of several words outlasts the cycle in which it comes.
-            self.quiet.eq(Mux(news & step["one_word"], self.x_quiet, quiet[bank_out])),
+            self.suppress.eq(Mux(news & step["one_word"], self.x_quiet, suppress[bank_out])),
             self.halves_full.eq(full),
             self.halves_streams.eq(Cat(*streams)),
             self.bank.eq(bank_out),
@@ -170,7 +170,7 @@ class InputBuffer(Component):
                 slot.eq(Mux(ends_word, 0, slot + 1)),
                 row.eq(row + ends_word),
                 streams[bank_in].eq(self.x_stream),
-                quiet[bank_in].eq(self.x_quiet),
+                suppress[bank_in].eq(self.x_quiet),
             ]
             with m.If(last_beat):
                 m.d.sync += [

@@ -5,7 +5,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import item_layout
+from rtlstm.hdl.core.layouts import beat_layout
 from rtlstm.hdl.primitives.pipeline import delay, storage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS
@@ -37,7 +37,7 @@ class Preactivation(Component):
         layer's.
     shift_row, addend_row : In
         The item's rows, one cycle before ``blocks``.
-    soon : In
+    next_beat : In
         The item, a cycle before its pre-activations come out.
     negative : Out(4)
         Signs of the pre-activations, gates i, f, g, o.
@@ -45,7 +45,7 @@ class Preactivation(Component):
         Their magnitudes.
     window_row, write_shifts, write_partials, write_data : In
         A row that the window writes.
-    own : Out
+    unit_constants : Out
         The unit's own numbers, with the pre-activations.
     shifts, partials : Out
         Words of the two memories, for read-back.
@@ -56,10 +56,10 @@ class Preactivation(Component):
     lanes: Signal
     shift_row: Signal
     addend_row: Signal
-    soon: Struct
+    next_beat: Struct
     negative: Signal
     magnitudes: Signal
-    own: Signal
+    unit_constants: Signal
     window_row: Signal
     write_shifts: Signal
     write_partials: Signal
@@ -78,10 +78,10 @@ class Preactivation(Component):
                 "lanes": In(GATES * parameters.blocks),
                 "shift_row": In(range(max(2, shifts.rows))),
                 "addend_row": In(range(max(2, partials.rows))),
-                "soon": In(item_layout(manifest)),
+                "next_beat": In(beat_layout(manifest)),
                 "negative": Out(GATES),
                 "magnitudes": Out(GATES * (numerics.preactivation.bits - 1)),
-                "own": Out(max(1, numerics.unit_parameters * numerics.weight_bits)),
+                "unit_constants": Out(max(1, numerics.unit_parameters * numerics.weight_bits)),
                 "window_row": In(32),
                 "write_shifts": In(1),
                 "write_partials": In(1),
@@ -98,7 +98,7 @@ class Preactivation(Component):
         late = min(self._manifest.parameters.pipeline.narrow, 3) - 2
         for gate, (plain, negated) in enumerate(sums):
             self._round(m, gate, delay(m, plain, late), delay(m, negated, late))
-        self._park(m, [delay(m, plain, late) for plain, _ in sums])
+        self._write_partial(m, [delay(m, plain, late) for plain, _ in sums])
         return m
 
     def _collect(self, m: Module) -> list[Value]:
@@ -177,33 +177,35 @@ class Preactivation(Component):
             self.partials.eq(read.data),
         ]
         self._partial_write = write
-        own = shift_read.data[GATES * self._manifest.numerics.shift_bits :]
-        if len(own):
-            m.d.comb += self.own.eq(delay(m, own, self._manifest.parameters.pipeline.narrow))
+        unit_constants = shift_read.data[GATES * self._manifest.numerics.shift_bits :]
+        if len(unit_constants):
+            m.d.comb += self.unit_constants.eq(
+                delay(m, unit_constants, self._manifest.parameters.pipeline.narrow)
+            )
         return shift_read.data, read.data
 
     def _round(self, m: Module, gate: int, plain: Value, negated: Value) -> None:
         """Round to sign and magnitude."""
         bits = self._manifest.numerics.preactivation.bits - 1
         magnitude = Mux(plain < 0, negated, plain) >> GUARD_BITS
-        limited = Signal(bits, reset_less=True, name=f"magnitude{gate}")
+        clipped = Signal(bits, reset_less=True, name=f"magnitude{gate}")
         sign = Signal(reset_less=True, name=f"negative{gate}")
-        m.d.sync += [limited.eq(Mux(magnitude[bits:].any(), -1, magnitude)), sign.eq(plain < 0)]
-        m.d.comb += [self.negative[gate].eq(sign), self.magnitudes.word_select(gate, bits).eq(limited)]
+        m.d.sync += [clipped.eq(Mux(magnitude[bits:].any(), -1, magnitude)), sign.eq(plain < 0)]
+        m.d.comb += [self.negative[gate].eq(sign), self.magnitudes.word_select(gate, bits).eq(clipped)]
 
-    def _park(self, m: Module, sums: list[Value]) -> None:
+    def _write_partial(self, m: Module, sums: list[Value]) -> None:
         write = self._partial_write
-        parked = Signal(len(self.partials), reset_less=True)
-        parks, row = Signal(), Signal.like(write.addr, reset_less=True)
-        will_park = self.soon.valid & self.soon.park
+        sums_word = Signal(len(self.partials), reset_less=True)
+        stores, row = Signal(), Signal.like(write.addr, reset_less=True)
+        will_write = self.next_beat.valid & self.next_beat.writes_partial
         # The window's row stands longer than the cycle by which this is late.
         m.d.sync += [
-            parked.eq(Cat(sums)),
-            parks.eq(will_park),
-            row.eq(Mux(will_park, self.soon.park_row, self.window_row)),
+            sums_word.eq(Cat(sums)),
+            stores.eq(will_write),
+            row.eq(Mux(will_write, self.next_beat.partial_row, self.window_row)),
         ]
         m.d.comb += [
-            write.en.eq(parks | self.write_partials),
+            write.en.eq(stores | self.write_partials),
             write.addr.eq(row),
-            write.data.eq(Mux(parks, parked, self.write_data)),
+            write.data.eq(Mux(stores, sums_word, self.write_data)),
         ]

@@ -52,7 +52,7 @@ class Sequencer(ProgramPart):
         The next input is complete; it is not, but is coming, and so many of its words are complete.
     input_grows, input_fills : In(1)
         A word of it is complete with this cycle; so is all of it.
-    input_stream, input_quiet : In
+    input_stream, input_suppress : In
         Its stream, as known after this cycle, and whether its output is not wanted.
     input_bank : In(1)
         Its half of the buffer.
@@ -100,7 +100,7 @@ class Sequencer(ProgramPart):
     input_grows: Signal
     input_fills: Signal
     input_stream: Signal
-    input_quiet: Signal
+    input_suppress: Signal
     input_bank: Signal
     halves_full: Signal
     halves_streams: Signal
@@ -146,7 +146,7 @@ class Sequencer(ProgramPart):
             "input_grows": In(1),
             "input_fills": In(1),
             "input_stream": In(streams),
-            "input_quiet": In(1),
+            "input_suppress": In(1),
             "input_bank": In(1),
             "halves_full": In(2),
             "halves_streams": In(2 * streams),
@@ -178,7 +178,7 @@ class Sequencer(ProgramPart):
         self._next_operation(m)
         self._admit_next(m)
         self._streams(m)
-        self._quiet_time(m)
+        self._track_activity(m)
         return m
 
     def _registers(self, m: Module) -> None:
@@ -205,7 +205,7 @@ class Sequencer(ProgramPart):
         self._word_next = Signal(range(widest + 2), reset_less=True)
         self._written = Signal(range(widest + 1))
         self._stream = Signal(stream_bits(self._manifest))
-        self._quiet = Signal(reset_less=True)
+        self._suppress = Signal(reset_less=True)
         self._fields = {
             name: Signal(width, reset_less=True, name=f"op_{name}")
             for name, width in widths.items()
@@ -218,13 +218,13 @@ class Sequencer(ProgramPart):
         self._vector_start = Signal(self.vector_row.shape(), reset_less=True)
         self._vector_base = Signal(self.vector_row.shape(), reset_less=True)
         self._context = Signal(self.vector_row.shape(), reset_less=True)
-        self._drain_left = Signal(widths["items"])
+        self._drain_left = Signal(widths["drain_beats"])
         self._outstanding = Signal(3)
-        self._rest = Signal(widths["rest"])
+        self._idle_left = Signal(widths["idle_cycles"])
         self._blank = Signal()
         states = self._states
-        self._fresh = Signal(states, init=-1)
-        self._stale = Signal(states, init=-1)
+        self._zero_state = Signal(states, init=-1)
+        self._partials_invalid = Signal(states, init=-1)
         self._copy = Signal(states)
 
     def _tables(self, m: Module) -> None:
@@ -258,17 +258,17 @@ class Sequencer(ProgramPart):
         """What this cycle does."""
         fields = self._fields
         self._listening = Signal()
-        self._cold = Signal()
+        self._redirect = Signal()
         self._advance = Signal()
         self._load = Signal()
         self._flips = Signal()
         self._ends_step = Signal()
-        self._last_op = fields["ends"] | (fields["ends_quiet"] & self._now_quiet)
+        self._last_op = fields["ends"] | (fields["ends_suppressed"] & self._suppress_now)
         m.d.comb += [
             self._advance.eq(self._valid & self._last_word),
             self._load.eq(self._advance | (self._loading & ~self._held)),
             self._listening.eq(self._listens()),
-            self._cold.eq(self._begins_elsewhere()),
+            self._redirect.eq(self._begins_elsewhere()),
             self._flips.eq(self._advance & fields["writes_other"]),
             self._ends_step.eq(self._advance & self._last_op),
         ]
@@ -280,18 +280,18 @@ class Sequencer(ProgramPart):
     def _begins_elsewhere(self) -> Value:
         """Whether the step that is there begins with another operation than the one that is loaded."""
         # Of the complete input's stream, which a lone beat shows before it is the current one.
-        stale = self._of(self._stale, self.input_stream)
-        return self._listening & self.input_full & stale & ~self.window_wanted & (self._rest == 0)
+        invalid = self._of(self._partials_invalid, self.input_stream)
+        return self._listening & self.input_full & invalid & ~self.window_wanted & (self._idle_left == 0)
 
     @property
-    def _now_quiet(self) -> Value:
+    def _suppress_now(self) -> Value:
         """Whether the current step's output is not wanted."""
-        return Mux(self._fields["from_input"], self.input_quiet, self._quiet)
+        return Mux(self._fields["from_input"], self.input_suppress, self._suppress)
 
     @property
-    def _next_quiet(self) -> Value:
+    def _suppress_next(self) -> Value:
         """The same of the step that the next operation belongs to."""
-        return Mux(self._fields["from_input"] | self._table["waits"], self.input_quiet, self._quiet)
+        return Mux(self._fields["from_input"] | self._table["waits"], self.input_suppress, self._suppress)
 
     def _issue(self, m: Module) -> None:
         """Walk the words of an operation."""
@@ -310,7 +310,7 @@ class Sequencer(ProgramPart):
                 self._word_next.eq(self._word_next + 1),
             ]
             with m.If(self._last_column):
-                items = Mux(self._last_group, fields["last_items"], fields["items"])
+                drain_beats = Mux(self._last_group, fields["last_drain_beats"], fields["drain_beats"])
                 m.d.sync += [
                     self._open.eq(0),
                     self._column.eq(fields["columns"]),
@@ -318,7 +318,7 @@ class Sequencer(ProgramPart):
                     self._last_word.eq(fields["single"] & (self._group == 1)),
                     self._group.eq(self._group - 1),
                     self._last_group.eq(self._group == 1),
-                    self._drain_left.eq(items - 1),
+                    self._drain_left.eq(drain_beats - 1),
                 ]
             with m.Else():
                 m.d.sync += [
@@ -335,12 +335,12 @@ class Sequencer(ProgramPart):
             self.token.group_last.eq(self._last_group),
             self.token.op.eq(self._pc),
             self.token.stream.eq(self._stream),
-            self.token.fresh.eq(self._of(self._fresh)),
+            self.token.zero_state.eq(self._of(self._zero_state)),
             self.token.copy.eq(
                 (fields["writes_current"] & self._of(self._copy))
                 | (fields["writes_other"] & ~self._of(self._copy))
             ),
-            self.token.quiet.eq(self._now_quiet),
+            self.token.suppress.eq(self._suppress_now),
             self.weight_row.eq(self._weight_row),
             self.vector_row.eq(self._vector_row),
             self.vector_base.eq(self._vector_base),
@@ -348,8 +348,8 @@ class Sequencer(ProgramPart):
             self.relu.eq(fields["relu"]),
             self.blank.eq(self._blank),
             self.output.eq(self._advance & fields["emit"]),
-            self.emits.eq(self._valid & self._begin & fields["emit"] & ~self._now_quiet & ~self._reserved),
-            self.abandons.eq(self.window | (self._cold & (self._word != 0))),
+            self.emits.eq(self._valid & self._begin & fields["emit"] & ~self._suppress_now & ~self._reserved),
+            self.abandons.eq(self.window | (self._redirect & (self._word != 0))),
             self.input_taken.eq(self._advance & fields["from_input"]),
         ]
 
@@ -381,8 +381,8 @@ class Sequencer(ProgramPart):
                 self._vector_start.eq(start),
                 self._vector_base.eq(Mux(table["from_input"], input_row, self._context)),
             ]
-        with m.If(self._cold):
-            m.d.comb += self._upcoming.eq(self._cold_target(m))
+        with m.If(self._redirect):
+            m.d.comb += self._upcoming.eq(self._redirect_target(m))
             m.d.sync += self._loading.eq(1)
         with m.If(self.window | self._held):
             m.d.comb += self._upcoming.eq(self._step["body"])
@@ -400,7 +400,7 @@ class Sequencer(ProgramPart):
         taken = self._fields["from_input"] & ~self._loading
         return Mux(self.input_bank ^ taken, self._manifest.program.input_words, 0)
 
-    def _cold_target(self, m: Module) -> Value:
+    def _redirect_target(self, m: Module) -> Value:
         """The operation that a cold stream begins with."""
         return Const(0, len(self._next))
 
@@ -412,8 +412,8 @@ class Sequencer(ProgramPart):
         place = self.input_bank ^ other
         same = self._same(self.halves_streams.word_select(place, len(self._stream)))
         there = self.halves_full.bit_select(place, 1) & same & ~self.window_wanted
-        ends = self._last_op if this else op["ends"] | (op["ends_quiet"] & self._next_quiet)
-        first = Mux(there & step["goes_ahead"], step["ahead"], 0)
+        ends = self._last_op if this else op["ends"] | (op["ends_suppressed"] & self._suppress_next)
+        first = Mux(there & step["prefetches"], step["prefetch"], 0)
         return Mux(ends, first, op["follows"])
 
     def _admit_next(self, m: Module) -> None:
@@ -424,7 +424,7 @@ class Sequencer(ProgramPart):
         stream's input, and any input while the window is wanted, is never ready.
         """
         fields, table = self._fields, self._table
-        draining, rested = self._drain_left > 1, self._rest <= 1
+        draining, idle_done = self._drain_left > 1, self._idle_left <= 1
         loaded = self._vector_ready("loaded") & self._input_ready("loaded")
         kept = self._reserved & (self._loading | ~fields["emit"])
         loaded = loaded & (~table["emit"] | self.room | kept)
@@ -432,21 +432,21 @@ class Sequencer(ProgramPart):
         loaded = Mux(
             self._loading,
             loaded & ~(table["single"] & draining),
-            loaded & ~(table["single"] & ~fields["last_item_only"]) & (fields["rest"] == 0),
+            loaded & ~(table["single"] & ~fields["last_one_beat"]) & (fields["idle_cycles"] == 0),
         )
-        wraps = rested & ~(fields["single"] & ~fields["item_only"])
+        wraps = idle_done & ~(fields["single"] & ~fields["one_beat"])
         goes_on = ~self._open | (self._vector_ready("issued") & self._input_ready("issued"))
-        goes_on = goes_on & rested & ~((self._column == 1) & draining)
+        goes_on = goes_on & idle_done & ~((self._column == 1) & draining)
         waits = ~self._open | (self._vector_ready("waits") & self._input_ready("waits"))
         waits = waits & (~self._begin | ~fields["emit"] | self.room | self._reserved)
-        waits = waits & rested & ~(self._last_column & draining)
+        waits = waits & idle_done & ~(self._last_column & draining)
         issued = Mux(self._last_column, Mux(self._last_group, loaded, wraps), goes_on)
         loaded_now = loaded & ~self._held
         m.d.sync += self._valid.eq(Mux(self._loading, loaded_now, Mux(self._valid, issued, waits)))
         with m.If(self._advance):
-            m.d.sync += self._rest.eq(self._fields["rest"])
-        with m.Elif(self._rest != 0):
-            m.d.sync += self._rest.eq(self._rest - 1)
+            m.d.sync += self._idle_left.eq(self._fields["idle_cycles"])
+        with m.Elif(self._idle_left != 0):
+            m.d.sync += self._idle_left.eq(self._idle_left - 1)
 
     def _beyond(self, case: Case, count: Signal) -> Value:
         """Whether a count has passed the word that comes next."""
@@ -460,9 +460,9 @@ class Sequencer(ProgramPart):
         stores = self._fields["stores"] & ~self._loading if case == "loaded" else 0
         newer = self._outstanding + stores
         return (
-            ~op["fence"]
-            | (newer <= op["behind"])
-            | ((newer == op["behind"] + 1) & self._beyond(case, self._written))
+            ~op["waits_for_results"]
+            | (newer <= op["newer_results"])
+            | ((newer == op["newer_results"] + 1) & self._beyond(case, self._written))
         )
 
     def _input_ready(self, case: Case) -> Value:
@@ -476,8 +476,10 @@ class Sequencer(ProgramPart):
         there = known | (self.input_grows & grown[case]) | self.input_full | self.input_fills
         # With this cycle the current stream's recurrent part may be ready.
         prepared = self._fields["prepares"] & ~self._loading & self._same(self.input_stream)
-        hot = ~self._of(self._stale, self.input_stream) | (prepared if case == "loaded" else 0)
-        return ~op["waits"] | (there & hot & ~self.window_wanted)
+        precomputed = ~self._of(self._partials_invalid, self.input_stream) | (
+            prepared if case == "loaded" else 0
+        )
+        return ~op["waits"] | (there & precomputed & ~self.window_wanted)
 
     def _streams(self, m: Module) -> None:
         """Keep, per stream, where its state stands and whether its recurrent part is ready."""
@@ -488,27 +490,30 @@ class Sequencer(ProgramPart):
         m.d.sync += [
             self._stream.eq(stream),
             self._context.eq(lookup(m, stream, sizes, "context")),
-            self._quiet.eq(self._now_quiet),
+            self._suppress.eq(self._suppress_now),
         ]
         with m.If(self._prepared):
-            m.d.sync += [self._of(self._stale).eq(0), self._blank.eq(0)]
+            m.d.sync += [self._of(self._partials_invalid).eq(0), self._blank.eq(0)]
         with m.If(self._flips):
             m.d.sync += self._of(self._copy).eq(~self._of(self._copy))
         with m.If(self._ends_step):
-            m.d.sync += self._of(self._fresh).eq(0)
-        with m.If(self._cold):
-            m.d.sync += self._blank.eq(self._of(self._fresh, self.input_stream))
+            m.d.sync += self._of(self._zero_state).eq(0)
+        with m.If(self._redirect):
+            m.d.sync += self._blank.eq(self._of(self._zero_state, self.input_stream))
         commanded = self.command_stream
         with m.If(self.reset_stream | self.state_written):
             m.d.sync += [
-                self._fresh.bit_select(commanded, 1).eq(self.reset_stream),
-                self._stale.bit_select(commanded, 1).eq(1),
+                self._zero_state.bit_select(commanded, 1).eq(self.reset_stream),
+                self._partials_invalid.bit_select(commanded, 1).eq(1),
                 self._copy.bit_select(commanded, 1).eq(0),
             ]
         with m.If(self.weights_written):
-            m.d.sync += self._stale.eq(-1)
+            m.d.sync += self._partials_invalid.eq(-1)
         m.d.comb += self.flags.eq(
-            Cat(bits.bit_select(commanded, 1) for bits in (self._fresh, self._stale, self._copy))
+            Cat(
+                bits.bit_select(commanded, 1)
+                for bits in (self._zero_state, self._partials_invalid, self._copy)
+            )
         )
 
     @property
@@ -516,7 +521,7 @@ class Sequencer(ProgramPart):
         """The stream's parking recurrent operations have been issued with this word."""
         return self._advance & self._fields["prepares"]
 
-    def _quiet_time(self, m: Module) -> None:
+    def _track_activity(self, m: Module) -> None:
         """Count results under way, and cycles until whatever was issued has left the pipeline."""
         manifest = self._manifest
         stores = self._advance & self._fields["stores"]
@@ -526,15 +531,17 @@ class Sequencer(ProgramPart):
         with m.Elif(self.result_word):
             m.d.sync += self._written.eq(self._written + 1)
         ops, parameters = manifest.program.ops, manifest.parameters
-        items = parameters.items(parameters.lanes) if self._loadable else max(op.items for op in ops)
-        depth = max(op.results for op in ops) + items + 2
+        drain_beats = (
+            parameters.drain_beats(parameters.lanes) if self._loadable else max(op.drain_beats for op in ops)
+        )
+        depth = max(op.results for op in ops) + drain_beats + 2
         left = Signal(range(depth + 1))
         with m.If(self._valid):
             m.d.sync += left.eq(depth)
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
         waits = (self._open & self._fields["waits"]) | self._held
-        m.d.comb += self.idle.eq(waits & (left == 0) & ~self._valid & ~self._cold)
+        m.d.comb += self.idle.eq(waits & (left == 0) & ~self._valid & ~self._redirect)
 
     def _field_values(self) -> dict[str, list[int]]:
         """Per field of the operation register, its value in every operation."""

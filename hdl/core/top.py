@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.component import connect_some
-from rtlstm.hdl.core.array import Array, any_of
+from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.cell_unit import CellUnit
 from rtlstm.hdl.core.drain import Drain
 from rtlstm.hdl.core.gate_unit import GateUnit
@@ -17,7 +17,7 @@ from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
 from rtlstm.hdl.core.sequencer import Sequencer
-from rtlstm.hdl.core.window import BusPort, Window
+from rtlstm.hdl.core.window import BusPort, MemoryWindow
 from rtlstm.hdl.primitives.pipeline import clocked, delay
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.spec.manifest import Manifest
@@ -38,7 +38,7 @@ BUS_PORTS = (
 )
 
 
-INPUT_NEWS = ("full", "coming", "words", "grows", "fills", "stream", "quiet", "bank")
+INPUT_NEWS = ("full", "coming", "words", "grows", "fills", "stream", "suppress", "bank")
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Core(CorePorts):
         m = Module()
         manifest = self._manifest
         self._add_input(m)
-        m.submodules.array = self._array = Array(manifest)
+        m.submodules.array = self._array = MacArray(manifest)
         m.submodules.drain = self._drain = Drain(manifest)
         units = range(manifest.parameters.gate_units)
         self._preactivations = [Preactivation(manifest) for _ in units]
@@ -131,7 +131,7 @@ class Core(CorePorts):
             m.submodules[f"preactivation{index}"] = self._preactivations[index]
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
         self._add_output(m)
-        m.submodules.window = self._window = Window(manifest)
+        m.submodules.window = self._window = MemoryWindow(manifest)
         self._loadable = manifest.parameters.capacity is not None
 
         self._opened = Signal()
@@ -161,7 +161,7 @@ class Core(CorePorts):
         """Add what gives the output."""
         m.submodules.output_queue = self._output = self._queue = OutputQueue(self._manifest)
 
-    def _late(self, m: Module, source: Window | _Access, name: str) -> _Access:
+    def _late(self, m: Module, source: MemoryWindow | _Access, name: str) -> _Access:
         """Register what the window gives: it is far from most memories."""
         access = _Access(
             row=Signal.like(source.row, reset_less=True, name=f"{name}_row"),
@@ -183,18 +183,19 @@ class Core(CorePorts):
         row = delay(m, (sequencer.vector_row + sequencer.vector_base)[: len(sequencer.vector_row)], early)
         read, write = clocked(m, "vectors", layout.width, layout.rows, stages, granularity=units * bits)
         result, access = self._result, self._access
-        soon, loads = self._gate_units[0].soon, access.write[Region.VECTORS]
+        next_result, loads = self._gate_units[0].next_result, access.write[Region.VECTORS]
         slots = range(macs // units)
         # Which part of a word each result is, and whether it counts, is known a cycle ahead.
         chosen, counts = Signal(len(slots), reset_less=True), Signal(units, reset_less=True)
         stores = Signal(len(slots))
-        here = Cat(soon.slot == index for index in slots)
+        here = Cat(next_result.slot == index for index in slots)
         m.d.sync += [
             chosen.eq(here),
-            counts.eq(soon.mask),
+            counts.eq(next_result.mask),
             # A word's first values clear the rest of it, so that no position stays undefined.
             stores.eq(
-                (here | here[0].replicate(len(slots))) & (soon.valid & soon.store).replicate(len(slots))
+                (here | here[0].replicate(len(slots)))
+                & (next_result.valid & next_result.store).replicate(len(slots))
             ),
         ]
         parts = [
@@ -252,14 +253,17 @@ class Core(CorePorts):
                 unit.lanes.eq(drain.lanes),
                 unit.shift_row.eq(drain.shift_row),
                 unit.addend_row.eq(drain.addend_row),
-                unit.soon.eq(drain.soon),
-                gates.item.eq(drain.item),
+                unit.next_beat.eq(drain.next_beat),
+                gates.beat.eq(drain.beat),
                 gates.cell_row.eq(drain.cell_row),
                 gates.negative.eq(unit.negative),
                 gates.magnitudes.eq(unit.magnitudes),
             ]
             if isinstance(gates, CellUnit):
-                m.d.comb += [gates.own.eq(unit.own), gates.cell_fresh.eq(drain.cell_fresh)]
+                m.d.comb += [
+                    gates.unit_constants.eq(unit.unit_constants),
+                    gates.cell_zero_state.eq(drain.cell_zero_state),
+                ]
 
     def _ports(self, m: Module) -> None:
         outside = wiring.flipped(self)
@@ -325,8 +329,8 @@ class Core(CorePorts):
         since = self._since(m)
         self._steps(m)
         m.d.comb += [
-            sequencer.result_last.eq(self._gate_units[0].soon_last),
-            sequencer.result_word.eq(self._gate_units[0].soon_word),
+            sequencer.result_last.eq(self._gate_units[0].next_last),
+            sequencer.result_word.eq(self._gate_units[0].next_word),
             sequencer.window.eq(self._opened),
             sequencer.window_wanted.eq(wanted),
             sequencer.window_row.eq(access.row),

@@ -8,8 +8,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
-from rtlstm.hdl.core.activation import Activation
-from rtlstm.hdl.core.layouts import item_layout, result_layout
+from rtlstm.hdl.core.activation import ActivationUnit
+from rtlstm.hdl.core.layouts import beat_layout, result_layout
 from rtlstm.hdl.primitives.pipeline import storage
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.manifest import Manifest
@@ -39,15 +39,15 @@ class Unit(Component):
 
     Members
     -------
-    item, negative, magnitudes : In
+    beat, negative, magnitudes : In
         An item with its pre-activations.
     cell_row : In
         Row of the cell memory, three cycles before the old state is used.
     result, value : Out
         A new h or dense output, and where it goes.
-    soon : Out
+    next_result : Out
         Where the result of the next cycle will go.
-    soon_last, soon_word : Out(1)
+    next_last, next_word : Out(1)
         It is stored, and the last one of its operation; stored, and the last one of its word.
     saturated : Out(1)
         A state was limited in this cycle.
@@ -60,15 +60,15 @@ class Unit(Component):
         Words of the memories, for read-back.
     """
 
-    item: Struct
+    beat: Struct
     cell_row: Signal
     negative: Signal
     magnitudes: Signal
     result: Struct
     value: Signal
-    soon: Struct
-    soon_last: Signal
-    soon_word: Signal
+    next_result: Struct
+    next_last: Signal
+    next_word: Signal
     saturated: Signal
     window: Signal
     window_row: Signal
@@ -89,15 +89,15 @@ class Unit(Component):
         numerics = manifest.numerics
         super().__init__(
             {
-                "item": In(item_layout(manifest)),
-                "cell_row": In(item_layout(manifest)["cell_row"].shape),
+                "beat": In(beat_layout(manifest)),
+                "cell_row": In(beat_layout(manifest)["cell_row"].shape),
                 "negative": In(4),
                 "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
                 "result": Out(result_layout(manifest)),
                 "value": Out(signed(numerics.result_bits)),
-                "soon": Out(result_layout(manifest)),
-                "soon_last": Out(1),
-                "soon_word": Out(1),
+                "next_result": Out(result_layout(manifest)),
+                "next_last": Out(1),
+                "next_word": Out(1),
                 "saturated": Out(1),
                 "window": In(1),
                 "window_row": In(32),
@@ -110,10 +110,10 @@ class Unit(Component):
 
     def _add_table(
         self, m: Module, name: str, table: ActivationTable, negative: Value, magnitude: Value, write: Value
-    ) -> Activation:
+    ) -> ActivationUnit:
         """Add a table; while the window is open it looks at the window's row."""
         parameters = self._manifest.parameters
-        m.submodules[name] = unit = Activation(
+        m.submodules[name] = unit = ActivationUnit(
             table, parameters.tables, parameters.pipeline.table, parameters.slope_multipliers
         )
         row = self.window_row[: table.segment_bits + table.halves - 1]
@@ -126,22 +126,22 @@ class Unit(Component):
         ]
         return unit
 
-    def _read_state(self, m: Module, fresh: Value) -> Signal:
-        """Return the old state, three cycles after its row; zero if ``fresh``, which comes two after it."""
+    def _read_state(self, m: Module, zero_state: Value) -> Signal:
+        """Return the old state, three cycles after its row; zero if ``zero_state``, two cycles after it."""
         rows = self._manifest.regions[Region.CELLS].rows
         read, self._state_write = storage(m, "cells", self._widths["cells"], rows, output_register=True)
         old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
         m.d.comb += [read.addr.eq(self.cell_row), self.entries.cells.eq(read.data)]
-        m.d.sync += old.eq(Mux(fresh, 0, read.data.as_signed()))
+        m.d.sync += old.eq(Mux(zero_state, 0, read.data.as_signed()))
         return old
 
-    def _write_state(self, m: Module, item: Struct, writes: Value, state: Value, limited: Value) -> None:
-        """Keep an item's new state, or the window's; ``limited`` says that it saturated."""
-        write, counts = self._state_write, item.mask[self._index]
+    def _write_state(self, m: Module, beat: Struct, writes: Value, state: Value, clipped: Value) -> None:
+        """Keep an item's new state, or the window's; ``clipped`` says that it saturated."""
+        write, counts = self._state_write, beat.mask[self._index]
         m.d.comb += [
             write.en.eq(writes | self.write[Region.CELLS]),
-            write.addr.eq(Mux(writes, item.cell_row, self.window_row)),
+            write.addr.eq(Mux(writes, beat.cell_row, self.window_row)),
             # Also where an item has no unit of its own: the host reads whole rows.
             write.data.eq(Mux(writes, Mux(counts, state, 0), self.write_data)),
-            self.saturated.eq(writes & counts & limited),
+            self.saturated.eq(writes & counts & clipped),
         ]

@@ -10,7 +10,7 @@ from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Command, Region, Register
 
-__all__ = ["BusPort", "Window"]
+__all__ = ["BusPort", "MemoryWindow"]
 
 READ_WAIT = 16
 """Cycles from opening the window to its row's data standing at every read port near the window."""
@@ -28,7 +28,7 @@ class BusPort(Component):
     bus_read_valid: Signal
 
 
-class Window(BusPort):
+class MemoryWindow(BusPort):
     """The register bus: :mod:`rtlstm.spec.registers` in hardware.
 
     DATA and COMMAND are accepted when the core is idle; while one of them waits, no step begins.
@@ -248,13 +248,13 @@ class Window(BusPort):
     def _counters(self, m: Module) -> dict[Register, Signal]:
         steps, latency, saturations = Signal(32), Signal(32), Signal(32)
         # With a reset, so that nothing of before is counted after it.
-        done, limited = Signal(name="done"), Signal.like(self.saturated, name="limited")
+        done, clipped = Signal(name="done"), Signal.like(self.saturated, name="clipped")
         m.d.sync += [
             self.now.eq(self.now + 1),
             done.eq(self.step_done),
-            limited.eq(self.saturated),
+            clipped.eq(self.saturated),
             steps.eq(steps + done),
-            saturations.eq(saturations + limited),
+            saturations.eq(saturations + clipped),
         ]
         with m.If(done):
             # The beat is offered one cycle after it enters the queue: now.

@@ -99,7 +99,7 @@ class Executor(CorePorts):
 
     def _ports(self, m: Module) -> None:
         feeder, reader = self._feeder, self._reader
-        loud = feeder.given & feeder.loud
+        with_output = feeder.given & feeder.with_output
         outside, shape = wiring.flipped(self), tuple(shape_port(self._manifest))
         connect_some(m, outside, feeder, ("x_data", "x_stream", "x_quiet", "x_valid", "x_ready"))
         m.d.comb += feeder.i.payload.eq(self.i.payload)
@@ -108,7 +108,7 @@ class Executor(CorePorts):
         connect_some(m, outside, reader, shape)
         m.d.sync += [
             self.steps.eq(self.steps + feeder.given),
-            self._owed.eq(self._owed + loud - reader.done),
+            self._owed.eq(self._owed + with_output - reader.done),
         ]
 
     def _fail(self, m: Module, code: ErrorCode) -> None:

@@ -10,7 +10,7 @@ from rtlstm.hdl.link.framing import BODY
 from rtlstm.hdl.link.request_queue import RECORDS
 from rtlstm.hdl.link.session import ANSWER
 from rtlstm.hdl.primitives.pipeline import ReadPort
-from rtlstm.spec.link import HEADER, FrameType, Report
+from rtlstm.spec.link import HEADER, FrameType, LinkReport
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = ["Responder"]
@@ -30,7 +30,7 @@ class Responder(Component):
     made, oldest, oldest_place, address, word, number, end, error
         From and to the :class:`~rtlstm.hdl.link.response_store.ResponseMemory`.
     session, expected, ack, acked, answer, answers, answered, again, ending
-        From and to the :class:`~rtlstm.hdl.link.session.Session`.
+        From and to the :class:`~rtlstm.hdl.link.session.LinkSession`.
     report : In
         Payload of the answers.
     idle : Out(1)
@@ -83,7 +83,7 @@ class Responder(Component):
                 "answered": Out(1),
                 "again": In(1),
                 "ending": In(1),
-                "report": In(8 * Report.LAYOUT.size),
+                "report": In(8 * LinkReport.LAYOUT.size),
                 "idle": Out(1),
                 "clear": In(1),
             }
@@ -99,7 +99,7 @@ class Responder(Component):
         reports, frees, rewinds, passes = Signal(), Signal(), Signal(), Signal()
         lost = Signal(reset_less=True)
         session, number, ack = (Signal(16, reset_less=True, name=n) for n in ("session", "number", "ack"))
-        index, reads = Signal(range(HEADER.size + Report.LAYOUT.size)), Signal()
+        index, reads = Signal(range(HEADER.size + LinkReport.LAYOUT.size)), Signal()
         # The byte at ``index``, and whether it is that already.
         byte, known = Signal(8, reset_less=True), Signal()
         valid, data, ready = read_bytes(m, ReadPort(self.address, self.word), cursor, reads)
@@ -154,7 +154,7 @@ class Responder(Component):
                     m.d.sync += index.eq(index + 1)
                     with m.If((index == HEADER.size - 1) & ~reports):
                         m.next = "PAYLOAD"
-                    with m.If(index == HEADER.size + Report.LAYOUT.size - 1):
+                    with m.If(index == HEADER.size + LinkReport.LAYOUT.size - 1):
                         m.next = "END"
             with m.State("PAYLOAD"):
                 m.d.comb += [
@@ -196,7 +196,7 @@ class Responder(Component):
         Not by shifting: most bytes of a report are constant, and tables are then few.
         """
         byte = Signal(8)
-        report = [self.report.word_select(place, 8) for place in range(Report.LAYOUT.size)]
+        report = [self.report.word_select(place, 8) for place in range(LinkReport.LAYOUT.size)]
         with m.Switch(index):
             for place, value in enumerate(begun + report):
                 with m.Case(place):

@@ -13,7 +13,7 @@ from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.request_queue import RECORDS, RequestMemory
 from rtlstm.hdl.link.responder import Responder
 from rtlstm.hdl.link.response_store import ResponseMemory
-from rtlstm.hdl.link.session import Session
+from rtlstm.hdl.link.session import LinkSession
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BODY_LIMIT, HEADER, LINK_VERSION, Limits, value_bytes
@@ -21,7 +21,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.registers import IDENTITY
 
-__all__ = ["LinkEngine", "SerialLink", "link_limits"]
+__all__ = ["LinkDevice", "SerialLink", "link_limits"]
 
 _USUAL_BYTES = 2048
 _MOST_BYTES = 1 << 15
@@ -61,7 +61,7 @@ def link_limits(manifest: Manifest) -> Limits:
     return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
 
 
-class LinkEngine(CorePorts):
+class LinkDevice(CorePorts):
     """The protocol, on a line of bytes: what ``docs/link.md`` says of the device.
 
     Members
@@ -95,7 +95,7 @@ class LinkEngine(CorePorts):
         m = Module()
         limits = self._limits
         m.submodules.frames = frames = FrameReceiver()
-        m.submodules.session = session = Session()
+        m.submodules.session = session = LinkSession()
         m.submodules.requests = requests = RequestMemory(limits.request_bytes)
         m.submodules.executor = executor = Executor(self._manifest)
         m.submodules.responses = responses = ResponseMemory(limits.response_bytes)
@@ -129,8 +129,8 @@ class LinkEngine(CorePorts):
         ]
         return m
 
-    def _report(self, limits: Limits, session: Session, executor: Executor) -> Value:
-        """Return the payload of :class:`rtlstm.spec.link.Report`."""
+    def _report(self, limits: Limits, session: LinkSession, executor: Executor) -> Value:
+        """Return the payload of :class:`rtlstm.spec.link.LinkReport`."""
         return Cat(
             Const(LINK_VERSION, 16),
             session.session,
@@ -146,7 +146,7 @@ class LinkEngine(CorePorts):
 
 
 class SerialLink(CorePorts):
-    """The link on a UART; see :class:`LinkEngine`.
+    """The link on a UART; see :class:`LinkDevice`.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class SerialLink(CorePorts):
     rx : In(1), tx : Out(1)
         The line; ``rx`` need not be synchronous to the clock.
     errors, active, x_*, y_*, bus_*
-        As of :class:`LinkEngine`.
+        As of :class:`LinkDevice`.
     """
 
     rx: Signal
@@ -174,7 +174,7 @@ class SerialLink(CorePorts):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.uart = uart = Uart(self._divisor)
-        m.submodules.engine = engine = LinkEngine(self._manifest)
+        m.submodules.engine = engine = LinkDevice(self._manifest)
         outside = wiring.flipped(self)
         connect_some(m, outside, uart, ("rx", "tx"))
         wiring.connect(m, uart.received, engine.i)

@@ -9,7 +9,7 @@ from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.link.cobs import DECODED
 from rtlstm.spec.link import CRC_BYTES, HEADER, NUMBERED, FrameType
 
-__all__ = ["ANSWER", "Session"]
+__all__ = ["ANSWER", "LinkSession"]
 
 ANSWER = StructLayout({"lost": 1, "session": 16, "number": 16})
 """A REPORT (or LOST) to be sent, and what its header repeats."""
@@ -21,7 +21,7 @@ _BELIEVED = HEADER.size + 1
 _KIND = 0xF0
 
 
-class Session(Component):
+class LinkSession(Component):
     """Takes frames of the host: accepts requests, answers the others, drops what is wrong.
 
     Members

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.core.layouts import most_values, stream_bits
 from rtlstm.hdl.core.step_values import StepPart, after_first, count_values, shape_port
-from rtlstm.spec.link import QUIET, STREAM_MASK, value_bytes
+from rtlstm.spec.link import STREAM_MASK, SUPPRESS, value_bytes
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["StepFeeder", "StepReader"]
@@ -25,7 +25,7 @@ class StepFeeder(StepPart):
         No step is begun; a byte is needed to go on.
     unknown : Out(1)
         The core has no such stream; for one cycle, in which the step is forgotten.
-    given, loud : Out(1)
+    given, with_output : Out(1)
         A step has been given to the core, for one cycle; its output is wanted.
     x_data, x_stream, x_quiet, x_valid, x_ready
         The core's port; see ``docs/ports.md``.
@@ -39,7 +39,7 @@ class StepFeeder(StepPart):
     hungry: Signal
     unknown: Signal
     given: Signal
-    loud: Signal
+    with_output: Signal
     x_data: Signal
     x_stream: Signal
     x_quiet: Signal
@@ -57,7 +57,7 @@ class StepFeeder(StepPart):
                 "hungry": Out(1),
                 "unknown": Out(1),
                 "given": Out(1),
-                "loud": Out(1),
+                "with_output": Out(1),
                 "x_data": Out(manifest.parameters.beat_in * manifest.numerics.data_bits),
                 "x_stream": Out(stream_bits(manifest)),
                 "x_quiet": Out(1),
@@ -84,8 +84,8 @@ class StepFeeder(StepPart):
         m.d.comb += [
             self.x_data.eq(data),
             self.x_stream.eq(word),
-            self.x_quiet.eq((word & QUIET) != 0),
-            self.loud.eq(~self.x_quiet),
+            self.x_quiet.eq((word & SUPPRESS) != 0),
+            self.with_output.eq(~self.x_quiet),
             self.i.ready.eq(self.hungry),
             taken.eq(self.hungry & self.i.valid),
             payload.eq(Mux(self.cut, 0, self.i.payload)),

@@ -125,7 +125,7 @@ class SequenceMemory(Component):
         self._read, self._write = clocked(
             m, "memory", parameters.macs * data, plan.rows, stages, granularity=self._granule
         )
-        self._quiet_read, self._quiet_write = storage(m, "quiet", 1, plan.steps)
+        self._suppress_read, self._suppress_write = storage(m, "suppress", 1, plan.steps)
         self._load(m)
         collected = self._collect(m)
         self._announce(m, collected)
@@ -177,9 +177,9 @@ class SequenceMemory(Component):
             self._store(m, accepted, row, slot, (self.x_data & keep)[: len(self.x_data)], last_beat)
         m.d.comb += [
             self.x_ready.eq((self._phase == _Phase.LOAD) & ~ResetSignal()),
-            self._quiet_write.addr.eq(step),
-            self._quiet_write.data.eq(self.x_quiet),
-            self._quiet_write.en.eq(accepted & last_beat),
+            self._suppress_write.addr.eq(step),
+            self._suppress_write.data.eq(self.x_quiet),
+            self._suppress_write.en.eq(accepted & last_beat),
         ]
         with m.If(accepted):
             m.d.sync += [
@@ -217,7 +217,7 @@ class SequenceMemory(Component):
         halves = [size * ((one.number + half) % 2) for one in parts]
         count = range(len(parts))
         closes = self._of_part(m, part, f"{name}_closes", [int(one.closes) for one in parts])
-        back_to_front = [int(one.reverse and not (half and one.turned)) for one in parts]
+        back_to_front = [int(one.reverse and not (half and one.reversed_output)) for one in parts]
         reverse = self._of_part(m, part, f"{name}_reverse", back_to_front)
         follows = self._of_part(m, part, f"{name}_follows", [plan.follows(index) for index in count])
         following = self._of_part(m, part, f"{name}_next", [(index + 1) % len(parts) for index in count])
@@ -264,8 +264,8 @@ class SequenceMemory(Component):
         )
         come = self.result.valid & self.result.emit
         part, base, ends_pass, ends_all = self._walk(m, "store", come & self.result.last, 1)
-        word = self._of_part(m, part, "store_word", [one.item // slots for one in plan.parts])
-        place = self._of_part(m, part, "store_place", [one.item % slots for one in plan.parts])
+        word = self._of_part(m, part, "store_word", [one.first_beat // slots for one in plan.parts])
+        place = self._of_part(m, part, "store_place", [one.first_beat % slots for one in plan.parts])
         closes = self._of_part(m, part, "store_ends", [int(one.closes) for one in plan.parts])
         # Which of its step's results comes next.
         begins, row, slot = Signal(init=1), Signal(self._rows), Signal(range(slots))
@@ -306,15 +306,15 @@ class SequenceMemory(Component):
         first = (len(plan.passes) % 2) * plan.steps * plan.row_words
         looked, giving = Signal(), Signal()
         step, base, row = Signal(range(plan.steps)), Signal(self._rows), Signal(self._rows)
-        slot, item = Signal(range(slots)), Signal(range(plan.output_items))
+        slot, beat = Signal(range(slots)), Signal(range(plan.output_beats))
         active = self._phase == _Phase.GIVE
         decides = active & looked & ~giving
-        last = item == plan.output_items - 1
+        last = beat == plan.output_beats - 1
         passes = Signal()
         m.d.comb += [
-            queue.emits.eq(decides & ~self._quiet_read.data & queue.room),
-            passes.eq((decides & self._quiet_read.data) | (giving & last)),
-            self._quiet_read.addr.eq(step),
+            queue.emits.eq(decides & ~self._suppress_read.data & queue.room),
+            passes.eq((decides & self._suppress_read.data) | (giving & last)),
+            self._suppress_read.addr.eq(step),
             self._read.addr.eq(Mux(active, row, self.row)),
         ]
         m.d.sync += looked.eq(active & ~passes)
@@ -322,11 +322,11 @@ class SequenceMemory(Component):
             m.d.sync += giving.eq(1)
         with m.If(giving):
             wraps = slot == slots - 1
-            m.d.sync += [item.eq(item + 1), slot.eq(Mux(wraps, 0, slot + 1)), row.eq(row + wraps)]
+            m.d.sync += [beat.eq(beat + 1), slot.eq(Mux(wraps, 0, slot + 1)), row.eq(row + wraps)]
         with m.If(passes):
             following = base + plan.row_words
             m.d.sync += [giving.eq(0), step.eq(step + 1), base.eq(following), row.eq(following)]
-            m.d.sync += [item.eq(0), slot.eq(0)]
+            m.d.sync += [beat.eq(0), slot.eq(0)]
             with m.If(step == self._steps):
                 m.d.sync += self._phase.eq(_Phase.LOAD)
         with m.If(~active):

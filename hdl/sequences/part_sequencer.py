@@ -69,7 +69,7 @@ class PartSequencer(Sequencer):
             "waits": [int(begins) for begins in first],
             "prepares": [0] * len(ops),
             "ends": [int(ends) for ends in last],
-            "ends_quiet": [int(ends) for ends in last],
+            "ends_suppressed": [int(ends) for ends in last],
             "follows": [
                 parts[self._plan.follows(part)].first if ends else index + 1
                 for index, (part, ends) in enumerate(zip(part_of, last, strict=True))
@@ -99,7 +99,7 @@ class PartSequencer(Sequencer):
     def _begins_elsewhere(self) -> Value:
         return self._listening & (self.step_part != self._fields["part"])
 
-    def _cold_target(self, m: Module) -> Value:
+    def _redirect_target(self, m: Module) -> Value:
         return lookup(m, self.step_part, [part.first for part in self._plan.parts], "first_of_part")
 
     def _input_row(self) -> Value:
@@ -123,14 +123,14 @@ class PartSequencer(Sequencer):
         sizes = [i * program.vector_context for i in range(self._manifest.parameters.streams)]
         context = lookup(m, stream, sizes, "context")
         m.d.sync += [self._stream.eq(stream), self._context.eq(context)]
-        m.d.comb += self._blank.eq(self._fields["recurrent"] & self._of(self._fresh))
+        m.d.comb += self._blank.eq(self._fields["recurrent"] & self._of(self._zero_state))
         with m.If(listens):
             m.d.sync += self._base.eq(self.step_base)
         with m.If(self._listening):
             m.d.sync += self._vector_base.eq(Mux(self._fields["from_input"], self.step_base, context))
         with m.If(self._ends_step):
-            m.d.sync += self._of(self._fresh).eq(0)
-        mine = self._fresh.word_select(self.command_stream, 1 << len(self.step_part))
+            m.d.sync += self._of(self._zero_state).eq(0)
+        mine = self._zero_state.word_select(self.command_stream, 1 << len(self.step_part))
         with m.If(self.reset_stream | self.state_written):
             m.d.sync += mine.eq(self.reset_stream.replicate(len(mine)))
         m.d.comb += self.flags.eq(mine[0])

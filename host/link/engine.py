@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from rtlstm.host.link.framing import Deframer, Frame
-from rtlstm.host.link.timing import Patience, RetryTimer
-from rtlstm.host.link.window import Request, Window
-from rtlstm.spec.link import LINK_VERSION, SEQUENCE, FrameType, Report
+from rtlstm.host.link.timing import LinkTimeouts, RetryTimer
+from rtlstm.host.link.window import Request, SendWindow
+from rtlstm.spec.link import LINK_VERSION, SEQUENCE, FrameType, LinkReport
 
 __all__ = ["LinkEngine", "LinkStatistics"]
 
@@ -58,19 +58,19 @@ class LinkEngine:
     ----------
     now
         The time.
-    patience
+    timeouts
         How long to wait for what.
     seed
         Makes session and numbers repeatable, for tests; from the system's entropy if None.
     """
 
-    def __init__(self, now: float, patience: Patience | None = None, seed: int | None = None) -> None:
+    def __init__(self, now: float, timeouts: LinkTimeouts | None = None, seed: int | None = None) -> None:
         self.failure = ""
         """Why the session is over; empty while it is not."""
-        self.report: Report | None = None
+        self.report: LinkReport | None = None
         """What the device says of itself, once the session is open."""
-        self._patience = patience or Patience()
-        self._timer = RetryTimer(self._patience)
+        self._timeouts = timeouts or LinkTimeouts()
+        self._timer = RetryTimer(self._timeouts)
         self._random = random.Random(seed) if seed is not None else random.SystemRandom()
         self._session = self._random.randrange(1, SEQUENCE)
         self._nonce = self._random.randrange(1, SEQUENCE)
@@ -81,7 +81,7 @@ class LinkEngine:
         self._gap = False
         """Whether a response was seen missing since the last one taken."""
         self._phase = _Phase.QUERY
-        self._window: Window | None = None
+        self._window: SendWindow | None = None
         self._deframer = Deframer()
         self._statistics = LinkStatistics()
         self._control: list[Frame] = []
@@ -128,15 +128,15 @@ class LinkEngine:
 
     @property
     def _silence(self) -> float:
-        return self._patience.silence if self._phase is _Phase.OPEN else self._patience.opening
+        return self._timeouts.silence if self._phase is _Phase.OPEN else self._timeouts.opening
 
     @property
-    def _requests(self) -> Window:
+    def _requests(self) -> SendWindow:
         assert self._window is not None, "the session is not open"
         return self._window
 
     def submit(self, chain: Sequence[Request], now: float) -> None:
-        """Queue requests that the device carries out together; see :meth:`Window.submit`."""
+        """Queue requests that the device carries out together; see :meth:`SendWindow.submit`."""
         if self.idle:
             self._heard = self._progress = self._asked = now
         self._requests.submit(chain)
@@ -146,9 +146,9 @@ class LinkEngine:
         frames, self._control = self._control, []
         statistics = self._statistics
         if self._phase is _Phase.OPEN:
-            was_quiet = not self._requests.outstanding
+            was_silent = not self._requests.outstanding
             requests = list(self._requests.send(self._session, now))
-            if requests and was_quiet:
+            if requests and was_silent:
                 self._asked = now
             frames += requests
         data = b"".join(frame.to_line() for frame in frames)
@@ -180,7 +180,7 @@ class LinkEngine:
             return
         if now >= self._heard + self._silence:
             self._fail(f"the device must answer, but nothing was heard of it for {now - self._heard:.1f} s")
-        elif now >= self._progress + self._patience.stall:
+        elif now >= self._progress + self._timeouts.stall:
             self._fail(
                 f"the device must finish its work, but it has answered no request for "
                 f"{now - self._progress:.1f} s, although the link works"
@@ -211,7 +211,7 @@ class LinkEngine:
 
     def _take_report(self, frame: Frame, now: float) -> None:
         try:
-            report = Report.from_bytes(frame.payload)
+            report = LinkReport.from_bytes(frame.payload)
         except struct.error:
             return
         answers = self._awaited and frame.seq == self._nonce
@@ -221,7 +221,7 @@ class LinkEngine:
         elif answers:
             self._take_opening(frame, report, now)
 
-    def _take_opening(self, frame: Frame, report: Report, now: float) -> None:
+    def _take_opening(self, frame: Frame, report: LinkReport, now: float) -> None:
         self._heard, self._awaited = now, False
         if report.version != LINK_VERSION:
             self._fail(
@@ -229,7 +229,7 @@ class LinkEngine:
                 f"version {report.version}; load a bitstream made by this rtlstm"
             )
         elif self._offered and report.session == self._session:
-            self.report, self._window, self._phase = report, Window(report.limits), _Phase.OPEN
+            self.report, self._window, self._phase = report, SendWindow(report.limits), _Phase.OPEN
             self._timer.progressed()
         elif self._phase is _Phase.QUERY:
             self._phase, self._offered = _Phase.SWAP, True

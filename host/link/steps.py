@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rtlstm.host.link.window import Request
 from rtlstm.spec.errors import DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.link import HEADER, QUIET, FrameType, Limits, value_bytes
+from rtlstm.spec.link import HEADER, SUPPRESS, FrameType, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["StepCodec", "decode_values", "encode_values"]
@@ -51,7 +51,7 @@ class StepCodec:
         self._y_bytes = self._outputs * self._y_size
 
     def check(
-        self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None
+        self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_] | None
     ) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
         """Return the arguments of an exchange as arrays of the right type.
 
@@ -61,11 +61,13 @@ class StepCodec:
             If their shapes or values are wrong.
         """
         streams, x = np.asarray(streams, dtype=np.int64), np.asarray(x, dtype=np.int64)
-        hush = np.zeros(streams.shape, dtype=bool) if quiet is None else np.asarray(quiet, dtype=bool)
-        if streams.ndim != 1 or x.shape != (len(streams), self._inputs) or hush.shape != streams.shape:
+        suppressed = (
+            np.zeros(streams.shape, dtype=bool) if suppress is None else np.asarray(suppress, dtype=bool)
+        )
+        if streams.ndim != 1 or x.shape != (len(streams), self._inputs) or suppressed.shape != streams.shape:
             raise InputError(
                 f"streams and quiet must have shape (steps,) and x (steps, {self._inputs}), "
-                f"not {streams.shape}, {hush.shape} and {x.shape}"
+                f"not {streams.shape}, {suppressed.shape} and {x.shape}"
             )
         low, high = self._format.lowest, self._format.maximum
         if x.size and (x.min() < low or x.max() > high):
@@ -74,22 +76,24 @@ class StepCodec:
             raise InputError(
                 f"streams must be within 0 to {self._streams - 1}, not {streams.min()} to {streams.max()}"
             )
-        return streams, x, hush
+        return streams, x, suppressed
 
-    def encode(self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_]) -> Iterator[list[Request]]:
+    def encode(self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_]) -> Iterator[list[Request]]:
         """Yield chains of requests, in order."""
         steps = np.empty((len(streams), self._x_bytes), dtype=np.uint8)
-        steps[:, :2] = encode_values((streams | quiet * QUIET)[:, None], 2)
+        steps[:, :2] = encode_values((streams | suppress * SUPPRESS)[:, None], 2)
         steps[:, 2:] = encode_values(x, self._x_size)
         if self._x_bytes <= self._room and self._y_bytes <= self._room:
             many = min(self._room // self._x_bytes, self._room // self._y_bytes)
             for begin in range(0, len(steps), many):
-                answered = many - int(quiet[begin : begin + many].sum()) - max(0, begin + many - len(steps))
+                answered = (
+                    many - int(suppress[begin : begin + many].sum()) - max(0, begin + many - len(steps))
+                )
                 payload = steps[begin : begin + many].tobytes()
                 yield [Request(FrameType.STEPS, payload, answered * self._y_bytes)]
             return
-        for step, hush in zip(steps, quiet, strict=True):
-            yield self._chain(step.tobytes(), 0 if hush else self._y_bytes)
+        for step, suppressed in zip(steps, suppress, strict=True):
+            yield self._chain(step.tobytes(), 0 if suppressed else self._y_bytes)
 
     def _chain(self, step: bytes, output: int) -> list[Request]:
         """One step over as many requests as its input, and then its output, needs."""
@@ -107,7 +111,7 @@ class StepCodec:
             for index, piece in enumerate(pieces)
         ]
 
-    def decode(self, data: bytes, quiet: NDArray[np.bool_]) -> IntArray:
+    def decode(self, data: bytes, suppress: NDArray[np.bool_]) -> IntArray:
         """Outputs ``(steps, outputs)`` of all responses' bytes; zero for quiet steps.
 
         Raises
@@ -115,13 +119,13 @@ class StepCodec:
         DeviceError
             If there are too few or too many bytes.
         """
-        loud = ~quiet
-        expected = int(loud.sum()) * self._y_bytes
+        with_output = ~suppress
+        expected = int(with_output.sum()) * self._y_bytes
         if len(data) != expected:
             raise DeviceError(
                 f"the device must answer these steps with {expected} bytes, not {len(data)}; "
                 "load this build's bitstream"
             )
-        y = np.zeros((len(quiet), self._outputs), dtype=np.int64)
-        y[loud] = decode_values(data, self._y_size).reshape(-1, self._outputs)
+        y = np.zeros((len(suppress), self._outputs), dtype=np.int64)
+        y[with_output] = decode_values(data, self._y_size).reshape(-1, self._outputs)
         return y

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Patience", "RetryTimer"]
+__all__ = ["LinkTimeouts", "RetryTimer"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class LinkTimeouts:
     """Times in seconds."""
 
     retry: float = 0.25
@@ -27,8 +27,8 @@ class RetryTimer:
     As TCP does it (RFC 6298), requests that were sent twice not counted.
     """
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, timeouts: LinkTimeouts) -> None:
+        self._timeouts = timeouts
         self._mean: float | None = None
         self._deviation = 0.0
         self._factor = 1.0
@@ -36,11 +36,11 @@ class RetryTimer:
     @property
     def interval(self) -> float:
         """Seconds to wait."""
-        patience = self._patience
-        base = patience.retry
+        timeouts = self._timeouts
+        base = timeouts.retry
         if self._mean is not None:
-            base = max(patience.least_retry, self._mean + 4 * self._deviation)
-        return min(patience.most_retry, base * self._factor)
+            base = max(timeouts.least_retry, self._mean + 4 * self._deviation)
+        return min(timeouts.most_retry, base * self._factor)
 
     def measured(self, seconds: float) -> None:
         """Learn of a round trip."""

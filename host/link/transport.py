@@ -11,19 +11,19 @@ from rtlstm.host.closing import Closing
 from rtlstm.host.link.engine import LinkEngine, LinkStatistics
 from rtlstm.host.link.lines import Line, LineBroken, SerialLine, TcpLine
 from rtlstm.host.link.steps import StepCodec
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.window import Request
 from rtlstm.host.transport import Progress, refuse_sequences
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.link import BAUD_RATES, HEADER, READ_LIMIT, ErrorCode, FrameType, Report
+from rtlstm.spec.link import BAUD_RATES, HEADER, READ_LIMIT, ErrorCode, FrameType, LinkReport
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
 __all__ = ["LinkTransport", "open_serial", "open_tcp"]
 
 _REOPEN_SECONDS = 0.1
-_SEARCH = Patience(retry=0.1, opening=1.0)
+_SEARCH = LinkTimeouts(retry=0.1, opening=1.0)
 """For a device that may listen at another rate."""
 
 _REFUSALS: dict[int, str] = {
@@ -54,7 +54,7 @@ class LinkTransport(Closing):
         The line; the transport closes it, also if this constructor raises.
     manifest
         The build that the device holds.
-    patience
+    timeouts
         How long to wait for what.
     seed
         Makes the session repeatable, for tests.
@@ -66,7 +66,7 @@ class LinkTransport(Closing):
     """
 
     def __init__(
-        self, line: Line, manifest: Manifest, patience: Patience | None = None, seed: int | None = None
+        self, line: Line, manifest: Manifest, timeouts: LinkTimeouts | None = None, seed: int | None = None
     ) -> None:
         self._line = line
         self._closed = False
@@ -76,7 +76,7 @@ class LinkTransport(Closing):
         self._trouble: LineBroken | None = None
         """What happened to the line since something came over it."""
         self._posted: deque[Request] = deque()
-        self._engine = LinkEngine(line.now(), patience, seed)
+        self._engine = LinkEngine(line.now(), timeouts, seed)
         try:
             self._until(lambda: self._engine.open)
         except BaseException:
@@ -87,7 +87,7 @@ class LinkTransport(Closing):
         self._words = min(READ_LIMIT, (self.report.limits.body - HEADER.size - 1) // 4)
 
     @property
-    def report(self) -> Report:
+    def report(self) -> LinkReport:
         """What the device said of itself when the session was opened."""
         assert self._engine.report is not None
         return self._engine.report
@@ -127,7 +127,7 @@ class LinkTransport(Closing):
         self,
         streams: IntArray,
         x: IntArray,
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> IntArray:
         """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`.
@@ -136,21 +136,21 @@ class LinkTransport(Closing):
         run the first of the steps, perhaps none or all of them, in order.
         """
         refuse_sequences(ends)
-        return self.begin(streams, x, quiet)()
+        return self.begin(streams, x, suppress)()
 
     def begin(
-        self, streams: IntArray, x: IntArray, quiet: NDArray[np.bool_] | None = None
+        self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_] | None = None
     ) -> Callable[[], IntArray]:
         """Begin an exchange, and return the function that waits for its end and gives the outputs.
 
         Others may be begun before: all that was begun is under way, and is carried out in order.
         """
-        streams, x, hush = self._codec.check(streams, x, quiet)
+        streams, x, suppressed = self._codec.check(streams, x, suppress)
         self._busy = True
-        finish = self._begin(list(self._codec.encode(streams, x, hush)))
+        finish = self._begin(list(self._codec.encode(streams, x, suppressed)))
         self._move(0.0)
         self._busy = False
-        return lambda: self._codec.decode(finish(), hush)
+        return lambda: self._codec.decode(finish(), suppressed)
 
     def adopt(self, manifest: Manifest) -> None:
         """Take steps of another build of the same hardware from now on."""

@@ -8,7 +8,7 @@ from rtlstm.host.link.framing import Frame
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import HEADER, SEQUENCE, FrameType, Limits
 
-__all__ = ["Request", "Window"]
+__all__ = ["Request", "SendWindow"]
 
 
 @dataclass(eq=False, slots=True)
@@ -35,7 +35,7 @@ class Request:
         return HEADER.size + max(1, self.answer_bytes)
 
 
-class Window:
+class SendWindow:
     """The host's queue of requests, of which the device may hold as many as its limits allow.
 
     The bound holds for the requests from the first without response to the last one sent: the

@@ -255,7 +255,7 @@ class ActivationFunction(Record):
         """Whether it is flat wherever sigmoid is."""
         return self.definition.saturates(self.alpha, self.beta)
 
-    def reach(self, magnitude: float) -> float:
+    def max_abs(self, magnitude: float) -> float:
         """Largest magnitude of its values for inputs of at most ``magnitude``: at an end or a kink."""
         kinks = [0.0, self.alpha, np.nextafter(self.alpha, np.inf)]
         points = np.array([-magnitude, magnitude, *(x for x in kinks if abs(x) <= magnitude)])

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.record import Record
 
-__all__ = ["Cell", "CellBuilder", "Step", "Term"]
+__all__ = ["Cell", "CellBuilder", "Operation", "Term"]
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ StepKind = Literal[
 ]
 
 
-class Step(Record):
+class Operation(Record):
     """One operation of a description; ``args`` are earlier steps."""
 
     kind: StepKind
@@ -46,7 +46,7 @@ class Cell(Record):
     gates: Annotated[int, Field(ge=1, le=MAX_GATES)]
     parameters: Annotated[int, Field(ge=0, le=4)] = 0
     """Numbers of each unit's own that the steps use (peepholes)."""
-    steps: tuple[Step, ...]
+    steps: tuple[Operation, ...]
     result: int
     state: int | None = None
     """The step whose value is kept until the next time step."""
@@ -89,7 +89,7 @@ class Cell(Record):
 
 
 def _evaluate(
-    step: Step,
+    step: Operation,
     args: list[Floats],
     gates: Sequence[Floats],
     state: Floats | None,
@@ -153,11 +153,11 @@ class CellBuilder:
     """
 
     def __init__(self) -> None:
-        self._steps: list[Step] = []
-        self._known: dict[Step, int] = {}
+        self._steps: list[Operation] = []
+        self._known: dict[Operation, int] = {}
         self._kept: int | None = None
 
-    def _add(self, step: Step) -> Term:
+    def _add(self, step: Operation) -> Term:
         """The same step twice is one value."""
         if step not in self._known:
             self._known[step] = len(self._steps)
@@ -166,35 +166,35 @@ class CellBuilder:
 
     def _combine(self, kind: StepKind, a: Term, b: Term | float) -> Term:
         other = b if isinstance(b, Term) else self.constant(b)
-        return self._add(Step(kind=kind, args=(a.place, other.place)))
+        return self._add(Operation(kind=kind, args=(a.place, other.place)))
 
     def gate(self, index: int) -> Term:
         """A pre-activation: input part, recurrent part and bias of row ``index`` of the unit."""
-        return self._add(Step(kind="gate", index=index))
+        return self._add(Operation(kind="gate", index=index))
 
     def state(self) -> Term:
         """What was kept in the step before; zero at first."""
-        return self._add(Step(kind="state"))
+        return self._add(Operation(kind="state"))
 
     def parameter(self, index: int) -> Term:
         """A number of the unit's own."""
-        return self._add(Step(kind="parameter", index=index))
+        return self._add(Operation(kind="parameter", index=index))
 
     def constant(self, value: float) -> Term:
         """A number: a small multiple of a power of two."""
-        return self._add(Step(kind="constant", value=value))
+        return self._add(Operation(kind="constant", value=value))
 
     def apply(self, function: ActivationFunction, term: Term) -> Term:
         """An activation function of a value."""
-        return self._add(Step(kind="apply", args=(term.place,), function=function))
+        return self._add(Operation(kind="apply", args=(term.place,), function=function))
 
     def clip(self, term: Term, limit: float | None) -> Term:
         """The value within ``+-limit``; as it is without one."""
-        return term if limit is None else self._add(Step(kind="clip", args=(term.place,), value=limit))
+        return term if limit is None else self._add(Operation(kind="clip", args=(term.place,), value=limit))
 
     def keep(self, term: Term) -> Term:
         """Keep a value as the new state; the result is what is kept, rounded to the state's format."""
-        kept = self._add(Step(kind="keep", args=(term.place,)))
+        kept = self._add(Operation(kind="keep", args=(term.place,)))
         self._kept = kept.place
         return kept
 

@@ -8,7 +8,7 @@ import numpy as np
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, design_table
 from rtlstm.spec.activations.piecewise import PiecewiseLinear, design_pieces
-from rtlstm.spec.cells.description import Cell, Step
+from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
@@ -98,7 +98,7 @@ class _Resolver:
     def _format(self, place: int) -> Format:
         return self._nodes[place].format
 
-    def _step(self, step: Step, args: list[int]) -> int:
+    def _step(self, step: Operation, args: list[int]) -> int:
         formats = self._formats
         match step.kind:
             case "gate":
@@ -160,7 +160,7 @@ class _Resolver:
             output = self._formats.gate
         else:
             bits = form.bits if linear else min(form.bits, VALUE_BITS)
-            output = Format.covering(bits, max(function.reach(form.maximum * form.step), form.step))
+            output = Format.covering(bits, max(function.max_abs(form.maximum * form.step), form.step))
         if linear:
             return self._add("pieces", output, read, index=self._functions.linear(function, form, output))
         return self._add("table", output, read, index=self._functions.table(function, form, output))

@@ -20,7 +20,7 @@ __all__ = [
 
 
 def lstm_cell(layer: Lstm) -> Cell:
-    """``c = f c + i g``, ``h = o squash(c)``; gates i, f, g, o; peepholes of i, f and o."""
+    """``c = f c + i g``, ``h = o output_activation(c)``; gates i, f, g, o; peepholes of i, f and o."""
     cell = CellBuilder()
     old = cell.state()
     before_i, before_f, before_g, before_o = (cell.gate(index) for index in range(4))
@@ -35,7 +35,7 @@ def lstm_cell(layer: Lstm) -> Cell:
     if layer.peephole is not None:
         before_o = before_o + cell.parameter(2) * kept
     o = cell.apply(layer.gate, cell.clip(before_o, layer.clip))
-    return cell.build("lstm", o * cell.apply(layer.squash, c))
+    return cell.build("lstm", o * cell.apply(layer.output_activation, c))
 
 
 def gru_cell(layer: Gru) -> Cell:

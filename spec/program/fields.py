@@ -11,7 +11,7 @@ from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.program.step import Op, Program
 
 __all__ = [
-    "ITEM_FLAGS",
+    "BEAT_FLAGS",
     "drain_fields",
     "drain_widths",
     "issue_fields",
@@ -20,7 +20,7 @@ __all__ = [
     "step_widths",
 ]
 
-ITEM_FLAGS = ("park", "lstm", "dense", "relu", "sigmoid", "tanh", "emit", "store")
+BEAT_FLAGS = ("writes_partial", "lstm", "dense", "relu", "sigmoid", "tanh", "emit", "store")
 """What an operation's items share, beside the number of their cell."""
 
 Fields = dict[str, list[int]]
@@ -33,24 +33,24 @@ def issue_fields(program: Program) -> Fields:
     return {
         "columns": [op.columns - 1 for op in ops],
         "groups": [op.groups - 1 for op in ops],
-        "items": [op.items for op in ops],
-        "last_items": [op.last_items for op in ops],
+        "drain_beats": [op.drain_beats for op in ops],
+        "last_drain_beats": [op.last_drain_beats for op in ops],
         "single": [int(op.columns == 1) for op in ops],
-        "item_only": [int(op.items == 1) for op in ops],
-        "last_item_only": [int(op.last_items == 1) for op in ops],
+        "one_beat": [int(op.drain_beats == 1) for op in ops],
+        "last_one_beat": [int(op.last_drain_beats == 1) for op in ops],
         "weights": [op.weights for op in ops],
-        "rest": [op.rest for op in ops],
-        "behind": [op.behind for op in ops],
+        "idle_cycles": [op.idle_cycles for op in ops],
+        "newer_results": [op.newer_results for op in ops],
         "from_input": [int(op.from_input) for op in ops],
         "waits": [int(op.from_input and op.yields) for op in ops],
         "relu": [int(op.relu) for op in ops],
-        "fence": [int(op.fence) for op in ops],
+        "waits_for_results": [int(op.waits_for_results) for op in ops],
         "emit": [int(op.emit) for op in ops],
         "stores": [int(op.destination is not None) for op in ops],
         "prepares": [int(index == program.body - 1) for index in range(len(ops))],
         "follows": [program.follows(index) or 0 for index in range(len(ops))],
         "ends": [int(program.follows(index) is None) for index in range(len(ops))],
-        "ends_quiet": [int(program.follows(index, quiet=True) is None) for index in range(len(ops))],
+        "ends_suppressed": [int(program.follows(index, suppress=True) is None) for index in range(len(ops))],
         "writes_current": [int(op.writes_copy == "current") for op in ops],
         "writes_other": [int(op.writes_copy == "other") for op in ops],
         # First words of the vectors read, if the first layer's h is in its first or second copy.
@@ -64,47 +64,56 @@ def issue_widths(parameters: Parameters) -> dict[str, int]:
     capacity = parameters.capacity
     assert capacity is not None
     columns = max(parameters.words(capacity.inputs), capacity.vector_words)
-    items = parameters.items(parameters.lanes)
+    drain_beats = parameters.drain_beats(parameters.lanes)
     most = {
         "columns": columns - 1,
         "groups": capacity.weight_rows - 1,
-        "items": items,
-        "last_items": items,
+        "drain_beats": drain_beats,
+        "last_drain_beats": drain_beats,
         "weights": capacity.weight_rows - 1,
-        "rest": parameters.park_to_add,
+        "idle_cycles": parameters.partial_to_add,
         "follows": capacity.operations - 1,
         "source": capacity.vector_words - 1,
         "source_copied": capacity.vector_words - 1,
     }
     flags: tuple[str, ...] = (
         "single",
-        "item_only",
-        "last_item_only",
-        "behind",
+        "one_beat",
+        "last_one_beat",
+        "newer_results",
         "from_input",
         "waits",
         "relu",
     )
-    flags += ("fence", "emit", "stores", "prepares", "ends", "ends_quiet", "writes_current", "writes_other")
+    flags += (
+        "waits_for_results",
+        "emit",
+        "stores",
+        "prepares",
+        "ends",
+        "ends_suppressed",
+        "writes_current",
+        "writes_other",
+    )
     return _bits(most | dict.fromkeys(flags, 1))
 
 
 def drain_fields(program: Program, layers: Sequence[LayerShape]) -> Fields:
     """What the drain reads of every operation: counts and flags of its items, and their first rows."""
     ops = program.ops
-    biases = [program.bias_rows * op.adds_parked for op in ops]
+    biases = [program.bias_rows * op.adds_partials for op in ops]
     copies = [program.copy_words * (op.writes_copy is not None) for op in ops]
     return {
-        "more": [op.items - 1 for op in ops],
-        "last_more": [op.last_items - 1 for op in ops],
-        "adds": [int(op.adds_parked) for op in ops],
+        "more": [op.drain_beats - 1 for op in ops],
+        "last_more": [op.last_drain_beats - 1 for op in ops],
+        "adds": [int(op.adds_partials) for op in ops],
         "shift": [op.shifts for op in ops],
         "addend": [op.addends + more for op, more in zip(ops, biases, strict=True)],
-        "park": [op.park + program.bias_rows for op in ops],
+        "partials_row": [op.partials_row + program.bias_rows for op in ops],
         "cell": [op.cell for op in ops],
         "row": [op.destination or 0 for op in ops],
         "other_row": [(op.destination or 0) + more for op, more in zip(ops, copies, strict=True)],
-        "tail": [(1 << op.tail) - 1 for op in ops],
+        "last_mask": [(1 << op.last_units) - 1 for op in ops],
         "flags": [_flags(op, layers[op.layer]) for op in ops],
     }
 
@@ -113,20 +122,20 @@ def drain_widths(parameters: Parameters, cells: int) -> dict[str, int]:
     """Bits of these fields in the program memory; ``cells`` is how many kinds of cells there are."""
     capacity = parameters.capacity
     assert capacity is not None
-    items = parameters.items(parameters.lanes) - 1
-    partials = capacity.bias_rows + capacity.parked_rows - 1
+    drain_beats = parameters.drain_beats(parameters.lanes) - 1
+    partials = capacity.bias_rows + capacity.partial_rows - 1
     most = {
-        "more": items,
-        "last_more": items,
+        "more": drain_beats,
+        "last_more": drain_beats,
         "adds": 1,
         "shift": capacity.shift_rows - 1,
         "addend": partials,
-        "park": partials,
+        "partials_row": partials,
         "cell": capacity.cell_rows - 1,
         "row": capacity.vector_words - 1,
         "other_row": capacity.vector_words - 1,
-        "tail": (1 << parameters.gate_units) - 1,
-        "flags": (1 << len(ITEM_FLAGS) + ceil_log2(max(1, cells))) - 1,
+        "last_mask": (1 << parameters.gate_units) - 1,
+        "flags": (1 << len(BEAT_FLAGS) + ceil_log2(max(1, cells))) - 1,
     }
     return _bits(most)
 
@@ -137,8 +146,8 @@ def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
     first = program.ops[program.body]
     return {
         "body": program.body,
-        "ahead": program.ahead or 0,
-        "goes_ahead": int(program.ahead is not None),
+        "prefetch": program.prefetch or 0,
+        "prefetches": int(program.prefetch is not None),
         "inputs": program.inputs & 0xFFFF,
         "outputs": program.outputs & 0xFFFF,
         "beats_after": -(-program.inputs // beat) - 1,
@@ -155,8 +164,8 @@ def step_widths(parameters: Parameters) -> dict[str, int]:
     assert capacity is not None
     most = {
         "body": capacity.operations - 1,
-        "ahead": capacity.operations - 1,
-        "goes_ahead": 1,
+        "prefetch": capacity.operations - 1,
+        "prefetches": 1,
         "inputs": 0xFFFF,
         "outputs": 0xFFFF,
         "beats_after": -(-capacity.inputs // parameters.beat_in) - 1,
@@ -172,11 +181,11 @@ def _bits(most: Mapping[str, int]) -> dict[str, int]:
 
 
 def _flags(op: Op, layer: LayerShape) -> int:
-    """Pack what an operation's items share: ``ITEM_FLAGS``, then the number of their cell."""
-    single = not op.quads
+    """Pack what an operation's items share: ``BEAT_FLAGS``, then the number of their cell."""
+    single = not op.four_rows
     finished = single and layer.cell is None
     flags = {
-        "park": op.parks,
+        "writes_partial": op.writes_partials,
         "lstm": op.yields and not single,
         "dense": single,
         "relu": finished and layer.activation == "relu",
@@ -185,5 +194,5 @@ def _flags(op: Op, layer: LayerShape) -> int:
         "emit": op.emit,
         "store": op.destination is not None,
     }
-    packed = sum(flags[name] << position for position, name in enumerate(ITEM_FLAGS))
-    return packed | (layer.cell or 0) << len(ITEM_FLAGS)
+    packed = sum(flags[name] << position for position, name in enumerate(BEAT_FLAGS))
+    return packed | (layer.cell or 0) << len(BEAT_FLAGS)

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rtlstm.spec.record import Record
 
-__all__ = ["Part", "Passes", "feeds", "input_places", "output_places", "part_layers", "turn"]
+__all__ = ["Part", "Passes", "feeds", "input_places", "output_places", "part_layers", "reverse_valid"]
 
 
 class Part(Record):
@@ -25,7 +25,7 @@ class Part(Record):
     """How many, of the network's layers in their order."""
     reverse: bool = False
     """From the sequence's last step to its first."""
-    turned: bool = False
+    reversed_output: bool = False
     """In reverse, with its outputs in the order in which they are computed."""
 
 
@@ -59,7 +59,7 @@ def feeds(passes: Passes, layer: int, back: int = 1) -> list[int]:
     return [layer - back] if layer else []
 
 
-def turn(values: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+def reverse_valid(values: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
     """Turn the valid steps of each sequence round: ``values`` are ``(T, N, ...)``, ``lengths`` ``(N,)``."""
     steps = np.arange(len(values))[:, None]
     places = np.where(steps < lengths, lengths - 1 - steps, steps)

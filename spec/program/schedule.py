@@ -16,7 +16,7 @@ from rtlstm.spec.record import Record
 
 __all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "offer_cycles", "step_cycles"]
 
-COLD_JUMP = 2
+REDIRECT_CYCLES = 2
 """Cycles from the first step of a stream being ready to its recurrent part being issued."""
 
 
@@ -40,7 +40,7 @@ class Cycles(Record):
     array_cycles: int
     overhead_cycles: int
     recurrent_cycles: int
-    cold_latency_cycles: int
+    first_step_latency_cycles: int
     """Of the first step after a reset or a state load."""
     step_interval_cycles: int
     """Between steps of one stream, back to back."""
@@ -73,9 +73,11 @@ class Timeline:
 
         ``arrivals`` is the first cycle in which each word of the input can be read.
         """
-        readable = arrivals if op.from_input else self.stored[-1 - op.behind] if op.fence else ()
+        readable = (
+            arrivals if op.from_input else self.stored[-1 - op.newer_results] if op.waits_for_results else ()
+        )
         ends, self.drain_free = group_ends(op, self.free, self.drain_free, readable)
-        self.free = ends[-1] + 1 + op.rest
+        self.free = ends[-1] + 1 + op.idle_cycles
         if op.yields:
             stage = op.results
             self.results = self.drain_free + stage
@@ -85,13 +87,17 @@ class Timeline:
 
     def _words(self, op: Op, ends: list[int], stage: int) -> list[int]:
         """First cycle in which each vector word that an operation writes can be read."""
-        per_group = op.items * self.parameters.gate_units
-        count = (op.groups - 1) * per_group + (op.last_items - 1) * self.parameters.gate_units + op.tail
+        per_group = op.drain_beats * self.parameters.gate_units
+        count = (
+            (op.groups - 1) * per_group
+            + (op.last_drain_beats - 1) * self.parameters.gate_units
+            + op.last_units
+        )
         words = []
         for first in range(0, count, self.parameters.macs):
             last = min(first + self.parameters.macs, count) - 1
-            item = last % per_group // self.parameters.gate_units
-            words.append(ends[last // per_group] + item + stage + 1)
+            beat = last % per_group // self.parameters.gate_units
+            words.append(ends[last // per_group] + beat + stage + 1)
         return words
 
     def prepare(self) -> None:
@@ -109,25 +115,27 @@ class Timeline:
         """First cycle in which that input is marked complete."""
         return self.arrivals(begins)[-1] - self.parameters.pipeline.accept
 
-    def step(self, begins: int, cold: bool, ahead: bool = False, quiet: bool = False) -> tuple[int, int]:
+    def step(
+        self, begins: int, first_step: bool, prefetch: bool = False, suppress: bool = False
+    ) -> tuple[int, int]:
         """Run a step whose first beat is accepted in cycle ``begins``, and the others right after.
 
-        ``ahead`` says that the step before ended with this one's input there; then nothing has
+        ``prefetch`` says that the step before ended with this one's input there; then nothing has
         been prepared. Returns the cycle after which the input buffer is free again and the one
         that offers the last output beat, or would, if the step is quiet.
         """
         program, arrivals = self.program, self.arrivals(begins)
-        if cold:
-            self.free = max(self.free, self.complete(begins)) + COLD_JUMP
+        if first_step:
+            self.free = max(self.free, self.complete(begins)) + REDIRECT_CYCLES
             self.prepare()
-        index: int | None = program.ahead if ahead else program.body
+        index: int | None = program.prefetch if prefetch else program.body
         released = self.free
         while index is not None:
             op = program.ops[index]
             self.run(op, arrivals)
             if op.from_input:
-                released = self.free - 1 - op.rest
-            index = program.follows(index, quiet)
+                released = self.free - 1 - op.idle_cycles
+            index = program.follows(index, suppress)
         return released, self.results
 
     def next_is_there(self, begins: int) -> bool:
@@ -139,18 +147,18 @@ def offer_cycles(
     program: Program,
     parameters: Parameters,
     steps: int,
-    cold: bool = True,
+    first_step: bool = True,
     streams: Sequence[int] | None = None,
-    quiet: Sequence[bool] | None = None,
+    suppress: Sequence[bool] | None = None,
 ) -> list[int]:
     """Cycle in which each of ``steps`` steps offers its last output beat.
 
     Cycle 0 accepts the first input beat. ``streams`` is the stream of each step (one stream if
-    None); ``cold`` says that their states were reset or written just before; ``quiet`` says which
+    None); ``first_step`` says that their states were reset or written just before; ``suppress`` says which
     steps' output nobody wants (none, if None): of those, the cycle after the last result.
     """
     stream_of = [0] * steps if streams is None else list(streams)
-    found = step_cycles(program, parameters, stream_of, set() if cold else set(stream_of), quiet)
+    found = step_cycles(program, parameters, stream_of, set() if first_step else set(stream_of), suppress)
     return [offered for _, offered in found]
 
 
@@ -159,21 +167,21 @@ def step_cycles(
     parameters: Parameters,
     streams: Sequence[int],
     warm: Collection[int],
-    quiet: Sequence[bool] | None = None,
+    suppress: Sequence[bool] | None = None,
 ) -> list[tuple[int, int]]:
     """Cycles in which each step's last input beat is accepted and its last output beat is offered.
 
     As :func:`offer_cycles`; ``warm`` are the streams whose recurrent part is ready at the beginning.
     """
-    silent = [False] * len(streams) if quiet is None else list(quiet)
+    silent = [False] * len(streams) if suppress is None else list(suppress)
     known = set(warm)
     beats = -(-program.inputs // parameters.beat_in)
     timeline = Timeline(program, parameters)
     released: list[int] = []
     found: list[tuple[int, int]] = []
-    begins, ahead = 0, False
+    begins, prefetch = 0, False
     for index, stream in enumerate(streams):
-        free, offered = timeline.step(begins, stream not in known, ahead, silent[index])
+        free, offered = timeline.step(begins, stream not in known, prefetch, silent[index])
         known.add(stream)
         released.append(free)
         begins += beats
@@ -182,8 +190,8 @@ def step_cycles(
             # The input buffer holds two steps: the next goes where the last but one was read.
             begins = max(begins, released[index - 1] + 1)
         same = index + 1 < len(streams) and streams[index + 1] == stream
-        ahead = program.ahead is not None and same and timeline.next_is_there(begins)
-        if not ahead:
+        prefetch = program.prefetch is not None and same and timeline.next_is_there(begins)
+        if not prefetch:
             timeline.prepare()
     return found
 
@@ -193,15 +201,15 @@ def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: P
     begins = 1 - -(-program.inputs // parameters.beat_in)
     warm = Timeline(program, parameters, free=begins)
     layers = []
-    body = program.ops[program.body : program.ahead]
+    body = program.ops[program.body : program.prefetch]
     before = 0
     for op, shape in zip(body, shapes, strict=True):
         done = warm.run(op, warm.arrivals(begins))
         array = op.groups * op.columns
         recurrent = 0
         if op.kind == "input":
-            parked = program.recurrent_op(op.layer)
-            recurrent = parked.groups * parked.columns if parked else 0
+            partials = program.recurrent_op(op.layer)
+            recurrent = partials.groups * partials.columns if partials else 0
         layers.append(
             LayerCycles(
                 name=shape.name,
@@ -212,14 +220,14 @@ def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: P
         )
         before = done
     array_cycles = sum(layer.array_cycles for layer in layers)
-    _, cold = Timeline(program, parameters).step(begins, cold=True)
-    offered = offer_cycles(program, parameters, 8, cold=False)
+    _, first_step = Timeline(program, parameters).step(begins, first_step=True)
+    offered = offer_cycles(program, parameters, 8, first_step=False)
     return Cycles(
         step_latency_cycles=before,
         array_cycles=array_cycles,
         overhead_cycles=before - array_cycles,
         recurrent_cycles=sum(layer.recurrent_cycles for layer in layers),
-        cold_latency_cycles=cold,
+        first_step_latency_cycles=first_step,
         step_interval_cycles=offered[-1] - offered[-2],
         layers=tuple(layers),
     )

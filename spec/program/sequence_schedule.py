@@ -50,13 +50,13 @@ def sequence_cycles(
     plan: SequencePlan,
     parameters: Parameters,
     lengths: Sequence[int],
-    quiet: Sequence[bool] | None = None,
+    suppress: Sequence[bool] | None = None,
 ) -> list[SequenceCycles]:
     """Count the cycles of sequences of these lengths, one after the other.
 
-    ``quiet`` says of all their steps which outputs nobody wants (none, if None).
+    ``suppress`` says of all their steps which outputs nobody wants (none, if None).
     """
-    silent = [False] * sum(lengths) if quiet is None else list(quiet)
+    silent = [False] * sum(lengths) if suppress is None else list(suppress)
     found: list[SequenceCycles] = []
     begins = 0
     for length in lengths:
@@ -92,15 +92,15 @@ def _compute(program: Program, plan: SequencePlan, parameters: Parameters, lengt
 
 
 def _give(
-    plan: SequencePlan, parameters: Parameters, quiet: Sequence[bool], now: int
+    plan: SequencePlan, parameters: Parameters, suppress: Sequence[bool], now: int
 ) -> tuple[list[int], int]:
     """Give the output; return when each step's is offered and when all is on its way."""
     stages = min(parameters.pipeline.operand - 1, 2)
     offered = []
-    for silent in quiet:
+    for silent in suppress:
         now += LOOK
         if not silent:
-            now += plan.output_items
+            now += plan.output_beats
         offered.append(-1 if silent else now - 1 + stages + GIVE)
     return offered, now
 
@@ -128,7 +128,7 @@ def count_sequence_cycles(
         array_cycles=array_cycles,
         overhead_cycles=latency - plan.steps * (array_cycles + recurrent_cycles),
         recurrent_cycles=recurrent_cycles,
-        cold_latency_cycles=latency,
+        first_step_latency_cycles=latency,
         step_interval_cycles=interval,
         layers=tuple(layers),
     )

@@ -27,11 +27,11 @@ class PartPlan(Record):
     number: int
     """The pass it belongs to."""
     reverse: bool
-    turned: bool
+    reversed_output: bool
     """Its results are stored from the first step on, whichever it begins with."""
     closes: bool
     """It is the last part of its pass."""
-    item: int
+    first_beat: int
     """Where in a step its results begin, in items of ``gate_units`` values."""
 
 
@@ -43,7 +43,7 @@ class SequencePlan(Record):
     """Steps of the longest sequence."""
     row_words: int
     """Words of the memory that a step takes in each half."""
-    output_items: int
+    output_beats: int
     """Items of a step's output."""
     output_places: tuple[int, ...]
     """Where each output stands among the words of a step's beats."""
@@ -101,14 +101,14 @@ class _Merger:
         self._parameters = parameters
         self._ops: list[Op] = []
         self._parts: list[PartPlan] = []
-        self._weights = self._shifts = self._biases = self._vectors = self._cells = self._parked = 0
+        self._weights = self._shifts = self._biases = self._vectors = self._cells = self._partials = 0
         self._hidden: list[tuple[int, int]] = []
         self._cell_rows: list[tuple[int, int]] = []
         self._widths = [shapes[0].inputs]
 
     def add_pass(self, number: int, parts: Sequence[range]) -> None:
         """Append the parts of a pass."""
-        begins, item = len(self._ops), 0
+        begins, first_beat = len(self._ops), 0
         outputs = [self._shapes[layers[-1]].outputs for layers in parts]
         for layers, width, part in zip(parts, outputs, self._passes[number], strict=True):
             first = len(self._ops)
@@ -118,15 +118,15 @@ class _Merger:
                 last=len(self._ops) - 1,
                 number=number,
                 reverse=part.reverse,
-                turned=part.turned,
+                reversed_output=part.reversed_output,
                 closes=layers == parts[-1],
-                item=item,
+                first_beat=first_beat,
             )
             self._parts.append(plan)
-            item += self._parameters.items(width)
+            first_beat += self._parameters.drain_beats(width)
         self._places = output_places(outputs, self._parameters.gate_units)
-        self._widths.append(item * self._parameters.gate_units)
-        _fence(self._ops, begins)
+        self._widths.append(first_beat * self._parameters.gate_units)
+        _wait_for_results(self._ops, begins)
 
     def _add(self, layers: range) -> None:
         """Append a part's operations, each layer's recurrent one right before its others."""
@@ -142,11 +142,13 @@ class _Merger:
         shapes[0] = shapes[0].replace(inputs=places[-1] + 1)
         program = compile_program(tuple(shapes), self._parameters, self._latency)
         recurrent = {op.layer: op for op in program.ops[: program.body]}
-        for op in program.ops[program.body : program.ahead]:
+        for op in program.ops[program.body : program.prefetch]:
             before = recurrent.get(op.layer)
             if before is not None:
-                rest = idle_between([before.replace(rest=0)], op, self._parameters.park_to_add)
-                self._append(before.replace(rest=rest), program, layers[0])
+                idle_cycles = idle_between(
+                    [before.replace(idle_cycles=0)], op, self._parameters.partial_to_add
+                )
+                self._append(before.replace(idle_cycles=idle_cycles), program, layers[0])
             self._append(op, program, layers[0])
         self._hidden += [(self._vector(first, program), units) for first, units in program.hidden]
         self._cell_rows += [(first + self._cells, units) for first, units in program.cells]
@@ -155,7 +157,7 @@ class _Merger:
         self._biases += program.bias_rows
         self._vectors += program.vector_context - program.copy_words
         self._cells += program.cell_context
-        self._parked = max(self._parked, program.park_context)
+        self._partials = max(self._partials, program.partials_context)
 
     def _vector(self, row: int, program: Program) -> int:
         """A row of the vector memory; h is read only before it is written, and so has no second copy."""
@@ -166,12 +168,12 @@ class _Merger:
             op.replace(
                 layer=op.layer + first_layer,
                 source=0 if op.from_input else self._vector(op.source, program),
-                fence=op.fence and op.kind != "recurrent",
+                waits_for_results=op.waits_for_results and op.kind != "recurrent",
                 reads_copy=False,
                 writes_copy=None,
                 weights=op.weights + self._weights,
                 shifts=op.shifts + self._shifts,
-                addends=op.addends + (0 if op.adds_parked else self._biases),
+                addends=op.addends + (0 if op.adds_partials else self._biases),
                 cell=op.cell + self._cells,
                 destination=None if op.destination is None else self._vector(op.destination, program),
             )
@@ -182,7 +184,7 @@ class _Merger:
         return Program(
             ops=tuple(self._ops),
             body=0,
-            ahead=None,
+            prefetch=None,
             recurrent_end=len(self._ops),
             copy_words=0,
             inputs=self._widths[0],
@@ -190,7 +192,7 @@ class _Merger:
             input_words=self._parameters.words(self._widths[0]),
             weight_rows=self._weights,
             bias_rows=self._biases,
-            park_context=self._parked,
+            partials_context=self._partials,
             shift_rows=self._shifts,
             vector_context=self._vectors,
             cell_context=self._cells,
@@ -204,18 +206,18 @@ class _Merger:
             parts=tuple(self._parts),
             steps=steps,
             row_words=max(self._parameters.words(width) for width in self._widths),
-            output_items=self._widths[-1] // self._parameters.gate_units,
+            output_beats=self._widths[-1] // self._parameters.gate_units,
             output_places=tuple(self._places),
         )
 
 
-def _fence(ops: list[Op], begins: int) -> None:
+def _wait_for_results(ops: list[Op], begins: int) -> None:
     """Let recurrent operations wait for the h of the step before, where nothing else has."""
     for index in range(begins, len(ops)):
         if ops[index].kind == "recurrent":
-            behind = _results_since(ops[begins:], index - begins)
-            if behind is not None:
-                ops[index] = ops[index].replace(fence=True, behind=min(behind, 1))
+            newer_results = _results_since(ops[begins:], index - begins)
+            if newer_results is not None:
+                ops[index] = ops[index].replace(waits_for_results=True, newer_results=min(newer_results, 1))
 
 
 def _results_since(ops: Sequence[Op], index: int) -> int | None:
@@ -228,7 +230,7 @@ def _results_since(ops: Sequence[Op], index: int) -> int | None:
         other = ops[index - back]
         if other.destination == ops[index].source:
             return count
-        if other.fence and other.kind != "recurrent":
+        if other.waits_for_results and other.kind != "recurrent":
             return None
         count += other.destination is not None
     raise AssertionError("what a recurrent operation reads is stored in its pass")

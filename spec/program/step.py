@@ -23,10 +23,10 @@ class Op(Record):
 
     Every group drains its items one per cycle: ``gate_units`` units or outputs each. A recurrent
     layer's ``recurrent`` and ``input`` products meet in the partial sums: the one that comes first
-    adds the biases and ``parks``; the other adds what is parked and ``yields``: its items go on to the gate
-    unit. ``dense`` adds the biases and goes on to its activation; of the two of a layer with a skip, the
-    first adds the biases and ``parks``, the second goes on. Addresses marked *context* are relative
-    to the stream's own part of that memory.
+    adds the biases and ``writes_partials``; the other adds what is parked and ``yields``: its items go on to
+    the gate unit. ``dense`` adds the biases and goes on to its activation; of the two of a layer with a skip,
+    the first adds the biases and ``writes_partials``, the second goes on. Addresses marked *context* are
+    relative to the stream's own part of that memory.
     """
 
     kind: OpKind
@@ -39,19 +39,19 @@ class Op(Record):
     """Read the network's input instead of the vector memory."""
     relu: bool
     """Apply ReLU to the vector read."""
-    quads: bool
+    four_rows: bool
     """Items are units with four rows each, not outputs with one."""
-    adds_parked: bool
+    adds_partials: bool
     """Items add what another product parked; else they add biases."""
-    parks: bool
+    writes_partials: bool
     """Keep the sums for another product."""
     yields: bool
     """The items become results: new h and c, or a dense layer's outputs."""
-    fence: bool
+    waits_for_results: bool
     """Words of the first group wait until the results they read have been written."""
-    behind: int
+    newer_results: int
     """How many operations have stored, or will store, results since those that the fence is for."""
-    rest: int
+    idle_cycles: int
     """Idle cycles after this operation, for what is parked to be there when the next one adds it."""
     reads_copy: bool
     """The vector read is the first layer's h: its current copy."""
@@ -63,13 +63,13 @@ class Op(Record):
     """First row of the shift memory."""
     addends: int
     """First row of the partial-sum memory that items add: biases, or (context) parked sums."""
-    park: int
+    partials_row: int
     """First row of the partial-sum memory that items are parked in (context)."""
-    items: int
+    drain_beats: int
     """Items of a full group."""
-    last_items: int
+    last_drain_beats: int
     """Items of the last group."""
-    tail: int
+    last_units: int
     """Units or outputs in the last item of the last group."""
     cell: int
     """First row of the cell memory (context; only of what goes on to the gate unit)."""
@@ -86,7 +86,7 @@ class Program(Record):
 
     ``ops`` has three parts. First one parking ``recurrent`` operation per LSTM layer: they prepare
     a step and run as soon as the one before is done. From ``body`` on, the operations that need the
-    input. From ``ahead`` on, what takes the place of the first part and the first layer's input
+    input. From ``prefetch`` on, what takes the place of the first part and the first layer's input
     product if the stream's next input is there already: that product parks, the recurrent product
     is the one that ends the layer, and the other layers' recurrent products follow. As the array
     still reads the old h of the first layer then, that h has two copies. A first layer that takes more
@@ -98,7 +98,7 @@ class Program(Record):
 
     ops: tuple[Op, ...]
     body: int
-    ahead: int | None
+    prefetch: int | None
     """Index of the first operation if the next input is there when a step ends."""
     recurrent_end: int
     """Index of the operation after the last recurrent layer's, in the second part: where a quiet step,
@@ -111,7 +111,7 @@ class Program(Record):
     weight_rows: int
     bias_rows: int
     """Rows of the partial-sum memory that hold biases; parked sums follow, stream by stream."""
-    park_context: int
+    partials_context: int
     shift_rows: int
     vector_context: int
     cell_context: int
@@ -120,14 +120,14 @@ class Program(Record):
     cells: tuple[tuple[int, int], ...]
     """First cell row (context) and number of units of each layer's cell state; ``gate_units`` a row."""
 
-    def follows(self, index: int, quiet: bool = False) -> int | None:
+    def follows(self, index: int, suppress: bool = False) -> int | None:
         """Return the index of the operation after this one; None if it ends a step."""
-        body_end = len(self.ops) if self.ahead is None else self.ahead
+        body_end = len(self.ops) if self.prefetch is None else self.prefetch
         if body_end <= index < len(self.ops) - 1:
             return index + 1
         # The third part leads to what follows the first layer in the second.
         after = self.body + 1 if index >= body_end else index + 1
-        if quiet and index >= self.body and after >= self.recurrent_end:
+        if suppress and index >= self.body and after >= self.recurrent_end:
             return None
         return after if after != body_end else None
 
@@ -141,7 +141,7 @@ class Program(Record):
             weight_rows=self.weight_rows,
             shift_rows=self.shift_rows,
             bias_rows=max(1, self.bias_rows),
-            parked_rows=max(1, self.park_context),
+            partial_rows=max(1, self.partials_context),
             vector_words=max(1, self.vector_context),
             cell_rows=max(1, self.cell_context),
         )
@@ -165,7 +165,7 @@ class _Layout:
         self.parameters = parameters
         self.latency = latency
         self.ops: list[Op] = []
-        self.weights = self.shifts = self.biases = self.parked = self.cells = 0
+        self.weights = self.shifts = self.biases = self.partials = self.cells = 0
         self.copy_words = parameters.words(shapes[0].outputs) if copies else 0
         self.vectors = self.copy_words
         read_back = {index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent}
@@ -182,15 +182,22 @@ class _Layout:
         groups = -(-layer.rows // parameters.lanes)
         read = self.shapes[index + layer.feedback].outputs if kind == "recurrent" else layer.inputs
         columns = parameters.words(read)
-        per_group = parameters.units if layer.quads else parameters.lanes
+        per_group = parameters.units if layer.four_rows else parameters.lanes
         last = (layer.outputs - 1) % per_group + 1
         common = {"relu": False, "from_input": False, "cell": 0, "destination": None}
-        common |= {"emit": False, "park": 0, "parks": False, "fence": False, "behind": 0, "rest": 0}
-        common |= {"reads_copy": False, "writes_copy": None, "quads": layer.quads}
+        common |= {
+            "emit": False,
+            "partials_row": 0,
+            "writes_partials": False,
+            "waits_for_results": False,
+            "newer_results": 0,
+            "idle_cycles": 0,
+        }
+        common |= {"reads_copy": False, "writes_copy": None, "four_rows": layer.four_rows}
         if self.latency is not None:
             results = parameters.preactivation + self.latency + parameters.pipeline.result
         else:
-            results = parameters.hidden_result if layer.quads else parameters.dense_result
+            results = parameters.hidden_result if layer.four_rows else parameters.dense_result
         op = Op(
             kind=kind,
             layer=index,
@@ -198,31 +205,31 @@ class _Layout:
             groups=groups,
             weights=self.weights,
             shifts=self.shifts,
-            items=parameters.items(per_group),
-            last_items=parameters.items(last),
-            tail=(last - 1) % parameters.gate_units + 1,
+            drain_beats=parameters.drain_beats(per_group),
+            last_drain_beats=parameters.drain_beats(last),
+            last_units=(last - 1) % parameters.gate_units + 1,
             results=results,
             **(common | special),
         )
         self.ops.append(op)
         self.weights += groups * columns
-        self.shifts += parameters.items(layer.outputs)
+        self.shifts += parameters.drain_beats(layer.outputs)
 
-    def take(self, memory: Literal["biases", "parked", "cells"], index: int) -> int:
+    def take(self, memory: Literal["biases", "partials", "cells"], index: int) -> int:
         """Hand out rows for a layer's items; return the first."""
         first: int = getattr(self, memory)
-        setattr(self, memory, first + self.parameters.items(self.shapes[index].outputs))
+        setattr(self, memory, first + self.parameters.drain_beats(self.shapes[index].outputs))
         return first
 
     def again(self, index: int, **changes: object) -> None:
         """Append operation ``index`` once more, with the same weights, changed."""
         self.ops.append(self.ops[index].model_copy(update=changes))
 
-    def rest(self, first: int, after: int, adder: int) -> None:
+    def space(self, first: int, after: int, adder: int) -> None:
         """Make operation ``after`` rest until what ``first`` parks is there for ``adder``."""
         path = self.ops[first : after + 1]
-        rest = idle_between(path, self.ops[adder], self.parameters.park_to_add)
-        self.ops[after] = self.ops[after].model_copy(update={"rest": rest})
+        idle_cycles = idle_between(path, self.ops[adder], self.parameters.partial_to_add)
+        self.ops[after] = self.ops[after].model_copy(update={"idle_cycles": idle_cycles})
 
 
 def compile_program(
@@ -237,25 +244,25 @@ def compile_program(
     ConfigurationError
         If it does not fit the parameters' capacities.
     """
-    goes_ahead = shapes[0].recurrent and shapes[0].feedback == 0
-    layout = _Layout(shapes, parameters, latency, goes_ahead)
+    prefetches = shapes[0].recurrent and shapes[0].feedback == 0
+    layout = _Layout(shapes, parameters, latency, prefetches)
     body = sum(layer.recurrent for layer in shapes)
-    bias_of, parked_at, hidden = _prepare(layout, body, goes_ahead)
-    cells = _compute(layout, parked_at, goes_ahead)
-    ahead = len(layout.ops)
-    if goes_ahead:
+    bias_of, partials_at, hidden = _prepare(layout, body, prefetches)
+    cells = _compute(layout, partials_at, prefetches)
+    prefetch = len(layout.ops)
+    if prefetches:
         # Before any operation rests: those that come again rest for reasons of their own.
-        _go_ahead(layout, body, bias_of[0], parked_at[0])
+        _prefetch(layout, body, bias_of[0], partials_at[0])
     if body:
         first = next(index for index, layer in enumerate(shapes) if layer.recurrent)
-        layout.rest(0, body - 1, body + first)
+        layout.space(0, body - 1, body + first)
     for skip in (body + index for index, layer in enumerate(shapes) if layer.kind == "skip"):
-        layout.rest(skip, skip, skip + 1)
+        layout.space(skip, skip, skip + 1)
     last = max((index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent), default=-1)
     program = Program(
         ops=tuple(layout.ops),
         body=body,
-        ahead=ahead if goes_ahead else None,
+        prefetch=prefetch if prefetches else None,
         recurrent_end=body + last + 1,
         copy_words=layout.copy_words,
         inputs=shapes[0].inputs,
@@ -263,7 +270,7 @@ def compile_program(
         input_words=parameters.words(shapes[0].inputs),
         weight_rows=layout.weights,
         bias_rows=layout.biases,
-        park_context=layout.parked,
+        partials_context=layout.partials,
         shift_rows=layout.shifts,
         vector_context=layout.vectors,
         cell_context=layout.cells,
@@ -277,51 +284,51 @@ def compile_program(
     return program.replace(
         input_words=parameters.words(capacity.inputs),
         bias_rows=capacity.bias_rows,
-        park_context=capacity.parked_rows,
+        partials_context=capacity.partial_rows,
         vector_context=capacity.vector_words,
         cell_context=capacity.cell_rows,
     )
 
 
 def _prepare(
-    layout: _Layout, body: int, goes_ahead: bool
+    layout: _Layout, body: int, prefetches: bool
 ) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:
     """Append the recurrent operations; return, per layer, rows of biases and parked sums, and places of h."""
-    bias_of, parked_at, hidden = {}, {}, []
+    bias_of, partials_at, hidden = {}, {}, []
     for index, layer in enumerate(layout.shapes):
         if not layer.recurrent:
             continue
-        bias_of[index], parked_at[index] = layout.take("biases", index), layout.take("parked", index)
+        bias_of[index], partials_at[index] = layout.take("biases", index), layout.take("partials", index)
         source = layout.outputs_at[index + layer.feedback]
         assert source is not None
         layout.append(
             "recurrent",
             index,
             source=source,
-            adds_parked=False,
-            parks=True,
+            adds_partials=False,
+            writes_partials=True,
             yields=False,
-            fence=len(layout.ops) == body - 1,
-            reads_copy=index == 0 and goes_ahead,
+            waits_for_results=len(layout.ops) == body - 1,
+            reads_copy=index == 0 and prefetches,
             addends=bias_of[index],
-            park=parked_at[index],
+            partials_row=partials_at[index],
         )
         hidden.append((source, layout.shapes[index + layer.feedback].outputs))
-    return bias_of, parked_at, hidden
+    return bias_of, partials_at, hidden
 
 
-def _compute(layout: _Layout, parked_at: dict[int, int], goes_ahead: bool) -> list[tuple[int, int]]:
+def _compute(layout: _Layout, partials_at: dict[int, int], prefetches: bool) -> list[tuple[int, int]]:
     """Append the operations that need the input; return the places of cell states."""
     cells: list[tuple[int, int]] = []
     for index, layer in enumerate(layout.shapes):
         skips = layer.kind == "skip"
         if skips:
-            parked_at[index] = layout.take("parked", index)
-        parked = parked_at.get(index - layer.continues)
+            partials_at[index] = layout.take("partials", index)
+        partials = partials_at.get(index - layer.continues)
         read = index - layer.before
         if layer.has_state:
             cells.append((layout.take("cells", index), layer.outputs))
-        stateful = layer.quads and bool(cells)
+        stateful = layer.four_rows and bool(cells)
         layout.append(
             "dense" if layer.dense else "input",
             index,
@@ -329,13 +336,13 @@ def _compute(layout: _Layout, parked_at: dict[int, int], goes_ahead: bool) -> li
             from_input=index == 0,
             relu=layer.input_relu,
             # What a skip reads, a layer before it has waited for.
-            fence=index > 0 and not skips,
-            reads_copy=read == 0 and goes_ahead,
-            writes_copy="current" if index == 0 and goes_ahead else None,
-            adds_parked=layer.recurrent or layer.continues,
-            addends=layout.take("biases", index) if layer.dense and not layer.continues else parked,
-            parks=layer.kind in ("gru_reset", "skip"),
-            park=parked if layer.kind in ("gru_reset", "skip") else 0,
+            waits_for_results=index > 0 and not skips,
+            reads_copy=read == 0 and prefetches,
+            writes_copy="current" if index == 0 and prefetches else None,
+            adds_partials=layer.recurrent or layer.continues,
+            addends=layout.take("biases", index) if layer.dense and not layer.continues else partials,
+            writes_partials=layer.kind in ("gru_reset", "skip"),
+            partials_row=partials if layer.kind in ("gru_reset", "skip") else 0,
             yields=not skips,
             cell=cells[-1][0] if stateful else 0,
             destination=layout.outputs_at[index],
@@ -344,30 +351,30 @@ def _compute(layout: _Layout, parked_at: dict[int, int], goes_ahead: bool) -> li
     return cells
 
 
-def _go_ahead(layout: _Layout, body: int, bias: int, parked: int) -> None:
+def _prefetch(layout: _Layout, body: int, bias: int, partials: int) -> None:
     """Append the third part."""
-    ahead = len(layout.ops)
-    finished = ("addends", "cell", "destination", "emit", "yields", "adds_parked")
+    prefetch = len(layout.ops)
+    finished = ("addends", "cell", "destination", "emit", "yields", "adds_partials")
     first = {name: getattr(layout.ops[body], name) for name in finished}
     layout.again(
         body,
-        parks=True,
+        writes_partials=True,
         yields=False,
-        adds_parked=False,
+        adds_partials=False,
         addends=bias,
-        park=parked,
+        partials_row=partials,
         destination=None,
         emit=False,
         writes_copy=None,
     )
-    layout.again(0, parks=False, fence=body == 1, writes_copy="other", **first)
+    layout.again(0, writes_partials=False, waits_for_results=body == 1, writes_copy="other", **first)
     for index in range(1, body):
         # The results of the last layer, then those of the first, are under way.
-        layout.again(index, behind=1 if index == body - 1 else 0)
-    layout.rest(ahead, ahead, ahead + 1)
+        layout.again(index, newer_results=1 if index == body - 1 else 0)
+    layout.space(prefetch, prefetch, prefetch + 1)
     if body > 1:
         second = next(op.layer for op in layout.ops[1:body])
-        layout.rest(ahead + 2, len(layout.ops) - 1, body + second)
+        layout.space(prefetch + 2, len(layout.ops) - 1, body + second)
 
 
 def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()) -> tuple[list[int], int]:
@@ -384,7 +391,7 @@ def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()
                 start = max(start, cycle) + 1
             start -= len(readable)
         end = max(start + op.columns - 1, drain_free)
-        drain_free = end + (op.last_items if group == op.groups - 1 else op.items)
+        drain_free = end + (op.last_drain_beats if group == op.groups - 1 else op.drain_beats)
         ends.append(end)
         start = end + 1
     return ends, drain_free
@@ -402,16 +409,16 @@ def dense_lanes(parameters: Parameters) -> list[int]:
     ]
 
 
-def idle_between(path: Sequence[Op], adder: Op, park_to_add: int) -> int:
+def idle_between(path: Sequence[Op], adder: Op, partial_to_add: int) -> int:
     """Fewest idle cycles after ``path`` for which no sum that its first operation parks is late."""
-    parked, drain_free = group_ends(path[0], 0, 0)
-    last = parked[-1] + path[0].rest
+    partials, drain_free = group_ends(path[0], 0, 0)
+    last = partials[-1] + path[0].idle_cycles
     for op in path[1:]:
         ends, drain_free = group_ends(op, last + 1, drain_free)
-        last = ends[-1] + op.rest
+        last = ends[-1] + op.idle_cycles
     # A later start moves the ends by less where the drain is what they wait for: so try.
-    for rest in range(park_to_add + 1):
-        added, _ = group_ends(adder, last + 1 + rest, drain_free)
-        if all(at >= end + park_to_add for end, at in zip(parked, added, strict=True)):
-            return rest
+    for idle_cycles in range(partial_to_add + 1):
+        added, _ = group_ends(adder, last + 1 + idle_cycles, drain_free)
+        if all(at >= end + partial_to_add for end, at in zip(partials, added, strict=True)):
+            return idle_cycles
     raise AssertionError("the first group ends after its start")

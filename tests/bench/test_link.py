@@ -28,8 +28,8 @@ def test_soak_counts_what_is_wrong(monkeypatch):
     assert not good.replace(executed=641).passed
     exchange = module.LinkTransport.exchange
 
-    def wrong(self, streams, x, quiet=None):
-        y = exchange(self, streams, x, quiet)
+    def wrong(self, streams, x, suppress=None):
+        y = exchange(self, streams, x, suppress)
         y[5] ^= 1
         return y
 

@@ -15,7 +15,7 @@ from support.served_board import commands, finish, running, said, served, start
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host import Accelerator
 from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.board import BoardShape, NativeBoard
@@ -27,7 +27,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
 PORT = "5000"
-QUICK = Patience(retry=0.003, least_retry=0.001, most_retry=0.01)
+QUICK = LinkTimeouts(retry=0.003, least_retry=0.001, most_retry=0.01)
 """In the board's own seconds, of which each costs a simulator half a minute."""
 
 
@@ -100,7 +100,7 @@ def test_wrong_rate_is_no_device(on_board: OnBoard, compiled):
     library, shape = compiled
     line = BoardLine(NativeBoard(library, replace(shape, baud=shape.baud // 2)))
     with pytest.raises(DeviceError, match="check cable, power and bitstream"):
-        LinkTransport(line, on_board.manifest, Patience(opening=0.01, retry=0.002), seed=1)
+        LinkTransport(line, on_board.manifest, LinkTimeouts(opening=0.01, retry=0.002), seed=1)
 
 
 @pytest.mark.slow

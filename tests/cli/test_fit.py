@@ -166,8 +166,8 @@ def lstm(inputs: int, units: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     sizes = {"weight_ih_l0": (4 * units, inputs), "weight_hh_l0": (4 * units, units)}
     sizes |= {"bias_ih_l0": (4 * units,), "bias_hh_l0": (4 * units,)}
-    reach = units**-0.5
-    return {name: rng.uniform(-reach, reach, size).astype(np.float32) for name, size in sizes.items()}
+    max_abs = units**-0.5
+    return {name: rng.uniform(-max_abs, max_abs, size).astype(np.float32) for name, size in sizes.items()}
 
 
 def test_board_is_counted_in():

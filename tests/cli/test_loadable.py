@@ -8,7 +8,7 @@ import safetensors.numpy
 from support.small_builds import NARROW, TINY, network, rand, tensors
 
 from rtlstm.gen.builds.generate import generate_build, generate_for
-from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
@@ -132,7 +132,7 @@ def test_formats_of_a_device_serve_any_weights(device):
             bias=tables["lstm.bias_ih_l0"] * scale,
         )
         found = quantise(
-            Network(layers=(lstm,)), NARROW.replace(cell_range=16), hardware=Hardware(device=numerics)
+            Network(layers=(lstm,)), NARROW.replace(cell_range=16), hardware=TargetHardware(device=numerics)
         )
         assert found.numerics == numerics.replace(input=found.numerics.input)
         exact = quantise(Network(layers=(lstm,)), NARROW.replace(cell_range=16))

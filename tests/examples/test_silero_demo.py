@@ -201,7 +201,7 @@ def found(network: Network) -> results.Results:
         states=golden.states,
         seconds=0.5,
         warm_latency=cycles.step_latency_cycles,
-        cold_latency=cycles.cold_latency_cycles,
+        first_step_latency=cycles.first_step_latency_cycles,
         intervals=(cycles.step_interval_cycles,),
     )
     accuracy = measure.Accuracy(steps=40, difference=0.001, flips=0)

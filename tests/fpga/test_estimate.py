@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rtlstm.fpga.blocks import MemoryPart, count_blocks, hard_blocks, map_memory, memory_parts
-from rtlstm.fpga.core_parts import ff_parts, lut_parts, multiplier_tables
+from rtlstm.fpga.core_parts import ff_parts, lut_parts, multiplier_luts
 from rtlstm.fpga.devices import DEVICES, find_device
 from rtlstm.fpga.estimate import (
     CLOCKS,
@@ -72,7 +72,7 @@ def manifest(
 )
 def test_memories(family: str, part: MemoryPart, blocks: int, tables: int, bits: int):
     found = map_memory(part, family)
-    assert (found.block_rams, found.table_rams, found.flip_flop_bits) == (blocks, tables, bits)
+    assert (found.block_rams, found.lutrams, found.flip_flop_bits) == (blocks, tables, bits)
 
 
 def test_multipliers():
@@ -80,11 +80,11 @@ def test_multipliers():
     assert [hard_blocks(16, bits, "ice40") for bits in (16, 20, 21)] == [1, 1, 0]
     # Against the table in docs/primitives.md.
     sizes = ((4, 4), (4, 8), (6, 8), (4, 12), (8, 8), (8, 12), (8, 16), (12, 12), (16, 16), (18, 18))
-    one = [multiplier_tables(*size, 1, "ecp5") for size in sizes]
-    two = [multiplier_tables(*size, 2, "ecp5") for size in sizes]
+    one = [multiplier_luts(*size, 1, "ecp5") for size in sizes]
+    two = [multiplier_luts(*size, 2, "ecp5") for size in sizes]
     assert one == [19, 31, 51, 43, 71, 99, 127, 155, 271, 341]
     assert two == [19, 31, 54, 43, 76, 104, 132, 167, 287, 362]
-    assert multiplier_tables(4, 8, 2, "ice40") == 59
+    assert multiplier_luts(4, 8, 2, "ice40") == 59
     # 8 x 2 in the lanes, 5 slopes, f c, i g and o tanh(c); the tables' own are no blocks.
     assert count_blocks(manifest("ecp5", lanes=8, macs=2), "ecp5").multipliers == 24
     assert count_blocks(manifest("ecp5", lanes=8, macs=2, lut_macs=1), "ecp5").multipliers == 16

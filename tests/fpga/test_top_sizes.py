@@ -11,7 +11,7 @@ from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.netlist.harness import Port, read_ports
-from rtlstm.fpga.synthesis import NETLIST, Frame, synthesise
+from rtlstm.fpga.synthesis import NETLIST, TopWrapper, synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.fpga.top_sizes import TOP_CHAIN_TILES, top_sizes
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -55,7 +55,7 @@ def test_against_synthesis(
     made = manifest(device.family, inputs, outputs, bits, beat)
     core = core_to_verilog(made)
     top = board_verilog(board, made, find_line(board, board.usual_mhz), core)
-    frame = Frame(TOP, top)
+    frame = TopWrapper(TOP, top)
     core = empty(read_ports(core, "dut"))
     synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, frame=frame)
     taken = synthesis.harness

@@ -15,7 +15,7 @@ from rtlstm.host.link.framing import Deframer, Frame
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
-from rtlstm.spec.link import HEADER, NUMBERED, PAYLOAD_LIMIT, QUIET, FrameType, value_bytes
+from rtlstm.spec.link import HEADER, NUMBERED, PAYLOAD_LIMIT, SUPPRESS, FrameType, value_bytes
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
@@ -116,13 +116,15 @@ def pair(request: pytest.FixtureRequest) -> Pair:
     return Pair(CASES[request.param]())
 
 
-def steps(rng: np.random.Generator, case: Case, count: int, loud: int) -> bytes:
+def steps(rng: np.random.Generator, case: Case, count: int, with_output: int) -> bytes:
     """Steps of random streams, of which the last so many want their output."""
     manifest = case.manifest
     size = value_bytes(manifest.numerics.data_bits)
     data = b""
     for index in range(count):
-        stream = int(rng.integers(manifest.parameters.streams)) | (0 if index >= count - loud else QUIET)
+        stream = int(rng.integers(manifest.parameters.streams)) | (
+            0 if index >= count - with_output else SUPPRESS
+        )
         x = rng.integers(
             case.network.numerics.input.lowest, case.network.numerics.input.maximum, case.network.inputs
         )
@@ -160,10 +162,10 @@ def random_requests(rng: np.random.Generator, case: Case) -> list[tuple[int, byt
             int(rng.choice([0, 3, 4, 4, 8, 9]))
         )
         return [(FrameType.WRITE, payload)]
-    data = steps(rng, case, int(rng.integers(1, 4)), loud=1)
+    data = steps(rng, case, int(rng.integers(1, 4)), with_output=1)
     if kind == 4:
         # Quiet steps, cut within the last; or a stream that is not there.
-        data = steps(rng, case, 2, loud=0)
+        data = steps(rng, case, 2, with_output=0)
         if rng.integers(2):
             data = data[: int(rng.integers(1, len(data)))]
         else:

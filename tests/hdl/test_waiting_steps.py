@@ -182,7 +182,7 @@ def test_streams_with_time_between_steps(inputs: int, accept: int, tmp_path: Pat
         for beat in built.beats(row):
             built.act(BEAT, beat, stream)
         result = Golden(built.quantised).run(row[None, None], states.get(stream))
-        latencies.append(cycles.step_latency_cycles if stream in states else cycles.cold_latency_cycles)
+        latencies.append(cycles.step_latency_cycles if stream in states else cycles.first_step_latency_cycles)
         states[stream] = (result.h, result.c)
         wanted += result.y.reshape(-1).tolist()
     offered, given, y = built.run(tmp_path)

@@ -10,7 +10,7 @@ from rtlstm.host.link.framing import Deframer, Frame
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.link import QUIET, ErrorCode, FrameType, Limits, Report
+from rtlstm.spec.link import SUPPRESS, ErrorCode, FrameType, Limits, LinkReport
 from rtlstm.spec.registers import IDENTITY
 
 SESSION = 0x1234
@@ -34,10 +34,11 @@ class Recorder:
         self.calls.append(("read", int(register), count))
         return np.arange(count) + 100 * register
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: Any = None) -> IntArray:
-        hush = np.zeros(len(x), bool) if quiet is None else quiet
+    def exchange(self, streams: IntArray, x: IntArray, suppress: Any = None) -> IntArray:
+        suppressed = np.zeros(len(x), bool) if suppress is None else suppress
         self.calls += [
-            ("step", s, *v, q) for s, v, q in zip(streams.tolist(), x.tolist(), hush.tolist(), strict=True)
+            ("step", s, *v, q)
+            for s, v, q in zip(streams.tolist(), x.tolist(), suppressed.tolist(), strict=True)
         ]
         return np.stack([np.resize(row + 1, self.outputs) for row in x])
 
@@ -89,11 +90,11 @@ def done(seq: int, ack: int, payload: bytes = b"") -> Frame:
 
 def test_report_says_what_the_device_is(bench):
     said = bench.hello()
-    report = Report.from_bytes(said.payload)
+    report = LinkReport.from_bytes(said.payload)
     assert report.version == 1 and report.session == SESSION and report.identity == IDENTITY
     assert report.limits == Limits(64, 256, 256, 4)
     bench(Frame(F.STEPS, SESSION, 0, 0, bytes([0, 0, 1, 2, 1, 0x80, 3, 4])), write(9), write(0))
-    report = Report.from_bytes(bench.hello().payload)
+    report = LinkReport.from_bytes(bench.hello().payload)
     assert (report.steps, report.dropped) == (2, 2)
 
 
@@ -135,7 +136,7 @@ def test_stranger_is_told_and_changes_nothing(bench):
     for stranger in (0, 77):
         (lost,) = bench(Frame(F.RESUME, stranger, 5, 1))
         assert lost[:3] == (F.LOST, stranger, 5)
-        assert Report.from_bytes(lost.payload).session == SESSION
+        assert LinkReport.from_bytes(lost.payload).session == SESSION
     assert bench(write(1, session=77)) == []
     assert bench(Frame(F.RESUME, SESSION, 6, 0))[1:] == [done(0, 1)]
 
@@ -179,7 +180,7 @@ def test_more_than_there_is_room_for_is_dropped(bench):
 
 
 def test_steps(bench):
-    payload = bytes([1, 0, 5, 0xFF, 0, QUIET >> 8, 1, 2, 0, 0, 0x80, 0])
+    payload = bytes([1, 0, 5, 0xFF, 0, SUPPRESS >> 8, 1, 2, 0, 0, 0x80, 0])
     said = bench(Frame(F.STEPS, SESSION, 0, 0, payload))
     assert said == [done(0, 1, bytes([6, 0, 6, 0x81, 1, 0x81]))]
     assert bench.core.calls == [

@@ -18,7 +18,7 @@ from rtlstm.spec.link import (
     ErrorCode,
     FrameType,
     Limits,
-    Report,
+    LinkReport,
 )
 
 PAGE = (DOCS / "link.md").read_text()
@@ -136,9 +136,9 @@ def test_codes_of_the_page():
 
 
 def test_report():
-    report = Report(1, 0x1234, Limits(512, 4096, 2048, 32), 0x4C53544D, 0xDEADBEEF, 7, 9)
+    report = LinkReport(1, 0x1234, Limits(512, 4096, 2048, 32), 0x4C53544D, 0xDEADBEEF, 7, 9)
     data = report.to_bytes()
     assert len(data) == 28 and data[:4] == bytes([1, 0, 0x34, 0x12])
-    assert Report.from_bytes(data + b"of a later version") == report
+    assert LinkReport.from_bytes(data + b"of a later version") == report
     with pytest.raises(Exception, match="requires a buffer"):
-        Report.from_bytes(data[:-1])
+        LinkReport.from_bytes(data[:-1])

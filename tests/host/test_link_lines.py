@@ -10,7 +10,7 @@ import pytest
 
 from rtlstm.host import Accelerator, open_transport, pack
 from rtlstm.host.link.lines import SerialLine, TcpLine
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.line_server import LineServer
@@ -19,7 +19,7 @@ from rtlstm.sim.link_line import SimulatedLine
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.registers import Register
 
-HURRY = Patience(opening=10.0, silence=1.0)
+HURRY = LinkTimeouts(opening=10.0, silence=1.0)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_nobody_answers(small, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(DeviceError, match="nothing was heard"):
             LinkTransport(
-                TcpLine("127.0.0.1", silent.getsockname()[1]), small.manifest, Patience(opening=0.3)
+                TcpLine("127.0.0.1", silent.getsockname()[1]), small.manifest, LinkTimeouts(opening=0.3)
             )
         port = silent.getsockname()[1]
     with pytest.raises(DeviceError, match=f"board server must listen at 127.0.0.1:{port}, but it cannot"):
@@ -123,7 +123,7 @@ def test_nobody_answers(small, tmp_path, monkeypatch):
 
 
 def test_no_device_at_any_rate(small, device, monkeypatch):
-    monkeypatch.setattr("rtlstm.host.link.transport._SEARCH", Patience(retry=0.05, opening=0.1))
+    monkeypatch.setattr("rtlstm.host.link.transport._SEARCH", LinkTimeouts(retry=0.05, opening=0.1))
     with LineServer(SimulatedLine(device), tcp=0) as server:
         device.receive = lambda data: None
         with pytest.raises(DeviceError, match="none does at 3000000, 2000000, 1000000, 115200 baud"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.link_bench import LinkBench, least_limits, separate_runs
 
 from rtlstm.host import Accelerator, Transport, pack
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.faults import Fault
 from rtlstm.sim.link_line import SimulatedLine
@@ -64,10 +64,10 @@ def test_every_width_with_the_least_memory(make_build, bits, rate):
     with bench.open() as accelerator:
         rng = np.random.default_rng(bits)
         streams, x = rng.integers(0, 5, 60), build.inputs(60)
-        quiet = rng.random(60) < 0.3
-        y = accelerator.device.transport.exchange(streams, x, quiet)
+        suppress = rng.random(60) < 0.3
+        y = accelerator.device.transport.exchange(streams, x, suppress)
     expected = separate_runs(build, streams, x)
-    np.testing.assert_array_equal(y, np.where(quiet[:, None], 0, expected))
+    np.testing.assert_array_equal(y, np.where(suppress[:, None], 0, expected))
     assert bench.device.steps == 60 and bench.device.overflows == 0
 
 
@@ -111,7 +111,7 @@ def test_any_faults_and_any_limits(make_build, seed, rate, faults, frames, body,
         build, limits, latency=latency, rate=rate, seed=seed, faults=tuple(sorted(faults, key=str))
     )
     # With a quarter of all frames cutting the line, a response may take minutes of the line's own time.
-    with bench.transport(Patience(silence=60.0, opening=60.0, stall=600.0)) as transport:
+    with bench.transport(LinkTimeouts(silence=60.0, opening=60.0, stall=600.0)) as transport:
         Accelerator(transport, build.manifest).load_weights(pack(build.network, build.manifest))
         rng = np.random.default_rng(seed)
         streams, x = rng.integers(0, 4, 100), build.inputs(100, seed=seed)
@@ -160,7 +160,9 @@ def test_dead_link_is_one_error_and_the_state_is_that_of_a_step(small, arrives):
     with bench.open():
         pass
     x, done = small.inputs(100), []
-    transport = LinkTransport(Cut(bench.device, 6, arrives), small.manifest, Patience(silence=1.0), seed=3)
+    transport = LinkTransport(
+        Cut(bench.device, 6, arrives), small.manifest, LinkTimeouts(silence=1.0), seed=3
+    )
     with pytest.raises(DeviceError, match=r"must answer, but nothing was heard of it for 1\.\d s; check"):
         for x_t in x:
             done.append(transport.exchange(np.array([0]), x_t[None])[0])
@@ -245,7 +247,7 @@ def test_second_program_takes_the_device_and_the_first_is_told(small):
 
 def test_device_that_never_finishes_is_told_apart(small):
     bench = LinkBench(small)
-    transport = bench.transport(Patience(stall=5.0))
+    transport = bench.transport(LinkTimeouts(stall=5.0))
     bench.device.work = lambda: False
     with pytest.raises(DeviceError, match="it has answered no request for 5.* although the link works"):
         transport.read(Register.ID)

@@ -126,8 +126,8 @@ def test_values_that_do_not_fit(small):
 
 def test_sums_that_could_overflow(small):
     lstm, *rest = small.network.layers
-    loud = dataclasses.replace(lstm, shift_ih=lstm.shift_ih * 0)
-    network = dataclasses.replace(small.network, layers=(loud, *rest))
+    with_output = dataclasses.replace(lstm, shift_ih=lstm.shift_ih * 0)
+    network = dataclasses.replace(small.network, layers=(with_output, *rest))
     with pytest.raises(ImageError, match="sums must fit in this build's accumulators"):
         pack(network, small.manifest)
 

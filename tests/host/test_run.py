@@ -268,4 +268,4 @@ def test_backends_hear_of_quiet_steps_only_if_there_are_any(small):
     )
     accelerator.run(small.inputs(1, 2), outputs="last")
     accelerator.run(small.inputs(3, 2), outputs="last")
-    assert told == [[], ["quiet"]]
+    assert told == [[], ["suppress"]]

@@ -121,11 +121,11 @@ def test_wrong_arguments(small):
 
 def test_saturation_warnings_point_at_the_caller(small):
     accelerator = small.open()
-    stream, loud = accelerator.stream(), np.full(5, 1e9)
+    stream, with_output = accelerator.stream(), np.full(5, 1e9)
     for call in (
-        lambda: stream.step(loud),
-        lambda: stream.steps(loud[None]),
-        lambda: accelerator.step_many([stream], loud[None]),
+        lambda: stream.step(with_output),
+        lambda: stream.steps(with_output[None]),
+        lambda: accelerator.step_many([stream], with_output[None]),
         lambda: setattr(stream, "state", (np.zeros((2, 6)), np.full((2, 6), 1e9))),
     ):
         with pytest.warns(SaturationWarning) as caught:

@@ -194,8 +194,8 @@ def test_builds_that_give_final_states_are_refused(tmp_path):
     from rtlstm.host.torch import GRU
 
     (layer,) = read_model(torch.nn.GRU(I, 2, bidirectional=True)).network.layers
-    turned = layer.replace(backward=layer.backward.replace(turned=True))
-    generate_build(Network(layers=(turned,)), tmp_path / "b", parameters=Parameters(max_steps=4))
+    reversed_output = layer.replace(backward=layer.backward.replace(reversed_output=True))
+    generate_build(Network(layers=(reversed_output,)), tmp_path / "b", parameters=Parameters(max_steps=4))
     with (
         Accelerator.open(tmp_path / "b") as accelerator,
         pytest.raises(ConfigurationError, match="GRU needs a build that gives outputs where their inputs"),

@@ -13,10 +13,10 @@ from rtlstm.sim.ports import PortShape, sign_extend
 LATENCY = 5
 
 SHAPES = {
-    "narrow": PortShape(name="narrow", inputs=3, outputs=2, data_bits=8, patience=500),
+    "narrow": PortShape(name="narrow", inputs=3, outputs=2, data_bits=8, timeout_cycles=500),
     # 72-bit and 54-bit ports: wider than Verilator's widest integer, and words across 32 bits.
     "wide": PortShape(
-        name="wide", inputs=10, outputs=7, data_bits=18, beat_in=4, beat_out=3, streams=3, patience=500
+        name="wide", inputs=10, outputs=7, data_bits=18, beat_in=4, beat_out=3, streams=3, timeout_cycles=500
     ),
 }
 

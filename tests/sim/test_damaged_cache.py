@@ -20,7 +20,7 @@ ODD = "a \"b\nc' $(d) `e` \\ é;%s"
 @pytest.fixture
 def dummy(dummy_of):
     """One core for all: what is tested here does not depend on its ports."""
-    return dummy_of(PortShape(name="narrow", inputs=3, outputs=2, data_bits=8, patience=500))
+    return dummy_of(PortShape(name="narrow", inputs=3, outputs=2, data_bits=8, timeout_cycles=500))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from support.random_sequences import random_dense, random_lstm
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
-from rtlstm.sim.golden import Golden, GoldenResult, State
+from rtlstm.sim.golden import Golden, GoldenResult, GoldenState
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
@@ -49,7 +49,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     seen: list[tuple[int, int]] = []
     run = Golden.run
 
-    def watched(self: Golden, x: IntArray, state: State, lengths: IntArray | None) -> GoldenResult:
+    def watched(self: Golden, x: IntArray, state: GoldenState, lengths: IntArray | None) -> GoldenResult:
         seen.append(x.shape[:2])
         return run(self, x, state, lengths)
 

@@ -104,7 +104,7 @@ def test_initial_contents_follow_the_seed(wide_dummy) -> None:
 
 
 def test_two_builds_at_once(dummy_of, wide_dummy) -> None:
-    narrow = dummy_of(PortShape(name="narrow", inputs=3, outputs=2, data_bits=8, patience=500))
+    narrow = dummy_of(PortShape(name="narrow", inputs=3, outputs=2, data_bits=8, timeout_cycles=500))
     cores = [wide_dummy, narrow]
     models = [NativeModel(build_native(core.verilog, core.shape), core.shape) for core in cores]
     for core, model in zip(cores, models, strict=True):

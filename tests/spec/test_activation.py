@@ -12,10 +12,10 @@ from rtlstm.spec.fixed import Format
 FUNCTIONS = ("sigmoid", "tanh")
 
 
-def formats(bits: int, reach: int) -> tuple[Format, Format]:
-    """Input format that reaches ``+-2**reach``, and output format of ``bits`` bits."""
+def formats(bits: int, max_abs: int) -> tuple[Format, Format]:
+    """Input format that reaches ``+-2**max_abs``, and output format of ``bits`` bits."""
     reads = min(bits + 2, 20)
-    return Format(bits=reads, fraction=reads - 1 - reach), Format(bits=bits, fraction=bits - 1)
+    return Format(bits=reads, fraction=reads - 1 - max_abs), Format(bits=bits, fraction=bits - 1)
 
 
 def all_inputs(format: Format) -> np.ndarray:
@@ -23,10 +23,10 @@ def all_inputs(format: Format) -> np.ndarray:
 
 
 @pytest.mark.parametrize("bits", range(6, 19))
-@pytest.mark.parametrize("reach", [1, 3, 4])
+@pytest.mark.parametrize("max_abs", [1, 3, 4])
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_within_one_unit_of_the_correctly_rounded_value(function, reach, bits):
-    reads, gives = formats(bits, reach)
+def test_within_one_unit_of_the_correctly_rounded_value(function, max_abs, bits):
+    reads, gives = formats(bits, max_abs)
     table = design_table(function, reads, gives)
     integers = all_inputs(reads)
     wanted = correctly_rounded(function, reads.to_floats(integers), gives)
@@ -54,7 +54,7 @@ SIGNS = [
 def test_sign_of_every_value(function, direct):
     """Whatever the signs of input and parameters: within a unit of the float function."""
     reads = Format(bits=9, fraction=6)
-    gives = Format.covering(8, function.reach(reads.maximum * reads.step))
+    gives = Format.covering(8, function.max_abs(reads.maximum * reads.step))
     if function.within_one:
         gives = Format(bits=8, fraction=7)
     table = design_table(function, reads, gives, direct)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
@@ -65,9 +65,11 @@ def test_layers_of_the_array() -> None:
 def test_a_plain_network_on_a_device_with_cells() -> None:
     """Cells compute it, since the device has no gate unit of an LSTM's own."""
     settings = QuantizationSettings(cell_range=8.0, input_range=4.0)
-    device = quantise(Network(layers=(lstm(), lstm(), dense())), settings, hardware=Hardware(headroom=4))
+    device = quantise(
+        Network(layers=(lstm(), lstm(), dense())), settings, hardware=TargetHardware(headroom=4)
+    )
     network = Network(layers=(lstm(),))
-    found = quantise(network, settings, hardware=Hardware(headroom=4, device=device.numerics))
+    found = quantise(network, settings, hardware=TargetHardware(headroom=4, device=device.numerics))
     assert found.numerics.cells == device.numerics.cells and found.shapes[0].cell is not None
     x = np.random.default_rng(2).integers(-100, 100, (5, 2, UNITS))
     mine, plain = Golden(found).run(x), Golden(quantise(network, settings)).run(x)

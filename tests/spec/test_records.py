@@ -99,12 +99,12 @@ def test_program_layout_has_no_overlap(seed: int) -> None:
     """Weights, shifts and parked sums of different operations occupy different rows."""
     program = random_case(seed).manifest.program
     # The operations that go ahead use the rows of the others again.
-    ops = program.ops[: program.ahead]
-    again = {(op.weights, op.shifts) for op in program.ops[program.ahead :]}
+    ops = program.ops[: program.prefetch]
+    again = {(op.weights, op.shifts) for op in program.ops[program.prefetch :]}
     assert again <= {(op.weights, op.shifts) for op in ops}
     weights = [(op.weights, op.groups * op.columns) for op in ops]
-    count = [sum(op.items for _ in range(op.groups - 1)) + op.last_items for op in ops]
-    shifts = [(op.shifts, items) for op, items in zip(ops, count, strict=True)]
+    count = [sum(op.drain_beats for _ in range(op.groups - 1)) + op.last_drain_beats for op in ops]
+    shifts = [(op.shifts, drain_beats) for op, drain_beats in zip(ops, count, strict=True)]
     for rows, total in ((weights, program.weight_rows), (shifts, program.shift_rows)):
         used = sorted(rows)
         assert used[0][0] == 0

@@ -35,20 +35,20 @@ def every_program(lanes: int, macs: int) -> list[Program]:
 @pytest.mark.parametrize("lanes", [4, 8, 12, 16, 20, 64])
 def test_parked_sums_are_never_late(lanes: int, macs: int) -> None:
     """Back to back, every group of the next step ends late enough after the one that parked it."""
-    least = Parameters(lanes=lanes, macs=macs).park_to_add
+    least = Parameters(lanes=lanes, macs=macs).partial_to_add
     for program in every_program(lanes, macs):
-        ops, body, ahead = program.ops, program.body, program.ahead
-        paths = [ops[: body + 1], ops[ahead : ahead + 2]]
+        ops, body, prefetch = program.ops, program.body, program.prefetch
+        paths = [ops[: body + 1], ops[prefetch : prefetch + 2]]
         if body > 1:
-            paths.append((*ops[ahead + 2 :], ops[body + 1]))
+            paths.append((*ops[prefetch + 2 :], ops[body + 1]))
         for path in paths:
             start, drain_free = 0, 0
             ends = []
             for op in path:
                 found, drain_free = group_ends(op, start, drain_free)
                 ends.append(found)
-                start = found[-1] + 1 + op.rest
-            distances = [added - parked for parked, added in zip(ends[0], ends[-1], strict=True)]
+                start = found[-1] + 1 + op.idle_cycles
+            distances = [added - partials for partials, added in zip(ends[0], ends[-1], strict=True)]
             assert min(distances) >= least
 
 
@@ -58,23 +58,23 @@ def test_both_ways_through_a_step(units: tuple[int, ...], head: int | None) -> N
     """Each layer is finished once on either way, by the product that does not park."""
     program = compile_program(shapes(4, *units, head=head), Parameters(lanes=4, macs=4))
 
-    def way(first: int, quiet: bool) -> list[int]:
+    def way(first: int, suppress: bool) -> list[int]:
         indices, index = [], first
         while index is not None:
             indices.append(index)
-            index = program.follows(index, quiet)
+            index = program.follows(index, suppress)
         return indices
 
     lstm = len(units)
-    for quiet in (False, True):
-        dense = [lstm] if head and not quiet else []
-        usual, ahead = (way(first, quiet) for first in (0, program.ahead))
-        for indices in (usual, ahead):
+    for suppress in (False, True):
+        dense = [lstm] if head and not suppress else []
+        usual, prefetch = (way(first, suppress) for first in (0, program.prefetch))
+        for indices in (usual, prefetch):
             ops = [program.ops[index] for index in indices]
             assert [op.layer for op in ops if op.yields] == [*range(lstm), *dense]
-            assert sorted(op.layer for op in ops if op.parks) == list(range(lstm))
+            assert sorted(op.layer for op in ops if op.writes_partials) == list(range(lstm))
             assert sum(op.from_input for op in ops) == 1
-        assert [program.ops[index].kind for index in ahead[:2]] == ["input", "recurrent"]
+        assert [program.ops[index].kind for index in prefetch[:2]] == ["input", "recurrent"]
 
 
 def test_going_ahead_is_quicker_and_quiet_steps_quicker_still() -> None:
@@ -84,9 +84,9 @@ def test_going_ahead_is_quicker_and_quiet_steps_quicker_still() -> None:
     )
     program = compile_program(layers, parameters)
     turns = offer_cycles(program, parameters.model_copy(update={"streams": 2}), 40, streams=[0, 1] * 20)
-    loud = offer_cycles(program, parameters, 40)
-    quiet = offer_cycles(program, parameters, 40, quiet=[True] * 39 + [False])
-    assert turns[-1] > loud[-1] > quiet[-1]
+    with_output = offer_cycles(program, parameters, 40)
+    suppress = offer_cycles(program, parameters, 40, suppress=[True] * 39 + [False])
+    assert turns[-1] > with_output[-1] > suppress[-1]
 
 
 @pytest.mark.parametrize("macs", [1, 5, 16])
@@ -95,8 +95,8 @@ def test_groups_never_meet_in_the_drain(lanes: int, macs: int) -> None:
     for program in every_program(lanes, macs):
         for op in program.ops:
             ends, free = group_ends(op, 0, 0)
-            assert all(after - before >= max(op.items, op.columns) for before, after in pairwise(ends))
-            assert free == ends[-1] + op.last_items
+            assert all(after - before >= max(op.drain_beats, op.columns) for before, after in pairwise(ends))
+            assert free == ends[-1] + op.last_drain_beats
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -108,8 +108,8 @@ def test_counts_agree_with_each_other(seed: int) -> None:
     assert cycles.step_latency_cycles == cycles.array_cycles + cycles.overhead_cycles
     assert cycles.overhead_cycles == sum(layer.overhead_cycles for layer in cycles.layers)
     beats = program.inputs
-    assert offer_cycles(program, parameters, 1)[0] == beats - 1 + cycles.cold_latency_cycles
-    assert offer_cycles(program, parameters, 1, cold=False)[0] == beats - 1 + cycles.step_latency_cycles
+    assert offer_cycles(program, parameters, 1)[0] == beats - 1 + cycles.first_step_latency_cycles
+    assert offer_cycles(program, parameters, 1, first_step=False)[0] == beats - 1 + cycles.step_latency_cycles
     long = offer_cycles(program, parameters, 40)
     assert long[-1] - long[-2] == cycles.step_interval_cycles
     assert 0 < cycles.use <= 1
@@ -120,6 +120,6 @@ def test_streams_are_cold_once_each() -> None:
     program = compile_program(layers, parameters)
     together = offer_cycles(program, parameters, 4, streams=[0, 1, 0, 1])
     alone = offer_cycles(program, parameters, 4)
-    warm = offer_cycles(program, parameters, 4, cold=False)
+    warm = offer_cycles(program, parameters, 4, first_step=False)
     assert together[0] == alone[0]
     assert together[-1] > alone[-1] > warm[-1]

@@ -20,7 +20,7 @@ SETTINGS = QuantizationSettings(weight_bits=6, data_bits=10, output_bits=7, cell
 SIZES = {"lanes": 8, "macs": 4, "beat_in": 2, "beat_out": 2, "streams": 3}
 """3 streams, so that a stream number can be wrong, and partly filled last beats."""
 CAPACITIES = {"operations": 9, "inputs": 9, "outputs": 7, "weight_rows": 21, "shift_rows": 32}
-CAPACITIES |= {"bias_rows": 22, "parked_rows": 10, "vector_words": 6, "cell_rows": 10}
+CAPACITIES |= {"bias_rows": 22, "partial_rows": 10, "vector_words": 6, "cell_rows": 10}
 """What the largest of the loadable device's networks takes."""
 
 

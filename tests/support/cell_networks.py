@@ -64,7 +64,11 @@ def _lstms(draw: _Draw) -> Iterator[tuple[str, list[object]]]:
     yield "projections", [draw.lstm(projection=2), draw.lstm(inputs=2, projection=3), draw.dense(3, 2)]
     yield "projection_last", [draw.lstm(projection=2)]
     yield "coupled_and_clipped", [draw.lstm(coupled=True, clip=1.5, cell_clip=0.8)]
-    functions = {"gate": function("hard_sigmoid"), "candidate": function("softsign"), "squash": RELU}
+    functions = {
+        "gate": function("hard_sigmoid"),
+        "candidate": function("softsign"),
+        "output_activation": RELU,
+    }
     yield "other_functions", [draw.lstm(**functions)]
 
 

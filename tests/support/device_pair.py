@@ -41,9 +41,9 @@ class Pair:
             accelerator.device.write_state(stream, h, c)
         self.check_flags()
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: np.ndarray | None = None) -> IntArray:
+    def exchange(self, streams: IntArray, x: IntArray, suppress: np.ndarray | None = None) -> IntArray:
         """Run steps; return the golden y. Outputs, states and what registers count are equal."""
-        y, wanted = (accelerator.device.exchange(streams, x, quiet) for accelerator in self.both)
+        y, wanted = (accelerator.device.exchange(streams, x, suppress) for accelerator in self.both)
         np.testing.assert_array_equal(y, wanted)
         self.check_states()
         self.check_registers()

@@ -111,7 +111,7 @@ def _lstm(draw: Draw, weights: _Weights, inputs: int, outputs: int, common: dict
             "clip": draw(st.sampled_from(_CLIPS)),
             "gate": draw(functions(SIGMOID)),
             "candidate": draw(functions(TANH)),
-            "squash": draw(functions(TANH)),
+            "output_activation": draw(functions(TANH)),
         }
     return Lstm(
         w_ih=weights.matrix(4 * units, inputs),
@@ -166,8 +166,8 @@ def _recurrent(
     draw: Draw, weights: _Weights, inputs: int, outputs: int, relu: bool, reverse: bool
 ) -> PseudoLayer:
     make = draw(st.sampled_from([_lstm, _lstm, _gru, _rnn, _custom]))
-    turned = reverse and draw(st.booleans())
-    common = {"input_relu": relu, "reverse": reverse, "turned": turned}
+    reversed_output = reverse and draw(st.booleans())
+    common = {"input_relu": relu, "reverse": reverse, "reversed_output": reversed_output}
     layer: PseudoLayer = make(draw, weights, inputs, outputs, common)
     return layer
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rtlstm.host import Accelerator, pack
 from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.faults import Fault, FaultyLine
 from rtlstm.sim.golden_device import GoldenDevice
@@ -51,12 +51,12 @@ class LinkBench:
         if self.rate:
             self.line = FaultyLine(self.good, self.rate, self.seed, self.faults, longest=0.01)
 
-    def transport(self, patience: Patience | None = None) -> LinkTransport:
-        return LinkTransport(self.line, self.manifest, patience, self.seed)
+    def transport(self, timeouts: LinkTimeouts | None = None) -> LinkTransport:
+        return LinkTransport(self.line, self.manifest, timeouts, self.seed)
 
-    def open(self, patience: Patience | None = None) -> Accelerator:
+    def open(self, timeouts: LinkTimeouts | None = None) -> Accelerator:
         """Open it, weights loaded and read back over the link."""
-        accelerator = Accelerator(self.transport(patience), self.manifest)
+        accelerator = Accelerator(self.transport(timeouts), self.manifest)
         accelerator.load_weights(pack(self.build.network, self.manifest))
         return accelerator
 

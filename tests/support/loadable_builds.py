@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from rtlstm.gen.builds.loadable import device_settings, with_capacity
-from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.devices import SimulatedDevice
@@ -22,7 +22,7 @@ from rtlstm.spec.program.schedule import offer_cycles
 
 NARROW = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=10)
 ROOMY = {"operations": 20, "inputs": 20, "outputs": 20, "weight_rows": 200, "shift_rows": 100}
-ROOMY |= {"bias_rows": 60, "parked_rows": 40, "vector_words": 40, "cell_rows": 40}
+ROOMY |= {"bias_rows": 60, "partial_rows": 40, "vector_words": 40, "cell_rows": 40}
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def make_device(
 ) -> Build:
     """A loadable device, and the network that it is made from."""
     chosen = ROOMY | capacities
-    found = quantise(network, settings, hardware=Hardware(headroom=6))
+    found = quantise(network, settings, hardware=TargetHardware(headroom=6))
     parameters = with_capacity(name, found, parameters, chosen)
     return Build(found, Manifest.create(name, found.shapes, parameters, found.numerics))
 
@@ -83,7 +83,9 @@ def make_device(
 def build_for(network: Network, device: Build) -> Build:
     """Another network for that device."""
     manifest = device.manifest
-    found = quantise(network, device_settings(manifest, None), hardware=Hardware(device=manifest.numerics))
+    found = quantise(
+        network, device_settings(manifest, None), hardware=TargetHardware(device=manifest.numerics)
+    )
     made = Manifest.create(manifest.name, found.shapes, manifest.parameters, found.numerics)
     return Build(found, made)
 

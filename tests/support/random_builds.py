@@ -39,7 +39,7 @@ class Case:
     state: tuple[list[IntArray], list[IntArray]]
     """Initial h and c of each LSTM layer, ``(streams, units)``."""
     stalls: tuple[float, float]
-    quiet: NDArray[np.bool_]
+    suppress: NDArray[np.bool_]
     """Steps whose output may be left out, ``(steps,)``."""
 
     def write(self, folder: Path) -> Path:
@@ -192,5 +192,5 @@ def make_case(seed: int, network: QuantizedNetwork, parameters: Parameters, step
         for form, units in sizes
     )
     stalls = float(rng.choice([0.1, 0.5, 0.8])), float(rng.choice([0.1, 0.5, 0.8]))
-    quiet = rng.random(len(order)) < rng.choice([0.3, 0.7])
-    return Case(seed, network, manifest, order, x, (h, c), stalls, quiet)
+    suppress = rng.random(len(order)) < rng.choice([0.3, 0.7])
+    return Case(seed, network, manifest, order, x, (h, c), stalls, suppress)

@@ -43,7 +43,7 @@ def random_lstm(rng: Generator, inputs: int, units: int, reverse: bool = False, 
         bias=rng.normal(size=4 * units) * scale,
         input_relu=relu,
         reverse=reverse,
-        turned=reverse and bool(rng.random() < 0.3),
+        reversed_output=reverse and bool(rng.random() < 0.3),
     )
 
 

@@ -204,12 +204,12 @@ class Play:
         self._warm.clear()
         self.events["other weights loaded"] += 1
 
-    def exchange(self, streams: IntArray, x: IntArray, quiet: IntArray | None = None) -> None:
+    def exchange(self, streams: IntArray, x: IntArray, suppress: IntArray | None = None) -> None:
         """Run steps; every output, state and register is what all three say."""
-        found = self.both.exchange(streams, x, quiet)
+        found = self.both.exchange(streams, x, suppress)
         for step, stream in enumerate(streams.tolist()):
             y = self._model.step(x[step].tolist(), self._states[stream])
-            silent = quiet is not None and bool(quiet[step])
+            silent = suppress is not None and bool(suppress[step])
             assert found[step].tolist() == ([0] * len(y) if silent else y)
             self.events["output not wanted"] += silent
         golden = self.both.both[1].device
@@ -218,14 +218,14 @@ class Play:
             assert [part.tolist() for part in h] == state.h
             assert [part.tolist() for part in c] == state.c
         self.both.check_saturations(self._model.saturations)
-        self._count_waits(streams, quiet)
+        self._count_waits(streams, suppress)
         self._warm.update(streams.tolist())
 
-    def _count_waits(self, streams: IntArray, quiet: IntArray | None) -> None:
+    def _count_waits(self, streams: IntArray, suppress: IntArray | None) -> None:
         """Count steps that the core took later than it could: outputs were held, with no room for more."""
         manifest, cycles = self.build.manifest, self.both.transport.last_cycles
-        hush = None if quiet is None else quiet.tolist()
-        free = step_cycles(manifest.program, manifest.parameters, streams.tolist(), self._warm, hush)
+        suppressed = None if suppress is None else suppress.tolist()
+        free = step_cycles(manifest.program, manifest.parameters, streams.tolist(), self._warm, suppressed)
         accepted = cycles.accepted - cycles.begun[0]
         late = accepted > np.array([first for first, _ in free])
         assert self.both.stalled or not late.any()

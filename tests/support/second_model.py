@@ -113,7 +113,7 @@ class SecondModel:
                 first += part.layers
                 way = values[::-1] if part.reverse else values
                 y = [self.step(row, state, layers) for row in way]
-                found.append(y[::-1] if part.reverse and not part.turned else y)
+                found.append(y[::-1] if part.reverse and not part.reversed_output else y)
             values = [list(chain(*rows)) for rows in zip(*found, strict=True)]
         return values
 
@@ -160,7 +160,7 @@ class SecondModel:
 
     # Rows
 
-    def _sums(self, at: int, x: Row, h: Row | None, parked: list[Row]) -> list[Row]:
+    def _sums(self, at: int, x: Row, h: Row | None, partials: list[Row]) -> list[Row]:
         """Sums of all rows with guard bits, ``[gate][unit]``."""
         shape, bias = self.network.shapes[at], self._biases[at]
         if shape.input_relu:
@@ -168,7 +168,7 @@ class SecondModel:
         if self.numerics.input.lowest in x:
             self.events["input: lowest code"] += 1
         goes_on = shape.kind in ("gru_candidate", "sum")
-        flat = [a + b for a, b in zip(bias, chain(*parked), strict=True)] if goes_on else list(bias)
+        flat = [a + b for a, b in zip(bias, chain(*partials), strict=True)] if goes_on else list(bias)
         for (weights, shifts), vector in zip(self._parts[at], [x] if h is None else [x, h], strict=True):
             for row, (mine, shift) in enumerate(zip(weights, shifts, strict=True)):
                 exact = sum(w * v for w, v in zip(mine, vector, strict=True))
@@ -181,11 +181,11 @@ class SecondModel:
         if total % (1 << GUARD) == 0:
             # The half that the bias brought is part of it.
             self.events[f"pre-activation: tie, {'positive' if total > 0 else 'negative'}"] += 1
-        return self._limited("pre-activation", total >> GUARD, bits)
+        return self._saturated("pre-activation", total >> GUARD, bits)
 
     # Rounding
 
-    def _limited(self, what: str, value: int, bits: int) -> int:
+    def _saturated(self, what: str, value: int, bits: int) -> int:
         most = 2 ** (bits - 1) - 1
         for sign, name in ((1, "+max"), (-1, "-max")):
             for beyond, place in enumerate(("at", "one beyond")):
@@ -207,8 +207,8 @@ class SecondModel:
                 most = 2 ** (bits - 1) - 1
                 if found in (most + 1, -most):
                     self.events[f"{what}: tie at {'+' if found > 0 else '-'}max"] += 1
-        limited = self._limited(what, found, bits)
-        return limited, limited != found
+        saturated = self._saturated(what, found, bits)
+        return saturated, saturated != found
 
     # Functions
 
@@ -257,8 +257,8 @@ class SecondModel:
         g = self._look_up(numerics.tanh, g)
         fraction = gate + max(gate, numerics.cell.fraction)
         total = f * c * 2 ** (fraction - gate - numerics.cell.fraction) + i * g * 2 ** (fraction - 2 * gate)
-        kept, limited = self._rounded("c", total, fraction - numerics.cell.fraction, numerics.cell.bits)
-        self.saturations += limited
+        kept, saturated = self._rounded("c", total, fraction - numerics.cell.fraction, numerics.cell.bits)
+        self.saturations += saturated
         reads = numerics.cell_argument
         argument, _ = self._rounded("tanh's argument", total, fraction - reads.fraction, reads.bits)
         product = o * self._look_up(numerics.cell_tanh, argument)
@@ -272,7 +272,7 @@ class SecondModel:
             if activation == "relu" and value <= 0:
                 self.events[f"relu: {'negative' if value else 'zero'}"] += 1
                 return 0
-            return self._limited(activation, value, bits)
+            return self._saturated(activation, value, bits)
         table = numerics.sigmoid if activation == "sigmoid" else numerics.tanh
         drop = numerics.gate.fraction - (bits - 1)
         return self._rounded(f"dense {activation}", self._look_up(table, value), drop, bits)[0]
@@ -312,7 +312,7 @@ class SecondModel:
                 case "narrow":
                     drop = forms[0].fraction - node.format.fraction
                     what = "kept value" if place == graph.state else "narrowed value"
-                    value, limited = self._rounded(what, args[0], drop, node.format.bits)
-                    self.saturations += limited and place == graph.state
+                    value, saturated = self._rounded(what, args[0], drop, node.format.bits)
+                    self.saturations += saturated and place == graph.state
             values.append(value)
         return values[graph.result], None if graph.state is None else values[graph.state]

@@ -29,11 +29,11 @@ class _Ends:
         self,
         streams: IntArray,
         x: IntArray,
-        quiet: NDArray[np.bool_] | None = None,
+        suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> IntArray:
-        self.ends, self.quiet = ends, quiet
-        return self.device.exchange(streams, x, quiet, ends)
+        self.ends, self.suppress = ends, suppress
+        return self.device.exchange(streams, x, suppress, ends)
 
 
 def record(accelerator: Accelerator, device: SimulatedDevice) -> _Ends:
@@ -87,7 +87,7 @@ def check_cycles(case: SequenceCase, device: SimulatedDevice, recorder: _Ends) -
     lengths = sequence_lengths(recorder.ends.tolist())
     plan = manifest.sequence
     assert plan is not None
-    predicted = sequence_cycles(manifest.program, plan, manifest.parameters, lengths, recorder.quiet)
+    predicted = sequence_cycles(manifest.program, plan, manifest.parameters, lengths, recorder.suppress)
     cycles = device.last_cycles
     begins = np.cumsum([0, *lengths[:-1]])
     start = cycles.begun[0]

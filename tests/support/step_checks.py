@@ -22,24 +22,28 @@ def check_device(case: Case, folder: Path, backend: str, verify: bool = True) ->
             both.stalls(case.seed, *stalls)
             both.write_states(case)
             np.testing.assert_array_equal(both.exchange(case.streams, case.x), y)
-        check_cycles(case, both.transport, cold=True)
+        check_cycles(case, both.transport, first_step=True)
         # Without some of the outputs: the others are the same, and so are the states.
         both.write_states(case)
-        quiet = both.exchange(case.streams, case.x, case.quiet)
-        np.testing.assert_array_equal(quiet, y * ~case.quiet[:, None])
-        check_cycles(case, both.transport, cold=True, quiet=case.quiet)
+        suppress = both.exchange(case.streams, case.x, case.suppress)
+        np.testing.assert_array_equal(suppress, y * ~case.suppress[:, None])
+        check_cycles(case, both.transport, first_step=True, suppress=case.suppress)
         # Once more, from the states that are there, after the window was open: every stream is warm.
         np.testing.assert_array_equal(both.exchange(case.streams, case.x), case.golden(results)[0])
-        check_cycles(case, both.transport, cold=False)
+        check_cycles(case, both.transport, first_step=False)
 
 
-def check_cycles(case: Case, transport: SimulatedDevice, cold: bool, quiet: np.ndarray | None = None) -> None:
+def check_cycles(
+    case: Case, transport: SimulatedDevice, first_step: bool, suppress: np.ndarray | None = None
+) -> None:
     """Compare the last exchange, which nothing stalled, with the schedule, step by step."""
     cycles = transport.last_cycles
     program, parameters = case.manifest.program, case.manifest.parameters
     beats = -(-program.inputs // parameters.beat_in)
     offered = cycles.offered - (cycles.accepted[0] - (beats - 1))
     streams = case.streams.tolist()
-    predicted = offer_cycles(program, parameters, len(case.x), cold=cold, streams=streams, quiet=quiet)
-    loud = slice(None) if quiet is None else ~quiet
-    np.testing.assert_array_equal(offered[loud], np.asarray(predicted)[loud])
+    predicted = offer_cycles(
+        program, parameters, len(case.x), first_step=first_step, streams=streams, suppress=suppress
+    )
+    with_output = slice(None) if suppress is None else ~suppress
+    np.testing.assert_array_equal(offered[with_output], np.asarray(predicted)[with_output])

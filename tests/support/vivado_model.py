@@ -138,8 +138,8 @@ class Vivado:
         assert (force, _part) == ("-force", "-part")
         self.part, self.project = part, Path(folder)
 
-    def do_get_board_parts(self, quiet, pattern) -> str:
-        assert quiet == "-quiet"
+    def do_get_board_parts(self, suppress, pattern) -> str:
+        assert suppress == "-quiet"
         return " ".join(fnmatch.filter(self.boards, pattern))
 
     def do_current_project(self) -> str:

@@ -16,7 +16,7 @@ from rtlstm.spec.archives import open_archive, read_member
 from rtlstm.spec.budget import MAX_ELEMENTS, MAX_TEXT
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["Arrays", "KerasLayer", "KerasModel", "Reads", "Result", "read_archive"]
+__all__ = ["ArchiveResult", "Arrays", "KerasLayer", "KerasModel", "Reads", "read_archive"]
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Result:
+class ArchiveResult:
     """One of the tensors that a layer gives."""
 
     layer: str
@@ -57,8 +57,8 @@ class Result:
 class Reads:
     """What a layer is called with."""
 
-    values: tuple[Result, ...] = ()
-    states: tuple[Result, ...] = ()
+    values: tuple[ArchiveResult, ...] = ()
+    states: tuple[ArchiveResult, ...] = ()
     """Initial states."""
     calls: int = 1
 
@@ -158,10 +158,10 @@ def _entries(model: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Reads]]:
     """The layers, and what they read: in a Sequential model the one before."""
     kind, config = model.get("class_name"), model.get("config", {})
     if kind == "Sequential":
-        before: tuple[Result, ...] = ()
+        before: tuple[ArchiveResult, ...] = ()
         for entry in config["layers"] if isinstance(config, dict) else config:
             yield entry, Reads(before)
-            before = (Result(str(entry["config"].get("name", entry["class_name"]))),)
+            before = (ArchiveResult(str(entry["config"].get("name", entry["class_name"]))),)
     elif kind in ("Functional", "Model"):
         for entry in config["layers"]:
             yield entry, _reads(entry.get("inbound_nodes", []))
@@ -183,15 +183,15 @@ def _reads(nodes: list[Any]) -> Reads:
     return Reads(tuple(_results(given)), tuple(_results(states)), len(nodes))
 
 
-def _results(given: Any) -> Iterator[Result]:
+def _results(given: Any) -> Iterator[ArchiveResult]:
     """All tensors in what a layer is called with."""
     if isinstance(given, dict):
         history = given.get("config", {}).get("keras_history")
         if history is not None:
-            yield Result(history[0], history[2])
+            yield ArchiveResult(history[0], history[2])
     elif isinstance(given, list | tuple):
         if len(given) == 3 and isinstance(given[0], str) and isinstance(given[2], int):
-            yield Result(given[0], given[2])
+            yield ArchiveResult(given[0], given[2])
         else:
             for item in given:
                 yield from _results(item)

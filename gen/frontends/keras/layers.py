@@ -9,7 +9,7 @@ from rtlstm.gen.frontends.bidirectional import without_identity
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.keras.archive import Floats, KerasLayer
 from rtlstm.gen.frontends.keras.recurrent import activation, activation_name
-from rtlstm.gen.frontends.keras.step import Given, Step
+from rtlstm.gen.frontends.keras.step import KerasNode, KerasTensor
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
 from rtlstm.spec.errors import ModelError
@@ -20,23 +20,23 @@ LINEAR = ":linear"
 """Behind a layer's name: the end is its result before its activation."""
 
 
-def _input(step: Step) -> Given:
+def _input(step: KerasNode) -> KerasTensor:
     shape = step.config.get("batch_shape", step.config.get("batch_input_shape")) or []
-    return Given(Flow(width=shape[2] if len(shape) == 3 else None), step.layer.name)
+    return KerasTensor(Flow(width=shape[2] if len(shape) == 3 else None), step.layer.name)
 
 
-def _nothing(step: Step) -> Given:
+def _nothing(step: KerasNode) -> KerasTensor:
     step.becomes("shape", "does nothing when a trained model is used")
     return step.only
 
 
-def _mask(step: Step) -> Given:
+def _mask(step: KerasNode) -> KerasTensor:
     step.becomes("outside", "give the driver the lengths of the sequences")
     step.report.note(f"{step.where} hides padding: give run() the lengths of the sequences instead")
     return step.only
 
 
-def _embed(step: Step) -> Given:
+def _embed(step: KerasNode) -> KerasTensor:
     table = step.layer.arrays.get(("embeddings",))
     if not table or step.only.flow.layers:
         raise ModelError(f"{step.where} must be the model's first layer")
@@ -44,10 +44,10 @@ def _embed(step: Step) -> Given:
     step.becomes("outside", "a table: the host looks rows up")
     if step.config.get("mask_zero"):
         step.report.note(f"{step.where} hides zeros: give run() the lengths of the sequences instead")
-    return Given(Flow(width=table[0].shape[1]), step.layer.name)
+    return KerasTensor(Flow(width=table[0].shape[1]), step.layer.name)
 
 
-def _each_step(step: Step) -> Given:
+def _each_step(step: KerasNode) -> KerasTensor:
     """TimeDistributed: the layer that it wraps."""
     inner = step.config["layer"]
     if inner["class_name"] not in _STEPWISE:
@@ -63,7 +63,7 @@ def _each_step(step: Step) -> Given:
 # Dense layers, activations, batch norm
 
 
-def _dense(step: Step) -> Given:
+def _dense(step: KerasNode) -> KerasTensor:
     found = step.layer.arrays.get(("kernel", "bias"))
     if not found:
         raise ModelError(f"{step.where} has no weights in the file; save the model again")
@@ -79,7 +79,7 @@ def with_activation(layer: KerasLayer) -> bool:
     return kind in ("Dense", "Conv1D")
 
 
-def _apply(step: Step, flow: Flow) -> Given:
+def _apply(step: KerasNode, flow: Flow) -> KerasTensor:
     """A layer's activation."""
     name = activation_name(step.config.get("activation"))
     if name == "softmax":
@@ -94,7 +94,7 @@ def _apply(step: Step, flow: Flow) -> Given:
     return step.only.with_flow(flow)
 
 
-def _before(step: Step) -> str:
+def _before(step: KerasNode) -> str:
     """Where to end if the activation is not the core's, and there is something to end."""
     if step.only.flow.before:
         return ""
@@ -102,12 +102,12 @@ def _before(step: Step) -> str:
     return f"; or end before it, with output={name!r} (--output-tensor), and compute it on the host"
 
 
-def _activate(step: Step) -> Given:
+def _activate(step: KerasNode) -> KerasTensor:
     step.becomes("core")
     return _apply(step, step.only.flow)
 
 
-def _classify(step: Step) -> None:
+def _classify(step: KerasNode) -> None:
     """Softmax at the end stays with the host, and the core gives what it reads."""
     if not step.ends or step.config.get("axis", -1) != -1:
         raise ModelError(
@@ -117,13 +117,13 @@ def _classify(step: Step) -> None:
     step.report.note(f"{step.where} ends in softmax, which the host computes: rtlstm.host.softmax(y)")
 
 
-def _softmax(step: Step) -> Given:
+def _softmax(step: KerasNode) -> KerasTensor:
     _classify(step)
     step.becomes("outside", "rtlstm.host.softmax")
     return step.only
 
 
-def _slope(step: Step) -> Given:
+def _slope(step: KerasNode) -> KerasTensor:
     config, kind = step.config, step.layer.kind
     names: dict[str, FunctionName] = {"LeakyReLU": "leaky_relu", "ELU": "elu", "ReLU": "relu"}
     if kind == "ReLU" and any(config.get(name) for name in ("max_value", "negative_slope", "threshold")):
@@ -136,7 +136,7 @@ def _slope(step: Step) -> Given:
     return step.only.with_flow(step.only.flow.activate(function, step.layer.name, step.where))
 
 
-def _normalise(step: Step) -> Given:
+def _normalise(step: KerasNode) -> KerasTensor:
     config = step.config
     own = [name for name, key in (("gamma", "scale"), ("beta", "center")) if config.get(key, True)]
     names = (*own, "moving_mean", "moving_variance")
@@ -152,14 +152,14 @@ def _normalise(step: Step) -> Given:
     return step.only.with_flow(step.only.flow.scale(factor, step.where).shift(addend, step.where))
 
 
-def _last_axis(given: Given) -> int:
+def _last_axis(given: KerasTensor) -> int:
     return 1 if given.last else 2
 
 
 # Layers that read steps before the present one
 
 
-def _pad(step: Step) -> Given:
+def _pad(step: KerasNode) -> KerasTensor:
     before, after = step.config["padding"]
     if after:
         raise ModelError(
@@ -169,7 +169,7 @@ def _pad(step: Step) -> Given:
     return replace(step.only, padding=before, padded=step.where)
 
 
-def _window(step: Step, steps: int, features: int) -> Given:
+def _window(step: KerasNode, steps: int, features: int) -> KerasTensor:
     """The present step and those before it, if a layer reads these, in the order in which they come."""
     config, where, given = step.config, step.where, step.only
     single = {name: list(config.get(name) or [1]) for name in ("strides", "dilation_rate")}
@@ -189,7 +189,7 @@ def _window(step: Step, steps: int, features: int) -> Given:
     return replace(given.with_flow(flow), padding=0)
 
 
-def _convolve(step: Step) -> Given:
+def _convolve(step: KerasNode) -> KerasTensor:
     kernel, *bias = step.layer.arrays.get(("kernel", "bias"))
     steps, features, filters = kernel.shape
     window = _window(step, steps, features)
@@ -199,7 +199,7 @@ def _convolve(step: Step) -> Given:
     return _apply(replace(step, read=(window,)), flow)
 
 
-def _average_steps(step: Step) -> Given:
+def _average_steps(step: KerasNode) -> KerasTensor:
     (steps,), features = step.config["pool_size"], step.only.flow.outputs
     if features is None:
         raise ModelError(f"{step.where} must follow a layer with weights, such as Conv1D")
@@ -213,14 +213,14 @@ def _average_steps(step: Step) -> Given:
 # Layers that read several
 
 
-def _sum(step: Step, flows: list[Flow]) -> Flow:
+def _sum(step: KerasNode, flows: list[Flow]) -> Flow:
     total = flows[0]
     for flow in flows[1:]:
         total = total.plus(flow, step.where)
     return total
 
 
-def _alike(step: Step) -> list[Flow]:
+def _alike(step: KerasNode) -> list[Flow]:
     """What a layer reads, if it may be put together."""
     sources = sorted({repr(given.source) for given in step.read})
     if len(sources) > 1:
@@ -233,26 +233,26 @@ def _alike(step: Step) -> list[Flow]:
     return [given.flow for given in step.read]
 
 
-def _merged(step: Step, flow: Flow) -> Given:
+def _merged(step: KerasNode, flow: Flow) -> KerasTensor:
     step.becomes("core", "folded into a neighbour, or a skip")
     return step.only.with_flow(without_identity(flow))
 
 
-def _add(step: Step) -> Given:
+def _add(step: KerasNode) -> KerasTensor:
     return _merged(step, _sum(step, _alike(step)))
 
 
-def _subtract(step: Step) -> Given:
+def _subtract(step: KerasNode) -> KerasTensor:
     first, second = _alike(step)
     return _merged(step, first.plus(second.scale(np.array(-1.0), step.where), step.where))
 
 
-def _average(step: Step) -> Given:
+def _average(step: KerasNode) -> KerasTensor:
     flows = _alike(step)
     return _merged(step, _sum(step, flows).scale(np.array(1.0 / len(flows)), step.where))
 
 
-def _concatenate(step: Step) -> Given:
+def _concatenate(step: KerasNode) -> KerasTensor:
     flows = _alike(step)
     if step.config.get("axis", -1) not in (-1, _last_axis(step.only)):
         raise ModelError(f"{step.where} must join features, along the last axis")
@@ -269,9 +269,12 @@ _NOTHING = (
 )
 _STEPWISE = ("Dense", "Activation", "LeakyReLU", "ELU", "ReLU", "BatchNormalization", "Dropout")
 """What does the same to each step, and so may be wrapped by TimeDistributed."""
-WINDOWS: dict[str, Callable[[Step], Given]] = {"Conv1D": _convolve, "AveragePooling1D": _average_steps}
+WINDOWS: dict[str, Callable[[KerasNode], KerasTensor]] = {
+    "Conv1D": _convolve,
+    "AveragePooling1D": _average_steps,
+}
 """Layers that may read padded steps."""
-LAYERS: dict[str, Callable[[Step], Given]] = {
+LAYERS: dict[str, Callable[[KerasNode], KerasTensor]] = {
     "InputLayer": _input,
     "Masking": _mask,
     "Embedding": _embed,
@@ -288,7 +291,7 @@ LAYERS: dict[str, Callable[[Step], Given]] = {
     **dict.fromkeys(_NOTHING, _nothing),
 }
 """Layers that read one tensor."""
-MERGERS: dict[str, Callable[[Step], Given]] = {
+MERGERS: dict[str, Callable[[KerasNode], KerasTensor]] = {
     "Add": _add,
     "Average": _average,
     "Concatenate": _concatenate,

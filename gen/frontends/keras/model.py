@@ -7,10 +7,10 @@ Every argument of a recurrent layer is honoured or refused by name. Gate orders 
 from dataclasses import replace
 from typing import BinaryIO
 
-from rtlstm.gen.frontends.keras.archive import KerasLayer, KerasModel, Result, read_archive
+from rtlstm.gen.frontends.keras.archive import ArchiveResult, KerasLayer, KerasModel, read_archive
 from rtlstm.gen.frontends.keras.layers import LAYERS, LINEAR, MERGERS, WINDOWS, with_activation
 from rtlstm.gen.frontends.keras.recurrent import RECURRENT, recurrent
-from rtlstm.gen.frontends.keras.step import Given, Step
+from rtlstm.gen.frontends.keras.step import KerasNode, KerasTensor
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError, RtlstmError
 from rtlstm.spec.network import Network
@@ -49,13 +49,13 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
         )
     output, linear = _output(model, options.output)
     end, needed = _choose_end(model, output, report)
-    known: dict[str, Given] = {}
+    known: dict[str, KerasTensor] = {}
     for layer in model.layers:
         if layer.name in needed:
             _check_calls(layer, known, report)
             read = tuple(_read(known, result, layer) for result in layer.reads.values)
             ends = layer.name == end
-            step = Step(layer, read, report, old=model.version < 3, ends=ends, linear=ends and linear)
+            step = KerasNode(layer, read, report, old=model.version < 3, ends=ends, linear=ends and linear)
             known[layer.name] = _compute(step)
         elif layer.kind != "InputLayer":
             report.node(layer.name, layer.kind, "outside", "not on the way to the core's output")
@@ -108,7 +108,7 @@ def _before(layers: dict[str, KerasLayer], name: str) -> set[str]:
     return found
 
 
-def _read(known: dict[str, Given], result: Result, layer: KerasLayer) -> Given:
+def _read(known: dict[str, KerasTensor], result: ArchiveResult, layer: KerasLayer) -> KerasTensor:
     """One of the results of a layer."""
     if result.layer not in known:
         raise ModelError(
@@ -131,7 +131,7 @@ def _read(known: dict[str, Given], result: Result, layer: KerasLayer) -> Given:
     )
 
 
-def _check_calls(layer: KerasLayer, known: dict[str, Given], report: ReportBuilder) -> None:
+def _check_calls(layer: KerasLayer, known: dict[str, KerasTensor], report: ReportBuilder) -> None:
     """A layer must be called once, and a recurrent one with states that are the caller's."""
     if layer.reads.calls > 1:
         raise ModelError(
@@ -151,7 +151,7 @@ def _check_calls(layer: KerasLayer, known: dict[str, Given], report: ReportBuild
         )
 
 
-def _compute(step: Step) -> Given:
+def _compute(step: KerasNode) -> KerasTensor:
     """What a layer gives."""
     kind = step.layer.kind
     if kind in RECURRENT:

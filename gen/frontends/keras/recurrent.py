@@ -6,7 +6,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.gates import CellKind, reorder
 from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer
-from rtlstm.gen.frontends.keras.step import Given, Step
+from rtlstm.gen.frontends.keras.step import KerasNode, KerasTensor
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
@@ -24,7 +24,7 @@ _MERGES: dict[str | None, Literal["concat", "sum", "average", "product"]] = {
 RECURRENT = (*_RECURRENT, "Bidirectional")
 
 
-def recurrent(step: Step) -> Given:
+def recurrent(step: KerasNode) -> KerasTensor:
     """A recurrent layer."""
     layer = step.layer
     both = layer.kind == "Bidirectional"
@@ -36,10 +36,10 @@ def recurrent(step: Step) -> Given:
     if isinstance(made, Bidirectional) and layer.config.get("merge_mode", "concat") is None:
         half = made.forward.outputs
     flow, last = step.only.flow.recurrent(made, step.where), not inner.get("return_sequences", False)
-    return Given(flow, step.only.source, last=last, state=not both, half=half)
+    return KerasTensor(flow, step.only.source, last=last, state=not both, half=half)
 
 
-def _note(step: Step, config: dict[str, Any]) -> None:
+def _note(step: KerasNode, config: dict[str, Any]) -> None:
     report, where, whole = step.report, step.where, config.get("return_sequences", False)
     backwards = step.layer.kind != "Bidirectional" and config.get("go_backwards", False)
     if not whole:
@@ -59,7 +59,7 @@ def _note(step: Step, config: dict[str, Any]) -> None:
         report.note(f"{where} has dropout, which does nothing when a trained model is used")
 
 
-def _both(step: Step) -> Bidirectional:
+def _both(step: KerasNode) -> Bidirectional:
     layer = step.layer
     config = layer.config
     merge = config.get("merge_mode", "concat")
@@ -94,7 +94,9 @@ def _both(step: Step) -> Bidirectional:
     return Bidirectional(name=layer.name, forward=made[0], backward=made[1], merge=_MERGES[merge])
 
 
-def _direction(step: Step, layer: KerasLayer, arrays: Arrays, turned: bool = True) -> Lstm | Gru | Rnn:
+def _direction(
+    step: KerasNode, layer: KerasLayer, arrays: Arrays, reversed_output: bool = True
+) -> Lstm | Gru | Rnn:
     """One direction's layer from its arrays."""
     config, where, kind = layer.config, step.where, _RECURRENT[layer.kind]
     for argument, allowed in (("time_major", (False, None)), ("reset_after", (True, False, None))):
@@ -112,7 +114,7 @@ def _direction(step: Step, layer: KerasLayer, arrays: Arrays, turned: bool = Tru
     kernel, recurrent = (reorder(array.T, "keras", kind) for array in found[:2])
     reverse = bool(config.get("go_backwards", False))
     fields: dict[str, Any] = {"name": layer.name, "w_ih": kernel, "w_hh": recurrent}
-    fields |= {"reverse": reverse, "turned": reverse and turned}
+    fields |= {"reverse": reverse, "reversed_output": reverse and reversed_output}
     bias = found[2] if expected == 3 else np.zeros(len(kernel))
     function = activation(step, config.get("activation", "tanh"))
     if kind == "rnn":
@@ -120,7 +122,7 @@ def _direction(step: Step, layer: KerasLayer, arrays: Arrays, turned: bool = Tru
     gate = activation(step, config.get("recurrent_activation", "sigmoid"), "recurrent_activation")
     if kind == "lstm":
         bias = reorder(bias, "keras", kind)
-        return Lstm(bias=bias, gate=gate, candidate=function, squash=function, **fields)
+        return Lstm(bias=bias, gate=gate, candidate=function, output_activation=function, **fields)
     after = bool(config.get("reset_after", not step.old))
     biases = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
     if biases.shape != (2, 3 * units):
@@ -131,7 +133,9 @@ def _direction(step: Step, layer: KerasLayer, arrays: Arrays, turned: bool = Tru
     return Gru(bias_ih=b_ih, bias_hh=b_hh, gate=gate, candidate=function, reset_after=after, **fields)
 
 
-def activation(step: Step, given: Any, argument: str = "activation", instead: str = "") -> ActivationFunction:
+def activation(
+    step: KerasNode, given: Any, argument: str = "activation", instead: str = ""
+) -> ActivationFunction:
     """The function that an argument names; ``instead`` ends the refusal of one that is not supported."""
     name = activation_name(given)
     if name == "hard_sigmoid":

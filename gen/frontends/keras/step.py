@@ -8,11 +8,11 @@ from rtlstm.gen.frontends.keras.archive import KerasLayer
 from rtlstm.gen.frontends.reading import ReportBuilder, Role
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["Given", "Step"]
+__all__ = ["KerasNode", "KerasTensor"]
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class KerasTensor:
     """What a layer gives."""
 
     flow: Flow
@@ -28,7 +28,7 @@ class Given:
     half: int = 0
     """Values of the first of two results that both are of every step."""
 
-    def with_flow(self, flow: Flow) -> "Given":
+    def with_flow(self, flow: Flow) -> "KerasTensor":
         """Other values of the same steps."""
         return replace(self, flow=flow, state=False, half=0)
 
@@ -42,11 +42,11 @@ class Given:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class KerasNode:
     """A layer at hand, and what the layers give that it reads."""
 
     layer: KerasLayer
-    read: tuple[Given, ...]
+    read: tuple[KerasTensor, ...]
     report: ReportBuilder
     old: bool
     """Whether a Keras before 3 wrote the file."""
@@ -66,9 +66,9 @@ class Step:
         return self.layer.where
 
     @property
-    def only(self) -> Given:
+    def only(self) -> KerasTensor:
         """What the layer reads."""
-        return self.read[0] if self.read else Given(Flow())
+        return self.read[0] if self.read else KerasTensor(Flow())
 
     def becomes(self, role: Role, why: str = "") -> None:
         """Report what becomes of the layer."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bidirectional import at_last_step, pair_directions, without_identity
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.onnx.values import Step, Value
+from rtlstm.gen.frontends.onnx.values import OnnxNode, Value
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["ARITHMETIC"]
@@ -17,12 +17,12 @@ __all__ = ["ARITHMETIC"]
 Floats = NDArray[np.float64]
 
 
-def _affine(value: Value, step: Step, scale: Floats | float, shift: Floats | float) -> Value:
+def _affine(value: Value, step: OnnxNode, scale: Floats | float, shift: Floats | float) -> Value:
     flow = value.flow.scale(np.asarray(scale, dtype=np.float64), step.where)
     return Value(flow.shift(np.asarray(shift, dtype=np.float64), step.where), value.axes)
 
 
-def _batch_norm(step: Step) -> Value:
+def _batch_norm(step: OnnxNode) -> Value:
     value, attributes = step.only(), step.attributes()
     if attributes.get("training_mode", 0):
         raise ModelError(f"{step.where}: attribute training_mode must be 0; export the model for inference")
@@ -38,18 +38,18 @@ def _batch_norm(step: Step) -> Value:
     return _affine(value, step, factor, shift - mean * factor)
 
 
-def _constant_of(step: Step, value: Value) -> Floats:
+def _constant_of(step: OnnxNode, value: Value) -> Floats:
     """The constant that a node of two inputs has beside its value."""
     return step.per_feature(1 if step.inputs[0] is not None else 0, value.axes)
 
 
-def _add(step: Step) -> Value:
+def _add(step: OnnxNode) -> Value:
     if len(step.values) > 1 or len(step.node.input) == 1:
         return _sum(step)
     return _affine(step.values[0], step, 1.0, _constant_of(step, step.values[0]))
 
 
-def _sub(step: Step) -> Value:
+def _sub(step: OnnxNode) -> Value:
     if len(step.values) > 1:
         first, second = step.values
         return _plus(step, first, _affine(second, step, -1.0, 0.0))
@@ -58,17 +58,17 @@ def _sub(step: Step) -> Value:
     return _affine(value, step, sign, -sign * _constant_of(step, value))
 
 
-def _neg(step: Step) -> Value:
+def _neg(step: OnnxNode) -> Value:
     return _affine(step.only(), step, -1.0, 0.0)
 
 
-def _mul(step: Step) -> Value:
+def _mul(step: OnnxNode) -> Value:
     if len(step.values) > 1:
         raise ModelError(f"{step.where} multiplies two tensors that depend on the input")
     return _affine(step.values[0], step, _constant_of(step, step.values[0]), 0.0)
 
 
-def _div(step: Step) -> Value:
+def _div(step: OnnxNode) -> Value:
     value = step.only()
     divisor = step.per_feature(1, value.axes)
     if not np.all(divisor):
@@ -76,24 +76,24 @@ def _div(step: Step) -> Value:
     return _affine(value, step, 1.0 / divisor, 0.0)
 
 
-def _plus(step: Step, first: Value, second: Value) -> Value:
+def _plus(step: OnnxNode, first: Value, second: Value) -> Value:
     first, second = at_last_step([first, second])
     axes = _expect_alike(step, [first, second])
     flow = Flow.plus(*pair_directions(first.flow, second.flow), step.where)
     return Value(flow, axes.with_features(flow.outputs or 0) if "B" not in axes.tags else axes)
 
 
-def _sum(step: Step) -> Value:
+def _sum(step: OnnxNode) -> Value:
     if len(step.values) < len(step.node.input):
         raise ModelError(f"{step.where} must add tensors that all depend on the input; add constants by Add")
     return reduce(lambda first, second: _plus(step, first, second), step.values)
 
 
-def _mean(step: Step) -> Value:
+def _mean(step: OnnxNode) -> Value:
     return _affine(_sum(step), step, 1.0 / len(step.values), 0.0)
 
 
-def _expect_alike(step: Step, values: list[Value]) -> Axes:
+def _expect_alike(step: OnnxNode, values: list[Value]) -> Axes:
     """Return the axes of values whose steps and sequences must lie on the same ones."""
     first = values[0].axes
     for value in values:
@@ -108,7 +108,7 @@ def _expect_alike(step: Step, values: list[Value]) -> Axes:
     return first
 
 
-def _concat(step: Step) -> Value:
+def _concat(step: OnnxNode) -> Value:
     values = step.values
     if len(values) < len(step.node.input):
         raise ModelError(f"{step.where} must join tensors that all depend on the input")
@@ -123,7 +123,7 @@ def _concat(step: Step) -> Value:
     return Value(flow, axes.with_features(flow.outputs or 0), state)
 
 
-def _reduce(step: Step) -> Value:
+def _reduce(step: OnnxNode) -> Value:
     """The sum or mean over both directions, or over axes of size 1."""
     value = step.only()
     value.axes.expect(step.where)
@@ -148,7 +148,7 @@ def _reduce(step: Step) -> Value:
     return value
 
 
-ARITHMETIC: dict[str, Callable[[Step], Value]] = {
+ARITHMETIC: dict[str, Callable[[OnnxNode], Value]] = {
     "Add": _add,
     "BatchNormalization": _batch_norm,
     "Concat": _concat,

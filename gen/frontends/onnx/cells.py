@@ -38,12 +38,12 @@ class _Gate:
 
 @dataclass(frozen=True, eq=False)
 class _Cell:
-    """``c = f * c_old + i * g`` and ``h = o * squash(c)``, by the names of its tensors."""
+    """``c = f * c_old + i * g`` and ``h = o * activation_node(c)``, by the names of its tensors."""
 
     h: str
     c: str
     c_old: str
-    squash: Any
+    activation_node: Any
     i: _Gate
     f: _Gate
     g: _Gate
@@ -115,13 +115,13 @@ def _match(graph: OnnxGraph, node: Any) -> Iterator[_Cell]:
     if node.op_type != "Mul":
         return
     h = node.output[0]
-    for gate, squashed in _pairs(graph, h, "Mul"):
-        o, squash = _gate(graph, gate), graph.producer(squashed)
-        if o is None or squash is None or squash.op_type not in operator_functions():
+    for gate, activated in _pairs(graph, h, "Mul"):
+        o, activation_node = _gate(graph, gate), graph.producer(activated)
+        if o is None or activation_node is None or activation_node.op_type not in operator_functions():
             continue
-        c = squash.input[0]
+        c = activation_node.input[0]
         for i, f, g, c_old in _parts_of_c(graph, c):
-            cell = _Cell(h, c, c_old, squash, i, f, g, o)
+            cell = _Cell(h, c, c_old, activation_node, i, f, g, o)
             if cell.whole:
                 yield cell
 
@@ -196,7 +196,7 @@ def _replace(proto: Any, graph: OnnxGraph, cell: _Cell, x: str, h_old: str) -> N
         inputs,
         [f"{name}/Y", "", f"{name}/Y_c"],
         name=name,
-        **node_attributes([cell.i.node, cell.g.node, cell.squash]),
+        **node_attributes([cell.i.node, cell.g.node, cell.activation_node]),
     )
     before = [
         move("Unsqueeze", source, f"{name}/{key}", "zero")

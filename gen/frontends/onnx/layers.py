@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.onnx.activations import operator_function
-from rtlstm.gen.frontends.onnx.values import Step, Value
+from rtlstm.gen.frontends.onnx.values import OnnxNode, Value
 from rtlstm.spec.activations.functions import RELU, ActivationFunction
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
@@ -18,17 +18,17 @@ __all__ = ["LAYERS", "activation"]
 Floats = NDArray[np.float64]
 
 
-def activation(step: Step) -> Value:
+def activation(step: OnnxNode) -> Value:
     """An activation function's operator."""
     return _activate(step, operator_function(step.node))
 
 
-def _activate(step: Step, function: ActivationFunction) -> Value:
+def _activate(step: OnnxNode, function: ActivationFunction) -> Value:
     value = step.only()
     return Value(value.flow.activate(function, step.label, step.where), value.axes)
 
 
-def _clip(step: Step) -> Value:
+def _clip(step: OnnxNode) -> Value:
     attributes = step.attributes()
     limits = [
         float(attributes[name]) if name in attributes
@@ -43,12 +43,12 @@ def _clip(step: Step) -> Value:
     return _activate(step, ActivationFunction.of("hard_tanh", *limits))
 
 
-def _dense(step: Step, value: Value, weight: Floats, bias: Floats) -> Value:
+def _dense(step: OnnxNode, value: Value, weight: Floats, bias: Floats) -> Value:
     flow = value.flow.linear(step.label, step.where, weight, bias)
     return Value(flow, value.axes.with_features(weight.shape[0]))
 
 
-def _matmul(step: Step) -> Value:
+def _matmul(step: OnnxNode) -> Value:
     if len(step.values) > 1:
         raise ModelError(
             f"{step.where} multiplies two tensors that depend on the input; a dense layer needs constant "
@@ -64,7 +64,7 @@ def _matmul(step: Step) -> Value:
     return _dense(step, value, weight, np.zeros(weight.shape[0]))
 
 
-def _gemm(step: Step) -> Value:
+def _gemm(step: OnnxNode) -> Value:
     value, attributes = step.only(), step.attributes()
     transposed = bool(attributes.get("transA", 0))
     value.axes.expect(step.where)
@@ -83,38 +83,38 @@ def _gemm(step: Step) -> Value:
     return result
 
 
-def _conv(step: Step) -> Value:
+def _conv(step: OnnxNode) -> Value:
     """A convolution of width 1 is a dense layer; a wider causal one reads a line of delays."""
     weight, attributes = step.constant(1, "the weight W"), step.attributes()
     value = step.along(step.only(), 1, weight.shape[1])
     rank, outputs = len(value.axes.tags), int(weight.shape[0])
     if weight.ndim != rank or weight.ndim < 3:
         raise ModelError(f"{step.where}: the weight must have {max(rank, 3)} axes, not {weight.ndim}")
-    reach = _reach(step, weight.shape[2:], attributes, value.front)
+    history = _history(step, weight.shape[2:], attributes, value.front)
     bias = step.constant(2, "the bias B") if step.has(2) else np.zeros(outputs)
     if bias.shape != (outputs,):
         raise ModelError(f"{step.where}: the bias B must have shape ({outputs},), not {bias.shape}")
-    if not reach:
+    if not history:
         return _dense(step, value, weight.reshape(outputs, -1), bias)
     inputs, dilation = weight.shape[1], attributes.get("dilations", [1])[0]
     axes = value.axes.settle(("N", "F", "T"), inputs, step.where)
-    check_size((outputs, reach + 1, inputs), f"{step.where}: its weights with zeros between")
-    wide = np.zeros((outputs, reach + 1, inputs))
-    wide[:, reach::-dilation] = weight.transpose(0, 2, 1)
-    delayed = Value(value.flow.delays(reach, inputs, step.label, step.where), axes)
+    check_size((outputs, history + 1, inputs), f"{step.where}: its weights with zeros between")
+    wide = np.zeros((outputs, history + 1, inputs))
+    wide[:, history::-dilation] = weight.transpose(0, 2, 1)
+    delayed = Value(value.flow.delays(history, inputs, step.label, step.where), axes)
     return _dense(step, delayed, wide.reshape(outputs, -1), bias)
 
 
-def _reach(step: Step, kernel: tuple[int, ...], attributes: dict[str, Any], front: int) -> int:
+def _history(step: OnnxNode, kernel: tuple[int, ...], attributes: dict[str, Any], front: int) -> int:
     """How many steps before this one a convolution reads; refused unless it is those alone."""
-    reach = attributes.get("dilations", [1])[0] * (kernel[0] - 1)
+    history = attributes.get("dilations", [1])[0] * (kernel[0] - 1)
     pads = list(attributes.get("pads", [0] * 2 * len(kernel)))
     problems = []
     if len(kernel) > 1 and set(kernel) != {1}:
         problems.append(f"the kernel must have one axis, not {kernel}")
-    elif [pads[0] + front, *pads[1:]] != [reach] + [0] * (2 * len(kernel) - 1):
+    elif [pads[0] + front, *pads[1:]] != [history] + [0] * (2 * len(kernel) - 1):
         problems.append(
-            f"attribute pads={pads} (and {front} zeros put in front) must be [{reach}, 0]: the convolution "
+            f"attribute pads={pads} (and {front} zeros put in front) must be [{history}, 0]: the convolution "
             "must read this step and those before, and give as many steps as it reads"
         )
     if attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") and set(kernel) != {1}:
@@ -124,10 +124,10 @@ def _reach(step: Step, kernel: tuple[int, ...], attributes: dict[str, Any], fron
             problems.append(f"attribute {name}={attributes[name]} must be {usual}")
     if problems:
         raise ModelError(f"{step.where}: " + "; ".join(problems))
-    return int(reach)
+    return int(history)
 
 
-def _pad(step: Step) -> Value:
+def _pad(step: OnnxNode) -> Value:
     """Zeros in front of the steps, for a causal convolution."""
     value, attributes = step.only(), step.attributes()
     pads = step.numbers("pads", 1) or []
@@ -148,7 +148,7 @@ def _pad(step: Step) -> Value:
     return Value(value.flow, axes, front=value.front + front)
 
 
-LAYERS: dict[str, Callable[[Step], Value]] = {
+LAYERS: dict[str, Callable[[OnnxNode], Value]] = {
     "Clip": _clip,
     "Conv": _conv,
     "Gemm": _gemm,

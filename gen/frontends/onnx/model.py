@@ -15,9 +15,9 @@ from rtlstm.gen.frontends.onnx.graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx.movers import take_states
 from rtlstm.gen.frontends.onnx.ops import CUT, STATE_ONLY, Applied, apply_node
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
-from rtlstm.gen.frontends.onnx.sizes import Sizes
+from rtlstm.gen.frontends.onnx.sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.start import find_start, name_condition
-from rtlstm.gen.frontends.onnx.values import Known, State, Step, Value
+from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
@@ -25,7 +25,7 @@ from rtlstm.spec.network import Network
 __all__ = ["read_onnx"]
 
 _SIZES = ("Shape", "Size")
-_Known = TypeVar("_Known", Value, State)
+_Known = TypeVar("_Known", Value, OnnxState)
 
 
 def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -74,7 +74,7 @@ class _Reader:
         self.applied: dict[int, Applied] = {}
         self.fetched: set[str] = set()
         self.first: list[int] = []
-        self.sizes = Sizes(graph)
+        self.sizes = KnownSizes(graph)
 
     def read(self) -> Network:
         self.first = find_start(self.graph, self.options.lstm, self.needed, self.targets)
@@ -133,7 +133,7 @@ class _Reader:
         self.known[tensor] = Value(Flow(), axes)
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
             self.report.note(f"the model's input is turned by {kinds} before the core")
-            axes = self._know_turned(nodes, axes)
+            axes = self._know_reversed(nodes, axes)
         elif nodes:
             self.report.note(
                 f"{len(nodes)} nodes before the first recurrent layer stay outside of the core: its input is "
@@ -145,7 +145,7 @@ class _Reader:
         for index in self.first:
             self._try(index)
 
-    def _know_turned(self, nodes: list[Any], axes: Axes) -> Axes:
+    def _know_reversed(self, nodes: list[Any], axes: Axes) -> Axes:
         """What follows may read the input as it is before and after these nodes turn it; its last axes."""
         self.known[nodes[0].input[0]] = Value(Flow(), axes)
         for node in nodes:
@@ -216,9 +216,9 @@ class _Reader:
         if inner is not None or node.op_type == "If":
             tensor = inner or node.input[0]
             raise ModelError(f"after the LSTM {tensor!r} goes into {name_condition(self.graph, node)}")
-        stuck = [found for found in inputs if isinstance(found, State)]
+        stuck = [found for found in inputs if isinstance(found, OnnxState)]
         values = tuple(found if isinstance(found, Value) else None for found in inputs)
-        step = Step(self.graph, node, values, self.sizes)
+        step = OnnxNode(self.graph, node, values, self.sizes)
         if stuck and node.op_type in ("Gather", "Slice"):
             taken = take_states(step, stuck[0].parts)
             if taken is not None:
@@ -236,7 +236,7 @@ class _Reader:
             raise ModelError(stuck[0].text.replace("{reader}", self.graph.where(node)))
         return apply_node(step)
 
-    def _join_states(self, step: Step) -> Applied | State:
+    def _join_states(self, step: OnnxNode) -> Applied | OnnxState:
         """Final states that a Concat joins: features side by side, or layers of which one may be taken."""
         axis, tags = int(step.attributes().get("axis", 0)), step.values[0].axes.tags
         if -len(tags) <= axis < len(tags) and tags[axis] == "F":
@@ -244,7 +244,7 @@ class _Reader:
                 return apply_node(step)
         text = f"{{reader}} reads several final states, which only the driver gives; {CUT}"
         layers = axis == 0 and all(value.axes.tags[:1] in (("D",), ("B",)) for value in step.values)
-        return State(text, _deepest(step.values).flow, tuple(step.values) if layers else ())
+        return OnnxState(text, _deepest(step.values).flow, tuple(step.values) if layers else ())
 
     # Where to end
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rtlstm.gen.frontends.onnx.values import Step, Value
+from rtlstm.gen.frontends.onnx.values import OnnxNode, Value
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["MOVERS", "take_states"]
@@ -15,11 +15,11 @@ _FLOATS = (1, 10, 11, 16)
 """TensorProto's FLOAT, FLOAT16, DOUBLE and BFLOAT16."""
 
 
-def _pass(step: Step) -> Value:
+def _pass(step: OnnxNode) -> Value:
     return step.only()
 
 
-def _dropout(step: Step) -> Value:
+def _dropout(step: OnnxNode) -> Value:
     value = step.only()
     if step.has(2):
         training = step.graph.constant(step.node.input[2])
@@ -28,27 +28,27 @@ def _dropout(step: Step) -> Value:
     return value
 
 
-def _cast(step: Step) -> Value:
+def _cast(step: OnnxNode) -> Value:
     if step.attributes().get("to") not in _FLOATS:
         raise ModelError(f"{step.where}: only casts between floating-point types are supported")
     return step.only()
 
 
-def _transpose(step: Step) -> Value:
+def _transpose(step: OnnxNode) -> Value:
     axes = step.only().axes
     perm = step.attributes().get("perm", list(range(len(axes.tags)))[::-1])
     return step.moved(axes.transpose(perm, step.where))
 
 
-def _squeeze(step: Step) -> Value:
+def _squeeze(step: OnnxNode) -> Value:
     return step.moved(step.only().axes.squeeze(step.numbers("axes", 1), step.where))
 
 
-def _unsqueeze(step: Step) -> Value:
+def _unsqueeze(step: OnnxNode) -> Value:
     return step.moved(step.only().axes.unsqueeze(step.numbers("axes", 1) or [], step.where))
 
 
-def _reshape(step: Step) -> Value:
+def _reshape(step: OnnxNode) -> Value:
     axes = step.only().axes
     shape = step.sizes.of(step.node.input[1])
     copies = not step.attributes().get("allowzero", 0)
@@ -56,7 +56,7 @@ def _reshape(step: Step) -> Value:
     return step.moved(axes.reshape(shape, step.where, zero_copies=copies, known=known))
 
 
-def _flatten(step: Step) -> Value:
+def _flatten(step: OnnxNode) -> Value:
     axes = step.only().axes
     if axes.lost:
         return step.moved(axes)
@@ -69,7 +69,7 @@ def _flatten(step: Step) -> Value:
     return step.moved(axes.flatten(cut, -1, step.where).flatten(0, cut - 1, step.where))
 
 
-def _features(step: Step, value: Value, axis: int, chosen: list[int]) -> Value:
+def _features(step: OnnxNode, value: Value, axis: int, chosen: list[int]) -> Value:
     """Some of the features."""
     axes = value.axes
     size = axes.features
@@ -80,14 +80,14 @@ def _features(step: Step, value: Value, axis: int, chosen: list[int]) -> Value:
     return step.picked(value, axes.with_features(len(chosen)), [index % size for index in chosen])
 
 
-def _directions(step: Step, value: Value, axis: int, index: int, keep: bool) -> Value:
+def _directions(step: OnnxNode, value: Value, axis: int, index: int, keep: bool) -> Value:
     """One direction of two."""
     axes = value.axes
     first = (index % 2) * axes.features
     return step.picked(value, axes.without(axis, keep=keep), range(first, first + axes.features))
 
 
-def _take(step: Step, value: Value, axis: int, index: int, keep: bool) -> Value:
+def _take(step: OnnxNode, value: Value, axis: int, index: int, keep: bool) -> Value:
     """One element of an axis."""
     value.axes.expect(step.where)
     rank = len(value.axes.tags)
@@ -99,7 +99,7 @@ def _take(step: Step, value: Value, axis: int, index: int, keep: bool) -> Value:
     return replace(value, axes=value.axes.select(axis, index, step.where, keep=keep))
 
 
-def _gather(step: Step) -> Value:
+def _gather(step: OnnxNode) -> Value:
     value, axes = step.only(), step.only().axes
     axis = int(step.attributes().get("axis", 0))
     chosen = step.graph.constant(step.node.input[1])
@@ -111,7 +111,7 @@ def _gather(step: Step) -> Value:
     return _features(step, value, axis, [int(index) for index in chosen])
 
 
-def _slice(step: Step) -> Value:
+def _slice(step: OnnxNode) -> Value:
     value = step.only()
     starts, ends = step.numbers("starts", 1) or [], step.numbers("ends", 2) or []
     chosen = step.numbers("axes", 3) or list(range(len(starts)))
@@ -121,7 +121,7 @@ def _slice(step: Step) -> Value:
     return value
 
 
-def _slice_axis(step: Step, value: Value, axis: int, cut: slice) -> Value:
+def _slice_axis(step: OnnxNode, value: Value, axis: int, cut: slice) -> Value:
     axes = value.axes
     axes.expect(step.where)
     tag = axes.tags[axis] if -len(axes.tags) <= axis < len(axes.tags) else ""
@@ -138,7 +138,7 @@ def _slice_axis(step: Step, value: Value, axis: int, cut: slice) -> Value:
     return _take(step, value, axis, -1, keep=True) if cut.start == -1 else value
 
 
-def take_states(step: Step, parts: Sequence[Value]) -> Value | None:
+def take_states(step: OnnxNode, parts: Sequence[Value]) -> Value | None:
     """Of layers' states that stand one after the other on the first axis, what a Gather or Slice takes.
 
     None if that is not one layer's states, or one direction's.
@@ -164,7 +164,7 @@ def take_states(step: Step, parts: Sequence[Value]) -> Value | None:
     return taken[0][0] if whole and [index for _, index in taken] == [0, 1] else None
 
 
-def _split(step: Step) -> list[Value]:
+def _split(step: OnnxNode) -> list[Value]:
     value = step.only()
     axes, parts = value.axes, len(step.node.output)
     axes.expect(step.where)
@@ -182,7 +182,7 @@ def _split(step: Step) -> list[Value]:
     ]
 
 
-MOVERS: dict[str, Callable[[Step], Value | list[Value]]] = {
+MOVERS: dict[str, Callable[[OnnxNode], Value | list[Value]]] = {
     "Cast": _cast,
     "Dropout": _dropout,
     "Flatten": _flatten,

@@ -11,7 +11,7 @@ from rtlstm.gen.frontends.onnx.arithmetic import ARITHMETIC
 from rtlstm.gen.frontends.onnx.layers import LAYERS, activation
 from rtlstm.gen.frontends.onnx.movers import MOVERS
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent, read_recurrent_node
-from rtlstm.gen.frontends.onnx.values import Known, State, Step, Value
+from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.reading import Role
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional
@@ -20,7 +20,7 @@ from rtlstm.spec.plugins import Registry
 __all__ = ["CUT", "OPERATORS", "STATE_ONLY", "Applied", "apply_node", "supported"]
 
 CUT = "to end earlier, give the tensor to end at as output (--output-tensor)"
-OPERATORS: Final = Registry[Callable[[Step], Value]](
+OPERATORS: Final = Registry[Callable[[OnnxNode], Value]](
     "ONNX operator", "rtlstm.onnx_operators", {**LAYERS, **ARITHMETIC}
 )
 """What the core computes for an operator, beside activation functions: from a node to what it gives.
@@ -48,7 +48,7 @@ class Applied:
     notes: tuple[str, ...] = ()
 
 
-def apply_node(step: Step) -> Applied:
+def apply_node(step: OnnxNode) -> Applied:
     """Apply a node that reads at least one value that the core computes.
 
     Raises
@@ -79,7 +79,7 @@ def apply_node(step: Step) -> Applied:
     )
 
 
-def _recurrent(step: Step) -> Applied:
+def _recurrent(step: OnnxNode) -> Applied:
     value, where = step.inputs[0], step.where
     if value is None:
         raise ModelError(
@@ -109,7 +109,7 @@ def _recurrent(step: Step) -> Applied:
     y_h = f"{where}: output Y_h ({names[1]!r})"
     hidden = Value(flow.final_states(), final, state=y_h)
     why = "but the core gives the cell state only as state"
-    cell = State(f"{where}: output Y_c ({names[2]!r}) is read by {{reader}}, {why}; {CUT}", flow)
+    cell = OnnxState(f"{where}: output Y_c ({names[2]!r}) is read by {{reader}}, {why}; {CUT}", flow)
     outputs = (Value(flow, y), hidden, cell)[: len(step.node.output)]
     notes = tuple(f"{where}: {note}" for note in read.notes)
     options = [layer_options(layer), f"layout {read.layout}" if read.layout else ""]

@@ -208,6 +208,6 @@ class _Reader:
             peephole=reorder(arrays["P"][at], "onnx", "peephole") if "P" in arrays else None,
             gate=gate,
             candidate=candidate,
-            squash=functions[2],
+            output_activation=functions[2],
             coupled=bool(self.attributes.get("input_forget", 0)),
         )

@@ -9,14 +9,14 @@ from rtlstm.gen.frontends.onnx.graph import OnnxGraph
 from rtlstm.gen.frontends.regroup import axis_sizes
 from rtlstm.gen.frontends.sizes import Size, product
 
-__all__ = ["Sizes"]
+__all__ = ["KnownSizes"]
 
 _PASS = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 _MAX_RANK = 64
 _Numbers = tuple[Size, ...]
 
 
-class Sizes:
+class KnownSizes:
     """What is known of tensors that hold sizes, collected node by node in the graph's order."""
 
     def __init__(self, graph: OnnxGraph) -> None:
@@ -149,11 +149,11 @@ def _pairs(given: "Sequence[_Numbers | None]") -> list[tuple[Size, Size]] | None
     return list(zip(first * (count // len(first)), second * (count // len(second)), strict=True))
 
 
-_OPERATORS: dict[str, Callable[[Sizes, Any, "Sequence[_Numbers | None]"], _Numbers | None]] = {
-    "Concat": Sizes._concat,
-    "Div": Sizes._divide,
-    "Gather": Sizes._gather,
-    "Mul": Sizes._multiply,
-    "ReduceProd": Sizes._product,
-    "Slice": Sizes._slice,
+_OPERATORS: dict[str, Callable[[KnownSizes, Any, "Sequence[_Numbers | None]"], _Numbers | None]] = {
+    "Concat": KnownSizes._concat,
+    "Div": KnownSizes._divide,
+    "Gather": KnownSizes._gather,
+    "Mul": KnownSizes._multiply,
+    "ReduceProd": KnownSizes._product,
+    "Slice": KnownSizes._slice,
 }

@@ -11,10 +11,10 @@ from rtlstm.gen.frontends.arrays import to_float64
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx.graph import OnnxGraph
-from rtlstm.gen.frontends.onnx.sizes import Sizes
+from rtlstm.gen.frontends.onnx.sizes import KnownSizes
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["Known", "State", "Step", "Value"]
+__all__ = ["Known", "OnnxNode", "OnnxState", "Value"]
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class OnnxState:
     """A tensor of final states of ``flow``'s last layer, which the driver gives.
 
     Nothing can compute with it; ``text`` says why, with the place of a ``{reader}``. ``parts`` are the layers
@@ -46,11 +46,11 @@ class State:
     parts: "tuple[Value, ...]" = ()
 
 
-Known = Value | State
+Known = Value | OnnxState
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class OnnxNode:
     """One node to apply; ``inputs`` are what is known of its inputs, None for constants and the like.
 
     ``sizes`` has those inputs that are made of sizes of tensors.
@@ -59,7 +59,7 @@ class Step:
     graph: OnnxGraph
     node: Any
     inputs: tuple[Value | None, ...]
-    sizes: Sizes
+    sizes: KnownSizes
 
     @property
     def label(self) -> str:

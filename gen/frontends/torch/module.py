@@ -23,8 +23,8 @@ from rtlstm.gen.frontends.torch.values import (
     Constant,
     Data,
     Outside,
-    State,
-    Step,
+    TorchNode,
+    TorchState,
     flatten,
     packed_refusal,
 )
@@ -237,7 +237,7 @@ class _Reader:
             axes = replace(axes, fixed=tuple((tag, size) for tag, size in fixed if isinstance(size, int)))
         return replace(self.input, axes=axes, source=node.name)
 
-    def _step(self, node: Any, name: str) -> Step:
+    def _step(self, node: Any, name: str) -> TorchNode:
         """The call with values in place of nodes."""
         args = tuple(self._value(item) for item in node.args)
         kwargs = {key: self._value(item) for key, item in node.kwargs.items()}
@@ -246,7 +246,7 @@ class _Reader:
         if node is self.start and self.options.lstm is not None:
             args, kwargs = (self.input,), {}  # begin here, from a state that the driver gives
         module = self.modules[node.target] if node.op == "call_module" else None
-        return Step(name, self._label(node), self._where(node), args, kwargs, module)
+        return TorchNode(name, self._label(node), self._where(node), args, kwargs, module)
 
     def _value(self, item: Any) -> Any:
         """What an argument stands for; torch.fx has tuples, lists and dictionaries of its own."""
@@ -260,7 +260,7 @@ class _Reader:
             return Constant(parameter(item.double(), "a constant"))
         return self.values.get(item, item) if hasattr(item, "op") else item
 
-    def _apply(self, node: Any, step: Step) -> Any:
+    def _apply(self, node: Any, step: TorchNode) -> Any:
         if step.module is not None and _has_hooks(step.module):
             raise ModelError(
                 f"{step.where} has forward hooks, which are not supported; remove them first, those of "
@@ -287,7 +287,7 @@ class _Reader:
         self.report.node(step.label, self._kind(node), "shape" if step.name in _SHAPE else "core", why)
         return value
 
-    def _outside(self, node: Any, step: Step) -> Any:
+    def _outside(self, node: Any, step: TorchNode) -> Any:
         """What an operation gives that is not the core's: sizes, zeros, states, what comes before the layers.
 
         None if the core computes it.
@@ -306,7 +306,7 @@ class _Reader:
             return Constant(np.zeros(1))
         values = list(flatten([step.args, step.kwargs]))
         data = [value for value in values if isinstance(value, Data)]
-        states = [value for value in values if isinstance(value, State)]
+        states = [value for value in values if isinstance(value, TorchState)]
         for value in data:
             if value.packed and step.name != "getitem":
                 raise ModelError(packed_refusal(step.where, value.packed))
@@ -319,32 +319,32 @@ class _Reader:
             raise ModelError(self._unknown(node, step))
         return Outside(step.where)
 
-    def _move_states(self, node: Any, step: Step, states: list[State]) -> State:
+    def _move_states(self, node: Any, step: TorchNode, states: list[TorchState]) -> TorchState:
         """States may be moved and joined, but not computed with."""
         if step.name not in _SHAPE and self._kind(node) not in ("cat", "stack"):
             step.as_data(states[0])
         return states[0]
 
     @staticmethod
-    def _measured(step: Step, axis: Any = None) -> Outside:
+    def _measured(step: TorchNode, axis: Any = None) -> Outside:
         """The sizes of a tensor, or of one axis."""
         value = step.args[0]
         sizes = Outside(step.where, value.sizes if isinstance(value, Data) else ())
         return sizes if axis is None else sizes.item(step.where, axis)
 
-    def _of_tuple(self, step: Step) -> Any:
+    def _of_tuple(self, step: TorchNode) -> Any:
         """An operation without tensors of the core: an item of a tuple, or something of the host's."""
         whole = step.name == "getitem" and isinstance(step.args[0], tuple | list)
         return None if whole else Outside(step.where)
 
-    def _unknown(self, node: Any, step: Step) -> str:
+    def _unknown(self, node: Any, step: TorchNode) -> str:
         before = next(arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data | tuple))
         return (
             f"{step.where}, which reads {self._label(before)!r}, is not supported after an LSTM; supported "
             f"are {SUPPORTED}; to leave it outside of the core, give output={before.name!r} (--output-tensor)"
         )
 
-    def _refuse_before(self, step: Step) -> None:
+    def _refuse_before(self, step: TorchNode) -> None:
         value = step.argument(0, "input")
         if isinstance(value, Outside) and step.name in ("recurrent", "linear", "conv1d", "batch_norm"):
             start = self._label(self.start)
@@ -353,7 +353,7 @@ class _Reader:
                 f"core; give lstm={start!r} (--lstm) to begin there and compute it yourself"
             )
 
-    def _refuse_learned(self, node: Any, step: Step) -> None:
+    def _refuse_learned(self, node: Any, step: TorchNode) -> None:
         """An initial state that is a parameter, or made of one."""
         if step.name != "recurrent" or (node is self.start and self.options.lstm is not None):
             return
@@ -369,13 +369,15 @@ class _Reader:
                 "and give the state to the driver, as run(x, state=...)"
             )
 
-    def _first_of_tuple(self, step: Step) -> Step:
+    def _first_of_tuple(self, step: TorchNode) -> TorchNode:
         """nn.Sequential hands a recurrent module's whole tuple on."""
         value = step.args[0] if step.args else None
         if step.module is None or not isinstance(value, tuple):
             return step
         self.report.note(f"{step.where} reads the tuple of a recurrent module; its first item is taken")
-        return Step(step.name, step.label, step.where, (value[0], *step.args[1:]), step.kwargs, step.module)
+        return TorchNode(
+            step.name, step.label, step.where, (value[0], *step.args[1:]), step.kwargs, step.module
+        )
 
     def _attribute(self, node: Any) -> Any:
         value: Any = self.root
@@ -386,7 +388,7 @@ class _Reader:
             return Constant(parameter(value, self._where(node)))
         return Outside(self._where(node))
 
-    def _get_attribute(self, step: Step) -> Any:
+    def _get_attribute(self, step: TorchNode) -> Any:
         value, name = step.args[:2]
         if isinstance(value, Data) and name == "data":
             return value
@@ -394,7 +396,7 @@ class _Reader:
             raise ModelError(f"{step.where}: attribute {name!r} is not supported")
         return self._measured(step) if name == "shape" else Outside(step.where)
 
-    def _embedding(self, node: Any, step: Step) -> Any:
+    def _embedding(self, node: Any, step: TorchNode) -> Any:
         """A table that the host looks up: the network begins behind it."""
         value, module = step.argument(0, "input"), step.module
         if isinstance(value, Data) and (value.flow.layers or value.packed or not value.flow.plain):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from rtlstm.gen.frontends.sizes import Size
-from rtlstm.gen.frontends.torch.values import Data, Outside, State, Step
+from rtlstm.gen.frontends.torch.values import Data, Outside, TorchNode, TorchState
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["MOVES", "get_item"]
@@ -13,19 +13,19 @@ _NO_END = 2**63 - 1
 """What TorchScript gives for the end of a slice that has none."""
 
 
-def _with_states(step: Step) -> Data:
+def _with_states(step: TorchNode) -> Data:
     """What is read, which may be the states of several layers here, to take one of them apart."""
     value = step.args[0] if step.args else None
     return value if isinstance(value, Data) and value.of_layers else step.data
 
 
-def _flatten(step: Step) -> Data:
+def _flatten(step: TorchNode) -> Data:
     start = step.whole(step.argument(1, "start_dim", 1 if step.module is not None else 0))
     end = step.whole(step.argument(2, "end_dim", -1))
     return step.data.with_axes(step.data.axes.flatten(start, end, step.where))
 
 
-def _transpose(step: Step) -> Data:
+def _transpose(step: TorchNode) -> Data:
     axes = step.data.axes
     if axes.lost:
         return step.data
@@ -40,12 +40,12 @@ def _transpose(step: Step) -> Data:
     return step.data.with_axes(axes.transpose(order, step.where))
 
 
-def _permute(step: Step) -> Data:
+def _permute(step: TorchNode) -> Data:
     order = [step.whole(axis) for axis in step.rest(1, "dims")]
     return step.data.with_axes(step.data.axes.transpose(order, step.where))
 
 
-def _squeeze(step: Step) -> Data:
+def _squeeze(step: TorchNode) -> Data:
     axis = step.argument(1, "dim")
     if axis is None:
         return step.data.with_axes(step.data.axes.squeeze(None, step.where))
@@ -53,11 +53,11 @@ def _squeeze(step: Step) -> Data:
     return step.data.with_axes(step.data.axes.squeeze(wanted, step.where, strict=False))
 
 
-def _unsqueeze(step: Step) -> Data:
+def _unsqueeze(step: TorchNode) -> Data:
     return step.data.with_axes(step.data.axes.unsqueeze([step.whole(step.argument(1, "dim"))], step.where))
 
 
-def _reshape(step: Step) -> Data:
+def _reshape(step: TorchNode) -> Data:
     shape = [_size(item) for item in step.rest(1, "shape")]
     data = _with_states(step)
     return data.with_axes(data.axes.reshape(shape, step.where, zero_copies=False))
@@ -70,12 +70,12 @@ def _size(item: Any) -> int | Size | None:
     return item if isinstance(item, int) else None
 
 
-def _select(step: Step) -> Any:
+def _select(step: TorchNode) -> Any:
     axis, index = step.whole(step.argument(1, "dim")), step.whole(step.argument(2, "index"))
     return _take(_with_states(step), axis, index, step.where)
 
 
-def _slice_axis(step: Step) -> Data:
+def _slice_axis(step: TorchNode) -> Data:
     """TorchScript's slice of one axis, ``slice(input, dim, start, end, step)``."""
     data = _with_states(step)
     data.axes.expect(step.where)
@@ -110,14 +110,14 @@ def _direction(data: Data, axis: int, index: int, where: str, *, keep: bool) -> 
     return replace(data, flow=flow, axes=data.axes.without(axis, keep=keep))
 
 
-def get_item(step: Step) -> Any:
+def get_item(step: TorchNode) -> Any:
     """An item of a tuple, or a part of a tensor."""
     value, key = step.args
     if isinstance(value, list | tuple):
         if not isinstance(key, int | slice):
             raise ModelError(f"{step.where} must index a tuple with a number, not {key!r}")
         return value[key]
-    if isinstance(value, State | Outside):
+    if isinstance(value, TorchState | Outside):
         return value
     if isinstance(value, Data) and value.packed:
         return value if key == 0 else Outside(step.where)

@@ -12,7 +12,7 @@ from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bidirectional import at_last_step
 from rtlstm.gen.frontends.torch.moves import MOVES, get_item
 from rtlstm.gen.frontends.torch.names import activation_calls
-from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, Step, outside_refusal
+from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, TorchNode, outside_refusal
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.budget import check_size
 from rtlstm.spec.errors import ModelError
@@ -34,14 +34,14 @@ def parameter(tensor: Any, what: str) -> NDArray[np.float64]:
     return to_float64(tensor.detach().cpu().double().numpy(), what)
 
 
-def _number(step: Step, index: int, name: str, default: float | None) -> float:
+def _number(step: TorchNode, index: int, name: str, default: float | None) -> float:
     value = step.argument(index, name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ModelError(f"{step.where}: {name} must be a constant number, not {value!r}")
     return float(value)
 
 
-def _activation(step: Step) -> Data:
+def _activation(step: TorchNode) -> Data:
     if step.name in _FIXED:
         return _apply(step, _FIXED[step.name])
     name, names = activation_calls()[step.name]
@@ -50,25 +50,25 @@ def _activation(step: Step) -> Data:
     return _apply(step, ActivationFunction.of(name, *values))
 
 
-def _apply(step: Step, function: ActivationFunction) -> Data:
+def _apply(step: TorchNode, function: ActivationFunction) -> Data:
     data = step.data
     return data.with_flow(data.flow.activate(function, step.label, step.where))
 
 
-def _clamp(step: Step) -> Data:
+def _clamp(step: TorchNode) -> Data:
     return _apply(
         step,
         ActivationFunction.of("hard_tanh", _number(step, 1, "min", None), _number(step, 2, "max", None)),
     )
 
 
-def _threshold(step: Step) -> Data:
+def _threshold(step: TorchNode) -> Data:
     if _number(step, 2, "value", None) != 0.0:
         raise ModelError(f"{step.where}: value must be 0, not {step.argument(2, 'value')}")
     return _apply(step, ActivationFunction.of("thresholded_relu", _number(step, 1, "threshold", None)))
 
 
-def _softplus(step: Step) -> Data:
+def _softplus(step: TorchNode) -> Data:
     """``log(1 + exp(beta x)) / beta``; above PyTorch's threshold, where that is linear, as good as equal."""
     beta = np.array(_number(step, 1, "beta", 1.0))
     data, function = step.data, ActivationFunction.of("softplus")
@@ -76,7 +76,7 @@ def _softplus(step: Step) -> Data:
     return data.with_flow(flow.scale(1.0 / beta, step.where))
 
 
-def _pass(step: Step) -> Data:
+def _pass(step: TorchNode) -> Data:
     """What changes nothing in inference. Functional dropout is active unless it is told otherwise."""
     if step.name == "dropout" and step.module is None:
         given = step.argument(2, "training", step.kwargs.get("train", "left to its default, True"))
@@ -88,7 +88,7 @@ def _pass(step: Step) -> Data:
     return step.data
 
 
-def _linear(step: Step) -> Data:
+def _linear(step: TorchNode) -> Data:
     data, where = step.data, step.where
     if step.module is None:
         raise ModelError(f"{where}: a functional linear layer is not supported; use nn.Linear")
@@ -96,39 +96,39 @@ def _linear(step: Step) -> Data:
     return _dense(step, data, parameter(step.module.weight, f"{where}: weight"))
 
 
-def _dense(step: Step, data: Data, weight: NDArray[np.float64]) -> Data:
+def _dense(step: TorchNode, data: Data, weight: NDArray[np.float64]) -> Data:
     given: Any = getattr(step.module, "bias", None)
     bias = np.zeros(len(weight)) if given is None else parameter(given, f"{step.where}: bias")
     return data.with_flow(data.flow.linear(step.label, step.where, weight, bias))
 
 
-def _conv1d(step: Step) -> Data:
+def _conv1d(step: TorchNode) -> Data:
     """A convolution of width 1 is a dense layer; a wider causal one reads a line of delays."""
     module, where, data = step.module, step.where, step.data
     if module is None:
         raise ModelError(f"{where}: a functional convolution is not supported; use nn.Conv1d")
-    reach = module.dilation[0] * (module.kernel_size[0] - 1)
-    padding = {"valid": 0, "same": -1 if reach else 0}.get(module.padding, module.padding)
+    history = module.dilation[0] * (module.kernel_size[0] - 1)
+    padding = {"valid": 0, "same": -1 if history else 0}.get(module.padding, module.padding)
     padding = padding[0] if isinstance(padding, tuple) else padding
     problems = [f"{name}={value} must be 1" for name, value in _ones(module) if value != 1]
     if padding and module.padding_mode != "zeros":
         problems.append(f"padding_mode={module.padding_mode!r} must be 'zeros'")
-    if not problems and (data.margin[0] + padding, padding) not in ((reach, 0), (reach, reach)):
+    if not problems and (data.margin[0] + padding, padding) not in ((history, 0), (history, history)):
         problems.append(
             f"it must be causal, but with padding={module.padding} and {data.margin[0]} zeros in front "
-            f"it looks ahead or drops steps; pad {reach} zeros in front of the steps, or use padding={reach} "
-            f"and drop the last {reach} steps"
+            f"it looks ahead or drops steps; pad {history} zeros in front of the steps, or use "
+            f"padding={history} and drop the last {history} steps"
         )
     if problems:
         raise ModelError(f"{where}: " + "; ".join(problems))
     axes = data.axes.settle_features(-2, where)
     weight = parameter(module.weight, f"{where}: weight")
-    if reach:
+    if history:
         axes = axes.settle(("N", "F", "T"), axes.features, where)
-        data = data.with_flow(data.flow.delays(reach, weight.shape[1], step.label, where))
-        check_size((len(weight), reach + 1, weight.shape[1]), f"{where}: its weights with zeros between")
-        wide = np.zeros((len(weight), reach + 1, weight.shape[1]))
-        wide[:, reach :: -module.dilation[0]] = weight.transpose(0, 2, 1)
+        data = data.with_flow(data.flow.delays(history, weight.shape[1], step.label, where))
+        check_size((len(weight), history + 1, weight.shape[1]), f"{where}: its weights with zeros between")
+        wide = np.zeros((len(weight), history + 1, weight.shape[1]))
+        wide[:, history :: -module.dilation[0]] = weight.transpose(0, 2, 1)
         weight = wide.reshape(len(weight), -1)
     else:
         weight = weight[:, :, 0]
@@ -139,7 +139,7 @@ def _ones(module: Any) -> list[tuple[str, int]]:
     return [("stride", module.stride[0]), ("groups", module.groups)]
 
 
-def _pad(step: Step) -> Data:
+def _pad(step: TorchNode) -> Data:
     data, module = step.data, step.module
     amounts = module.padding if module is not None else step.argument(1, "pad")
     mode = "constant" if module is not None else step.argument(2, "mode", "constant")
@@ -154,7 +154,7 @@ def _pad(step: Step) -> Data:
     return replace(data, axes=axes, margin=(data.margin[0] + front, data.margin[1]))
 
 
-def _batch_norm(step: Step) -> Data:
+def _batch_norm(step: TorchNode) -> Data:
     module, where = step.module, step.where
     if module is None or module.running_mean is None:
         raise ModelError(f"{where} must be nn.BatchNorm1d with running statistics")
@@ -171,19 +171,19 @@ def _batch_norm(step: Step) -> Data:
     return data.with_flow(data.flow.scale(scale, where).shift(offset, where))
 
 
-def _neg(step: Step) -> Data:
+def _neg(step: TorchNode) -> Data:
     return step.data.with_flow(step.data.flow.scale(np.array(-1.0), step.where))
 
 
-def _add(step: Step) -> Data:
+def _add(step: TorchNode) -> Data:
     return _sum(step, 1.0)
 
 
-def _sub(step: Step) -> Data:
+def _sub(step: TorchNode) -> Data:
     return _sum(step, -1.0)
 
 
-def _sum(step: Step, sign: float) -> Data:
+def _sum(step: TorchNode, sign: float) -> Data:
     first, second, where = step.args[0], step.argument(1, "other"), step.where
     if step.kwargs.get("alpha", 1) != 1:
         raise ModelError(f"{where}: alpha must be 1, not {step.kwargs['alpha']}")
@@ -213,7 +213,7 @@ def _check_source(first: Data, second: Data, where: str) -> None:
         )
 
 
-def _mul(step: Step) -> Data:
+def _mul(step: TorchNode) -> Data:
     first, second, where = step.args[0], step.argument(1, "other"), step.where
     if not isinstance(first, Data):
         first, second = second, first
@@ -221,7 +221,7 @@ def _mul(step: Step) -> Data:
     return data.with_flow(data.flow.scale(_constant(second, data.axes, where), where))
 
 
-def _div(step: Step) -> Data:
+def _div(step: TorchNode) -> Data:
     data, where = step.data, step.where
     if step.kwargs.get("rounding_mode") is not None:
         raise ModelError(f"{where}: rounding_mode is not supported")
@@ -251,7 +251,7 @@ def _constant(value: Any, axes: Axes, where: str) -> NDArray[np.float64]:
     return array.reshape(-1)
 
 
-def _cat(step: Step) -> Data:
+def _cat(step: TorchNode) -> Data:
     parts = step.args[0] if step.args else step.kwargs.get("tensors", ())
     first, *others = at_last_step([step.as_data(part) for part in parts])
     axis = step.whole(step.argument(1, "dim", 0))
@@ -266,12 +266,12 @@ def _cat(step: Step) -> Data:
     return first.with_flow(first.flow.join([other.flow for other in others], step.where))
 
 
-def apply(step: Step) -> Any:
+def apply(step: TorchNode) -> Any:
     """What an operation gives, one that :func:`~rtlstm.gen.frontends.torch.names.operation` names."""
     return _OPERATIONS.get(step.name, _activation)(step)
 
 
-_OPERATIONS: dict[str, Callable[[Step], Any]] = {
+_OPERATIONS: dict[str, Callable[[TorchNode], Any]] = {
     **dict.fromkeys(_PASS, _pass),
     **dict.fromkeys(_FIXED, _activation),
     **MOVES,

@@ -8,14 +8,14 @@ from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.torch.cells import PARAMETERS, bidirectional_layer, recurrent_layer
 from rtlstm.gen.frontends.torch.names import module_kind
 from rtlstm.gen.frontends.torch.ops import parameter
-from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, State, Step, flatten
+from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, TorchNode, TorchState, flatten
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
 __all__ = ["pack", "pad_packed", "recurrent"]
 
 
-def recurrent(step: Step, report: ReportBuilder) -> Any:
+def recurrent(step: TorchNode, report: ReportBuilder) -> Any:
     """Append a module's layers; give what the module gives, with tuples for its tuples."""
     module, where = step.module, step.where
     kind = module_kind(module)
@@ -45,7 +45,7 @@ def recurrent(step: Step, report: ReportBuilder) -> Any:
         final = Axes(tags, flow.outputs or 0, last_step=not cell, **kept)
         hidden = Data(flow, final, data.source)
     long = kind.startswith("LSTM")
-    memory = State(where, "cell state")
+    memory = TorchState(where, "cell state")
     if cell:
         return (hidden, memory) if long else hidden
     return (y, (hidden, memory)) if long else (y, hidden)
@@ -54,7 +54,7 @@ def recurrent(step: Step, report: ReportBuilder) -> Any:
 _PACKED_AXES = ("T", "N", "F")
 
 
-def _first(step: Step) -> Data:
+def _first(step: TorchNode) -> Data:
     """The input; of another module's tuple its first item."""
     value = step.argument(0, "input")
     while isinstance(value, tuple) and value:
@@ -62,7 +62,7 @@ def _first(step: Step) -> Data:
     return value if isinstance(value, Data) else step.as_data(value)
 
 
-def _input(step: Step, layout: tuple[str, ...]) -> Data:
+def _input(step: TorchNode, layout: tuple[str, ...]) -> Data:
     data = _first(step)
     if data.padded:
         raise ModelError(
@@ -104,7 +104,7 @@ def _layers(module: Any, kind: str, label: str, where: str) -> list[Lstm | Gru |
     return layers
 
 
-def _note(step: Step, module: Any, kind: str, batch_first: bool, report: ReportBuilder) -> None:
+def _note(step: TorchNode, module: Any, kind: str, batch_first: bool, report: ReportBuilder) -> None:
     if batch_first:
         report.note(f"{step.where} has batch_first: its data are (sequences, steps, features)")
     if getattr(module, "dropout", 0):
@@ -117,7 +117,7 @@ def _one_step(where: str) -> str:
     return f"{where} computes one step: the core keeps its state from step to step"
 
 
-def _check_state(step: Step, report: ReportBuilder) -> None:
+def _check_state(step: TorchNode, report: ReportBuilder) -> None:
     """The initial state must be absent, zero, or the caller's."""
     for item in flatten(step.args[1] if len(step.args) > 1 else step.kwargs.get("hx")):
         if isinstance(item, Constant):
@@ -131,7 +131,7 @@ def _check_state(step: Step, report: ReportBuilder) -> None:
                 f"{step.where} begins with the input {item.source!r}: give the state to the driver "
                 "at run time"
             )
-        elif isinstance(item, Data | State):
+        elif isinstance(item, Data | TorchState):
             raise ModelError(
                 f"{step.where}: its initial state comes from another layer; it must be absent, zero or an "
                 "input"
@@ -142,7 +142,7 @@ def _check_state(step: Step, report: ReportBuilder) -> None:
             )
 
 
-def pack(step: Step, report: ReportBuilder) -> Data:
+def pack(step: TorchNode, report: ReportBuilder) -> Data:
     """``pack_padded_sequence``: from here on every sequence ends at its length."""
     data = step.as_data(step.args[0] if step.args else step.kwargs.get("input"))
     if any(data.margin):
@@ -156,7 +156,7 @@ def pack(step: Step, report: ReportBuilder) -> Data:
     return replace(data, axes=replace(axes, tags=_PACKED_AXES), packed=step.where, padded="")
 
 
-def pad_packed(step: Step, report: ReportBuilder) -> Any:
+def pad_packed(step: TorchNode, report: ReportBuilder) -> Any:
     """``pad_packed_sequence``: a padded tensor, and the lengths."""
     value = step.args[0] if step.args else step.kwargs.get("sequence")
     if not isinstance(value, Data) or not value.packed:

@@ -13,7 +13,16 @@ from rtlstm.gen.frontends.regroup import axis_sizes
 from rtlstm.gen.frontends.sizes import Size
 from rtlstm.spec.errors import ModelError
 
-__all__ = ["Constant", "Data", "Outside", "State", "Step", "flatten", "outside_refusal", "packed_refusal"]
+__all__ = [
+    "Constant",
+    "Data",
+    "Outside",
+    "TorchNode",
+    "TorchState",
+    "flatten",
+    "outside_refusal",
+    "packed_refusal",
+]
 
 _BEFORE_CONVOLUTION = ("conv1d", "contiguous", "dropout", "pad", "permute", "transpose")
 
@@ -56,7 +65,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class State:
+class TorchState:
     """A final state that no step's output holds; the driver hands it out."""
 
     where: str
@@ -85,7 +94,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Step:
+class TorchNode:
     """A node at hand: the operation's arguments with values in place of nodes."""
 
     name: str
@@ -122,7 +131,7 @@ class Step:
 
     def as_data(self, value: Any) -> Data:
         """A tensor to compute with, or a refusal that names what it is."""
-        if isinstance(value, State):
+        if isinstance(value, TorchState):
             raise ModelError(
                 f"{value.where}: its {value.what} is read by {self.where}, but the core gives it only "
                 "as state"

@@ -14,11 +14,11 @@ from support.small_builds import NARROW, TINY, network, tensors
 from rtlstm.gen.builds.generate import generate_build, generate_for
 from rtlstm.gen.builds.headroom import measure_headroom
 from rtlstm.gen.builds.loadable import device_hardware, device_settings
-from rtlstm.gen.quantise.hardware import Hardware
+from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.host.link.timing import Patience
+from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.transport import LinkTransport
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError, ImageError
@@ -129,8 +129,8 @@ def test_reload_between_two_steps(first, fresh, backend, keep):
 def test_reload_over_the_link(first, fresh):
     manifest = Manifest.load(first)
     line = LinkedLine(compile_linked(linked_core_to_verilog(manifest, 4), "tiny_link"), 4)
-    patience = Patience(retry=0.05, least_retry=0.02, most_retry=1.0)
-    with Accelerator(LinkTransport(line, manifest, patience, seed=1), manifest) as accelerator:
+    timeouts = LinkTimeouts(retry=0.05, least_retry=0.02, most_retry=1.0)
+    with Accelerator(LinkTransport(line, manifest, timeouts, seed=1), manifest) as accelerator:
         accelerator.load_weights(first / "weights.bin")
         switch(accelerator, first, fresh, keep=True)
 
@@ -144,7 +144,7 @@ def bidirectional() -> Network:
 def test_every_kind_of_cell(name):
     """Formats of peepholes and of results that no function bounds are the hardware's, too."""
     first = quantise(CELL_NETWORKS[name], NARROW)
-    hardware = Hardware(device=first.numerics, layers=first.shapes)
+    hardware = TargetHardware(device=first.numerics, layers=first.shapes)
     found = quantise(other_weights(CELL_NETWORKS[name], 0.9), NARROW, hardware=hardware)
     assert (found.shapes, found.numerics, found.passes) == (first.shapes, first.numerics, first.passes)
     assert any(not np.array_equal(a.bias, b.bias) for a, b in zip(found.layers, first.layers, strict=True))
@@ -208,7 +208,7 @@ def test_smaller_weights_fit_although_their_scale_could_be_finer(factor):
         weights = {"w_ih": draw(-size, size, (52, 7)), "w_hh": draw(-size, size, (52, 13))}
         first = Lstm(name="lstm", bias=draw(-size, size, 52), **weights)
         there = quantise(Network(layers=(first,)), settings)
-        hardware = Hardware(device=there.numerics, layers=there.shapes)
+        hardware = TargetHardware(device=there.numerics, layers=there.shapes)
         smaller = first.replace(**{name: value * factor for name, value in weights.items()})
         found = quantise(Network(layers=(smaller,)), settings, hardware=hardware).layers[0]
         # No row has lost more than the one bit that it could have gained.
@@ -219,9 +219,11 @@ def test_an_image_whose_sums_overflow_is_refused_when_loaded(first, monkeypatch)
     """A foreign tool's image, with the build's hash: named, and the device goes on as it is."""
     manifest, good = Manifest.load(first), held(first)
     lstm = good.layers[0]
-    loud = dataclasses.replace(lstm, w_hh=np.full_like(lstm.w_hh, 127), w_ih=np.full_like(lstm.w_ih, 127))
+    with_output = dataclasses.replace(
+        lstm, w_hh=np.full_like(lstm.w_hh, 127), w_ih=np.full_like(lstm.w_ih, 127)
+    )
     monkeypatch.setattr("rtlstm.spec.packing._check_sums", lambda network: None)
-    image = pack(dataclasses.replace(good, layers=(loud, *good.layers[1:])), manifest)
+    image = pack(dataclasses.replace(good, layers=(with_output, *good.layers[1:])), manifest)
     monkeypatch.undo()
     x = codes(first)
     with Accelerator.open(first) as accelerator:
@@ -258,7 +260,7 @@ def test_peepholes_beyond_their_format():
         quantise(
             net.replace(layers=(large, *net.layers[1:])),
             NARROW,
-            hardware=Hardware(device=first.numerics, layers=first.shapes),
+            hardware=TargetHardware(device=first.numerics, layers=first.shapes),
         )
 
 

@@ -13,7 +13,7 @@ from support.onnx_files import H, I, O, const, ints, lstm, node, rand, run, save
 from rtlstm.gen.frontends import ReadOptions, inspect_model, read_model
 from rtlstm.gen.frontends.gates import reorder
 from rtlstm.gen.frontends.onnx.graph import OnnxGraph
-from rtlstm.gen.frontends.onnx.sizes import Sizes
+from rtlstm.gen.frontends.onnx.sizes import KnownSizes
 from rtlstm.gen.frontends.sizes import Size
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError, ToolError
@@ -195,7 +195,7 @@ def test_products_of_sizes_without_end_are_not_followed():
     nodes += [node("Mul", f"p{at} p{at}", f"p{at + 1}", f"m{at}") for at in range(60)]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("T", "N", I))
     graph = OnnxGraph(helper.make_model(helper.make_graph(nodes, "g", [x], [], weights)))
-    sizes = Sizes(graph)
+    sizes = KnownSizes(graph)
     for each in graph.nodes:
         sizes.measure(each, None)
     assert sizes.of("p3") == (Size(1, ("size T",) * 8),)

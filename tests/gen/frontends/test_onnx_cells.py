@@ -104,7 +104,7 @@ def test_cell_in_parts_with_other_functions(path):
             each.attribute.append(helper.make_attribute("alpha", 0.3))
     onnx.save(model, path)
     layer = read_model(path).network.layers[0]
-    assert (str(layer.gate), str(layer.squash)) == ("hard_sigmoid(0.2, 0.5)", "leaky_relu(0.3)")
+    assert (str(layer.gate), str(layer.output_activation)) == ("hard_sigmoid(0.2, 0.5)", "leaky_relu(0.3)")
     feeds = {name: rand(1, I if name == "x" else H) for name in ("x", "h", "c")}
     (expected,) = onnxruntime.InferenceSession(str(path)).run(["out"], feeds)
     ours = run_float(read_model(path).network, feeds["x"][None], state=((feeds["h"],), (feeds["c"],)))

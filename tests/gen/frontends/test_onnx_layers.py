@@ -203,8 +203,8 @@ def test_residual_of_an_input_turned_otherwise_is_refused(path, turn, place):
         const("rec.B", rand(1, 8 * I)),
     ]
     nodes, _ = squeezed(x="u" if place == "before" else "x", hidden_size=I)
-    turned = node("Transpose", "x", "u", perm=turn)
-    nodes = [turned, *nodes] if place == "before" else [*nodes, turned]
+    reversed_output = node("Transpose", "x", "u", perm=turn)
+    nodes = [reversed_output, *nodes] if place == "before" else [*nodes, reversed_output]
     save(
         path, [*nodes, node("Add", "s x" if place == "before" else "s u", "out")], [*weights, ints("one", 1)]
     )
@@ -355,10 +355,10 @@ def bidirectional(name="rec", **attributes):
     return nodes, both
 
 
-TURNED = node("Transpose", "y", "t", perm=[0, 2, 1, 3])
+REVERSED_OUTPUT = node("Transpose", "y", "t", perm=[0, 2, 1, 3])
 JOINS = {
-    "side by side": ([TURNED, node("Reshape", "t all", "j")], "concat"),
-    "flattened": ([TURNED, node("Reshape", "t sizes", "j")], "concat"),
+    "side by side": ([REVERSED_OUTPUT, node("Reshape", "t all", "j")], "concat"),
+    "flattened": ([REVERSED_OUTPUT, node("Reshape", "t sizes", "j")], "concat"),
     "sum": ([node("ReduceSum", "y one", "j", keepdims=0)], "sum"),
     "mean": ([node("ReduceMean", "y", "j", axes=[1], keepdims=0)], "average"),
     "split and add": (
@@ -455,7 +455,7 @@ STATES = {
         node("Gather", "h zero", "a", "g0", axis=0), node("Gather", "h minus", "b", "g1", axis=0),
         node("Concat", "a b", "j", axis=1),
     ],
-    "turned": [node("Transpose", "h", "t", perm=[1, 0, 2]), node("Reshape", "t all", "j")],
+    "reversed_output": [node("Transpose", "h", "t", perm=[1, 0, 2]), node("Reshape", "t all", "j")],
     "split": [
         node("Split", "h", "a b", axis=0), node("Concat", "b a", "c", axis=-1), node("Squeeze", "c i0", "j"),
     ],
@@ -477,7 +477,7 @@ def test_final_states_of_both_directions_are_the_last_step(path, how):
     save(path, nodes, [*weights, *constants, const("w", rand(2 * H, O))])
     result, x = read_model(path), rand(5, 2, I)
     close(run_float(result.network, x).y[-1], run(path, x))
-    assert result.network.layers[0].backward.turned
+    assert result.network.layers[0].backward.reversed_output
     assert any("use its last" in note for note in result.report.notes)
 
 
@@ -494,7 +494,7 @@ def test_final_states_of_two_nodes_of_opposite_directions(path):
     save(path, nodes, [*w1, *w2, ints("i0", 0), const("w", rand(2 * H, O))])
     network, x = read_model(path).network, rand(5, 2, I)
     close(run_float(network, x).y[-1], run(path, x))
-    assert kinds(network) == ["bidirectional", "dense"] and network.layers[0].backward.turned
+    assert kinds(network) == ["bidirectional", "dense"] and network.layers[0].backward.reversed_output
 
 
 def test_final_states_of_two_reverse_nodes_beside_one_forward_are_told_apart(path):

@@ -77,8 +77,8 @@ def test_merged_axes_are_taken_apart_again():
     assert made == (("M:T:N", "F"), 6)
     back = regroup(made[0], 6, [Size(1, ("T",)), Size(-1), Size(6)], {}, copies=True)
     assert back == (("T", "N", "F"), 6)
-    turned = regroup(made[0], 6, [Size(1, ("N",)), Size(-1), Size(6)], {}, copies=True)
-    assert turned == (("M", "M", "F"), 6)
+    reversed_output = regroup(made[0], 6, [Size(1, ("N",)), Size(-1), Size(6)], {}, copies=True)
+    assert reversed_output == (("M", "M", "F"), 6)
 
 
 def test_zeros_copy_and_what_is_left_may_be_unknown():

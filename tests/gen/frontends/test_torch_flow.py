@@ -119,7 +119,7 @@ def test_residuals(name):
 
 
 MISTAKEN = {
-    "turned": (lambda m, x: m.narrow(x.transpose(0, 1))[0] + x, "axes"),
+    "reversed_output": (lambda m, x: m.narrow(x.transpose(0, 1))[0] + x, "axes"),
     "turned features": (lambda m, x: m.narrow(x)[0] + x.transpose(1, 2), "axes"),
     "joined": (lambda m, x: torch.cat([x.transpose(0, 1), m.narrow(x)[0]], 2), "axes mean the same"),
     "three layers": (
@@ -198,7 +198,7 @@ def test_final_states_of_both_directions(how, layers):
     result = read_model(module)
     with torch.no_grad():
         np.testing.assert_allclose(run_float(result.network, x.numpy()).y[-1], module(x).numpy(), atol=1e-9)
-    assert result.network.layers[-2].backward.turned
+    assert result.network.layers[-2].backward.reversed_output
     assert any("use its last" in note for note in result.report.notes)
 
 
@@ -288,7 +288,7 @@ def test_one_step_read_as_a_sequence_is_refused():
 
 def test_final_states_beside_the_output_are_the_drivers():
     module = Net(lambda m, x: m.lstm(x), lstm=nn.LSTM(I, H, bidirectional=True))
-    assert not read_model(module).network.layers[0].backward.turned
+    assert not read_model(module).network.layers[0].backward.reversed_output
 
 
 def norm(size):

@@ -90,8 +90,8 @@ def test_other_data_have_room(seed: int) -> None:
     x, held_out = rng.normal(size=(40, 4, 4)), rng.normal(size=(40, 200, 4))
     chosen = quantise(network, calibration=x)
     errors = {
-        reach: error(network, quantise(network, QuantizationSettings(cell_range=reach), x), held_out)
-        for reach in (2.0, 4.0, 8.0, 16.0)
+        max_abs: error(network, quantise(network, QuantizationSettings(cell_range=max_abs), x), held_out)
+        for max_abs in (2.0, 4.0, 8.0, 16.0)
     }
     assert errors[cell_range(chosen)] < 2 * min(errors.values()), (cell_range(chosen), errors)
 
@@ -204,8 +204,8 @@ def test_limited_states_are_told_with_the_range_they_need(tmp_path: Path) -> Non
     decoder, x = counting(-0.995), np.ones((3, 2, 1))
     state = np.zeros((1, 2, 2)), np.array([[[3.0, 0.0], [27.9, -0.1]]])
     with open_build(tmp_path / "decoder", quantise(decoder, calibration=x)) as accelerator:
-        reach = cell_range(quantise(decoder, calibration=x))
-        assert reach < 27
+        max_abs = cell_range(quantise(decoder, calibration=x))
+        assert max_abs < 27
         with pytest.warns(
             SaturationWarning, match=r"1 of 4 values of c_0 were outside.*--cell-range 32,"
         ) as told:

@@ -62,10 +62,10 @@ def test_runs_of_one_way_are_one_part() -> None:
 
 def test_what_reads_turned_outputs_is_a_pass_of_its_own() -> None:
     rng = np.random.default_rng(2)
-    turned = lstm(rng, 3, 4, reverse=True).replace(turned=True)
-    layers = (turned, dense(rng, 4, 5), lstm(rng, 5, 3, reverse=True), lstm(rng, 3, 2))
+    reversed_output = lstm(rng, 3, 4, reverse=True).replace(reversed_output=True)
+    layers = (reversed_output, dense(rng, 4, 5), lstm(rng, 5, 3, reverse=True), lstm(rng, 3, 2))
     found = unfold(Network(layers=layers)).passes
-    assert [[(part.layers, part.reverse, part.turned) for part in parts] for parts in found] == [
+    assert [[(part.layers, part.reverse, part.reversed_output) for part in parts] for parts in found] == [
         [(2, True, True)],
         [(1, True, False)],
         [(1, False, False)],
@@ -81,7 +81,7 @@ def test_products_are_layers_of_their_own() -> None:
 
 def test_only_a_layer_in_reverse_is_turned() -> None:
     with pytest.raises(ConfigurationError, match="only a layer in reverse"):
-        lstm(np.random.default_rng(2), 3, 4).replace(turned=True)
+        lstm(np.random.default_rng(2), 3, 4).replace(reversed_output=True)
 
 
 @pytest.mark.parametrize("share", [("sum", 1.0), ("average", 0.5)])

@@ -139,10 +139,10 @@ def test_calibration_stops_at_each_length(reverse: bool) -> None:
     found = quantise(model, calibration=padded, lengths=lengths)
     assert found.numerics.input.fraction == 15
     runs = [run_float(model, x[:length, index : index + 1]) for index, length in enumerate(lengths)]
-    reach = 1.25 * max(run.layers[1] for run in runs)
-    assert found.shapes[-1].output == Format.covering(16, reach)
+    max_abs = 1.25 * max(run.layers[1] for run in runs)
+    assert found.shapes[-1].output == Format.covering(16, max_abs)
     longer = 1.25 * run_float(model, x).layers[1]
-    assert longer > reach, "the case must tell lengths from none"
+    assert longer > max_abs, "the case must tell lengths from none"
 
 
 @pytest.mark.parametrize("lengths", [[2], [0, 3], [5, 1], [1.0, 2.0]])
@@ -163,7 +163,7 @@ def test_cells_that_take_no_finer_formats_are_calibrated_in_their_own() -> None:
     """The search for a cell range uses finer formats, in which an LSTM without squash may be too wide."""
     rng = np.random.default_rng(4)
     w_ih, w_hh, bias = (rng.normal(size=shape) for shape in ((12, 2), (12, 3), 12))
-    layer = Lstm(w_ih=w_ih, w_hh=w_hh * 0.3, bias=bias, squash=IDENTITY)
+    layer = Lstm(w_ih=w_ih, w_hh=w_hh * 0.3, bias=bias, output_activation=IDENTITY)
     network, x = Network(layers=(layer,)), rng.uniform(-1, 1, (20, 1, 2))
     found = quantise(network, QuantizationSettings(data_bits=12, gate_bits=12), calibration=x)
     y = found.shapes[-1].output.to_floats(Golden(found).run(found.numerics.input.to_integers(x)).y)

@@ -101,7 +101,7 @@ class AxiPort:
         assert answer.resp == AxiResp.OKAY, (register, answer)
         return int.from_bytes(answer.data, "little")
 
-    def frame(self, stream: int, quiet: bool, x: list[int]) -> AxiStreamFrame:
+    def frame(self, stream: int, suppress: bool, x: list[int]) -> AxiStreamFrame:
         """A step's packet; bits of the padding, and words past the last, are random."""
         beats = -(-self.program.inputs // self.parameters.beat_in)
         x = x + [self.random.getrandbits(8) for _ in range(beats * self.parameters.beat_in - len(x))]
@@ -109,10 +109,10 @@ class AxiPort:
         for value in x:
             word = self.random.getrandbits(8 * self.bytes) >> self.bits << self.bits
             data += (word | value & (1 << self.bits) - 1).to_bytes(self.bytes, "little")
-        return AxiStreamFrame(data, tid=stream, tuser=int(quiet))
+        return AxiStreamFrame(data, tid=stream, tuser=int(suppress))
 
-    def begin(self, stream: int, quiet: bool, x: list[int]) -> None:
-        self.source.send_nowait(self.frame(stream, quiet, x))
+    def begin(self, stream: int, suppress: bool, x: list[int]) -> None:
+        self.source.send_nowait(self.frame(stream, suppress, x))
 
     def values(self, frame: AxiStreamFrame) -> list[int]:
         """A step's output, of a packet that must have the right length and nothing in what is left over."""
@@ -197,8 +197,8 @@ async def malformed_packets_are_reported(dut: Any) -> None:
     short = AxiStreamFrame(whole.tdata[:beat], tid=0, tuser=0)
     long = AxiStreamFrame(bytes(whole.tdata) + bytes(3 * beat), tid=0, tuser=0)
     torn = AxiStreamFrame(whole.tdata, tid=[0] * beat + [2] * (len(whole.tdata) - beat), tuser=0)
-    loud = AxiStreamFrame(whole.tdata, tid=0, tuser=[0] * beat + [1] * (len(whole.tdata) - beat))
-    for count, frame in enumerate((short, long, torn, loud), start=1):
+    with_output = AxiStreamFrame(whole.tdata, tid=0, tuser=[0] * beat + [1] * (len(whole.tdata) - beat))
+    for count, frame in enumerate((short, long, torn, with_output), start=1):
         (answer,) = await exchange(port, 0, frame)
         assert (answer.tid, answer.tuser) == (0, 1)
         port.values(answer)
@@ -308,7 +308,7 @@ async def interrupt_on_done(dut: Any) -> None:
     await port.write(Register.IRQ_ENABLE, Interrupt.DONE)
     assert dut.irq.value == 0
     port.begin(0, True, [1] * 5)
-    await ClockCycles(port.clock, 3 * port.device.manifest.cycles.cold_latency_cycles)
+    await ClockCycles(port.clock, 3 * port.device.manifest.cycles.first_step_latency_cycles)
     assert dut.irq.value == 0, "a quiet step has no output"
     port.begin(0, False, [1] * 5)
     await RisingEdge(dut.irq)

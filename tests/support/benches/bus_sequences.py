@@ -28,13 +28,13 @@ FOLDER, SEEDS = Path(os.environ.get("RTLSTM_BUILD", "")), os.environ.get("RTLSTM
 def other_network(network: QuantizedNetwork) -> QuantizedNetwork:
     """Other weights within the same bounds: each row's own, in another order."""
 
-    def turned(weights: IntArray) -> IntArray:
+    def reversed_output(weights: IntArray) -> IntArray:
         return np.roll(weights, 1, axis=1)
 
     layers = [
-        replace(layer, w_ih=turned(layer.w_ih), w_hh=turned(layer.w_hh))
+        replace(layer, w_ih=reversed_output(layer.w_ih), w_hh=reversed_output(layer.w_hh))
         if isinstance(layer, QuantizedRecurrent)
-        else replace(layer, weight=turned(layer.weight))
+        else replace(layer, weight=reversed_output(layer.weight))
         for layer in network.layers
     ]
     return replace(network, layers=tuple(layers))
@@ -92,7 +92,7 @@ class Port(Protocol):
 
     async def read(self, register: Register) -> int: ...
 
-    def begin(self, stream: int, quiet: bool, x: list[int]) -> None:
+    def begin(self, stream: int, suppress: bool, x: list[int]) -> None:
         """Queue a step's input."""
 
     async def outputs(self, steps: int) -> list[tuple[int, list[int]]]:
@@ -170,15 +170,15 @@ class Sequence:
         inputs = self.device.manifest.program.inputs
         found = []
         for _ in range(self.random.randint(1, 8)):
-            stream, quiet = self.random.randrange(self.device.streams), self.random.random() < 0.2
+            stream, suppress = self.random.randrange(self.device.streams), self.random.random() < 0.2
             x = np.array([self.random.randint(form.lowest, form.maximum) for _ in range(inputs)])
-            self.port.begin(stream, quiet, x.tolist())
-            found.append((stream, x, quiet))
+            self.port.begin(stream, suppress, x.tolist())
+            found.append((stream, x, suppress))
         return found
 
     def expected(self, steps: list[tuple[int, IntArray, bool]]) -> list[tuple[int, list[int]]]:
-        given = [(stream, self.device.step(stream, x), quiet) for stream, x, quiet in steps]
-        return [(stream, y) for stream, y, quiet in given if not quiet]
+        given = [(stream, self.device.step(stream, x), suppress) for stream, x, suppress in steps]
+        return [(stream, y) for stream, y, suppress in given if not suppress]
 
     async def steps(self) -> None:
         """Steps, and all their outputs; then no step is under way."""

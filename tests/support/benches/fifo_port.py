@@ -37,21 +37,21 @@ class FifoPort:
         """Say whether an access (a read, if there is no word) is answered with an error."""
         raise NotImplementedError
 
-    def begin(self, stream: int, quiet: bool, x: list[int]) -> None:
-        self.queue.append((stream, quiet, x))
-        self.due += not quiet
+    def begin(self, stream: int, suppress: bool, x: list[int]) -> None:
+        self.queue.append((stream, suppress, x))
+        self.due += not suppress
         if self.pump is None or self.pump.done():
             self.pump = cocotb.start_soon(self.exchange())
 
     async def exchange(self) -> None:
         """Feed and take until all is done."""
-        patience = 1000
+        timeout_cycles = 1000
         while self.queue or self.due:
-            patience -= 1
-            assert patience, (len(self.queue), self.due)
+            timeout_cycles -= 1
+            assert timeout_cycles, (len(self.queue), self.due)
             if self.queue and await self.read(Register.X_ROOM):
-                stream, quiet, x = self.queue.pop(0)
-                await self.write(Register.X_STREAM, stream | quiet << 31)
+                stream, suppress, x = self.queue.pop(0)
+                await self.write(Register.X_STREAM, stream | suppress << 31)
                 for value in x:
                     await self.write(Register.X_DATA, value)
             for _ in range(await self.read(Register.Y_STEPS)):
