@@ -18,6 +18,7 @@ from rtlstm.fpga.devices import Chosen
 from rtlstm.fpga.estimate import ESTIMATED, Estimate, clock_model, estimate, usable
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.resources import large_name
+from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import find_family
 from rtlstm.spec.manifest import Manifest
@@ -29,7 +30,6 @@ from rtlstm.spec.parameters import (
     WeightMemory,
 )
 from rtlstm.spec.record import Record
-from rtlstm.spec.registers import BusKind
 
 __all__ = ["Fit", "FitRequest", "HardwareRequest", "NothingFitsError", "fit_device"]
 
@@ -60,7 +60,7 @@ class HardwareRequest(Record):
     """By default as many as there are gate units."""
     streams: int = 1
     max_steps: int | None = None
-    bus: BusKind = "none"
+    bus: BusName = NO_BUS
 
 
 class FitRequest(HardwareRequest):

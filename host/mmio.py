@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.host.transport import Progress, refuse_sequences
+from rtlstm.spec.buses import registers_of
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register, registers_of
+from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register
 
 __all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "open_mmio"]
 

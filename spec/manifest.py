@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cells.graph import CellTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
@@ -164,7 +165,7 @@ class Manifest(Record):
         timing = CellTiming.of(numerics.cells, parameters)
         latency = timing.latency if timing else None
         plan = None
-        if passes and parameters.bus != "none":
+        if passes and parameters.bus != NO_BUS:
             raise ConfigurationError(
                 f"bus must be none for a network that goes backwards in sequences, not {parameters.bus}: "
                 "the wrappers take steps one by one; wrap the core's own streams"

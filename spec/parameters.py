@@ -5,10 +5,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.family import GENERIC, FamilyName, Pipeline, families, find_family
 from rtlstm.spec.record import Record
-from rtlstm.spec.registers import BusKind
 
 __all__ = [
     "MemoryStyle",
@@ -71,7 +71,7 @@ class Parameters(Record):
     """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
     weight_memory: WeightMemory = "block"
     """What holds the weights."""
-    bus: BusKind = "none"
+    bus: BusName = NO_BUS
     """The wrapper beside the core, for a system's bus."""
     capacity: Capacity | None = None
     """What a loadable program may take; None: the program is a constant of the build."""

@@ -6,7 +6,6 @@ the row; DATA then reads or writes the row's words, least significant first, and
 row by itself.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Literal
@@ -15,7 +14,6 @@ __all__ = [
     "IDENTITY",
     "MAP_VERSION",
     "REGISTERS",
-    "BusKind",
     "Command",
     "Description",
     "Field",
@@ -23,7 +21,6 @@ __all__ = [
     "Owner",
     "Region",
     "Register",
-    "registers_of",
 ]
 
 IDENTITY = 0x4C53544D
@@ -31,9 +28,6 @@ IDENTITY = 0x4C53544D
 
 MAP_VERSION = (1, 3)
 """Major and minor version of this map: a new major number breaks drivers."""
-
-BusKind = Literal["none", "axi", "axilite", "wishbone"]
-"""What stands between a core and its system."""
 
 Owner = Literal["core", "bus", "fifos"]
 """Who answers a register: the core, every bus wrapper, or those that have data FIFOs."""
@@ -228,19 +222,3 @@ REGISTERS: dict[Register, Description] = {
     ),
 }
 """Every register: access, meaning, fields."""
-
-_OWNERS: dict[BusKind, tuple[Owner, ...]] = {
-    "none": ("core",),
-    "axi": ("core", "bus"),
-    "axilite": ("core", "bus", "fifos"),
-    "wishbone": ("core", "bus", "fifos"),
-}
-
-
-def registers_of(bus: BusKind, access: Literal["r", "w"] | None = None) -> Iterable[Register]:
-    """Registers that a build with this bus answers; those alone that can be read, or written."""
-    return (
-        register
-        for register, description in REGISTERS.items()
-        if description.owner in _OWNERS[bus] and (access is None or access in description.access)
-    )

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from support.paths import DOCS, ROOT
 
-FENCE = re.compile(r"^```(\w+)\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w+)\n(?:#|//) (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MOST_FILES = 2
+PROOFS = ("prove.py", "bench.v")
 PACKAGE = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "bench", "cli")
 
 
@@ -75,7 +76,7 @@ def write(recipe: Recipe, folder: Path) -> list[str]:
             offers.mkdir()
             (offers / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1.0\n")
             (offers / "entry_points.txt").write_text(points)
-        if name != "prove.py":
+        if name not in PROOFS:
             touched.append(name)
     return list(dict.fromkeys(touched))
 

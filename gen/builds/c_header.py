@@ -3,16 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from rtlstm.hdl.emit.header import SPDX
+from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import (
-    IDENTITY,
-    MAP_VERSION,
-    REGISTERS,
-    Command,
-    Interrupt,
-    Region,
-    registers_of,
-)
+from rtlstm.spec.registers import IDENTITY, MAP_VERSION, REGISTERS, Command, Interrupt, Region
 
 __all__ = ["c_header"]
 

@@ -4,10 +4,34 @@ from amaranth.hdl import Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.request_port import NUMBER_BITS, RequestPort, Requests
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.buses.request_port import NUMBER_BITS, BusSlave, Requests
+from rtlstm.hdl.buses.wrappers import FifoWrapper, Pins
 
-__all__ = ["AxiLite", "axi_lite_ports"]
+__all__ = ["AXI_LITE_TEXTS", "AXI_PINS", "AxiLite", "AxiLiteCore", "axi_lite_ports"]
+
+AXI_PINS = Pins("aclk", "aresetn", reset_low=True)
+"""What AXI calls clock and reset."""
+AXI_LITE_TEXTS = {
+    "aclk": "clock",
+    "aresetn": "reset, synchronous, active low",
+    "s_axi_awaddr": "register to write, in bytes",
+    "s_axi_awvalid": "offered",
+    "s_axi_awready": "taken",
+    "s_axi_wdata": "word to write",
+    "s_axi_wstrb": "all bits 1: words are whole",
+    "s_axi_wvalid": "offered",
+    "s_axi_wready": "taken",
+    "s_axi_bresp": "0: done; 2: refused",
+    "s_axi_bvalid": "offered",
+    "s_axi_bready": "taken",
+    "s_axi_araddr": "register to read, in bytes",
+    "s_axi_arvalid": "offered",
+    "s_axi_arready": "taken",
+    "s_axi_rdata": "word read",
+    "s_axi_rresp": "0: done; 2: refused",
+    "s_axi_rvalid": "offered",
+    "s_axi_rready": "taken",
+}
 
 ADDRESS_BITS = NUMBER_BITS + 2
 
@@ -39,7 +63,7 @@ def axi_lite_ports(prefix: str = "") -> dict[str, wiring.Member]:
     return {prefix + name: member for name, member in ports.items()}
 
 
-class AxiLite(Component):
+class AxiLite(BusSlave):
     """Turns AXI4-Lite transfers into requests, writes and reads in turn if both wait.
 
     Each channel holds one transfer. Latency, to a register that is answered at once: 4 cycles from the later
@@ -68,7 +92,6 @@ class AxiLite(Component):
     rresp: Signal
     rvalid: Signal
     rready: Signal
-    bus: RequestPort
 
     def __init__(self) -> None:
         super().__init__(axi_lite_ports() | {"bus": Out(Requests())})
@@ -121,3 +144,11 @@ class AxiLite(Component):
             m.d.sync += [valid.eq(1), response.eq(Mux(self.bus.refused, SLVERR, 0))]
         with m.Elif(ready):
             m.d.sync += valid.eq(0)
+
+
+class AxiLiteCore(FifoWrapper):
+    """The core with AXI4-Lite registers and data FIFOs; see ``docs/buses.md``."""
+
+    pins, port_texts = AXI_PINS, AXI_LITE_TEXTS
+    prefix, slave = "s_axi_", AxiLite
+    bus_ports = staticmethod(axi_lite_ports)

@@ -5,8 +5,9 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.buses.request_port import NUMBER_BITS, FifoPort, PortRequests, RequestPort, Requests
 from rtlstm.hdl.component import Component
+from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import REGISTERS, Register, registers_of
+from rtlstm.spec.registers import REGISTERS, Register
 
 __all__ = ["Control"]
 

@@ -4,10 +4,10 @@ from amaranth.hdl import Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Interface
+from rtlstm.hdl.component import Component, Interface
 from rtlstm.spec.registers import Register
 
-__all__ = ["NUMBER_BITS", "FifoPort", "PortRequests", "RequestPort", "Requests"]
+__all__ = ["NUMBER_BITS", "BusSlave", "FifoPort", "PortRequests", "RequestPort", "Requests"]
 
 NUMBER_BITS = (max(Register)).bit_length()
 """Width of a register number."""
@@ -61,6 +61,12 @@ class Requests(wiring.Signature):
     def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> RequestPort:
         """Make a port."""
         return RequestPort(self, path=path, src_loc_at=src_loc_at + 1)
+
+
+class BusSlave(Component):
+    """What turns a bus' transfers into requests, one at a time; has the bus' ports beside ``bus``."""
+
+    bus: RequestPort
 
 
 class FifoPort(Interface):

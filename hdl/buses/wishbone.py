@@ -4,10 +4,23 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.request_port import NUMBER_BITS, RequestPort, Requests
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.buses.request_port import NUMBER_BITS, BusSlave, Requests
+from rtlstm.hdl.buses.wrappers import FifoWrapper
 
-__all__ = ["Wishbone", "wishbone_ports"]
+__all__ = ["Wishbone", "WishboneCore", "wishbone_ports"]
+
+_TEXTS = {
+    "wb_cyc": "bus cycle",
+    "wb_stb": "request",
+    "wb_we": "1 to write, 0 to read",
+    "wb_adr": "register number",
+    "wb_dat_w": "word to write",
+    "wb_sel": "all bits 1: words are whole",
+    "wb_dat_r": "word read",
+    "wb_ack": "done",
+    "wb_err": "refused",
+    "wb_stall": "0 in the cycle that answers",
+}
 
 
 def wishbone_ports(prefix: str = "") -> dict[str, wiring.Member]:
@@ -27,7 +40,7 @@ def wishbone_ports(prefix: str = "") -> dict[str, wiring.Member]:
     return {prefix + name: member for name, member in ports.items()}
 
 
-class Wishbone(Component):
+class Wishbone(BusSlave):
     """Turns Wishbone transfers into requests.
 
     ``stall`` is low in the cycle of ``ack`` or ``err`` alone: a pipelined master then holds its request as a
@@ -50,7 +63,6 @@ class Wishbone(Component):
     ack: Signal
     err: Signal
     stall: Signal
-    bus: RequestPort
 
     def __init__(self) -> None:
         super().__init__(wishbone_ports() | {"bus": Out(Requests())})
@@ -82,3 +94,10 @@ class Wishbone(Component):
                 bus.whole.eq(self.sel.all()),
             ]
         return m
+
+
+class WishboneCore(FifoWrapper):
+    """The core with Wishbone B4 registers and data FIFOs; see ``docs/buses.md``."""
+
+    prefix, slave, port_texts = "wb_", Wishbone, _TEXTS
+    bus_ports = staticmethod(wishbone_ports)

@@ -1,7 +1,8 @@
-"""A core as a system sees it: behind AXI, AXI4-Lite alone, or Wishbone."""
+"""What the wrapper of every bus has: core, registers, and paths of their own for data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pkgutil import resolve_name
 
 from amaranth.hdl import (
     ClockSignal,
@@ -16,17 +17,18 @@ from amaranth.hdl import (
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.buses.axi_lite import AxiLite, axi_lite_ports
 from rtlstm.hdl.buses.axi_stream import InputStream, OutputStream
 from rtlstm.hdl.buses.control import Control
 from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
-from rtlstm.hdl.buses.wishbone import Wishbone, wishbone_ports
+from rtlstm.hdl.buses.request_port import BusSlave
 from rtlstm.hdl.component import Component, Domain, connect_some
 from rtlstm.hdl.core.step_values import StepPart
 from rtlstm.hdl.core.top import core_ports
+from rtlstm.spec.buses import BUSES, NO_BUS
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["AxiCore", "AxiLiteCore", "Pins", "WishboneCore", "wrapper", "wrapper_name"]
+__all__ = ["FifoWrapper", "Pins", "Wrapper", "wrapper", "wrapper_name"]
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,14 @@ class Pins:
     reset_low: bool = False
 
 
-class _Wrapper(Component):
-    """What both wrappers have: the core's instance, the registers, and a reset of their own for data."""
+class Wrapper(Component):
+    """What all wrappers have: the core's instance, the registers, and a reset of their own for data."""
 
     irq: Signal
 
     pins = Pins()
+    port_texts: Mapping[str, str] = {}
+    """What the bus' ports are for, in the Verilog's header; clk, rst and irq have their texts."""
 
     def __init__(self, manifest: Manifest, ports: Mapping[str, wiring.Member]) -> None:
         self._manifest = manifest
@@ -109,60 +113,16 @@ class _Wrapper(Component):
             m.d.comb += ours.eq(inner) if outward else inner.eq(ours)
 
 
-_STREAM = ("tdata", "tid", "tuser", "tlast", "tvalid", "tready")
+class FifoWrapper(Wrapper):
+    """The core with registers on a bus, data FIFOs among them: what a bus with registers alone needs.
 
-
-def _stream_ports(part: Component, prefix: str) -> dict[str, wiring.Member]:
-    return {prefix + name: part.signature.members[name] for name in _STREAM}
-
-
-class AxiCore(_Wrapper):
-    """The core with AXI4-Stream data and AXI4-Lite registers; see ``docs/buses.md``.
-
-    Data pass without a cycle more than the core's own.
+    Such a bus has a subclass that sets the three below.
     """
-
-    pins = Pins("aclk", "aresetn", reset_low=True)
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._source, self._sink = InputStream(manifest), OutputStream(manifest)
-        super().__init__(
-            manifest,
-            {
-                **_stream_ports(self._source, "s_axis_x_"),
-                **_stream_ports(self._sink, "m_axis_y_"),
-                **axi_lite_ports("s_axi_"),
-            },
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        self._begin(m)
-        source, sink = self._source, self._sink
-        m.submodules.source = DomainRenamer("steps")(source)
-        m.submodules.sink = DomainRenamer("data")(sink)
-        m.submodules.registers = registers = AxiLite()
-        self._connect(m, source, sink)
-        wiring.connect(m, registers.bus, self._control.bus)
-        m.d.comb += [
-            self._control.malformed.eq(source.malformed),
-            sink.frame.eq(source.frame),
-            sink.frame_valid.eq(source.frame_valid),
-            source.frame_ready.eq(sink.frame_ready),
-            sink.forget.eq(self._switching & ~self._core["y_valid"]),
-        ]
-        self._lead_out(m, source, "s_axis_x_", dict.fromkeys(_STREAM))
-        self._lead_out(m, sink, "m_axis_y_", dict.fromkeys(_STREAM))
-        self._lead_out(m, registers, "s_axi_", axi_lite_ports())
-        return m
-
-
-class _FifoCore(_Wrapper):
-    """The core with registers on a bus, data FIFOs among them."""
 
     prefix: str
     """Of the bus' ports."""
-    slave: type[AxiLite | Wishbone]
+    slave: type[BusSlave]
+    """Turns transfers into requests; takes no arguments."""
     bus_ports: Callable[[str], dict[str, wiring.Member]]
     """Makes them, with a prefix."""
 
@@ -189,32 +149,29 @@ class _FifoCore(_Wrapper):
         return m
 
 
-class AxiLiteCore(_FifoCore):
-    """The core with AXI4-Lite registers and data FIFOs; see ``docs/buses.md``."""
-
-    pins = AxiCore.pins
-    prefix, slave = "s_axi_", AxiLite
-    bus_ports = staticmethod(axi_lite_ports)
-
-
-class WishboneCore(_FifoCore):
-    """The core with Wishbone B4 registers and data FIFOs; see ``docs/buses.md``."""
-
-    prefix, slave = "wb_", Wishbone
-    bus_ports = staticmethod(wishbone_ports)
-
-
-_Core = AxiCore | AxiLiteCore | WishboneCore
-_WRAPPERS: dict[str, type[_Core]] = {"axi": AxiCore, "axilite": AxiLiteCore, "wishbone": WishboneCore}
-
-
 def wrapper_name(manifest: Manifest) -> str:
     """Name of the module that a system instantiates: the wrapper's, or the core's own if there is none."""
     bus = manifest.parameters.bus
-    return manifest.name if bus == "none" else f"{manifest.name}_{bus}"
+    return manifest.name if bus == NO_BUS else f"{manifest.name}_{bus}"
 
 
-def wrapper(manifest: Manifest) -> _Core | None:
-    """Return the wrapper that a build has, if any."""
-    kind = _WRAPPERS.get(manifest.parameters.bus)
-    return None if kind is None else kind(manifest)
+def wrapper(manifest: Manifest) -> Wrapper | None:
+    """Return the wrapper that a build has, if any.
+
+    Raises
+    ------
+    ConfigurationError
+        If the bus names a wrapper that cannot be imported, or is none.
+    """
+    bus = manifest.parameters.bus
+    named = BUSES[bus].wrapper
+    if not named:
+        return None
+    try:
+        kind = resolve_name(named)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"the wrapper of bus {bus!r} cannot be imported: {error}") from error
+    if not (isinstance(kind, type) and issubclass(kind, Wrapper)):
+        raise ConfigurationError(f"the wrapper of bus {bus!r} must be a Wrapper, but {named} is {kind!r}")
+    made: Wrapper = resolve_name(named)(manifest)
+    return made

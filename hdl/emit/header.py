@@ -6,14 +6,14 @@ from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["LICENCE", "SPDX", "PortLine", "build_options", "verilog_header"]
+__all__ = ["LICENCE", "PORT_TEXTS", "SPDX", "PortLine", "build_options", "verilog_header"]
 
 SPDX = "SPDX-License-Identifier: 0BSD"
 """Of every generated text; see ``LICENSE-OUTPUT.txt``."""
 LICENCE = "Use, change and pass it on as you like, without conditions: see LICENSE-OUTPUT.txt of rtlstm."
 
-PortLine = tuple[str, str, int]
-"""A port's name, direction (in or out) and width."""
+PortLine = tuple[str, str, int, str]
+"""A port's name, direction (in or out) and width, and what it is for."""
 
 _CORE = {
     "clk": "clock",
@@ -38,52 +38,7 @@ _CORE = {
     "bus_read_valid": "1 for one cycle per read request",
     "shape": "inputs and outputs of the network that is loaded",
     "stopped": "there is no whole program, and no input is taken",
-}
-_AXI = {
-    "aclk": "clock",
-    "aresetn": "reset, synchronous, active low",
-    "s_axis_x_tdata": "next values of a step's input, each in whole bytes, the first in the low bits",
-    "s_axis_x_tid": "the step's stream",
-    "s_axis_x_tuser": "the step's output is not wanted",
-    "s_axis_x_tlast": "the step's last transfer",
-    "s_axis_x_tvalid": "offered",
-    "s_axis_x_tready": "taken",
-    "m_axis_y_tdata": "next values of a step's output, sign-extended to whole bytes",
-    "m_axis_y_tid": "the step's stream",
-    "m_axis_y_tuser": "the step's input was malformed",
-    "m_axis_y_tlast": "the step's last transfer",
-    "m_axis_y_tvalid": "offered",
-    "m_axis_y_tready": "taken",
-    "s_axi_awaddr": "register to write, in bytes",
-    "s_axi_awvalid": "offered",
-    "s_axi_awready": "taken",
-    "s_axi_wdata": "word to write",
-    "s_axi_wstrb": "all bits 1: words are whole",
-    "s_axi_wvalid": "offered",
-    "s_axi_wready": "taken",
-    "s_axi_bresp": "0: done; 2: refused",
-    "s_axi_bvalid": "offered",
-    "s_axi_bready": "taken",
-    "s_axi_araddr": "register to read, in bytes",
-    "s_axi_arvalid": "offered",
-    "s_axi_arready": "taken",
-    "s_axi_rdata": "word read",
-    "s_axi_rresp": "0: done; 2: refused",
-    "s_axi_rvalid": "offered",
-    "s_axi_rready": "taken",
     "irq": "an interrupt is enabled and pending",
-}
-_WISHBONE = {
-    "wb_cyc": "bus cycle",
-    "wb_stb": "request",
-    "wb_we": "1 to write, 0 to read",
-    "wb_adr": "register number",
-    "wb_dat_w": "word to write",
-    "wb_sel": "all bits 1: words are whole",
-    "wb_dat_r": "word read",
-    "wb_ack": "done",
-    "wb_err": "refused",
-    "wb_stall": "0 in the cycle that answers",
 }
 _LINK = {
     "rx": "line from the host, asynchronous, 1 when idle",
@@ -91,7 +46,8 @@ _LINK = {
     "errors": "frames dropped since reset",
     "active": "a host has opened a session since reset",
 }
-_MEANINGS = _CORE | _AXI | _WISHBONE | _LINK
+PORT_TEXTS = _CORE | _LINK
+"""What ports of the core and of its serial link are for; a bus' wrapper says so of its own."""
 
 
 def _range(of: Format) -> str:
@@ -164,9 +120,9 @@ def verilog_header(manifest: Manifest, what: str, modules: Mapping[str, Sequence
     if parameters.slope_multipliers == "lut":
         lines.append("  and, as --fit chooses, multipliers of sigmoid's and tanh's slopes of look-up tables")
     for name, ports in modules.items():
-        page = "ports.md" if {"bus_data", "rx"} & {port for port, _, _ in ports} else "buses.md"
+        page = "ports.md" if {"bus_data", "rx"} & {port for port, *_ in ports} else "buses.md"
         lines += ["", f"Ports of {name}, see docs/{page} of rtlstm:"]
-        lines += [f"  {port:16} {way:3} {width:4}  {_MEANINGS[port]}" for port, way, width in ports]
+        lines += [f"  {port:16} {way:3} {width:4}  {text}" for port, way, width, text in ports]
     return "".join(f"// {line}".rstrip() + "\n" for line in lines) + "\n"
 
 

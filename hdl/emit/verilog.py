@@ -12,7 +12,7 @@ from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.component import Component, Domain
 from rtlstm.hdl.core.lane import Lane, lane_module
 from rtlstm.hdl.core.top import Core
-from rtlstm.hdl.emit.header import PortLine, verilog_header
+from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.hdl.link.serial_link import link_limits
@@ -128,14 +128,13 @@ def _owned(rtlil_text: str, owner: str) -> str:
 def _port_lines(component: Component) -> Iterator[PortLine]:
     """Yield the ports that :func:`_clocked` gives a component."""
     pins: Pins = getattr(component, "pins", Pins())
-    yield from ((pins.clock, "in", 1), (pins.reset, "in", 1))
+    texts = {**PORT_TEXTS, **getattr(component, "port_texts", {})}
+    for name in (pins.clock, pins.reset):
+        yield name, "in", 1, texts[name]
     for path, member in component.signature.members.flatten():
         if member.is_port:
-            yield (
-                "__".join(map(str, path)),
-                "in" if member.flow is In else "out",
-                Shape.cast(member.shape).width,
-            )
+            name, direction = "__".join(map(str, path)), "in" if member.flow is In else "out"
+            yield name, direction, Shape.cast(member.shape).width, texts.get(name, "")
 
 
 def _clocked(component: Component) -> tuple[Module, list[Value]]:

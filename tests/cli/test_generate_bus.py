@@ -7,8 +7,9 @@ import subprocess
 import pytest
 
 from rtlstm.gen.builds.c_header import c_header
+from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import C_HEADER, Manifest
-from rtlstm.spec.registers import IDENTITY, Register, registers_of
+from rtlstm.spec.registers import IDENTITY, Register
 from rtlstm.tools.toolchain import compiler
 
 PROGRAM = """
@@ -38,7 +39,7 @@ def test_bus_is_generated(cli, model, tmp_path):
 
 
 def test_unknown_bus_is_refused(cli, model, tmp_path):
-    cli("generate", model, "-o", tmp_path / "b", "--bus", "apb").refused("bus", "'axi'", "'wishbone'", "apb")
+    cli("generate", model, "-o", tmp_path / "b", "--bus", "apb").refused("bus", "none, axi, axilite, wishbone", "'wishbone'", "apb")
 
 
 def test_header_compiles_and_says_what_the_map_says(pristine, tmp_path):

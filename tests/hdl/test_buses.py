@@ -7,14 +7,14 @@ import pytest
 from support.bus_builds import play_bench, write_build, write_loadable
 
 from rtlstm.sim.bench import Simulator
-from rtlstm.spec.registers import BusKind
+from rtlstm.spec.buses import BusName
 
 
 @dataclass(frozen=True)
 class Bench:
     """A bus, and what its bench plays."""
 
-    bus: BusKind
+    bus: BusName
     tests: int
     few: int
     """Random sequences: interleaved streams, reloads between steps, resets in mid-step, pauses everywhere."""

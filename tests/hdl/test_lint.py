@@ -8,7 +8,7 @@ from support.bus_builds import write_build, write_loadable
 from support.random_builds import TINY, Case, make_case, random_case
 
 from rtlstm.hdl.emit.tidy import tidy_verilog
-from rtlstm.spec.registers import BusKind
+from rtlstm.spec.buses import BusName
 from rtlstm.tools.toolchain import verilator, verilator_environment
 
 
@@ -23,7 +23,7 @@ def lint(verilog: Path, top: str) -> list[str]:
     return found
 
 
-def check(folder: Path, name: str, bus: BusKind) -> None:
+def check(folder: Path, name: str, bus: BusName) -> None:
     verilog = folder / "rtl" / f"{name}.v"
     text = verilog.read_text()
     assert "lint_off" not in text and "verilator" not in text
@@ -31,13 +31,13 @@ def check(folder: Path, name: str, bus: BusKind) -> None:
 
 
 @pytest.mark.parametrize("bus", ["axi", "axilite", "wishbone"])
-def test_wrapped_build_passes(bus: BusKind, tmp_path: Path) -> None:
+def test_wrapped_build_passes(bus: BusName, tmp_path: Path) -> None:
     write_build(tmp_path, bus)
     check(tmp_path, "dut", bus)
 
 
 @pytest.mark.parametrize("bus", ["axi", "axilite", "wishbone"])
-def test_wrapped_loadable_build_passes(bus: BusKind, tmp_path: Path) -> None:
+def test_wrapped_loadable_build_passes(bus: BusName, tmp_path: Path) -> None:
     write_loadable(tmp_path, bus)
     check(tmp_path, "dut", bus)
 
@@ -48,7 +48,7 @@ def test_core_passes(tmp_path: Path) -> None:
     check(tmp_path, case.manifest.name, "none")
 
 
-def with_bus(case: Case, bus: BusKind) -> Case:
+def with_bus(case: Case, bus: BusName) -> Case:
     parameters = case.manifest.parameters.replace(bus=bus)
     return make_case(case.seed, case.network, parameters, steps=1)
 
@@ -56,7 +56,7 @@ def with_bus(case: Case, bus: BusKind) -> Case:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 41))
 def test_random_builds_pass(seed: int, tmp_path: Path) -> None:
-    bus: BusKind = ("none", "axi", "axilite", "wishbone")[seed % 4]
+    bus: BusName = ("none", "axi", "axilite", "wishbone")[seed % 4]
     case = with_bus(random_case(seed), bus)
     case.write(tmp_path)
     check(tmp_path, case.manifest.name, bus)

@@ -15,9 +15,10 @@ from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.host import Accelerator
 from rtlstm.host.mmio import MappedRegisters, MmioTransport
 from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.spec.buses import BusName
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import IDENTITY, BusKind, Register
+from rtlstm.spec.registers import IDENTITY, Register
 
 
 def simulated(folder: Path) -> SimulatedRegisters:
@@ -74,7 +75,7 @@ def test_rtl_equals_golden(folder: Path, registers: SimulatedRegisters) -> None:
 
 
 @pytest.mark.parametrize("bus", ["wishbone", "axilite"])
-def test_loadable_device_switches_networks(bus: BusKind, tmp_path: Path) -> None:
+def test_loadable_device_switches_networks(bus: BusName, tmp_path: Path) -> None:
     """More inputs and outputs, a single one, and back: what each build's golden device says."""
     write_loadable(tmp_path, bus)
     builds = [*sorted(tmp_path.glob("others/*")), tmp_path]

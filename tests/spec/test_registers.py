@@ -5,7 +5,8 @@ import re
 import pytest
 from support.paths import DOCS
 
-from rtlstm.spec.registers import REGISTERS, Register, registers_of
+from rtlstm.spec.buses import registers_of
+from rtlstm.spec.registers import REGISTERS, Register
 
 PAGE = DOCS / "registers.md"
 

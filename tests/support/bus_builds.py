@@ -8,11 +8,11 @@ import numpy as np
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.sim.bench import Simulator, build_bench, simulator_environment
+from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.registers import BusKind
 from support.loadable_builds import Build, build_for, make_device, stacked
 
 # A narrow range of c, so that it saturates now and then; outputs of another number of bytes than inputs.
@@ -41,7 +41,7 @@ def quantised_network(seed: int = 1) -> QuantizedNetwork:
     return quantise(small_network(seed), SETTINGS)
 
 
-def write_build(folder: Path, bus: BusKind, **parameters: int) -> Manifest:
+def write_build(folder: Path, bus: BusName, **parameters: int) -> Manifest:
     """Write a build."""
     network = quantised_network()
     chosen = Parameters(bus=bus, **(SIZES | parameters))
@@ -50,7 +50,7 @@ def write_build(folder: Path, bus: BusKind, **parameters: int) -> Manifest:
     return build.manifest
 
 
-def write_loadable(folder: Path, bus: BusKind, **parameters: int) -> Manifest:
+def write_loadable(folder: Path, bus: BusName, **parameters: int) -> Manifest:
     """Write a loadable build of the same network, and in ``others`` two for it.
 
     One has more inputs and outputs, one a single input and output.

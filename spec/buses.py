@@ -1,0 +1,59 @@
+"""The buses between a core and its system: which registers a build answers, and what its wrapper is."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator
+
+from rtlstm.spec.plugins import Registry
+from rtlstm.spec.registers import REGISTERS, Owner, Register
+
+__all__ = ["BUSES", "NO_BUS", "Bus", "BusName", "registers_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bus:
+    """What stands between a core and its system."""
+
+    owners: tuple[Owner, ...]
+    """Who answers registers in such a build."""
+    wrapper: str = ""
+    """``MODULE:CLASS`` of the wrapper, which is imported to make Verilog: reading a build needs no Amaranth.
+
+    The class is an :class:`rtlstm.hdl.buses.wrappers.Wrapper`. Empty: the core has no wrapper.
+    """
+
+
+NO_BUS: Final = "none"
+_FIFOS: Final[tuple[Owner, ...]] = ("core", "bus", "fifos")
+
+BUSES: Final = Registry(
+    "bus",
+    "rtlstm.buses",
+    {
+        NO_BUS: Bus(owners=("core",)),
+        "axi": Bus(owners=("core", "bus"), wrapper="rtlstm.hdl.buses.axi:AxiCore"),
+        "axilite": Bus(owners=_FIFOS, wrapper="rtlstm.hdl.buses.axi_lite:AxiLiteCore"),
+        "wishbone": Bus(owners=_FIFOS, wrapper="rtlstm.hdl.buses.wishbone:WishboneCore"),
+    },
+)
+"""Every bus by its name."""
+
+
+def _known(name: str) -> str:
+    BUSES.named(name)
+    return name
+
+
+BusName = Annotated[str, AfterValidator(_known)]
+"""Name of a bus, one of :data:`BUSES`."""
+
+
+def registers_of(bus: str, access: Literal["r", "w"] | None = None) -> Iterable[Register]:
+    """Registers that a build with this bus answers; those alone that can be read, or written."""
+    return (
+        register
+        for register, description in REGISTERS.items()
+        if description.owner in BUSES[bus].owners and (access is None or access in description.access)
+    )
