@@ -39,7 +39,9 @@ def test_bus_is_generated(cli, model, tmp_path):
 
 
 def test_unknown_bus_is_refused(cli, model, tmp_path):
-    cli("generate", model, "-o", tmp_path / "b", "--bus", "apb").refused("bus", "none, axi, axilite, wishbone", "'wishbone'", "apb")
+    cli("generate", model, "-o", tmp_path / "b", "--bus", "apb").refused(
+        "none, axi, axilite, wishbone", "apb"
+    )
 
 
 def test_header_compiles_and_says_what_the_map_says(pristine, tmp_path):
