@@ -18,7 +18,6 @@ from rtlstm.sim.cycles import SETTLE_STEPS, last_intervals, measure_latencies
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.program.schedule import offer_cycles
 from rtlstm.spec.program.step import compile_program
 from rtlstm.tools.toolchain import compiler, verilator
@@ -39,11 +38,8 @@ def check_simulator() -> None:
 
 def predict_cycles(shape: Shape) -> Manifest:
     """The manifest of a shape without its weights, on whose values no cycle depends."""
-    rows = np.zeros((4, 1))
-    formats = quantise(
-        Network(layers=(Lstm(w_ih=rows, w_hh=rows, bias=rows[:, 0]),)), shape.settings
-    ).numerics
-    return Manifest.create(shape.name, shape.layer_shapes(formats), shape.parameters, formats)
+    found = quantise(shape.network(blank=True), shape.settings)
+    return Manifest.create(shape.name, found.shapes, shape.parameters, found.numerics)
 
 
 def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) -> Manifest:
@@ -79,7 +75,7 @@ def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) ->
 def _use_with_streams(manifest: Manifest) -> float:
     parameters = manifest.parameters.replace(streams=_STREAMS)
     turns = list(range(_STREAMS)) * _ROUNDS
-    program = compile_program(manifest.layers, parameters)
+    program = compile_program(manifest.layers, parameters, manifest.timing)
     offered = offer_cycles(program, parameters, len(turns), first_step=False, streams=turns)
     half = len(turns) // 2
     work = manifest.cycles.array_cycles + manifest.cycles.recurrent_cycles

@@ -12,7 +12,6 @@ from pydantic import Field
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Activation, Dense, Lstm, Network
-from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.record import Record
 
@@ -125,11 +124,16 @@ class Shape(Record):
     def _dense_sizes(self) -> Iterator[tuple[int, int]]:
         yield from zip((self.lstm[-1], *self.dense), self.dense, strict=False)
 
-    def weights(self) -> Weights:
-        """Draw the weights as PyTorch initialises them, uniform within 1 / sqrt(units); always the same."""
+    def weights(self, blank: bool = False) -> Weights:
+        """Draw the weights as PyTorch initialises them, uniform within 1 / sqrt(units); always the same.
+
+        If ``blank``, all are 0.
+        """
         rng = np.random.default_rng(_SEED)
 
         def draw(*size: int, max_abs: float) -> Floats:
+            if blank:
+                return np.zeros(size, dtype=np.float32)
             return (rng.random(size, dtype=np.float32) * 2 - 1) * np.float32(max_abs)
 
         layers: Weights = []
@@ -145,10 +149,10 @@ class Shape(Record):
             layers.append(DenseWeights(weight, bias, "identity" if last else "relu"))
         return layers
 
-    def network(self) -> Network:
+    def network(self, blank: bool = False) -> Network:
         """The network with these weights."""
         layers: list[Lstm | Dense] = []
-        for index, layer in enumerate(self.weights()):
+        for index, layer in enumerate(self.weights(blank)):
             if isinstance(layer, LstmWeights):
                 lstm = Lstm(name=f"lstm{index}", w_ih=layer.w_ih, w_hh=layer.w_hh, bias=layer.bias)
                 layers.append(lstm)
@@ -157,17 +161,6 @@ class Shape(Record):
                 dense = Dense(name=name, weight=layer.weight, bias=layer.bias, activation=layer.activation)
                 layers.append(dense)
         return Network(name=self.name, layers=tuple(layers))
-
-    def layer_shapes(self, numerics: Numerics) -> tuple[LayerShape, ...]:
-        """The layers alone, for predictions without weights."""
-        rows = [("lstm", *sizes) for sizes in self._lstm_sizes()]
-        rows += [("dense", *sizes) for sizes in self._dense_sizes()]
-        return tuple(
-            LayerShape(
-                kind=kind, name=f"{kind}{index}", inputs=inputs, outputs=outputs, output=numerics.hidden
-            )
-            for index, (kind, inputs, outputs) in enumerate(rows)
-        )
 
     def input_values(self, steps: int) -> Floats:
         """Draw inputs ``(steps, inputs)``, uniform within 1; always the same."""

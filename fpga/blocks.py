@@ -117,7 +117,7 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
     yield part("partial sums", Region.PARTIALS, units, registered=collected)
     yield part("cell states", Region.CELLS, units)
     registered = parameters.pipeline.table == 2
-    for name, table, count in numerics.table_uses:
+    for name, table, count in numerics.unit.table_uses:
         width = table.base_bits + table.slope_bits
         found = MemoryPart(f"{name} tables", count * units, width, max(2, table.rows), registered=registered)
         yield _clocked(found)
@@ -127,7 +127,7 @@ def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
     if capacity:
         for name, widths in (
             ("program, issued", issue_widths(parameters)),
-            ("program, drained", drain_widths(parameters, len(numerics.cells))),
+            ("program, drained", drain_widths(parameters, numerics.unit)),
         ):
             rows = capacity.operations
             yield _clocked(MemoryPart(name, 1, sum(widths.values()), rows, registered=False))
@@ -231,11 +231,11 @@ def multiplications(manifest: Manifest) -> Iterator[Multipliers]:
     hard, paired = parameters.macs - parameters.lut_macs, manifest.paired_lanes
     yield Multipliers(parameters.lanes, hard, weight, data, "dsp", stages, paired)
     yield Multipliers(parameters.lanes, parameters.lut_macs, weight, data, "lut", stages)
-    for a, b in numerics.gate_products:
+    for a, b in numerics.unit.products:
         yield Multipliers(units, 1, a, b, "dsp", 1)
     if parameters.tables == "interpolated":
         kind = parameters.slope_multipliers
-        for _, table, count in numerics.table_uses:
+        for _, table, count in numerics.unit.table_uses:
             if table.low_bits:
                 yield Multipliers(count * units, 1, table.slope_bits, table.low_bits + 1, kind, 1)
 

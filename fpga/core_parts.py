@@ -5,9 +5,9 @@ factors.
 """
 
 from rtlstm.fpga.blocks import Multipliers, map_memory, memory_parts, multiplications
+from rtlstm.fpga.gate_sizes import gate_sizes
 from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import Numerics
 
 __all__ = ["chain_parts", "ff_parts", "lut_parts", "multiplier_luts"]
 
@@ -98,8 +98,8 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
         "collect": units * accumulator * blocks * (4 + 2 * shared),
         "shift": units * 4 * partial * numerics.shift_bits,
         "round": units * 4 * (3 * _even(partial) + 3 * numerics.preactivation.bits),
-        "gates": units * _gate_luts(manifest),
-        "slopes": units * sum(table.base_bits * count for _, table, count in numerics.table_uses)
+        "gates": units * gate_sizes(manifest).carries,
+        "slopes": units * sum(table.base_bits * count for _, table, count in numerics.unit.table_uses)
         if parameters.tables == "interpolated"
         else 0,
         "vector": macs * numerics.data_bits,
@@ -107,39 +107,6 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
         "rows": sum(_row_bits(manifest)),
         "core": 1,
     }
-
-
-def _gate_luts(manifest: Manifest) -> float:
-    """Tables of a gate unit's sums and roundings."""
-    numerics = manifest.numerics
-    if numerics.cells:
-        carries = {"add": 1, "subtract": 1, "narrow": 3, "clamp": 3, "table": 1, "pieces": 4}
-        return sum(
-            carries.get(node.kind, 0) * node.format.bits for cell in numerics.cells for node in cell.nodes
-        )
-    return 3 * _cell_sum(numerics) + numerics.cell.bits + numerics.cell_argument.bits + numerics.result_bits
-
-
-def _cell_sum(numerics: Numerics) -> int:
-    """Bits of f c + i g before it is rounded."""
-    fraction = numerics.cell_sum_fraction
-    product = numerics.cell.bits + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
-    return max(product + fraction, fraction + 2)
-
-
-def _gate_registers(manifest: Manifest) -> float:
-    """Registers of a gate unit."""
-    numerics, parameters = manifest.numerics, manifest.parameters
-    if not numerics.cells:
-        return (numerics.gate.bits + numerics.cell.bits) * (parameters.activation + 1)
-    count = 0
-    for cell in numerics.cells:
-        stages = cell.stages(parameters)
-        for place, node in enumerate(cell.nodes):
-            used = [stages[user] for user, other in enumerate(cell.nodes) if place in other.args]
-            # A register, and as many more as its last user is late.
-            count += node.format.bits * max(1, max(used, default=0) - stages[place])
-    return count
 
 
 def _tree_registers(products: int, bits: int, levels: int) -> int:
@@ -206,7 +173,7 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
         "collected": units * 4 * collected * numerics.accumulator.bits,
         "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped),
         "pre-activations": units * 4 * pipeline.narrow * numerics.accumulator.partial_bits,
-        "gates": units * _gate_registers(manifest),
+        "gates": units * gate_sizes(manifest).registers,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
         "items": sum(_row_bits(manifest)) * (last - parameters.summed),
         "core": 1,
@@ -300,9 +267,7 @@ def _gate_tiles(manifest: Manifest) -> int:
     # Of each gate: the sum with what was parked, rounding, and the comparisons that limit it.
     tiles = 12 * _adder_tiles(numerics.accumulator.partial_bits)
     if manifest.parameters.tables == "interpolated":
-        tiles += sum(count * (_adder_tiles(table.base_bits) + 1) for _, table, count in numerics.table_uses)
-    if numerics.cells:
-        kinds = ("add", "subtract", "narrow", "clamp", "pieces")
-        nodes = (node for cell in numerics.cells for node in cell.nodes if node.kind in kinds)
-        return tiles + sum(_adder_tiles(node.format.bits) for node in nodes)
-    return tiles + 4 * _adder_tiles(_cell_sum(numerics))
+        tiles += sum(
+            count * (_adder_tiles(table.base_bits) + 1) for _, table, count in numerics.unit.table_uses
+        )
+    return tiles + sum(map(_adder_tiles, gate_sizes(manifest).chains))

@@ -300,10 +300,10 @@ class _Search:
                 yield given, "dsp"
             return
         family = self._device.architecture
-        fixed = sum(hard_blocks(a, b, family) for a, b in self._numerics.gate_products)
+        fixed = sum(hard_blocks(a, b, family) for a, b in self._numerics.unit.products)
         slopes = sum(
             count * hard_blocks(table.slope_bits, table.low_bits + 1, family)
-            for _, table, count in self._numerics.table_uses
+            for _, table, count in self._numerics.unit.table_uses
             if table.low_bits and self._request.tables == "interpolated"
         )
         there = self._device.multipliers
@@ -335,14 +335,14 @@ class _Search:
 
     def _fewest_cycles(self, lanes: int, macs: int) -> int:
         """Fewer than a step takes: a layer's first group may be all but done before its input is."""
-        cycles = 0
+        cycles, timing = 0, self._numerics.unit.timing(self._stages)
         for index, shape in enumerate(self._shapes):
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
             cycles += (groups - 1) * columns + 1 if index else groups * columns
-            if shape.cell is not None:
-                cycles += self._stages.preactivation
-            else:
-                cycles += self._stages.hidden_result if shape.four_rows else self._stages.dense_result
+            if shape.kind != "skip":
+                # What a skip parks is added without a wait.
+                cycles += self._stages.preactivation + timing.results(shape.four_rows)
+                cycles += self._stages.pipeline.result
         return cycles
 
     def _least(self, candidate: _Candidate) -> _Excess:

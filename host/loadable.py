@@ -26,8 +26,7 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
         )
     if not manifest.passes:
         # Says which capacity is too small, if one is.
-        latency = None if device.timing is None else device.timing.latency
-        compile_program(manifest.layers, device.parameters, latency)
+        compile_program(manifest.layers, device.parameters, device.timing)
     raise ConfigurationError(
         f"a build must be made for the device that it is loaded into ({device.name!r}, hardware "
         f"{device.device_hash[:8]}), but this one is for {manifest.name!r} ({manifest.device_hash[:8]}), "

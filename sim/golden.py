@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rtlstm.sim.golden_cells import CellNetwork
 from rtlstm.sim.golden_lstm import LstmNetwork
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import QuantizedNetwork
@@ -72,7 +73,8 @@ class Golden:
             for parts, indices in zip(network.passes, part_layers(network.passes), strict=True)
         ]
         if not self._passes:
-            self._model = CellNetwork(network) if network.numerics.cells else LstmNetwork(network)
+            unit = network.numerics.unit
+            self._model = LstmNetwork(network, unit) if isinstance(unit, FusedUnit) else CellNetwork(network)
 
     def stream(self, batch: int = 1, state: GoldenState | None = None) -> GoldenStream:
         """Begin ``batch`` sequences that are computed step by step; ``state`` as in :meth:`run`.

@@ -1,4 +1,4 @@
-"""The golden model of networks whose layers are computed by cells: their graphs, in integers.
+"""The golden model of any network: its cells' graphs, node by node, in integers.
 
 Sums are floats that hold integers exactly, as in :mod:`rtlstm.sim.golden`; what follows is int64.
 """
@@ -95,7 +95,6 @@ class _Layer:
     """Constants of a layer."""
 
     def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
-        assert shape.cell is not None
         self.shape = shape
         self.numerics = numerics
         self.graph = numerics.cells[shape.cell]

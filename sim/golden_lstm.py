@@ -1,4 +1,6 @@
-"""The golden model of LSTM and dense layers in floats that hold every integer exactly, at BLAS speed.
+"""The golden model of what the fused LSTM gate unit computes, in exact floats at BLAS speed.
+
+Its bits are those of :mod:`rtlstm.sim.golden_cells`.
 
 Every quantity is an integer, or an integer divided by a power of two, held in a float. Floats hold
 such numbers exactly as long as they have few enough significant bits, so matrix products run at
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import (
     GUARD_BITS,
@@ -86,7 +89,9 @@ class _Sums:
 class _LstmLayer(_Sums):
     """Constants of a layer. Gates are a leading axis, in the order i, f, o, g: sigmoids side by side."""
 
-    def __init__(self, layer: QuantizedRecurrent, shape: LayerShape, numerics: Numerics) -> None:
+    def __init__(
+        self, layer: QuantizedRecurrent, shape: LayerShape, numerics: Numerics, unit: FusedUnit
+    ) -> None:
         super().__init__(layer, shape, numerics)
         self.units = shape.outputs
         self.w_ih = self._gates(self.scaled(layer.w_ih, layer.shift_ih))
@@ -95,9 +100,9 @@ class _LstmLayer(_Sums):
         """Of the partial sums; with it they are table indices with guard bits."""
         gate, cell, argument = numerics.gate, numerics.cell, numerics.cell_argument
         # f c + i g comes out in units of c, and o tanh(c) in units of h.
-        self.sigmoid = _spell_out(numerics.sigmoid, -gate.fraction)
-        self.tanh = _spell_out(numerics.tanh, cell.fraction - gate.fraction)
-        self.cell_tanh = _spell_out(numerics.cell_tanh, numerics.hidden.fraction - gate.fraction)
+        self.sigmoid = _spell_out(unit.sigmoid, -gate.fraction)
+        self.tanh = _spell_out(unit.tanh, cell.fraction - gate.fraction)
+        self.cell_tanh = _spell_out(unit.cell_tanh, numerics.hidden.fraction - gate.fraction)
         self.argument_scale = 2.0 ** (argument.fraction - cell.fraction)
         self.argument_centre = argument.maximum + 0.5
         self.cell_limit = float(cell.maximum)
@@ -183,11 +188,11 @@ class _LstmState:
 
 
 class _DenseLayer(_Sums):
-    def __init__(self, layer: QuantizedDense, shape: LayerShape, numerics: Numerics) -> None:
+    def __init__(self, layer: QuantizedDense, shape: LayerShape, numerics: Numerics, unit: FusedUnit) -> None:
         super().__init__(layer, shape, numerics)
         self.weight = self.scaled(layer.weight, layer.shift)
         bias, limit = layer.bias, shape.output.maximum
-        table = {"sigmoid": numerics.sigmoid, "tanh": numerics.tanh}.get(shape.activation)
+        table = {"sigmoid": unit.sigmoid, "tanh": unit.tanh}.get(shape.activation)
         self._table: NDArray[np.float32] | None = None
         if table is not None:
             values = _spell_out(table, shape.output.fraction - numerics.gate.fraction)
@@ -256,14 +261,14 @@ class LstmStream:
 
 
 class LstmNetwork:
-    """All layers of a network without cells of other kinds, and their initial state."""
+    """All layers of a network that the fused unit computes, and their initial state."""
 
-    def __init__(self, network: QuantizedNetwork) -> None:
+    def __init__(self, network: QuantizedNetwork, unit: FusedUnit) -> None:
         pairs = zip(network.layers, network.shapes, strict=True)
         self._layers = [
-            _LstmLayer(layer, shape, network.numerics)
+            _LstmLayer(layer, shape, network.numerics, unit)
             if isinstance(layer, QuantizedRecurrent)
-            else _DenseLayer(layer, shape, network.numerics)
+            else _DenseLayer(layer, shape, network.numerics, unit)
             for layer, shape in pairs
         ]
 

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.capacity import Needs
-from rtlstm.spec.cells.graph import CellTiming
+from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import find_family
 from rtlstm.spec.numerics import LayerShape, Numerics
@@ -34,7 +34,7 @@ from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 
 __all__ = ["C_HEADER", "MANIFEST_SCHEMA", "FileHash", "Manifest", "RegionLayout"]
 
-MANIFEST_SCHEMA: Final = 2
+MANIFEST_SCHEMA: Final = 3
 C_HEADER: Final = "rtlstm_registers.h"
 """The C header's name in a build."""
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -103,7 +103,7 @@ class RegionLayout(Record):
 class Manifest(Record):
     """The contract between a build and whoever uses it. ``manifest.json`` in a build folder."""
 
-    schema_version: Literal[2] = MANIFEST_SCHEMA
+    schema_version: Literal[3] = MANIFEST_SCHEMA
     name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
     rtlstm_version: str
     build_hash: _Sha256
@@ -162,8 +162,7 @@ class Manifest(Record):
             If the parameters do not fit the numerics, layers in ``passes`` lack the longest sequence, or
             the network does not fit the parameters' capacities.
         """
-        timing = CellTiming.of(numerics.cells, parameters)
-        latency = timing.latency if timing else None
+        timing = numerics.unit.timing(parameters)
         plan = None
         if passes and parameters.bus != NO_BUS:
             raise ConfigurationError(
@@ -176,9 +175,9 @@ class Manifest(Record):
                 "generate a build of its own for it, without --loadable and --for"
             )
         if passes:
-            program, plan = compile_sequences(layers, passes, parameters, latency)
+            program, plan = compile_sequences(layers, passes, parameters, timing)
         else:
-            program = compile_program(layers, parameters, latency)
+            program = compile_program(layers, parameters, timing)
         shaped: dict[str, Any] = {
             "name": name,
             "layers": [layer.model_dump(mode="json") for layer in layers],
@@ -189,8 +188,7 @@ class Manifest(Record):
         if plan is not None:
             parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
             shaped["sequence"] = {"passes": parted} | plan.model_dump(mode="json")
-        tables = numerics.tables if numerics.cells else (numerics.sigmoid, numerics.tanh, numerics.cell_tanh)
-        if parameters.tables == "direct" and not all(table.direct for table in tables):
+        if parameters.tables == "direct" and not all(table.direct for table in numerics.tables):
             raise ConfigurationError(
                 "direct tables need an entry for every input, but these interpolate; quantise the "
                 "network with direct tables, or choose tables interpolated"
@@ -215,14 +213,10 @@ class Manifest(Record):
         """SHA-256 of what shapes the hardware alone; a loadable core's does not depend on the network."""
         if self.parameters.capacity is None:
             return self.build_hash
-        numerics = self.numerics.model_dump(mode="json")
-        # Where an input's point is changes its meaning, not the hardware.
-        numerics["input"].pop("fraction")
-        numerics.pop("input_shifts")
         shaped = {
             "name": self.name,
             "parameters": self.parameters.model_dump(mode="json"),
-            "numerics": numerics,
+            "numerics": self.numerics.hardware,
         }
         return _digest(shaped)
 
@@ -256,9 +250,9 @@ class Manifest(Record):
         return 2 * self.program.input_words if self.sequence is None else self.sequence.rows
 
     @property
-    def timing(self) -> CellTiming | None:
-        """When cells read their state and give their results; None of plain LSTMs."""
-        return CellTiming.of(self.numerics.cells, self.parameters)
+    def timing(self) -> UnitTiming:
+        """When cells read their state and give their results."""
+        return self.numerics.unit.timing(self.parameters)
 
     @property
     def paired_lanes(self) -> bool:
@@ -270,8 +264,7 @@ class Manifest(Record):
     @property
     def needs(self) -> Needs:
         """What the network takes of a loadable core's capacities."""
-        latency = self.timing.latency if self.timing else None
-        return compile_program(self.layers, self.parameters.replace(capacity=None), latency).needs
+        return compile_program(self.layers, self.parameters.replace(capacity=None), self.timing).needs
 
     @property
     def has_single_rows(self) -> bool:
@@ -281,17 +274,15 @@ class Manifest(Record):
     @property
     def has_single_tanh(self) -> bool:
         """Whether tanh may be wanted of such a row, by itself."""
-        if self.parameters.capacity is not None:
-            return not self.numerics.cells
-        return any(
-            layer.activation == "tanh" for layer in self.layers if not layer.four_rows and layer.cell is None
-        )
+        wanted = any(layer.activation == "tanh" for layer in self.layers if not layer.four_rows)
+        return "tanh" in self.numerics.unit.functions and (wanted or self.parameters.capacity is not None)
 
     @property
     def operation_fields(self) -> list[tuple[list[int], int]]:
         """Each field of the operations in the program memory, the first in the low bits: values and width."""
-        issued, drained = issue_fields(self.program), drain_fields(self.program, self.layers)
-        drain = drain_widths(self.parameters, len(self.numerics.cells))
+        unit = self.numerics.unit
+        issued, drained = issue_fields(self.program), drain_fields(self.program, self.layers, unit)
+        drain = drain_widths(self.parameters, unit)
         return [
             (fields[name], width)
             for fields, widths in ((issued, issue_widths(self.parameters)), (drained, drain))
@@ -336,17 +327,10 @@ class Manifest(Record):
             ),
             Region.CELLS: (units, streams * program.cell_context, 0, numerics.cell.bits),
         }
-        for region, table in (
-            (Region.SIGMOID, numerics.sigmoid),
-            (Region.TANH, numerics.tanh),
-            (Region.CELL_TANH, numerics.cell_tanh),
-        ):
-            if not numerics.cells:
-                sizes[region] = (1, table.rows, table.rows, table.base_bits + table.slope_bits)
-        if numerics.tables:
-            rows = max(table.rows for table in numerics.tables)
-            width = max(table.base_bits + table.slope_bits for table in numerics.tables)
-            sizes[Region.TABLES] = (len(numerics.tables), rows, rows, width)
+        for region, tables in numerics.unit.memories.items():
+            rows = max(table.rows for table in tables)
+            width = max(table.base_bits + table.slope_bits for table in tables)
+            sizes[region] = (len(tables), rows, rows, width)
         if capacity:
             rows = capacity.operations + 1
             width = max(

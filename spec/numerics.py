@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.graph import CellGraph
+from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Activation
 from rtlstm.spec.program.passes import Passes, part_layers
@@ -20,6 +21,7 @@ __all__ = [
     "GUARD_BITS",
     "MOST_INPUT_SHIFT",
     "Accumulator",
+    "FusedTables",
     "LayerShape",
     "Numerics",
     "QuantizedDense",
@@ -73,8 +75,8 @@ class LayerShape(Record):
     input_relu: bool = False
     output: Format
     """Format of the values the layer gives (h, for an LSTM layer)."""
-    cell: int | None = None
-    """Which of the numerics' cells computes its results; None: the LSTM's own gate unit."""
+    cell: Annotated[int, Field(ge=0)]
+    """Which of the numerics' cells computes its results."""
     state: Format | None = None
     """Of what that cell keeps from step to step."""
     feedback: Annotated[int, Field(ge=0, le=1)] = 0
@@ -135,6 +137,16 @@ class Accumulator(Record):
     """Signed width that no row's shifted parts and bias can overflow."""
 
 
+class FusedTables(Record):
+    """Where among the tables those of the fused LSTM gate unit stand."""
+
+    sigmoid: int
+    tanh: int
+    """Of the candidate gate g."""
+    cell_tanh: int
+    """Of the new cell state."""
+
+
 GUARD_BITS = 4
 """Fraction bits that a row's parts keep until they are added and rounded."""
 MOST_INPUT_SHIFT = 32
@@ -166,16 +178,13 @@ class Numerics(Record):
     accumulator: Accumulator
     shift_bits: Annotated[int, Field(ge=1, le=6)]
     """Width of a row's right shift."""
-    sigmoid: ActivationTable
-    tanh: ActivationTable
-    """Of the candidate gate g."""
-    cell_tanh: ActivationTable
-    """Of the new cell state."""
-    cells: tuple[CellGraph, ...] = ()
-    """What computes the layers' results; none in a network of plain LSTMs, with a gate unit of their own."""
+    cells: Annotated[tuple[CellGraph, ...], Field(min_length=1)]
+    """What computes the layers' results."""
     tables: tuple[ActivationTable, ...] = ()
     pieces: tuple[PiecewiseLinear, ...] = ()
     """The functions that cells use, by number."""
+    fused_lstm: FusedTables | None = None
+    """Given if the fused LSTM gate unit computes all cells; else each cell has a pipeline of its own."""
     unit_parameters: Annotated[int, Field(ge=0, le=4)] = 0
     """Numbers of each unit's own (peepholes), of ``weight_bits``."""
 
@@ -200,16 +209,37 @@ class Numerics(Record):
                 f"cell state {self.cell} with gates {self.gate} needs sums of more than 52 bits; "
                 "choose fewer cell bits or a narrower cell range"
             )
-        if self.cells:
-            return self
-        for name, table, read in (
-            ("sigmoid", self.sigmoid, self.preactivation),
-            ("tanh", self.tanh, self.preactivation),
-            ("cell_tanh", self.cell_tanh, self.cell_argument),
-        ):
-            if table.input != read or table.output != self.gate:
-                raise ValueError(f"table {name} must read {read} and give {self.gate}")
+        unit = self.unit
+        if isinstance(unit, FusedUnit):
+            for name, table, read in (
+                ("sigmoid", unit.sigmoid, self.preactivation),
+                ("tanh", unit.tanh, self.preactivation),
+                ("cell_tanh", unit.cell_tanh, self.cell_argument),
+            ):
+                if table.input != read or table.output != self.gate:
+                    raise ValueError(f"table {name} must read {read} and give {self.gate}")
         return self
+
+    @property
+    def unit(self) -> FusedUnit | GraphUnit:
+        """What computes the cells in hardware."""
+        fused = self.fused_lstm
+        if fused is None:
+            return GraphUnit(self.cells, self.tables, self.pieces)
+        tables = self.tables
+        return FusedUnit(
+            sigmoid=tables[fused.sigmoid],
+            tanh=tables[fused.tanh],
+            cell_tanh=tables[fused.cell_tanh],
+            gate=self.gate,
+            cell=self.cell,
+        )
+
+    @property
+    def hardware(self) -> dict[str, Any]:
+        """The fields that shape the hardware, as JSON has them: not where an input's point is, say."""
+        skipped: dict[str, Any] = dict.fromkeys((*self.unit.idle_fields, "input_shifts"), True)
+        return self.model_dump(mode="json", exclude=skipped | {"input": {"fraction"}})
 
     @property
     def data_bits(self) -> int:
@@ -234,34 +264,6 @@ class Numerics(Record):
     def quantise_input(self, x: ArrayLike) -> IntArray:
         """Return the codes of real inputs ``(..., inputs)``, rounded half up and saturated."""
         return self.input.to_integers(x, self.input_shift)
-
-    @property
-    def table_uses(self) -> tuple[tuple[str, ActivationTable, int], ...]:
-        """Name of each activation table, the table, and how many of it a gate unit has."""
-        if not self.cells:
-            named = (("sigmoid", self.sigmoid, 3), ("tanh", self.tanh, 1), ("cell tanh", self.cell_tanh, 1))
-            return tuple(named)
-        read = [node.index for cell in self.cells for node in cell.nodes if node.kind == "table"]
-        return tuple(
-            (str(table.function), table, read.count(number)) for number, table in enumerate(self.tables)
-        )
-
-    @property
-    def gate_products(self) -> tuple[tuple[int, int], ...]:
-        """Widths of the factors of each product in a gate unit, but for those of tables' slopes."""
-        gate = self.gate.bits
-        if not self.cells:
-            return (gate, self.cell.bits), (gate, gate), (gate, gate)
-        found: list[tuple[int, int]] = []
-        for cell in self.cells:
-            for node in cell.nodes:
-                if node.kind == "multiply":
-                    a, b = (cell.nodes[arg].format.bits for arg in node.args)
-                    found.append((a, b))
-                elif node.kind == "pieces":
-                    lines = self.pieces[node.index]
-                    found.append((lines.input.bits, max(slope.bit_length() + 1 for slope in lines.slopes)))
-        return tuple(found)
 
     @property
     def hidden(self) -> Format:

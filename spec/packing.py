@@ -132,25 +132,15 @@ def _ops(manifest: Manifest, layer: int) -> tuple[Op | None, Op]:
 
 
 def _pack_table(table: ActivationTable) -> WordArray:
-    """Rows of a base in the low bits and a slope above it, ``(1, rows, words)``."""
+    """Rows of a base in the low bits and a slope above it, ``(rows, words)``."""
     base = _to_bits(np.asarray(table.base, dtype=np.int64), table.base_bits)
     slope = _to_bits(np.asarray(table.slope, dtype=np.int64), table.slope_bits)
-    return _to_words(np.concatenate([base, slope], axis=-1))[np.newaxis]
+    return _to_words(np.concatenate([base, slope], axis=-1))
 
 
 def _tables(numerics: Numerics) -> dict[Region, WordArray]:
-    if numerics.cells:
-        return (
-            {Region.TABLES: _stack([_pack_table(table)[0] for table in numerics.tables])}
-            if numerics.tables
-            else {}
-        )
-    tables = {
-        Region.SIGMOID: numerics.sigmoid,
-        Region.TANH: numerics.tanh,
-        Region.CELL_TANH: numerics.cell_tanh,
-    }
-    return {region: _pack_table(table) for region, table in tables.items()}
+    memories = numerics.unit.memories
+    return {region: _stack([_pack_table(table) for table in tables]) for region, tables in memories.items()}
 
 
 def _program(manifest: Manifest) -> dict[Region, WordArray]:

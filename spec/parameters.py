@@ -176,17 +176,6 @@ class Parameters(Record):
         return self.summed + self.HELD + self.collect + self.pipeline.narrow
 
     @property
-    def dense_result(self) -> int:
-        """Stage at which a dense layer's first results are written."""
-        return self.preactivation + self.activation + 1 + self.pipeline.result
-
-    @property
-    def hidden_result(self) -> int:
-        """Stage at which the first drained units' new h are written."""
-        gates = self.preactivation + self.activation
-        return gates + self.pipeline.cell + self.activation + 1 + self.pipeline.result
-
-    @property
     def partial_to_add(self) -> int:
         """Least issue cycles from the end of a group that parks to the end of the one that adds."""
         return self.HELD + self.collect + self.pipeline.narrow + 1

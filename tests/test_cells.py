@@ -210,7 +210,7 @@ def test_the_lstms_description_gives_the_gate_units_bits() -> None:
         quantise(Network(layers=(Lstm(**arrays, **options),)), settings, x)
         for options in ({}, {"cell_clip": 100.0})
     )
-    assert not plain.numerics.cells and general.numerics.cells
+    assert plain.numerics.fused_lstm is not None and general.numerics.fused_lstm is None
     integers = plain.numerics.input.to_integers(x)
     one, other = (Golden(network).run(integers) for network in (plain, general))
     np.testing.assert_array_equal(one.y, other.y)

@@ -98,7 +98,8 @@ def random_pair(seed: int) -> tuple[Build, list[Build]]:
     networks = [random_network(rng, (1, 2, 3, 5, 7, 11, 13, 17)) for _ in range(3)]
     parameters = random_parameters(rng)
     first = quantise(networks[0], NARROW, hardware=TargetHardware(headroom=12))
-    needs = [compile_program(quantise(net, NARROW).shapes, parameters).needs for net in networks]
+    timing = first.numerics.unit.timing(parameters)
+    needs = [compile_program(quantise(net, NARROW).shapes, parameters, timing).needs for net in networks]
     most = {name: max(getattr(need, name) for need in needs) for name in Needs.model_fields}
     most["operations"] = max(4, most["operations"])
     parameters = with_capacity("device", first, parameters, most | {"headroom": 12})

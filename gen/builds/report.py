@@ -306,7 +306,7 @@ def _table_reports(manifest: Manifest) -> tuple[TableReport, ...]:
             bits=table.rows * (table.base_bits + table.slope_bits),
             max_error_ulp=table_error(table),
         )
-        for name, table, _ in manifest.numerics.table_uses
+        for name, table, _ in manifest.numerics.unit.table_uses
     )
 
 

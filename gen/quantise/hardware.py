@@ -70,8 +70,7 @@ class TargetHardware:
             If they do not fit in it.
         """
         assert self.device is not None
-        cell = self.layers[index].cell
-        nodes = self.device.cells[cell].nodes if cell is not None else ()
+        nodes = self.device.cells[self.layers[index].cell].nodes
         form = next(node.format for node in nodes if node.kind == "parameter")
         if form.saturated(values):
             raise ConfigurationError(
@@ -134,12 +133,10 @@ class TargetHardware:
         ConfigurationError
             If they are not.
         """
-        own = {"input": numerics.input, "input_shifts": numerics.input_shifts}
-        there = numerics if self.device is None else self.device.replace(**own)
-        names = [
-            name for name in type(numerics).model_fields if getattr(numerics, name) != getattr(there, name)
-        ]
-        if names:
+        if self.device is None:
+            return
+        ours, there = numerics.hardware, self.device.hardware
+        if names := [name for name in ours | there if ours.get(name) != there.get(name)]:
             raise ConfigurationError(
                 "the network must be of the kinds of cells and functions that the device was built with, in "
                 f"the same formats, but its {', '.join(names)} differ; generate a loadable device from a "

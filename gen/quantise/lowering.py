@@ -6,6 +6,7 @@ computes its results.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise.directions import Product, Unfolded
 from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.cells.description import Cell
+from rtlstm.spec.cells.fused import is_fused_cell
 from rtlstm.spec.cells.kinds import (
     dense_cell,
     gru_candidate_cell,
@@ -29,11 +31,9 @@ from rtlstm.spec.network import Activation, Custom, Dense, Gru, Lstm, Rnn
 from rtlstm.spec.numerics import ShapeKind, has_four_rows, steps_back
 from rtlstm.spec.program.passes import Passes, part_layers
 
-__all__ = ["ArrayLayer", "is_plain", "lower"]
+__all__ = ["ArrayLayer", "is_fused", "lower"]
 
 Floats = NDArray[np.float64]
-
-_PLAIN_DENSE = ("identity", "relu", "sigmoid", "tanh")
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,18 @@ class ArrayLayer:
         return len(self.w_in) // (4 if has_four_rows(self.kind) else 1)
 
 
-def is_plain(unfolded: Unfolded) -> bool:
-    """Whether the LSTM's own gate unit computes it: plain LSTM layers, and dense ones at their ends."""
-    kinds = [layer.kind for layer in unfolded.layers]
-    return (bool(unfolded.passes) or kinds == sorted(kinds, key="dense".__eq__)) and all(
-        layer.replace(reverse=False, reversed_output=False).plain
-        if isinstance(layer, Lstm)
-        else isinstance(layer, Dense) and layer.activation in _PLAIN_DENSE and layer.skip is None
-        for layer in unfolded.layers
+def is_fused(layers: Sequence[ArrayLayer], passes: Passes) -> bool:
+    """Whether the fused LSTM gate unit computes a network.
+
+    It does if all its cells are that unit's, no layer reads others than the one before it, and, unless
+    sequences go through in passes, dense layers come last.
+    """
+    dense = [layer.kind == "dense" for layer in layers]
+    return (bool(passes) or dense == sorted(dense)) and all(
+        is_fused_cell(layer.cell)
+        and layer.feedback == 0
+        and (layer.kind == "dense" or (layer.kind == "lstm" and layer.within_one))
+        for layer in layers
     )
 
 

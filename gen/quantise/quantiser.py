@@ -19,9 +19,10 @@ from rtlstm.gen.quantise.cell_range import MARGIN, power_of_two, search_cell_ran
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.input_shifts import choose_shifts, fold_shifts
-from rtlstm.gen.quantise.lowering import ArrayLayer, is_plain, lower
+from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
 from rtlstm.sim.reference import FloatResult
-from rtlstm.spec.activations.interpolated import DIRECT_BITS, design_table
+from rtlstm.spec.activations.functions import SIGMOID, TANH
+from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.errors import ConfigurationError
@@ -29,6 +30,7 @@ from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
+    FusedTables,
     LayerShape,
     Numerics,
     QuantizedDense,
@@ -135,9 +137,10 @@ class _Quantiser:
     ) -> None:
         self.hardware = hardware or TargetHardware(headroom=settings.headroom_bits or None)
         unfolded = unfold(network)
-        cells = self.hardware.device is not None and bool(self.hardware.device.cells)
-        self.plain = is_plain(unfolded) and not cells
         self.layers, self.passes = lower(unfolded)
+        device = self.hardware.device
+        # Hardware that is there computes cells of either kind in its own way.
+        self.fused = is_fused(self.layers, self.passes) and (device is None or device.fused_lstm is not None)
         self.weight_bits = [
             settings.bits_of(at >= 0 and isinstance(unfolded.layers[at], Dense))
             for at in (layer.origin for layer in self.layers)
@@ -337,6 +340,14 @@ class _Quantiser:
         bits = self.settings.cell_bits
         return Format(bits=bits, fraction=bits - output.bits + output.fraction)
 
+    def _fused_tables(self, functions: Functions, reads: Format, argument: Format) -> FusedTables:
+        """All tables of the fused unit, whether the network needs each or not."""
+        return FusedTables(
+            sigmoid=functions.table(SIGMOID, reads, self.gate),
+            tanh=functions.table(TANH, reads, self.gate),
+            cell_tanh=functions.table(TANH, argument, self.gate),
+        )
+
     def build(self, layer_ranges: _Ranges, cell_range: float) -> QuantizedNetwork:
         """Quantise with these ranges."""
         reads = self.preactivation(layer_ranges.preactivation)
@@ -349,36 +360,36 @@ class _Quantiser:
             functions.tables += device.tables
             functions.pieces += device.pieces
             cells += device.cells
+        fused = self._fused_tables(functions, reads, argument) if self.fused else None
         for index, (layer, output) in enumerate(zip(self.layers, outputs, strict=True)):
-            shape = LayerShape(
-                kind=layer.kind,
-                name=self.hardware.layers[index].name if self.hardware.layers else layer.name,
-                inputs=layer.w_in.shape[1],
-                outputs=layer.outputs,
-                activation=layer.activation,
-                input_relu=layer.input_relu,
+            # A GRU of two layers keeps one state, in the format of the h that it reads back.
+            state = self._state(layer, outputs[index + layer.feedback], stored)
+            formats = CellFormats(
+                preactivation=Format(bits=reads.bits, fraction=output.fraction) if layer.linear else reads,
+                gate=self.gate,
                 output=output,
-                feedback=layer.feedback,
-                skips=layer.skips,
+                state=state,
+                argument=argument if layer.state == "cell" else None,
+                parameter=self._parameter_format(index),
             )
-            if not self.plain:
-                # A GRU of two layers keeps one state, in the format of the h that it reads back.
-                state = self._state(layer, outputs[index + layer.feedback], stored)
-                formats = CellFormats(
-                    preactivation=Format(bits=reads.bits, fraction=output.fraction)
-                    if layer.linear
-                    else reads,
-                    gate=self.gate,
+            graph = resolve(layer.cell, formats, functions)
+            if graph not in cells:
+                cells.append(graph)
+            shapes.append(
+                LayerShape(
+                    kind=layer.kind,
+                    name=self.hardware.layers[index].name if self.hardware.layers else layer.name,
+                    inputs=layer.w_in.shape[1],
+                    outputs=layer.outputs,
+                    activation=layer.activation,
+                    input_relu=layer.input_relu,
                     output=output,
+                    cell=cells.index(graph),
                     state=state,
-                    argument=argument if layer.state == "cell" else None,
-                    parameter=self._parameter_format(index),
+                    feedback=layer.feedback,
+                    skips=layer.skips,
                 )
-                graph = resolve(layer.cell, formats, functions)
-                if graph not in cells:
-                    cells.append(graph)
-                shape = shape.replace(cell=cells.index(graph), state=state)
-            shapes.append(shape)
+            )
         numerics = Numerics(
             weight_bits=self.settings.most_weight_bits,
             own_weight_bits=None
@@ -393,12 +404,10 @@ class _Quantiser:
             cell_argument=argument,
             accumulator=self.hardware.accumulator(bound_sums(layers, self.input, align), align, shapes),
             shift_bits=self.hardware.shift_bits(_largest_shift(layers), self.settings.data_bits, align),
-            sigmoid=design_table("sigmoid", reads, self.gate, self.direct),
-            tanh=design_table("tanh", reads, self.gate, self.direct),
-            cell_tanh=design_table("tanh", argument, self.gate, self.direct),
             cells=tuple(cells),
             tables=tuple(functions.tables),
             pieces=tuple(functions.pieces),
+            fused_lstm=fused,
             unit_parameters=self.unit_parameters,
         )
         self.hardware.check(numerics)
@@ -506,7 +515,7 @@ def quantise(
                 "--final-states and --no-final-states say how calibration data decide the range of the cell "
                 "state, but there are none; give such data (--calibrate), or state the range (--cell-range)"
             )
-        layer_ranges = (_bounds if is_plain(unfold(network)) else _guessed)(network, input_range)
+        layer_ranges = (_bounds if is_fused(*lower(unfold(network))) else _guessed)(network, input_range)
         return quantiser.build(layer_ranges, settings.cell_range or DEFAULT_CELL_RANGE)
     reference = run_reference(network, data)
     cell_range = settings.cell_range

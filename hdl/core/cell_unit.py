@@ -19,7 +19,7 @@ __all__ = ["CellUnit"]
 class CellUnit(Unit):
     """Computes every cell of the network for one unit a cycle; an item says which one counts.
 
-    Latency, from pre-activations to results: ``manifest.timing.latency`` cycles, whatever the cell, and
+    Latency, from pre-activations to results: ``manifest.timing.of_units`` cycles, whatever the cell, and
     ``pipeline.result`` more. Throughput: one item per cycle. Rounding: as the graphs say, half up with
     symmetric saturation wherever a value is narrowed.
 
@@ -38,7 +38,6 @@ class CellUnit(Unit):
     window_bank: Signal
 
     def __init__(self, manifest: Manifest, index: int) -> None:
-        assert manifest.timing is not None
         self._timing = manifest.timing
         numerics = manifest.numerics
         tables = manifest.regions[Region.TABLES].width if numerics.tables else 1
@@ -53,10 +52,18 @@ class CellUnit(Unit):
             },
         )
 
+    def connect_item(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
+        """Connect the units' own numbers, and early whether the state is zero."""
+        m.d.comb += [self.unit_constants.eq(unit_constants), self.cell_zero_state.eq(cell_zero_state)]
+
+    def connect_bank(self, m: Module, bank: Value) -> None:
+        """Connect the window's bank: which table it looks at."""
+        m.d.comb += self.window_bank.eq(bank)
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         timing, result = self._timing, self._manifest.parameters.pipeline.result
-        beats = DelayLine(m, beat_layout(self._manifest), self.beat, "beat", timing.latency + result)
+        beats = DelayLine(m, beat_layout(self._manifest), self.beat, "beat", timing.of_units + result)
         old = self._read_state(m, delay(m, self.cell_zero_state, 2))
         self._entries: dict[int, Value] = {}
         cells = [
@@ -105,7 +112,7 @@ class CellUnit(Unit):
 
     def _give(self, m: Module, cells: list["_Cell"], beats: DelayLine) -> None:
         """Give results and their places, which are announced a cycle before."""
-        last, result = self._timing.latency, self._manifest.parameters.pipeline.result
+        last, result = self._timing.of_units, self._manifest.parameters.pipeline.result
         value = Signal(self.value.shape(), name="chosen")
         for cell in cells:
             found = cell.at(cell.graph.result, last)

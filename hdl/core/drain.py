@@ -59,10 +59,11 @@ class Drain(ProgramPart):
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._parameters = manifest.parameters
-        self._shared = (*BEAT_FLAGS, "cell") if manifest.numerics.cells else BEAT_FLAGS
+        unit = manifest.numerics.unit
+        self._shared = (*BEAT_FLAGS, "cell") if unit.kinds else BEAT_FLAGS
         self._widths: dict[str, int] = {}
         if manifest.parameters.capacity is not None:
-            self._widths = drain_widths(manifest.parameters, len(manifest.numerics.cells))
+            self._widths = drain_widths(manifest.parameters, unit)
         super().__init__(
             (program_ports(self._widths) if self._widths else {})
             | {
@@ -92,8 +93,7 @@ class Drain(ProgramPart):
         beat = self._sequence(m, tokens, ends, opens, opening)
         self._choose(m, ends, beat)
         depth = self._parameters.preactivation - self._parameters.summed
-        timing = self._manifest.timing
-        early = depth + (timing.state if timing else self._parameters.activation) - 3
+        early = depth + self._manifest.timing.state - 3
         beats = DelayLine(m, beat_layout(self._manifest), beat, "beat", max(depth, early))
         m.d.comb += [
             self.cell_row.eq(beats.at(early).cell_row),
@@ -185,7 +185,8 @@ class Drain(ProgramPart):
     def _fields(self, m: Module, tokens: DelayLine) -> dict[str, Value]:
         """What belongs to a token's operation, one cycle after the token."""
         if not self._widths:
-            fields = drain_fields(self._manifest.program, self._manifest.layers)
+            manifest = self._manifest
+            fields = drain_fields(manifest.program, manifest.layers, manifest.numerics.unit)
             found = field_lookup(m, tokens.at(0).op, fields, "op")
             return {name: delay(m, value, 1) for name, value in found.items()}
         row = Mux(self.window, self.window_row, tokens.at(0).op)

@@ -26,7 +26,8 @@ class GateUnit(Unit):
 
     def __init__(self, manifest: Manifest, index: int) -> None:
         self._stages = manifest.parameters.activation
-        regions = (Region.CELLS, Region.SIGMOID, Region.TANH, Region.CELL_TANH)
+        self._tables = manifest.numerics.unit.memories
+        regions = (Region.CELLS, *self._tables)
         super().__init__(
             manifest, index, {region.name.lower(): manifest.regions[region].width for region in regions}
         )
@@ -34,15 +35,15 @@ class GateUnit(Unit):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         # Stage k of ``beats`` is k cycles after the pre-activations.
-        pipeline = self._manifest.parameters.pipeline
+        timing, pipeline = self._manifest.timing, self._manifest.parameters.pipeline
         result, self._cell_stages = pipeline.result, pipeline.cell
-        last = 2 * self._stages + self._cell_stages + 1 + result
+        last = timing.of_units + result
         beats = DelayLine(m, beat_layout(self._manifest), self.beat, "beat", last - 1)
         negative = self.negative
         gates = self._gates(m)
-        old = self._read_state(m, beats.at(self._stages - 1).zero_state)
+        old = self._read_state(m, beats.at(timing.state - 1).zero_state)
         total = self._cell_sum(m, gates, old, negative[2])
-        argument_negative, argument = self._round_cell(m, total, beats.at(self._stages + self._cell_stages))
+        argument_negative, argument = self._round_cell(m, total, beats.at(timing.keep))
         self._compared = max(0, result - 1)
         hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), result - self._compared)
         dense = self._dense(m, gates, beats.at(self._stages), beats.at(self._stages + self._compared))
@@ -54,12 +55,7 @@ class GateUnit(Unit):
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
-        numerics = self._manifest.numerics
-        table = {
-            Region.SIGMOID: numerics.sigmoid,
-            Region.TANH: numerics.tanh,
-            Region.CELL_TANH: numerics.cell_tanh,
-        }[region]
+        (table,) = self._tables[region]
         unit = self._add_table(m, name, table, negative, magnitude, self.write.bit_select(int(region), 1))
         m.d.comb += getattr(self.entries, region.name.lower()).eq(unit.entry)
         return unit.value

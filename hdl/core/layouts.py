@@ -71,7 +71,7 @@ def token_layout(manifest: Manifest) -> StructLayout:
 def beat_layout(manifest: Manifest) -> StructLayout:
     """One item drained from the array: ``gate_units`` units of an LSTM layer or dense outputs."""
     program, streams = manifest.program, manifest.parameters.streams
-    cells = manifest.numerics.cells
+    kinds = manifest.numerics.unit.kinds
     return StructLayout(
         {
             "valid": 1,
@@ -91,7 +91,7 @@ def beat_layout(manifest: Manifest) -> StructLayout:
             "cell_row": row_bits(streams * program.cell_context),
             "row": row_bits(streams * program.vector_context),
             "slot": _slot_bits(manifest),
-            **({"cell": row_bits(len(cells))} if cells else {}),
+            **({"cell": row_bits(kinds)} if kinds else {}),
         }
     )
 

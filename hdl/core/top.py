@@ -9,14 +9,13 @@ from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.component import connect_some
 from rtlstm.hdl.core.array import MacArray, any_of
-from rtlstm.hdl.core.cell_unit import CellUnit
 from rtlstm.hdl.core.drain import Drain
-from rtlstm.hdl.core.gate_unit import GateUnit
 from rtlstm.hdl.core.layouts import TIMED_STEPS, DelayLine, stream_bits, token_layout
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
 from rtlstm.hdl.core.sequencer import Sequencer
+from rtlstm.hdl.core.units import make_unit
 from rtlstm.hdl.core.window import BusPort, MemoryWindow
 from rtlstm.hdl.primitives.pipeline import clocked, delay
 from rtlstm.hdl.sequences.controller import SequenceMemory
@@ -125,8 +124,7 @@ class Core(CorePorts):
         m.submodules.drain = self._drain = Drain(manifest)
         units = range(manifest.parameters.gate_units)
         self._preactivations = [Preactivation(manifest) for _ in units]
-        kind = CellUnit if manifest.numerics.cells else GateUnit
-        self._gate_units = [kind(manifest, index) for index in units]
+        self._gate_units = [make_unit(manifest, index) for index in units]
         for index in units:
             m.submodules[f"preactivation{index}"] = self._preactivations[index]
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
@@ -259,11 +257,7 @@ class Core(CorePorts):
                 gates.negative.eq(unit.negative),
                 gates.magnitudes.eq(unit.magnitudes),
             ]
-            if isinstance(gates, CellUnit):
-                m.d.comb += [
-                    gates.unit_constants.eq(unit.unit_constants),
-                    gates.cell_zero_state.eq(drain.cell_zero_state),
-                ]
+            gates.connect_item(m, unit.unit_constants, drain.cell_zero_state)
 
     def _ports(self, m: Module) -> None:
         outside = wiring.flipped(self)
@@ -414,8 +408,7 @@ class Core(CorePorts):
             ]
             for region, word in zip(banked, (unit.partials, unit.shifts, gates.entries.cells), strict=True):
                 words[region].append(Mux(selected, word, 0))
-            if isinstance(gates, CellUnit):
-                m.d.comb += gates.window_bank.eq(access.bank)
+            gates.connect_bank(m, access.bank)
         tables = self._gate_units[0].entries
         entries = {
             Region.WEIGHTS: self._array.weights,

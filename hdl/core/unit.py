@@ -108,6 +108,12 @@ class Unit(Component):
             }
         )
 
+    def connect_item(self, m: Module, own: Value, cell_zero_state: Value) -> None:
+        """Connect what not all units read: an item's own numbers, and early whether its state is zero."""
+
+    def connect_bank(self, m: Module, bank: Value) -> None:
+        """Connect the window's bank, if there are several tables in a region."""
+
     def _add_table(
         self, m: Module, name: str, table: ActivationTable, negative: Value, magnitude: Value, write: Value
     ) -> ActivationUnit:

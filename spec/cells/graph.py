@@ -1,14 +1,12 @@
 """Cells in integers: the operations that the golden model and the hardware both follow, on every bit."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
-__all__ = ["CellGraph", "CellTiming", "Node", "NodeKind"]
+__all__ = ["CellGraph", "Node", "NodeKind"]
 
 NodeKind = Literal[
     "gate",
@@ -81,38 +79,3 @@ class CellGraph(Record):
     def _begins(self, node: Node, stages: list[int]) -> int:
         """When the other values that a node needs are there."""
         return max((stages[arg] for arg in node.args if self.nodes[arg].kind != "state"), default=0)
-
-    def latency(self, parameters: Parameters) -> int:
-        """Cycles from the pre-activations to the result."""
-        return self.stages(parameters)[self.result]
-
-
-@dataclass(frozen=True)
-class CellTiming:
-    """Stages that the cells of a network have in common, in cycles after the pre-activations."""
-
-    state: int
-    """The old state is there; cells that need it later delay it."""
-    keep: int
-    """Every cell writes its new state then."""
-    latency: int
-    """Every cell gives its result then, so that results come in the order of their items."""
-
-    @classmethod
-    def of(cls, cells: Sequence[CellGraph], parameters: Parameters) -> "CellTiming | None":
-        """Return what cells have in common; None if there are none."""
-        if not cells:
-            return None
-        needed = [
-            stage
-            for cell in cells
-            for node, stage in zip(cell.nodes, cell.stages(parameters), strict=True)
-            if node.kind == "state"
-        ]
-        stages = [(cell, cell.stages(parameters)) for cell in cells]
-        keeps = [found[cell.state] for cell, found in stages if cell.state is not None]
-        return cls(
-            state=min(needed, default=parameters.activation),
-            keep=max(keeps, default=0),
-            latency=max(2, *(max(found) for _, found in stages)),
-        )

@@ -6,6 +6,7 @@ memory: an operation in each row, and in the last row, one past the most operati
 
 from collections.abc import Mapping, Sequence
 
+from rtlstm.spec.cells.unit import Unit
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.program.step import Op, Program
@@ -98,7 +99,7 @@ def issue_widths(parameters: Parameters) -> dict[str, int]:
     return _bits(most | dict.fromkeys(flags, 1))
 
 
-def drain_fields(program: Program, layers: Sequence[LayerShape]) -> Fields:
+def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> Fields:
     """What the drain reads of every operation: counts and flags of its items, and their first rows."""
     ops = program.ops
     biases = [program.bias_rows * op.adds_partials for op in ops]
@@ -114,12 +115,12 @@ def drain_fields(program: Program, layers: Sequence[LayerShape]) -> Fields:
         "row": [op.destination or 0 for op in ops],
         "other_row": [(op.destination or 0) + more for op, more in zip(ops, copies, strict=True)],
         "last_mask": [(1 << op.last_units) - 1 for op in ops],
-        "flags": [_flags(op, layers[op.layer]) for op in ops],
+        "flags": [_flags(op, layers[op.layer], unit) for op in ops],
     }
 
 
-def drain_widths(parameters: Parameters, cells: int) -> dict[str, int]:
-    """Bits of these fields in the program memory; ``cells`` is how many kinds of cells there are."""
+def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
+    """Bits of these fields in the program memory."""
     capacity = parameters.capacity
     assert capacity is not None
     drain_beats = parameters.drain_beats(parameters.lanes) - 1
@@ -135,7 +136,7 @@ def drain_widths(parameters: Parameters, cells: int) -> dict[str, int]:
         "row": capacity.vector_words - 1,
         "other_row": capacity.vector_words - 1,
         "last_mask": (1 << parameters.gate_units) - 1,
-        "flags": (1 << len(BEAT_FLAGS) + ceil_log2(max(1, cells))) - 1,
+        "flags": (1 << len(BEAT_FLAGS) + ceil_log2(max(1, unit.kinds))) - 1,
     }
     return _bits(most)
 
@@ -180,19 +181,19 @@ def _bits(most: Mapping[str, int]) -> dict[str, int]:
     return {name: max(1, value.bit_length()) for name, value in most.items()}
 
 
-def _flags(op: Op, layer: LayerShape) -> int:
-    """Pack what an operation's items share: ``BEAT_FLAGS``, then the number of their cell."""
+def _flags(op: Op, layer: LayerShape, unit: Unit) -> int:
+    """Pack what an operation's items share: ``BEAT_FLAGS``, then their cell's number, if they have one."""
     single = not op.four_rows
-    finished = single and layer.cell is None
+    function = layer.activation if single and layer.activation in unit.functions else None
     flags = {
         "writes_partial": op.writes_partials,
         "lstm": op.yields and not single,
         "dense": single,
-        "relu": finished and layer.activation == "relu",
-        "sigmoid": finished and layer.activation == "sigmoid",
-        "tanh": finished and layer.activation == "tanh",
+        "relu": function == "relu",
+        "sigmoid": function == "sigmoid",
+        "tanh": function == "tanh",
         "emit": op.emit,
         "store": op.destination is not None,
     }
     packed = sum(flags[name] << position for position, name in enumerate(BEAT_FLAGS))
-    return packed | (layer.cell or 0) << len(BEAT_FLAGS)
+    return packed | (layer.cell if unit.kinds else 0) << len(BEAT_FLAGS)

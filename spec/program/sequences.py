@@ -7,6 +7,7 @@ a step has ``row_words`` words in each.
 
 from collections.abc import Sequence
 
+from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
@@ -67,11 +68,11 @@ class SequencePlan(Record):
 
 
 def compile_sequences(
-    shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, latency: int | None = None
+    shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, timing: UnitTiming
 ) -> tuple[Program, SequencePlan]:
     """Compile every part's program and lay them out in the same memories.
 
-    ``latency`` is that of the cells; None for the LSTM's own gate unit.
+    ``timing`` is that of the unit which computes the layers' cells.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def compile_sequences(
             "a network with a reverse direction keeps whole sequences on the device: state the longest one, "
             "with --max-steps"
         )
-    merger = _Merger(shapes, passes, parameters, latency)
+    merger = _Merger(shapes, passes, parameters, timing)
     for number, parts in enumerate(part_layers(passes)):
         merger.add_pass(number, parts)
     return merger.program(), merger.plan(parameters.max_steps)
@@ -93,10 +94,10 @@ class _Merger:
     """Puts programs one after the other: weights, biases, shifts; within a context h, dense results and c."""
 
     def __init__(
-        self, shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, latency: int | None
+        self, shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, timing: UnitTiming
     ) -> None:
         self._shapes = shapes
-        self._latency = latency
+        self._timing = timing
         self._passes = passes
         self._parameters = parameters
         self._ops: list[Op] = []
@@ -140,7 +141,7 @@ class _Merger:
         )
         # Between the parts it reads there may be words that belong to none.
         shapes[0] = shapes[0].replace(inputs=places[-1] + 1)
-        program = compile_program(tuple(shapes), self._parameters, self._latency)
+        program = compile_program(tuple(shapes), self._parameters, self._timing)
         recurrent = {op.layer: op for op in program.ops[: program.body]}
         for op in program.ops[program.body : program.prefetch]:
             before = recurrent.get(op.layer)

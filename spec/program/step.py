@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from rtlstm.spec.capacity import Needs
+from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
@@ -159,11 +160,11 @@ class _Layout:
     """Hands out memory rows while operations are appended."""
 
     def __init__(
-        self, shapes: tuple[LayerShape, ...], parameters: Parameters, latency: int | None, copies: bool
+        self, shapes: tuple[LayerShape, ...], parameters: Parameters, timing: UnitTiming, copies: bool
     ) -> None:
         self.shapes = shapes
         self.parameters = parameters
-        self.latency = latency
+        self.timing = timing
         self.ops: list[Op] = []
         self.weights = self.shifts = self.biases = self.partials = self.cells = 0
         self.copy_words = parameters.words(shapes[0].outputs) if copies else 0
@@ -194,10 +195,6 @@ class _Layout:
             "idle_cycles": 0,
         }
         common |= {"reads_copy": False, "writes_copy": None, "four_rows": layer.four_rows}
-        if self.latency is not None:
-            results = parameters.preactivation + self.latency + parameters.pipeline.result
-        else:
-            results = parameters.hidden_result if layer.four_rows else parameters.dense_result
         op = Op(
             kind=kind,
             layer=index,
@@ -208,7 +205,9 @@ class _Layout:
             drain_beats=parameters.drain_beats(per_group),
             last_drain_beats=parameters.drain_beats(last),
             last_units=(last - 1) % parameters.gate_units + 1,
-            results=results,
+            results=parameters.preactivation
+            + self.timing.results(layer.four_rows)
+            + parameters.pipeline.result,
             **(common | special),
         )
         self.ops.append(op)
@@ -232,12 +231,10 @@ class _Layout:
         self.ops[after] = self.ops[after].model_copy(update={"idle_cycles": idle_cycles})
 
 
-def compile_program(
-    shapes: tuple[LayerShape, ...], parameters: Parameters, latency: int | None = None
-) -> Program:
+def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters, timing: UnitTiming) -> Program:
     """Lay out the memories and order the operations of one step.
 
-    ``latency`` is that of the cells, from pre-activations to results; None for the LSTM's own gate unit.
+    ``timing`` is that of the unit which computes the layers' cells.
 
     Raises
     ------
@@ -245,7 +242,7 @@ def compile_program(
         If it does not fit the parameters' capacities.
     """
     prefetches = shapes[0].recurrent and shapes[0].feedback == 0
-    layout = _Layout(shapes, parameters, latency, prefetches)
+    layout = _Layout(shapes, parameters, timing, prefetches)
     body = sum(layer.recurrent for layer in shapes)
     bias_of, partials_at, hidden = _prepare(layout, body, prefetches)
     cells = _compute(layout, partials_at, prefetches)

@@ -134,7 +134,7 @@ def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
     others = ("output queue", "input times")
     bits = sum(part.count * part.width * part.depth for part in memory_parts(made) if part.name not in others)
     units = made.parameters.gate_units
-    tables = [made.numerics.sigmoid, made.numerics.tanh, made.numerics.cell_tanh]
+    tables = [table for _, table, _ in made.numerics.unit.table_uses]
     held = sum(layout.banks * max(2, layout.rows) * layout.width for layout in made.regions.values())
     words = [table.rows * (table.base_bits + table.slope_bits) for table in tables]
     copies = (3 * units - 1) * words[0] + (units - 1) * (words[1] + words[2])

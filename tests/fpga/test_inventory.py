@@ -107,8 +107,10 @@ def test_registers_that_vivado_packs() -> None:
     made = manifest(family="xilinx")
     chosen = find_device("xczu3eg").device
     # 32 of 8 x 8 with three registers, f c, i g and o tanh(c), and slopes with one each.
-    gates = [a + b for a, b in made.numerics.gate_products]
-    slopes = [count * (table.slope_bits + table.low_bits + 1) for _, table, count in made.numerics.table_uses]
+    gates = [a + b for a, b in made.numerics.unit.products]
+    slopes = [
+        count * (table.slope_bits + table.low_bits + 1) for _, table, count in made.numerics.unit.table_uses
+    ]
     assert unpacked_registers(made, chosen) == 32 * 3 * 16 + sum(gates) + sum(slopes)
     assert unpacked_registers(made, chosen, multipliers=False) == 0
     assert unpacked_registers(made, DEVICES["xc7a35t"]) == 0

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fused_cells import DENSE, LSTM, fused_numerics
 
 from rtlstm.host import Accelerator, pack
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.spec.activations.interpolated import design_table
 from rtlstm.spec.fixed import Format, IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import (
@@ -23,6 +23,8 @@ from rtlstm.spec.numerics import (
     bound_sums,
 )
 from rtlstm.spec.parameters import Parameters
+
+STATE = Format(bits=16, fraction=11)
 
 
 @dataclass(frozen=True)
@@ -82,19 +84,16 @@ def _numerics(layers: tuple[QuantizedLayer, ...], weight_bits: int, data_bits: i
     gate = Format(bits=max(8, data_bits), fraction=max(8, data_bits) - 1)
     read = Format(bits=10, fraction=6)
     data = Format(bits=data_bits, fraction=data_bits - 3)
-    tanh = design_table("tanh", read, gate)
-    return Numerics(
+    return fused_numerics(
+        Format(bits=data_bits, fraction=data_bits - 1),
         weight_bits=weight_bits,
         input=data,
         gate=gate,
         preactivation=read,
-        cell=Format(bits=16, fraction=11),
+        cell=STATE,
         cell_argument=read,
         accumulator=bound_sums(layers, data, 0).widths(0),
         shift_bits=5,
-        sigmoid=design_table("sigmoid", read, gate),
-        tanh=tanh,
-        cell_tanh=tanh,
     )
 
 
@@ -114,7 +113,17 @@ def build(
     for index, (kind, units) in enumerate(
         [("lstm", units) for units in hidden] + [("dense", units) for units in dense]
     ):
-        shapes.append(LayerShape(kind=kind, name=f"layer{index}", inputs=width, outputs=units, output=output))
+        shapes.append(
+            LayerShape(
+                kind=kind,
+                name=f"layer{index}",
+                inputs=width,
+                outputs=units,
+                output=output,
+                cell=LSTM if kind == "lstm" else DENSE,
+                state=STATE if kind == "lstm" else None,
+            )
+        )
         width = units
     layers = _layers(shapes, rng, weight_bits)
     numerics = _numerics(layers, weight_bits, data_bits)

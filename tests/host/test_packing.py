@@ -97,9 +97,9 @@ def test_every_word_is_where_the_program_says(make_build):
 def test_activation_tables(small):
     numerics, image = small.network.numerics, pack(small.network, small.manifest)
     for region, table in [
-        (Region.SIGMOID, numerics.sigmoid),
-        (Region.TANH, numerics.tanh),
-        (Region.CELL_TANH, numerics.cell_tanh),
+        (Region.SIGMOID, numerics.unit.sigmoid),
+        (Region.TANH, numerics.unit.tanh),
+        (Region.CELL_TANH, numerics.unit.cell_tanh),
     ]:
         for row, words in enumerate(image.regions[region][0]):
             number = sum(int(word) << 32 * index for index, word in enumerate(words))

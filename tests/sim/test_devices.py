@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
+from support.fused_cells import LSTM, fused_numerics
 
 from rtlstm.host.transport import Transport
 from rtlstm.sim.devices import IcarusDevice, VerilatorDevice
 from rtlstm.sim.ports import PortShape
-from rtlstm.spec.activations.interpolated import design_table
 from rtlstm.spec.errors import BuildError, ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics
+from rtlstm.spec.numerics import Accumulator, LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
@@ -20,7 +20,8 @@ DEVICES = {"verilator": VerilatorDevice, "icarus": IcarusDevice}
 @pytest.fixture(scope="module")
 def manifest() -> Manifest:
     data, gate, read = (Format(bits=8, fraction=7), Format(bits=8, fraction=7), Format(bits=8, fraction=5))
-    numerics = Numerics(
+    numerics = fused_numerics(
+        data,
         weight_bits=8,
         input=data,
         gate=gate,
@@ -29,11 +30,10 @@ def manifest() -> Manifest:
         cell_argument=read,
         accumulator=Accumulator(bits=24, align=0, partial_bits=24),
         shift_bits=4,
-        sigmoid=design_table("sigmoid", read, gate),
-        tanh=design_table("tanh", read, gate),
-        cell_tanh=design_table("tanh", read, gate),
     )
-    layer = LayerShape(kind="lstm", name="lstm", inputs=6, outputs=5, output=data)
+    layer = LayerShape(
+        kind="lstm", name="lstm", inputs=6, outputs=5, output=data, cell=LSTM, state=numerics.cell
+    )
     parameters = Parameters(lanes=4, macs=4, beat_in=4, beat_out=2, streams=3)
     return Manifest.create("little", (layer,), parameters, numerics)
 

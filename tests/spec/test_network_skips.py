@@ -70,7 +70,7 @@ def test_a_plain_network_on_a_device_with_cells() -> None:
     )
     network = Network(layers=(lstm(),))
     found = quantise(network, settings, hardware=TargetHardware(headroom=4, device=device.numerics))
-    assert found.numerics.cells == device.numerics.cells and found.shapes[0].cell is not None
+    assert found.numerics.cells == device.numerics.cells and found.numerics.fused_lstm is None
     x = np.random.default_rng(2).integers(-100, 100, (5, 2, UNITS))
     mine, plain = Golden(found).run(x), Golden(quantise(network, settings)).run(x)
     assert np.abs(mine.y - plain.y).max() <= 2

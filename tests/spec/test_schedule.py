@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
@@ -17,10 +18,12 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 31, 70)
 def shapes(inputs: int, *units: int, head: int | None = None) -> tuple[LayerShape, ...]:
     layers = []
     for index, size in enumerate(units):
-        layers.append(LayerShape(kind="lstm", name=f"l{index}", inputs=inputs, outputs=size, output=FORMAT))
+        layers.append(
+            LayerShape(kind="lstm", name=f"l{index}", inputs=inputs, outputs=size, output=FORMAT, cell=0)
+        )
         inputs = size
     if head:
-        layers.append(LayerShape(kind="dense", name="d", inputs=inputs, outputs=head, output=FORMAT))
+        layers.append(LayerShape(kind="dense", name="d", inputs=inputs, outputs=head, output=FORMAT, cell=0))
     return tuple(layers)
 
 
@@ -28,7 +31,7 @@ def every_program(lanes: int, macs: int) -> list[Program]:
     parameters = Parameters(lanes=lanes, macs=macs)
     drawn = [shapes(i, h, head=d) for i in SIZES for h in SIZES for d in (None, 1, 40)]
     drawn += [shapes(3, h, h2, head=2) for h in SIZES for h2 in SIZES]
-    return [compile_program(layers, parameters) for layers in drawn]
+    return [compile_program(layers, parameters, FusedUnit.timing_of(parameters)) for layers in drawn]
 
 
 @pytest.mark.parametrize("macs", [1, 2, 3, 4, 8, 16])
@@ -56,7 +59,8 @@ def test_parked_sums_are_never_late(lanes: int, macs: int) -> None:
 @pytest.mark.parametrize("head", [None, 5])
 def test_both_ways_through_a_step(units: tuple[int, ...], head: int | None) -> None:
     """Each layer is finished once on either way, by the product that does not park."""
-    program = compile_program(shapes(4, *units, head=head), Parameters(lanes=4, macs=4))
+    parameters = Parameters(lanes=4, macs=4)
+    program = compile_program(shapes(4, *units, head=head), parameters, FusedUnit.timing_of(parameters))
 
     def way(first: int, suppress: bool) -> list[int]:
         indices, index = [], first
@@ -82,7 +86,7 @@ def test_going_ahead_is_quicker_and_quiet_steps_quicker_still() -> None:
         shapes(6, 20, head=8),
         Parameters(lanes=40, macs=4, gate_units=2, beat_in=4, beat_out=2),
     )
-    program = compile_program(layers, parameters)
+    program = compile_program(layers, parameters, FusedUnit.timing_of(parameters))
     turns = offer_cycles(program, parameters.model_copy(update={"streams": 2}), 40, streams=[0, 1] * 20)
     with_output = offer_cycles(program, parameters, 40)
     suppress = offer_cycles(program, parameters, 40, suppress=[True] * 39 + [False])
@@ -103,7 +107,7 @@ def test_groups_never_meet_in_the_drain(lanes: int, macs: int) -> None:
 def test_counts_agree_with_each_other(seed: int) -> None:
     layers = shapes(7 + seed, 20, 13, head=5)
     parameters = Parameters(lanes=8, macs=1 + seed)
-    program = compile_program(layers, parameters)
+    program = compile_program(layers, parameters, FusedUnit.timing_of(parameters))
     cycles = count_cycles(layers, program, parameters)
     assert cycles.step_latency_cycles == cycles.array_cycles + cycles.overhead_cycles
     assert cycles.overhead_cycles == sum(layer.overhead_cycles for layer in cycles.layers)
@@ -117,7 +121,7 @@ def test_counts_agree_with_each_other(seed: int) -> None:
 
 def test_streams_are_cold_once_each() -> None:
     layers, parameters = shapes(4, 16), Parameters(lanes=4, macs=4, streams=2)
-    program = compile_program(layers, parameters)
+    program = compile_program(layers, parameters, FusedUnit.timing_of(parameters))
     together = offer_cycles(program, parameters, 4, streams=[0, 1, 0, 1])
     alone = offer_cycles(program, parameters, 4)
     warm = offer_cycles(program, parameters, 4, first_step=False)

@@ -85,6 +85,8 @@ class SecondModel:
     def __init__(self, network: QuantizedNetwork) -> None:
         self.network = network
         self.numerics = network.numerics
+        self._fused = network.numerics.fused_lstm is not None
+        """Whether the equations of LSTM and dense layers count, or the graphs."""
         self.saturations = 0
         """What the register CELL_SATURATIONS counts."""
         self.events: Counter[str] = Counter()
@@ -148,14 +150,13 @@ class SecondModel:
         return shape.skips if shape.kind == "skip" else 2 if shape.kind == "sum" else 1
 
     def _keeps(self, shape: LayerShape) -> bool:
-        if shape.cell is None:
+        if self._fused:
             return shape.kind == "lstm"
         return any(node.kind == "state" for node in self._graph(shape).nodes) or (
             self._graph(shape).state is not None
         )
 
     def _graph(self, shape: LayerShape) -> CellGraph:
-        assert shape.cell is not None
         return self.numerics.cells[shape.cell]
 
     # Rows
@@ -238,7 +239,7 @@ class SecondModel:
         for unit in range(shape.outputs):
             totals = [row[unit] for row in sums]
             self._place = at, unit
-            if shape.cell is not None:
+            if not self._fused:
                 own = getattr(self.network.layers[at], "parameters", None)
                 mine = [] if own is None else own[unit].tolist()
                 result, kept = self._cell(self._graph(shape), totals, c[unit], mine)
@@ -253,15 +254,15 @@ class SecondModel:
     def _lstm(self, totals: Row, c: int) -> tuple[int, int]:
         numerics, gate = self.numerics, self.numerics.gate.fraction
         i, f, g, o = (self._preactivation(total, numerics.preactivation.bits) for total in totals)
-        i, f, o = (self._look_up(numerics.sigmoid, value) for value in (i, f, o))
-        g = self._look_up(numerics.tanh, g)
+        i, f, o = (self._look_up(numerics.unit.sigmoid, value) for value in (i, f, o))
+        g = self._look_up(numerics.unit.tanh, g)
         fraction = gate + max(gate, numerics.cell.fraction)
         total = f * c * 2 ** (fraction - gate - numerics.cell.fraction) + i * g * 2 ** (fraction - 2 * gate)
         kept, saturated = self._rounded("c", total, fraction - numerics.cell.fraction, numerics.cell.bits)
         self.saturations += saturated
         reads = numerics.cell_argument
         argument, _ = self._rounded("tanh's argument", total, fraction - reads.fraction, reads.bits)
-        product = o * self._look_up(numerics.cell_tanh, argument)
+        product = o * self._look_up(numerics.unit.cell_tanh, argument)
         bits = numerics.input.bits
         return self._rounded("h", product, 2 * gate - (bits - 1), bits)[0], kept
 
@@ -273,7 +274,7 @@ class SecondModel:
                 self.events[f"relu: {'negative' if value else 'zero'}"] += 1
                 return 0
             return self._saturated(activation, value, bits)
-        table = numerics.sigmoid if activation == "sigmoid" else numerics.tanh
+        table = numerics.unit.sigmoid if activation == "sigmoid" else numerics.unit.tanh
         drop = numerics.gate.fraction - (bits - 1)
         return self._rounded(f"dense {activation}", self._look_up(table, value), drop, bits)[0]
 

@@ -41,7 +41,7 @@ def test_sizes_and_cycles():
     at_100 = next(time for time in report.times if time.assumed_clock_mhz == 100)
     assert at_100.step_latency_us == pytest.approx(manifest.cycles.step_latency_cycles / 100)
     assert [table.max_error_ulp <= 1 for table in report.tables] == [True] * 3
-    assert table_error(quantised.numerics.sigmoid) <= 1
+    assert table_error(quantised.numerics.unit.sigmoid) <= 1
 
 
 def test_accuracy_on_calibration_data():

@@ -1,0 +1,60 @@
+"""Sizes of a gate unit's arithmetic, but for its tables and products."""
+
+from dataclasses import dataclass
+
+from rtlstm.spec.cells.graph import CellGraph
+from rtlstm.spec.cells.unit import FusedUnit
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
+
+__all__ = ["GateSizes", "gate_sizes"]
+
+_CARRIES = {"add": 1, "subtract": 1, "narrow": 3, "clamp": 3, "table": 1, "pieces": 4}
+"""Adders and comparisons of each kind of node, as wide as its result."""
+
+
+@dataclass(frozen=True)
+class GateSizes:
+    """Counts of bits that follow from the formats."""
+
+    carries: int
+    """Bits of all sums, roundings and comparisons."""
+    chains: tuple[int, ...]
+    """Width of each carry chain."""
+    registers: int
+    """Bits of pipeline registers."""
+
+
+def gate_sizes(manifest: Manifest) -> GateSizes:
+    """Return the sizes of one of a core's gate units."""
+    if isinstance(manifest.numerics.unit, FusedUnit):
+        return _fused(manifest)
+    cells = manifest.numerics.cells
+    nodes = [node for cell in cells for node in cell.nodes]
+    return GateSizes(
+        carries=sum(_CARRIES.get(node.kind, 0) * node.format.bits for node in nodes),
+        chains=tuple(node.format.bits for node in nodes if node.kind in _CARRIES and node.kind != "table"),
+        registers=sum(_registers(cell, manifest.parameters) for cell in cells),
+    )
+
+
+def _fused(manifest: Manifest) -> GateSizes:
+    numerics = manifest.numerics
+    fraction = numerics.cell_sum_fraction
+    product = numerics.cell.bits + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
+    # f c + i g before it is rounded.
+    total = max(product + fraction, fraction + 2)
+    return GateSizes(
+        carries=3 * total + numerics.cell.bits + numerics.cell_argument.bits + numerics.result_bits,
+        chains=(total,) * 4,
+        registers=(numerics.gate.bits + numerics.cell.bits) * (manifest.parameters.activation + 1),
+    )
+
+
+def _registers(cell: CellGraph, parameters: Parameters) -> int:
+    count, stages = 0, cell.stages(parameters)
+    for place, node in enumerate(cell.nodes):
+        used = [stages[user] for user, other in enumerate(cell.nodes) if place in other.args]
+        # A register, and as many more as its last user is late.
+        count += node.format.bits * max(1, max(used, default=0) - stages[place])
+    return count
