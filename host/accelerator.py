@@ -16,6 +16,7 @@ from rtlstm.host.device import Device
 from rtlstm.host.loadable import check_loadable
 from rtlstm.host.notebook import html_table
 from rtlstm.host.state import LayerArrays, State
+from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress, Transport, open_transport
 from rtlstm.host.values import (
@@ -24,7 +25,6 @@ from rtlstm.host.values import (
     as_flag,
     as_numbers,
     is_raw,
-    quantise,
     to_caller,
     warn_saturated,
 )
@@ -284,9 +284,9 @@ class Accelerator(Closing):
             If no stream is free, the accelerator is closed or the device fails.
         """
         self._check_open()
-        array, batch_first = as_numbers("x", x), as_flag("batch_first", batch_first)
-        batched = array.ndim != 2
-        if batched and batch_first and array.ndim == 3:
+        batch_first = as_flag("batch_first", batch_first)
+        array, batched = self._check_batch(x, batch_first)
+        if batched and batch_first:
             array = array.swapaxes(0, 1)
         raw = is_raw(array)
         if not isinstance(outputs, str) or outputs not in get_args(Outputs):
@@ -308,15 +308,17 @@ class Accelerator(Closing):
             values = values.swapaxes(0, 1)
         return values, self.device.layout.present(h, c, raw, batched)
 
+    def _check_batch(self, x: ArrayLike, batch_first: bool) -> tuple[NDArray[Any], bool]:
+        """Return a run's inputs as an array of a right shape, and whether they are a batch."""
+        array, axes = as_numbers("x", x), ("T", "N")
+        if array.ndim == 2:
+            return check_values(array, ("T",), self.manifest), False
+        others = f"; (N, T, {self.inputs}) with batch_first, (T, {self.inputs}) for one sequence"
+        return check_values(array, axes[::-1] if batch_first else axes, self.manifest, others), True
+
     def _check_run(self, array: NDArray[Any], lengths: ArrayLike | None, state: Any, batched: bool) -> _Batch:
         """Check a run's arguments, ``array`` as ``(T, N, I)``, and quantise them."""
         inputs, limit = self.manifest.program.inputs, self.manifest.parameters.max_steps
-        if array.ndim != 3 or array.shape[2] != inputs:
-            given = array.shape if batched else (array.shape[0], array.shape[2])
-            raise InputError(
-                f"x must be (T, N, {inputs}), (N, T, {inputs}) with batch_first, or (T, {inputs}), "
-                f"not {given}; this build reads {inputs} values per step"
-            )
         steps, count, _ = array.shape
         if not steps:
             raise InputError("x must have at least one step, but T is 0; leave empty sequences out")
@@ -356,11 +358,12 @@ class Accelerator(Closing):
 
     def _quantise_input(self, array: NDArray[Any], total: int, stacklevel: int) -> IntArray:
         numerics = self.manifest.numerics
-        format, shift = numerics.input, numerics.input_shift
-        x, saturated = quantise("x", array, format, lowest=format.lowest, shift=shift)
+        x, saturated = as_codes(array, self.manifest)
         self.saturated_inputs += saturated
         self._note_codes(array, stacklevel + 1)
-        warn_saturated("x", saturated, total, format, stacklevel=stacklevel + 1, shift=shift)
+        warn_saturated(
+            "x", saturated, total, numerics.input, stacklevel=stacklevel + 1, shift=numerics.input_shift
+        )
         return x
 
     def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:
@@ -522,22 +525,22 @@ class Accelerator(Closing):
                     f"streams must all be of this accelerator, but number {index} is of another; "
                     "call that accelerator's step_many for it"
                 )
-        return self._stream_steps(streams, x, len(streams), stacklevel=2)
+        return self._stream_steps(streams, x, (len(streams),), stacklevel=2)
 
     def _stream_steps(
-        self, streams: Sequence[Stream], x: ArrayLike, steps: int | None, stacklevel: int
+        self,
+        streams: Sequence[Stream],
+        x: ArrayLike,
+        leading: tuple[int | str, ...],
+        stacklevel: int,
+        advice: str = "",
     ) -> NDArray[Any]:
-        """Run x on streams: ``(steps, I)``, or ``(T, I)`` on a single one; returns ``(K, O)``."""
-        array, inputs = as_numbers("x", x), self.manifest.program.inputs
-        if array.ndim != 2 or array.shape[1] != inputs or steps not in (None, len(array)):
-            raise InputError(
-                f"x must be ({'T' if steps is None else steps}, {inputs}), not {array.shape}; "
-                f"this build reads {inputs} values per step"
-            )
-        numbers = np.array([stream.number for stream in streams], dtype=np.int64)
-        if steps is None:
-            numbers = np.repeat(numbers, len(array))
+        """Run x ``(*leading, I)``, a step per stream or all on a single one; returns ``(K, O)``."""
+        array = check_values(x, leading, self.manifest, advice)
         integers = self._quantise_input(array, array.size, stacklevel + 1)
+        integers = integers.reshape(-1, integers.shape[-1])
+        numbers = np.array([stream.number for stream in streams], dtype=np.int64)
+        numbers = np.broadcast_to(numbers, len(integers))
         y = self.device.exchange(numbers, integers)
         self._count_saturated(y, is_raw(array), stacklevel + 1)
         return to_caller(y, self.manifest.layers[-1].output, array)

@@ -7,16 +7,18 @@ from numpy.typing import NDArray
 
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.transport import Progress, Transport
-from rtlstm.spec.errors import ConfigurationError, DeviceError
+from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import IDENTITY, Command, Region, Register
+from rtlstm.spec.registers import IDENTITY, Command, Region, Register, field
 
 __all__ = ["Device"]
 
-_STATE_IS_ZERO = 1
-_IS_COPIED = 4
+_BUSY = field(Register.STATUS, "BUSY")
+_STATE_IS_ZERO = field(Register.FLAGS, "ZERO")
+_IS_COPIED = field(Register.FLAGS, "COPIED")
+_REGION, _BANK = field(Register.SELECT, "REGION"), field(Register.SELECT, "BANK")
 _POLLS = 100_000
 """Reads of STATUS, beside a few steps' cycles, before a device counts as dead."""
 
@@ -91,12 +93,7 @@ class Device:
         ConfigurationError
             If the backend cannot change its steps' sizes.
         """
-        adopt = getattr(self.transport, "adopt", None)
-        if adopt is None:
-            raise ConfigurationError(
-                "this backend cannot change to another network while it is open: open the other build on it"
-            )
-        adopt(manifest)
+        self.transport.adopt(manifest)
         self.manifest, self.layout, self.whole = manifest, StateLayout(manifest), False
 
     def load(
@@ -169,14 +166,14 @@ class Device:
         return self.transport.read(Register.DATA, count)
 
     def _point(self, region: Region, bank: int, row: int) -> None:
-        self.transport.write(Register.SELECT, [region << 28 | bank])
+        self.transport.write(Register.SELECT, [_REGION.at(region) | _BANK.at(bank)])
         self.transport.write(Register.ROW, [row])
 
     def _await_idle(self) -> None:
         """Wait for steps that say nothing when they are done."""
         polls = _POLLS + 4 * self.manifest.cycles.step_interval_cycles
         for _ in range(polls):
-            if not self.register(Register.STATUS) & 1:
+            if not _BUSY.of(self.register(Register.STATUS)):
                 return
         raise DeviceError(
             f"the device must finish its steps, but STATUS still says busy after {polls} reads; "
@@ -204,14 +201,14 @@ class Device:
         """Return a stream's h and cell states, arrays ``(H_l,)`` per layer."""
         self.transport.write(Register.STREAM, [stream])
         flags = self.register(Register.FLAGS)
-        if flags & _STATE_IS_ZERO:
+        if _STATE_IS_ZERO.of(flags):
             # The memories still hold what was there before the reset.
             h, c = self.layout.zeros(1)
             return tuple(array[0] for array in h), tuple(array[0] for array in c)
         layout, first = self.layout, self._vector_row(stream)
         # Of the first layer's two places only that which holds its h: the other may never have been written.
         place, words = self.manifest.program.copy_words, self.manifest.regions[Region.VECTORS].words
-        current = place if flags & _IS_COPIED else 0
+        current = place if _IS_COPIED.of(flags) else 0
         vectors = np.zeros(layout.vector_span[1] * words, dtype=np.int64)
         vectors[: place * words] = self.read_rows(Region.VECTORS, 0, first + current, place * words)
         rest = 2 * place * words
@@ -240,27 +237,15 @@ class Device:
         steps are the last of a sequence, for builds that take whole ones.
         """
         self._check_whole()
-        # Told only if there are any: a backend that knows of none still serves all others.
-        marks = {"suppress": suppress} if suppress is not None and suppress.any() else {}
-        silent = bool(marks) and bool(marks["suppress"][-1])
-        if ends is not None:
-            marks["ends"] = ends
-        y = self.transport.exchange(streams, x, **marks)
-        if silent:
+        y = self.transport.exchange(streams, x, suppress, ends)
+        if suppress is not None and len(suppress) and suppress[-1]:
             self._await_idle()
         return self._answers(y, len(streams))
 
     def begin(self, streams: IntArray, x: IntArray) -> Callable[[], IntArray]:
-        """Begin an exchange and return the function that ends it and gives the outputs.
-
-        A transport that has no ``begin`` of its own runs the steps at once.
-        """
+        """Begin an exchange and return the function that ends it and gives the outputs."""
         self._check_whole()
-        begin = getattr(self.transport, "begin", None)
-        if begin is None:
-            y = self.exchange(streams, x)
-            return lambda: y
-        finish = begin(streams, x)
+        finish = self.transport.begin(streams, x)
         return lambda: self._answers(finish(), len(streams))
 
     def _check_whole(self) -> None:

@@ -16,21 +16,23 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.host.transport import Progress, refuse_sequences
+from rtlstm.host.steps import Steps
+from rtlstm.host.transport import Progress, Transport, register_words
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register
+from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register, field
 
 __all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "open_mmio"]
 
 _BYTES = 128
 """Size of the map: registers 0 to 31."""
 
-_SUPPRESS_BIT = 31
-_STOPPED = 2
-"""Of STATUS."""
+_STOPPED = field(Register.STATUS, "STOPPED")
+_MAJOR = field(Register.VERSION, "MAJOR")
+_RESET = field(Register.CONTROL, "RESET")
+_SUPPRESS, _STREAM = field(Register.X_STREAM, "SUPPRESS"), field(Register.X_STREAM, "STREAM")
 _TIMEOUT = 5.0
 """Seconds without any step moving after which the device counts as dead."""
 
@@ -99,8 +101,8 @@ class MappedRegisters:
             self._file = -1
 
 
-class MmioTransport:
-    """A wrapped core behind its registers, as a :class:`~rtlstm.host.transport.Transport`.
+class MmioTransport(Transport):
+    """A wrapped core behind its registers.
 
     Steps go through the data FIFOs, as many at a time as there is room for. Opening it resets core and FIFOs:
     a program before it may have left steps there.
@@ -119,12 +121,12 @@ class MmioTransport:
     """
 
     def __init__(self, registers: RegisterFile, manifest: Manifest) -> None:
+        super().__init__(manifest)
         self._registers: RegisterFile | None = registers
-        self._manifest = manifest
         self._errors = 0
         # What answers with another ID is nothing of ours: whoever opened it is told so by the driver.
         if registers.read(Register.ID) == IDENTITY:
-            major = registers.read(Register.VERSION) >> 16
+            major = _MAJOR.of(registers.read(Register.VERSION))
             if major != MAP_VERSION[0]:
                 raise DeviceError(
                     f"the device's register map must be of version {MAP_VERSION[0]}, but it is {major}; "
@@ -133,7 +135,7 @@ class MmioTransport:
             self._restart(registers)
 
     def _restart(self, registers: RegisterFile) -> None:
-        registers.write(Register.CONTROL, 1)
+        registers.write(Register.CONTROL, _RESET.at(1))
         self._errors = registers.read(Register.LINK_ERRORS)
 
     def _open(self) -> RegisterFile:
@@ -144,22 +146,16 @@ class MmioTransport:
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
         """Write 32-bit words to a register, one after the other."""
         registers = self._open()
-        for word in np.asarray(words, dtype=np.int64).tolist():
-            registers.write(register, word & 0xFFFFFFFF)
+        for word in register_words(words).tolist():
+            registers.write(register, word)
 
     def read(self, register: Register, count: int = 1) -> IntArray:
         """Read a register ``count`` times; 32-bit words as non-negative int64."""
         registers = self._open()
         return np.array([registers.read(register) for _ in range(count)], dtype=np.int64)
 
-    def exchange(
-        self,
-        streams: IntArray,
-        x: IntArray,
-        suppress: NDArray[np.bool_] | None = None,
-        ends: NDArray[np.bool_] | None = None,
-    ) -> IntArray:
-        """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`.
+    def run_steps(self, steps: Steps) -> IntArray:
+        """Run checked steps in order; see :meth:`rtlstm.host.transport.Transport.run_steps`.
 
         Raises
         ------
@@ -168,19 +164,15 @@ class MmioTransport:
             an access. It has then been reset: all state is zero, and a loadable device stands still, which is
             an error as well, until weights and program are loaded again.
         """
-        refuse_sequences(ends)
         registers = self._open()
-        loadable = self._manifest.parameters.capacity is not None
-        if loadable and registers.read(Register.STATUS) & _STOPPED:
+        loadable = self.manifest.parameters.capacity is not None
+        if loadable and _STOPPED.of(registers.read(Register.STATUS)):
             raise DeviceError(
                 "the device stands still, as a loadable one does after a reset; load its weights again, "
                 "which bring the program"
             )
-        with_output = (
-            np.ones(len(streams), dtype=bool) if suppress is None else ~np.asarray(suppress, dtype=bool)
-        )
         try:
-            y = self._exchange(registers, np.asarray(streams), np.asarray(x), with_output)
+            y = self._exchange(registers, steps.streams, steps.x, ~steps.suppress)
             errors = (registers.read(Register.LINK_ERRORS) - self._errors) & 0xFFFFFFFF
             if errors:
                 raise DeviceError(f"the device must take every access, but it has refused {errors}")
@@ -193,7 +185,7 @@ class MmioTransport:
     def _exchange(
         self, registers: RegisterFile, streams: IntArray, x: IntArray, with_output: NDArray[np.bool_]
     ) -> IntArray:
-        outputs = self._manifest.program.outputs
+        outputs = self.manifest.program.outputs
         y = np.zeros((len(streams), outputs), dtype=np.int64)
         sent, due = 0, deque[int]()
         deadline = time.monotonic() + _TIMEOUT
@@ -202,7 +194,8 @@ class MmioTransport:
             room = registers.read(Register.X_ROOM) if sent < len(streams) else 0
             for step in range(sent, min(sent + room, len(streams))):
                 registers.write(
-                    Register.X_STREAM, int(streams[step]) | int(not with_output[step]) << _SUPPRESS_BIT
+                    Register.X_STREAM,
+                    _STREAM.at(int(streams[step])) | _SUPPRESS.at(int(not with_output[step])),
                 )
                 for value in x[step].tolist():
                     registers.write(Register.X_DATA, value & 0xFFFFFFFF)
@@ -230,7 +223,7 @@ class MmioTransport:
 
     def adopt(self, manifest: Manifest) -> None:
         """Take steps of another build of the same hardware from now on."""
-        self._manifest = manifest
+        self.manifest = manifest
 
     def close(self) -> None:
         """Let go of the registers; further calls raise DeviceError."""

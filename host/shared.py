@@ -20,9 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.closing import Closing
 from rtlstm.host.state import State
+from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress
-from rtlstm.host.values import as_numbers, quantise, to_caller
+from rtlstm.host.values import as_numbers, to_caller
 from rtlstm.spec.errors import DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
@@ -219,27 +220,24 @@ class SharedStream(Closing):
         DeviceError
             If the accelerator or the stream is closed.
         """
-        array, manifest = as_numbers("x", x), self._shared.manifest
-        if array.ndim != 2 or array.shape[1] != manifest.program.inputs:
-            raise InputError(
-                f"x must be (T, {manifest.program.inputs}), not {array.shape}; this build reads "
-                f"{manifest.program.inputs} values per step"
-            )
-        format, shift = manifest.numerics.input, manifest.numerics.input_shift
-        integers, _ = quantise("x", array, format, lowest=format.lowest, shift=shift)
-        self._stream.accelerator._note_codes(array, stacklevel=2)
-        job = _Steps(self._stream, integers)
+        return self._ask(x, ("T",))
+
+    def _ask(self, x: ArrayLike, leading: tuple[str, ...], advice: str = "") -> "Future[IntArray]":
+        """Ask for steps ``(*leading, inputs)`` on behalf of whoever called the calling function."""
+        array = check_values(x, leading, self._shared.manifest, advice)
+        integers, _ = as_codes(array, self._shared.manifest)
+        self._stream.accelerator._note_codes(array, stacklevel=3)
+        job = _Steps(self._stream, integers.reshape(-1, array.shape[-1]))
         self._shared._put(job)
         return job.future
 
     def step(self, x: ArrayLike) -> NDArray[Any]:
         """Compute one step and wait for it: ``(inputs,)`` to ``(outputs,)``; as :meth:`Stream.step`."""
-        y: NDArray[Any] = self.steps(as_numbers("x", x)[np.newaxis])[0]
-        return y
+        return self.present(x, self._ask(x, (), "; use steps for several at once").result()[0])
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
         """Compute ``T`` steps and wait: ``(T, inputs)`` to ``(T, outputs)``."""
-        return self.present(x, self.submit(x).result())
+        return self.present(x, self._ask(x, ("T",)).result())
 
     def present(self, x: ArrayLike, y: IntArray) -> NDArray[Any]:
         """Turn outputs into what a caller sees who gave ``x``: floats for floats."""

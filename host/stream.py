@@ -13,8 +13,7 @@ from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
 from rtlstm.host.snapshot import load_snapshot, save_snapshot
 from rtlstm.host.state import State
-from rtlstm.host.values import as_numbers
-from rtlstm.spec.errors import DeviceError, InputError
+from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 
@@ -28,9 +27,14 @@ class StreamDevice(Protocol):
     device: Device
 
     def _stream_steps(
-        self, streams: Sequence[Stream], x: ArrayLike, steps: int | None, stacklevel: int
+        self,
+        streams: Sequence[Stream],
+        x: ArrayLike,
+        leading: tuple[int | str, ...],
+        stacklevel: int,
+        advice: str = "",
     ) -> NDArray[Any]:
-        """Run ``x``, ``(steps, I)`` on streams or ``(T, I)`` on a single one; return ``(K, O)``."""
+        """Run ``x``, ``(*leading, I)``, a step per stream or all on a single one; return ``(K, O)``."""
 
     def _warn_states(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
         """Warn of cell states that may have been limited."""
@@ -81,15 +85,12 @@ class Stream(Closing):
         DeviceError
             If the stream or the accelerator is closed, or the device fails.
         """
-        accelerator, array = self.accelerator, as_numbers("x", x)
-        inputs = accelerator.manifest.program.inputs
-        if array.shape != (inputs,):
-            raise InputError(f"x must be ({inputs},), not {array.shape}; use steps for several steps at once")
-        return accelerator._stream_steps([self], array[np.newaxis], 1, stacklevel=2).reshape(-1)
+        advice = "; use steps for several at once"
+        return self.accelerator._stream_steps([self], x, (), stacklevel=2, advice=advice).reshape(-1)
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
         """Compute ``T`` steps: ``(T, inputs)`` to ``(T, outputs)``; errors as :meth:`step`."""
-        return self.accelerator._stream_steps([self], x, None, stacklevel=2)
+        return self.accelerator._stream_steps([self], x, ("T",), stacklevel=2)
 
     @property
     def state(self) -> State:

@@ -1,19 +1,22 @@
 """The one interface between the driver and whatever computes: golden model, simulator, board."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
+from rtlstm.host.closing import Closing
+from rtlstm.host.steps import Steps
 from rtlstm.spec.errors import ConfigurationError, DeviceError
-from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
-__all__ = ["BACKENDS_GROUP", "Progress", "Transport", "backend_names", "open_transport", "refuse_sequences"]
+__all__ = ["BACKENDS_GROUP", "Progress", "Transport", "backend_names", "open_transport", "register_words"]
 
 BACKENDS_GROUP = "rtlstm.backends"
 """Entry point group of the backends: the name given to ``open`` and a factory.
@@ -26,65 +29,128 @@ Progress = Callable[[str, int, int], None]
 """Called as ``progress(what, done, total)`` during long work."""
 
 
-@runtime_checkable
-class Transport(Protocol):
+class Transport(Closing):
     """A device that holds one core. Not safe for use from several threads at once.
 
-    It may have two functions more. ``begin(streams, x)`` begins an exchange and returns the function that
-    ends it. ``adopt(manifest)`` says that another build of the same hardware is being loaded: steps are of
-    its sizes from then on. Without it a loadable core keeps the network that it was opened with.
+    A backend says how registers are written and read, how checked steps are run, and how the device is
+    released. All steps go through :meth:`exchange` or :meth:`begin`, which check them.
+
+    Parameters
+    ----------
+    manifest
+        The build that the device holds.
     """
 
+    takes_sequences: ClassVar[bool] = False
+    """Whether it runs builds that take whole sequences."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        """The build whose steps are taken."""
+
+    @abstractmethod
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
         """Write 32-bit words to a register, one after the other."""
 
+    @abstractmethod
     def read(self, register: Register, count: int = 1) -> IntArray:
         """Read a register ``count`` times; 32-bit words as non-negative int64."""
 
-    def exchange(
-        self,
-        streams: IntArray,
-        x: IntArray,
-        suppress: NDArray[np.bool_] | None = None,
-        ends: NDArray[np.bool_] | None = None,
-    ) -> IntArray:
-        """Run steps in order.
+    @abstractmethod
+    def run_steps(self, steps: Steps) -> IntArray:
+        """Run checked steps in order; return ``(steps, manifest.program.outputs)`` codes."""
 
-        Parameters
-        ----------
-        streams
-            Stream of each step, shape ``(steps,)``.
-        x
-            Inputs, shape ``(steps, inputs)``, integers of the input format.
-        suppress
-            Which steps' outputs nobody wants, ``(steps,)``: they are not computed, and 0 in the
-            result. None for none.
-        ends
-            Which steps are the last of a sequence, ``(steps,)``, for a device that takes whole sequences;
-            the steps of one come together, on one stream. None for other devices.
+    def begin_steps(self, steps: Steps) -> Callable[[], IntArray]:
+        """Begin checked steps and return the function that gives what :meth:`run_steps` does.
 
-        Returns
-        -------
-        Outputs, shape ``(steps, manifest.program.outputs)``, integers of the last layer's output format.
+        By default the steps are run at once. A device that works on while others are sent overrides it.
         """
+        y = self.run_steps(steps)
+        return lambda: y
 
+    def adopt(self, manifest: Manifest) -> None:
+        """Take steps of another build of the same hardware, which is being loaded.
+
+        A backend that can do so overrides it and sets :attr:`manifest`.
+
+        Raises
+        ------
+        ConfigurationError
+            If the backend keeps the network that it was opened with.
+        """
+        raise ConfigurationError(
+            "this backend cannot change to another network while it is open: open the other build on it"
+        )
+
+    @abstractmethod
     def close(self) -> None:
         """Release the device; further calls raise :class:`~rtlstm.spec.errors.DeviceError`."""
 
+    def exchange(
+        self,
+        streams: ArrayLike,
+        x: ArrayLike,
+        suppress: ArrayLike | None = None,
+        ends: ArrayLike | None = None,
+    ) -> IntArray:
+        """Check steps and run them in order.
 
-def refuse_sequences(ends: NDArray[np.bool_] | None) -> None:
-    """Refuse whole sequences, for a transport that sends one step after another.
+        Parameters
+        ----------
+        streams, x, suppress, ends
+            See :class:`~rtlstm.host.steps.Steps`.
 
-    Raises
-    ------
-    DeviceError
-        If ``ends`` marks any.
-    """
-    if ends is not None:
+        Returns
+        -------
+        Outputs, shape ``(steps, manifest.program.outputs)``, codes of the last layer's output format; 0 for
+        suppressed steps.
+
+        Raises
+        ------
+        InputError
+            If the steps are none that the build can take; the device has seen none of them.
+        DeviceError
+            If the device fails, or cannot run whole sequences.
+        """
+        return self.run_steps(_checked(self, streams, x, suppress, ends))
+
+    def begin(
+        self, streams: ArrayLike, x: ArrayLike, suppress: ArrayLike | None = None
+    ) -> Callable[[], IntArray]:
+        """Check steps and begin them; return the function that waits for their end and gives the outputs.
+
+        Others may be begun before: what was begun is carried out in order. Errors as :meth:`exchange`.
+        """
+        return self.begin_steps(_checked(self, streams, x, suppress, None))
+
+
+def _checked(
+    transport: Transport,
+    streams: ArrayLike,
+    x: ArrayLike,
+    suppress: ArrayLike | None,
+    ends: ArrayLike | None,
+) -> Steps:
+    """Check what goes to a transport; no method, whose name a backend could take."""
+    if ends is not None and not transport.takes_sequences:
         raise DeviceError(
             "this build takes whole sequences, but the backend sends steps one by one; open the build on "
             "golden, verilator or icarus"
         )
+    return Steps.checked(transport.manifest, streams, x, suppress, ends)
+
+
+def register_words(words: Sequence[int] | IntArray) -> IntArray:
+    """Return what is written to a register as ``(K,)`` words.
+
+    Raises
+    ------
+    InputError
+        If one does not fit 32 bits.
+    """
+    values = np.asarray(words, dtype=np.int64).reshape(-1)
+    check_range("words", values, 0, 0xFFFFFFFF, " (32 bits)")
+    return values
 
 
 def backend_names() -> list[str]:
@@ -100,12 +166,17 @@ def open_transport(
     Raises
     ------
     ConfigurationError
-        If no such backend is installed.
+        If no such backend is installed, or it gives no transport.
     """
     name, _, argument = backend.partition(":") if isinstance(backend, str) else ("", "", "")
     found = [point for point in entry_points(group=BACKENDS_GROUP) if point.name == name]
     if not found:
         raise ConfigurationError(f"backend must be one of {', '.join(backend_names())}, not {backend!r}")
     factory = found[0].load()
-    transport: Transport = factory(folder, manifest, argument, progress)
+    transport = factory(folder, manifest, argument, progress)
+    if not isinstance(transport, Transport):
+        raise ConfigurationError(
+            f"backend {name!r} must give an object of a class derived from rtlstm.host.Transport, "
+            f"not {transport!r}"
+        )
     return transport

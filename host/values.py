@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.fixed import Format, IntArray, where_bad
 
 __all__ = [
     "CodesWarning",
@@ -90,13 +90,6 @@ def is_raw(array: NDArray[np.generic]) -> bool:
     return array.dtype.kind in "iu"
 
 
-def _where(array: NDArray[np.generic], bad: NDArray[np.bool_]) -> str:
-    first = tuple(int(axis[0]) for axis in np.nonzero(bad))
-    others = int(np.count_nonzero(bad)) - 1
-    rest = f" and {others} more" if others else ""
-    return f"[{', '.join(map(str, first))}] is {array[first]}{rest}"
-
-
 def quantise(
     name: str,
     array: NDArray[np.generic],
@@ -129,20 +122,12 @@ def quantise(
         If a float is not finite or an integer is out of range.
     """
     if is_raw(array):
-        least = -format.maximum if lowest is None else lowest
-        # Compared as they are: as int64, unsigned ones could come back within the range.
-        integers: NDArray[Any] = array
-        bad = (integers < least) | (integers > format.maximum)
-        if bad.any():
-            raise InputError(
-                f"{name} of integers must be within {least} to {format.maximum} ({format}), but "
-                f"{name}{_where(array, bad)}; give floats to have them quantised"
-            )
+        format.check(name, array, lowest)
         return array.astype(np.int64), 0
     finite = np.isfinite(array)
     if not finite.all():
         raise InputError(
-            f"{name} must be finite, but {name}{_where(array, ~finite)}; "
+            f"{name} must be finite, but {where_bad(name, array, ~finite)}; "
             "replace it, for example with numpy.nan_to_num"
         )
     return format.to_integers(array, shift), format.saturated(array, shift)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.host.transport import Progress
+from rtlstm.host.steps import Steps
+from rtlstm.host.transport import Progress, Transport, register_words
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
 from rtlstm.sim.ports import Model, PortShape, StepCycles
 from rtlstm.spec.build_files import check_rtl
-from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
+from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
@@ -24,14 +24,17 @@ from rtlstm.tools.cache import load_cached
 __all__ = ["GoldenDevice", "IcarusDevice", "SimulatedDevice", "VerilatorDevice"]
 
 
-class SimulatedDevice:
-    """A core in a simulator, as a :class:`~rtlstm.host.transport.Transport`.
+class SimulatedDevice(Transport):
+    """A core in a simulator.
 
     After a :class:`~rtlstm.spec.errors.DeviceError` the core's state is unknown: the device
     refuses all further calls but ``close``.
     """
 
-    def __init__(self, model: Model, shape: PortShape) -> None:
+    takes_sequences = True
+
+    def __init__(self, model: Model, shape: PortShape, manifest: Manifest) -> None:
+        super().__init__(manifest)
         self._model: Model | None = model
         self._shape = shape
         self._fault = ""
@@ -61,10 +64,7 @@ class SimulatedDevice:
 
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
         """Write 32-bit words to a register, one after the other."""
-        values = np.asarray(words, dtype=np.int64)
-        if values.size and (values.min() < 0 or values.max() > 0xFFFFFFFF):
-            raise InputError("words written to a register must be within 0 to 2**32 - 1")
-        model = self._use()
+        values, model = register_words(words), self._use()
         try:
             model.write(int(register), values.astype(np.uint32))
         except DeviceError as error:
@@ -78,24 +78,15 @@ class SimulatedDevice:
         except DeviceError as error:
             raise self._failed(error) from None
 
-    def exchange(
-        self,
-        streams: IntArray,
-        x: IntArray,
-        suppress: NDArray[np.bool_] | None = None,
-        ends: NDArray[np.bool_] | None = None,
-    ) -> IntArray:
-        """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
-        checked_streams, checked_x = self._check(np.asarray(streams), np.asarray(x))
-        suppressed, last = (
-            self._check_marks(name, marks, len(checked_streams))
-            for name, marks in (("suppress", suppress), ("ends", ends))
-        )
+    def run_steps(self, steps: Steps) -> IntArray:
+        """Run checked steps in order; see :meth:`rtlstm.host.transport.Transport.run_steps`."""
         model = self._use()
-        if not len(checked_streams):
+        if not len(steps):
             return np.empty((0, self._shape.outputs), dtype=np.int64)
+        streams, x = steps.streams.astype(np.int32), steps.x.astype(np.int32)
+        ends = np.zeros(len(steps), dtype=bool) if steps.ends is None else steps.ends
         try:
-            y, self.last_cycles = model.exchange(checked_streams, checked_x, suppressed, last)
+            y, self.last_cycles = model.exchange(streams, x, steps.suppress, ends)
         except DeviceError as error:
             raise self._failed(error) from None
         except BaseException:
@@ -107,6 +98,7 @@ class SimulatedDevice:
     def adopt(self, manifest: Manifest) -> None:
         """Take steps of another build of the same hardware from now on."""
         model = self._use()
+        self.manifest = manifest
         self._shape = PortShape.from_manifest(manifest)
         model.resize(self._shape)
 
@@ -130,31 +122,6 @@ class SimulatedDevice:
         self._fault = str(error)
         return error
 
-    @staticmethod
-    def _check_marks(name: str, marks: NDArray[np.bool_] | None, steps: int) -> NDArray[np.bool_]:
-        found = np.zeros(steps, dtype=bool) if marks is None else np.asarray(marks, dtype=bool)
-        if found.shape != (steps,):
-            raise InputError(f"{name} must have shape {(steps,)}, not {found.shape}")
-        return found
-
-    def _check(self, streams: IntArray, x: IntArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        shape = self._shape
-        if streams.ndim != 1 or x.shape != (len(streams), shape.inputs):
-            raise InputError(
-                f"streams must have shape (steps,) and x (steps, {shape.inputs}), "
-                f"not {streams.shape} and {x.shape}"
-            )
-        half = 1 << (shape.data_bits - 1)
-        if x.size and (x.min() < -half or x.max() >= half):
-            raise InputError(
-                f"x must be within {-half} to {half - 1} ({shape.data_bits} bits), not {x.min()} to {x.max()}"
-            )
-        if streams.size and (streams.min() < 0 or streams.max() >= shape.streams):
-            raise InputError(
-                f"streams must be within 0 to {shape.streams - 1}, not {streams.min()} to {streams.max()}"
-            )
-        return streams.astype(np.int32), x.astype(np.int32)
-
 
 class VerilatorDevice(SimulatedDevice):
     """A natively compiled model. ``argument`` is the seed of the random initial contents."""
@@ -172,7 +139,7 @@ class VerilatorDevice(SimulatedDevice):
             lambda: build_native(verilog, shape, progress),
             lambda library: NativeModel(library, shape, int(argument or 1), progress),
         )
-        super().__init__(model, shape)
+        super().__init__(model, shape, manifest)
 
 
 class IcarusDevice(SimulatedDevice):
@@ -189,4 +156,4 @@ class IcarusDevice(SimulatedDevice):
             lambda: build_icarus(verilog, shape, progress),
             lambda program: IcarusModel(program, shape, progress),
         )
-        super().__init__(model, shape)
+        super().__init__(model, shape, manifest)

@@ -157,11 +157,7 @@ class Golden:
         form = self.network.numerics.input
         if x.ndim != 3 or x.shape[2] != self.network.inputs:
             raise InputError(f"x must be (T, N, {self.network.inputs}), not {x.shape}")
-        if x.size and (x.min() < form.lowest or x.max() > form.maximum):
-            raise InputError(
-                f"x must be within {form.lowest} to {form.maximum} (input format {form}), "
-                f"not {x.min()} to {x.max()}"
-            )
+        form.check("x", x, form.lowest)
 
     def _begin(self, batch: int, state: GoldenState | None) -> tuple[list[IntArray], list[IntArray]]:
         return self._model.zeros(batch) if state is None else (list(state[0]), list(state[1]))

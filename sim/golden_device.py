@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.host.state import LayerArrays, StateLayout
-from rtlstm.host.transport import Progress
+from rtlstm.host.steps import Steps
+from rtlstm.host.transport import Progress, Transport, register_words
 from rtlstm.sim.golden import Golden, GoldenStream
 from rtlstm.sim.golden_cells import CellStream
 from rtlstm.spec.errors import ConfigurationError, DeviceError
@@ -19,13 +20,13 @@ from rtlstm.spec.packing import unpack
 from rtlstm.spec.program.schedule import step_cycles
 from rtlstm.spec.program.sequence_schedule import sequence_cycles
 from rtlstm.spec.program.sequences import SequencePlan
-from rtlstm.spec.registers import Command, Region, Register
+from rtlstm.spec.registers import Command, Region, Register, field
 
 __all__ = ["GoldenDevice"]
 
 _WORD = 0xFFFFFFFF
-_SELECT = 0xF000FFFF
-"""Bits of SELECT that mean something."""
+_REGION, _BANK = field(Register.SELECT, "REGION"), field(Register.SELECT, "BANK")
+_ZERO, _COLD = field(Register.FLAGS, "ZERO"), field(Register.FLAGS, "COLD")
 
 
 @dataclass
@@ -44,13 +45,13 @@ class _Window:
 
     def point(self, select: int | None = None, row: int | None = None) -> None:
         """Write SELECT or ROW; either starts a row anew."""
-        self.select = self.select if select is None else select & _SELECT
+        self.select = self.select if select is None else select & (_REGION.mask | _BANK.mask)
         self.row = self.row if row is None else row
         self._word, self._staged = 0, []
 
     @property
     def region(self) -> Region:
-        number = self.select >> 28
+        number = _REGION.of(self.select)
         if number not in self.layouts:
             named = ", ".join(str(int(region)) for region in self.layouts)
             raise DeviceError(f"SELECT must name a region of {named}, not {number}; write it before DATA")
@@ -58,7 +59,7 @@ class _Window:
 
     def _bank(self) -> tuple[RegionLayout, WordArray]:
         layout = self.layouts[self.region]
-        bank = self.select & 0xFFFF
+        bank = _BANK.of(self.select)
         if bank >= layout.banks:
             raise DeviceError(
                 f"{layout.region.name} has banks 0 to {layout.banks - 1}, but SELECT names bank {bank}"
@@ -125,8 +126,8 @@ class _Runs:
             left = left[~together]
 
 
-class GoldenDevice:
-    """A :class:`~rtlstm.host.transport.Transport` that computes with the golden model.
+class GoldenDevice(Transport):
+    """A device that computes with the golden model.
 
     Parameters
     ----------
@@ -145,6 +146,8 @@ class GoldenDevice:
         If ``argument`` is not empty.
     """
 
+    takes_sequences = True
+
     def __init__(
         self,
         folder: Path,
@@ -154,7 +157,7 @@ class GoldenDevice:
     ) -> None:
         if argument:
             raise ConfigurationError(f"the golden backend takes no argument, not {argument!r}; try 'golden'")
-        self._manifest = manifest
+        super().__init__(manifest)
         self._layout = StateLayout(manifest)
         self._window = _Window(manifest.regions)
         streams = manifest.parameters.streams
@@ -177,7 +180,7 @@ class GoldenDevice:
         """Take another build of the same hardware from now on: what the memories are to hold."""
         self._settle()
         self._latency()
-        self._manifest, self._layout = manifest, StateLayout(manifest)
+        self.manifest, self._layout = manifest, StateLayout(manifest)
         self._golden = None
 
     def close(self) -> None:
@@ -191,15 +194,15 @@ class GoldenDevice:
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
         """Write 32-bit words to a register, one after the other."""
         self._open()
-        values = np.asarray(words, dtype=np.int64).reshape(-1) & _WORD
+        values = register_words(words)
         if register == Register.DATA:
             self._settle()
             if self._window.region == Region.PROGRAM and len(values):
                 self._stopped = True
             if self._window.write(values):
                 if self._window.region == Region.PROGRAM:
-                    self._stopped = self._window.row != self._manifest.regions[Region.PROGRAM].rows
-                if self._window.region in image_shapes(self._manifest):
+                    self._stopped = self._window.row != self.manifest.regions[Region.PROGRAM].rows
+                if self._window.region in image_shapes(self.manifest):
                     self._golden = None
                 if self._window.region not in (Region.VECTORS, Region.CELLS):
                     # As in the hardware: parked sums were made from other weights.
@@ -241,8 +244,8 @@ class GoldenDevice:
         if register == Register.FLAGS:
             stream = self._checked(self._stream)
             # Whole sequences prepare nothing.
-            invalid = self._partials_invalid[stream] and self._manifest.sequence is None
-            return int(self._zero_state[stream]) | int(invalid) << 1
+            invalid = self._partials_invalid[stream] and self.manifest.sequence is None
+            return _ZERO.at(int(self._zero_state[stream])) | _COLD.at(int(invalid))
         if register == Register.LATENCY:
             return self._latency()
         fixed = {
@@ -250,66 +253,45 @@ class GoldenDevice:
             Register.SELECT: self._window.select,
             Register.ROW: self._window.row,
         }
-        return (fixed | self._manifest.constants | self._counters).get(register, 0)
+        return (fixed | self.manifest.constants | self._counters).get(register, 0)
 
-    def exchange(
-        self,
-        streams: IntArray,
-        x: IntArray,
-        suppress: NDArray[np.bool_] | None = None,
-        ends: NDArray[np.bool_] | None = None,
-    ) -> IntArray:
-        """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`."""
-        suppressed = (
-            np.zeros(len(streams), dtype=bool) if suppress is None else np.asarray(suppress, dtype=bool)
-        )
-        if ends is None:
-            y = self._exchange(streams, x, suppressed)
-        else:
-            y = self._exchange_sequences(streams, x, suppressed, ends)
-        self._counters[Register.STEPS] += len(y) - int(np.count_nonzero(suppressed))
-        return np.where(suppressed[:, None], 0, y)
-
-    def _exchange(self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_]) -> IntArray:
+    def run_steps(self, steps: Steps) -> IntArray:
+        """Run checked steps in order; see :meth:`rtlstm.host.transport.Transport.run_steps`."""
         self._open()
-        streams = np.asarray(streams, dtype=np.int64)
-        x = np.asarray(x, dtype=np.int64)
-        y = np.zeros((len(streams), self._manifest.program.outputs), dtype=np.int64)
-        if not len(streams):
-            return y
+        if not len(steps):
+            return np.zeros((0, self.manifest.program.outputs), dtype=np.int64)
         if self._stopped:
             raise DeviceError("the device holds no whole program, and takes no steps; load a build")
-        self._checked(int(streams.min()))
-        self._checked(int(streams.max()))
-        self._count(streams, suppress)
+        y = self._run_one_by_one(steps) if steps.ends is None else self._run_sequences(steps, steps.ends)
+        self._counters[Register.STEPS] += len(y) - int(np.count_nonzero(steps.suppress))
+        return np.where(steps.suppress[:, None], 0, y)
+
+    def _run_one_by_one(self, steps: Steps) -> IntArray:
+        streams, x = steps.streams, steps.x
+        self._count(streams, steps.suppress)
         if len(streams) == 1:
             return self._step(int(streams[0]), x)
         self._settle()
         order = np.argsort(streams, kind="stable")
         runs = _Runs(*np.unique(streams[order], return_index=True, return_counts=True))
+        y = np.zeros((len(streams), self.manifest.program.outputs), dtype=np.int64)
         y[order] = self._run(runs, x[order])
         return y
 
-    def _exchange_sequences(
-        self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_], ends: NDArray[np.bool_]
-    ) -> IntArray:
+    def _run_sequences(self, steps: Steps, ends: NDArray[np.bool_]) -> IntArray:
         """Run whole sequences."""
-        self._open()
-        plan = self._manifest.sequence
-        if plan is None or not ends[-1]:
-            raise DeviceError("sequences must be whole, and the build one that takes them")
+        plan = self.manifest.sequence
+        assert plan is not None
         after = np.flatnonzero(ends) + 1
         first = np.concatenate([[0], after[:-1]])
-        runs = _Runs(np.asarray(streams, dtype=np.int64)[first], first, after - first)
-        self._checked(int(runs.streams.min()))
-        self._checked(int(runs.streams.max()))
-        y = np.zeros((len(streams), self._manifest.program.outputs), dtype=np.int64)
-        y[:, list(plan.output_places)] = self._run(runs, np.asarray(x, dtype=np.int64))
-        self._count_sequences(plan, runs.lengths, suppress)
+        runs = _Runs(steps.streams[first], first, after - first)
+        y = np.zeros((len(steps), self.manifest.program.outputs), dtype=np.int64)
+        y[:, list(plan.output_places)] = self._run(runs, steps.x)
+        self._count_sequences(plan, runs.lengths, steps.suppress)
         return y
 
     def _count_sequences(self, plan: SequencePlan, lengths: IntArray, suppress: NDArray[np.bool_]) -> None:
-        program, parameters = self._manifest.program, self._manifest.parameters
+        program, parameters = self.manifest.program, self.manifest.parameters
         done = {
             length: sequence_cycles(program, plan, parameters, [length])[0].done
             for length in set(lengths.tolist())
@@ -327,7 +309,6 @@ class GoldenDevice:
     def _step(self, stream: int, x: IntArray) -> IntArray:
         """Run one step, x ``(1, inputs)``, and leave the state where the next one needs it."""
         golden = self._model()
-        golden.check(x[None])
         if stream not in self._live:
             h, c = self._load_state(stream)
             self._live[stream] = golden.stream(1, ([part[None] for part in h], [part[None] for part in c]))
@@ -346,7 +327,7 @@ class GoldenDevice:
 
     def _run(self, runs: _Runs, x: IntArray) -> IntArray:
         """Run x ``(steps, inputs)``; returns ``(steps, outputs)``."""
-        y = np.zeros((len(x), self._manifest.outputs), dtype=np.int64)
+        y = np.zeros((len(x), self.manifest.outputs), dtype=np.int64)
         for batch in runs.batches():
             lengths = runs.lengths[batch]
             steps = np.arange(lengths.max())[:, None]
@@ -374,18 +355,18 @@ class GoldenDevice:
         if self._golden is None:
             memories = self._window.memories
             image = WeightImage(
-                build_hash=self._manifest.build_hash,
+                build_hash=self.manifest.build_hash,
                 regions={
                     region: memories[region][:, :rows]
-                    for region, (_, rows, _) in image_shapes(self._manifest).items()
+                    for region, (_, rows, _) in image_shapes(self.manifest).items()
                 },
             )
-            self._golden = Golden(unpack(image, self._manifest))
+            self._golden = Golden(unpack(image, self.manifest))
         return self._golden
 
     def _context(self, stream: int) -> tuple[WordArray, WordArray]:
         """The parts of the vector and cell memories that hold a stream's state."""
-        program, layout, memories = self._manifest.program, self._layout, self._window.memories
+        program, layout, memories = self.manifest.program, self._layout, self._window.memories
         row = stream * program.vector_context + layout.vector_span[0]
         cell = stream * program.cell_context + layout.cell_span[0]
         return (
@@ -408,7 +389,7 @@ class GoldenDevice:
 
     def _count(self, streams: IntArray, suppress: NDArray[np.bool_]) -> None:
         """Count the cycles that the manifest predicts, and remember what LATENCY depends on."""
-        self._counters[Register.CYCLES] += len(streams) * self._manifest.cycles.step_interval_cycles
+        self._counters[Register.CYCLES] += len(streams) * self.manifest.cycles.step_interval_cycles
         if not suppress.all():
             self._timed = streams.copy(), ~self._partials_invalid, suppress
 
@@ -422,8 +403,8 @@ class GoldenDevice:
             streams, ready, suppress = self._timed
             last = int(np.flatnonzero(~suppress)[-1])
             cycles = step_cycles(
-                self._manifest.program,
-                self._manifest.parameters,
+                self.manifest.program,
+                self.manifest.parameters,
                 streams.tolist(),
                 np.flatnonzero(ready).tolist(),
                 suppress.tolist(),

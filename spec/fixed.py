@@ -5,16 +5,16 @@ All rounding is half up, ``floor(x + 1/2)``; all saturation is symmetric, to
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.record import Record
 
-__all__ = ["Format", "IntArray", "round_shift", "saturate"]
+__all__ = ["Format", "IntArray", "check_range", "round_shift", "saturate", "where_bad"]
 
 IntArray = NDArray[np.int64]
 
@@ -35,6 +35,32 @@ def saturate(value: ArrayLike, bits: int) -> IntArray:
     """Limit integers to ``+-(2**(bits-1) - 1)``."""
     limit = (1 << (bits - 1)) - 1
     return np.clip(np.asarray(value, dtype=np.int64), -limit, limit)
+
+
+def where_bad(name: str, values: NDArray[Any], bad: NDArray[np.bool_]) -> str:
+    """Say which of ``values`` is the first bad one, what it is, and how many more there are."""
+    first = tuple(int(axis[0]) for axis in np.nonzero(bad))
+    others = int(np.count_nonzero(bad)) - 1
+    index = f"[{', '.join(map(str, first))}]" if first else ""
+    return f"{name}{index} is {values[first]}{f' and {others} more' if others else ''}"
+
+
+def check_range(
+    name: str, values: NDArray[Any], least: int, most: int, note: str = "", advice: str = ""
+) -> None:
+    """Check integers of any shape and width; ``note`` follows the range in the message, ``advice`` ends it.
+
+    Raises
+    ------
+    InputError
+        If one is below ``least`` or above ``most``.
+    """
+    # Compared as they are: as int64, unsigned ones could come back within the range.
+    bad = (values < least) | (values > most)
+    if bad.any():
+        raise InputError(
+            f"{name} must be within {least} to {most}{note}, but {where_bad(name, values, bad)}{advice}"
+        )
 
 
 class Format(Record):
@@ -83,6 +109,18 @@ class Format(Record):
     def step(self) -> float:
         """Weight of one unit in the last place."""
         return math.ldexp(1.0, -self.fraction)
+
+    def check(self, name: str, codes: NDArray[Any], lowest: int | None = None) -> None:
+        """Check that integers are codes of this format.
+
+        Raises
+        ------
+        InputError
+            If one is below ``lowest``, by default ``-maximum``, or above ``maximum``.
+        """
+        least = -self.maximum if lowest is None else lowest
+        advice = "; integers are codes, floats are quantised"
+        check_range(name, codes, least, self.maximum, f" ({self})", advice)
 
     def to_integers(self, values: ArrayLike, shift: ArrayLike = 0) -> IntArray:
         """Round ``values * 2**shift`` half up to integers of this format, saturating.

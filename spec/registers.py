@@ -21,6 +21,7 @@ __all__ = [
     "Owner",
     "Region",
     "Register",
+    "field",
 ]
 
 IDENTITY = 0x4C53544D
@@ -106,6 +107,14 @@ class Field:
     def mask(self) -> int:
         """The field's bits."""
         return (1 << (self.high + 1)) - (1 << self.low)
+
+    def of(self, word: int) -> int:
+        """Return the field's value in a word of its register."""
+        return (word & self.mask) >> self.low
+
+    def at(self, value: int) -> int:
+        """Return a word in which this field holds ``value`` and all other bits are 0."""
+        return (value << self.low) & self.mask
 
 
 @dataclass(frozen=True)
@@ -222,3 +231,14 @@ REGISTERS: dict[Register, Description] = {
     ),
 }
 """Every register: access, meaning, fields."""
+
+
+def field(register: Register, name: str) -> Field:
+    """Return a register's field.
+
+    Raises
+    ------
+    KeyError
+        If the register has no field of this name.
+    """
+    return {each.name: each for each in REGISTERS[register].fields}[name]

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.host import Accelerator
-from rtlstm.host.transport import Progress, open_transport
+from rtlstm.host.steps import Steps
+from rtlstm.host.transport import Progress, Transport, open_transport
 from rtlstm.sim.devices import SimulatedDevice
 from rtlstm.sim.ports import StepCycles
 from rtlstm.spec.errors import InputError
@@ -75,10 +76,13 @@ class _Exchange(NamedTuple):
         return [at for one in sequence_cycles(program, plan, parameters, lengths) for at in one.offered]
 
 
-class _Recorder:
+class _Recorder(Transport):
     """A transport that keeps the cycles of every exchange."""
 
+    takes_sequences = True
+
     def __init__(self, device: SimulatedDevice) -> None:
+        super().__init__(device.manifest)
         self._device = device
         self.exchanges: list[_Exchange] = []
 
@@ -88,15 +92,9 @@ class _Recorder:
     def read(self, register: Register, count: int = 1) -> IntArray:
         return self._device.read(register, count)
 
-    def exchange(
-        self,
-        streams: IntArray,
-        x: IntArray,
-        suppress: NDArray[np.bool_] | None = None,
-        ends: NDArray[np.bool_] | None = None,
-    ) -> IntArray:
-        y = self._device.exchange(streams, x, suppress, ends)
-        self.exchanges.append(_Exchange(streams, ends, self._device.last_cycles))
+    def run_steps(self, steps: Steps) -> IntArray:
+        y = self._device.run_steps(steps)
+        self.exchanges.append(_Exchange(steps.streams, steps.ends, self._device.last_cycles))
         return y
 
     def close(self) -> None:

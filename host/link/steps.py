@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.host.link.window import Request
-from rtlstm.spec.errors import DeviceError, InputError
+from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import HEADER, SUPPRESS, FrameType, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
@@ -42,41 +42,11 @@ class StepCodec:
 
     def __init__(self, manifest: Manifest, limits: Limits) -> None:
         self._inputs, self._outputs = manifest.program.inputs, manifest.program.outputs
-        self._streams = manifest.parameters.streams
-        self._format = manifest.numerics.input
         self._x_size = value_bytes(manifest.numerics.data_bits)
         self._y_size = value_bytes(manifest.numerics.output_bits)
         self._room = limits.body - HEADER.size
         self._x_bytes = 2 + self._inputs * self._x_size
         self._y_bytes = self._outputs * self._y_size
-
-    def check(
-        self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_] | None
-    ) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
-        """Return the arguments of an exchange as arrays of the right type.
-
-        Raises
-        ------
-        InputError
-            If their shapes or values are wrong.
-        """
-        streams, x = np.asarray(streams, dtype=np.int64), np.asarray(x, dtype=np.int64)
-        suppressed = (
-            np.zeros(streams.shape, dtype=bool) if suppress is None else np.asarray(suppress, dtype=bool)
-        )
-        if streams.ndim != 1 or x.shape != (len(streams), self._inputs) or suppressed.shape != streams.shape:
-            raise InputError(
-                f"streams and quiet must have shape (steps,) and x (steps, {self._inputs}), "
-                f"not {streams.shape}, {suppressed.shape} and {x.shape}"
-            )
-        low, high = self._format.lowest, self._format.maximum
-        if x.size and (x.min() < low or x.max() > high):
-            raise InputError(f"x must be within {low} to {high}, not {x.min()} to {x.max()}")
-        if streams.size and (streams.min() < 0 or streams.max() >= self._streams):
-            raise InputError(
-                f"streams must be within 0 to {self._streams - 1}, not {streams.min()} to {streams.max()}"
-            )
-        return streams, x, suppressed
 
     def encode(self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_]) -> Iterator[list[Request]]:
         """Yield chains of requests, in order."""

@@ -5,16 +5,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rtlstm.host.closing import Closing
 from rtlstm.host.link.engine import LinkEngine, LinkStatistics
 from rtlstm.host.link.lines import Line, LineBroken, SerialLine, TcpLine
 from rtlstm.host.link.steps import StepCodec
 from rtlstm.host.link.timing import LinkTimeouts
 from rtlstm.host.link.window import Request
-from rtlstm.host.transport import Progress, refuse_sequences
-from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
+from rtlstm.host.steps import Steps
+from rtlstm.host.transport import Progress, Transport, register_words
+from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import BAUD_RATES, HEADER, READ_LIMIT, ErrorCode, FrameType, LinkReport
 from rtlstm.spec.manifest import Manifest
@@ -39,8 +38,8 @@ class _AbsentError(DeviceError):
     """Nothing was heard of a device."""
 
 
-class LinkTransport(Closing):
-    """A :class:`~rtlstm.host.transport.Transport` over a line.
+class LinkTransport(Transport):
+    """A core at the other end of a line.
 
     ``write`` returns when the words have been sent: if the device does not take them, the next call
     raises. ``read`` and ``exchange`` return when the device has answered. A
@@ -68,6 +67,7 @@ class LinkTransport(Closing):
     def __init__(
         self, line: Line, manifest: Manifest, timeouts: LinkTimeouts | None = None, seed: int | None = None
     ) -> None:
+        super().__init__(manifest)
         self._line = line
         self._closed = False
         self._broken = False
@@ -107,10 +107,7 @@ class LinkTransport(Closing):
         DeviceError
             If the link is dead, or the device refused this or an earlier write.
         """
-        values = np.asarray(words, dtype=np.int64).reshape(-1)
-        if values.size and (values.min() < 0 or values.max() > 0xFFFFFFFF):
-            raise InputError("words written to a register must be within 0 to 2**32 - 1")
-        data, prefix = values.astype("<u4"), bytes([register])
+        data, prefix = register_words(words).astype("<u4"), bytes([register])
         for begin in range(0, len(data), self._words):
             payload = prefix + data[begin : begin + self._words].tobytes()
             self._post([Request(FrameType.WRITE, payload)])
@@ -123,38 +120,28 @@ class LinkTransport(Closing):
         data = self._begin([[request] for request in requests])()
         return np.frombuffer(data, dtype="<u4").astype(np.int64)
 
-    def exchange(
-        self,
-        streams: IntArray,
-        x: IntArray,
-        suppress: NDArray[np.bool_] | None = None,
-        ends: NDArray[np.bool_] | None = None,
-    ) -> IntArray:
-        """Run steps in order; see :meth:`rtlstm.host.transport.Transport.exchange`.
+    def run_steps(self, steps: Steps) -> IntArray:
+        """Run checked steps in order; see :meth:`rtlstm.host.transport.Transport.run_steps`.
 
         As many requests are under way as the device has room for. If it raises, the device has
         run the first of the steps, perhaps none or all of them, in order.
         """
-        refuse_sequences(ends)
-        return self.begin(streams, x, suppress)()
+        return self.begin_steps(steps)()
 
-    def begin(
-        self, streams: IntArray, x: IntArray, suppress: NDArray[np.bool_] | None = None
-    ) -> Callable[[], IntArray]:
-        """Begin an exchange, and return the function that waits for its end and gives the outputs.
+    def begin_steps(self, steps: Steps) -> Callable[[], IntArray]:
+        """Begin checked steps, and return the function that waits for their end and gives the outputs.
 
         Others may be begun before: all that was begun is under way, and is carried out in order.
         """
-        streams, x, suppressed = self._codec.check(streams, x, suppress)
         self._busy = True
-        finish = self._begin(list(self._codec.encode(streams, x, suppressed)))
+        finish = self._begin(list(self._codec.encode(steps.streams, steps.x, steps.suppress)))
         self._move(0.0)
         self._busy = False
-        return lambda: self._codec.decode(finish(), suppressed)
+        return lambda: self._codec.decode(finish(), steps.suppress)
 
     def adopt(self, manifest: Manifest) -> None:
         """Take steps of another build of the same hardware from now on."""
-        self._codec = StepCodec(manifest, self.report.limits)
+        self.manifest, self._codec = manifest, StepCodec(manifest, self.report.limits)
 
     def flush(self) -> None:
         """Wait until the device has taken all that was written; errors as :meth:`write`."""

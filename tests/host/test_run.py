@@ -54,8 +54,9 @@ def test_lengths_in_any_order(small, seed):
 def test_padded_steps_are_not_sent(small):
     accelerator = small.open()
     sent = []
-    exchange = accelerator.device.transport.exchange
-    accelerator.device.transport.exchange = lambda streams, x: sent.append(len(x)) or exchange(streams, x)
+    transport = accelerator.device.transport
+    run_steps = transport.run_steps
+    transport.run_steps = lambda steps: sent.append(len(steps)) or run_steps(steps)
     accelerator.run(small.inputs(9, 4), lengths=[1, 9, 2, 3])
     assert sum(sent) == 15
 
@@ -190,7 +191,7 @@ def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
     ("change", "words"),
     [
         ({"x": np.zeros((4, 2, 6))}, r"x must be \(T, N, 5\).* not \(4, 2, 6\)"),
-        ({"x": np.zeros((4, 6))}, r"or \(T, 5\), not \(4, 6\)"),
+        ({"x": np.zeros((4, 6))}, r"x must be \(T, 5\), not \(4, 6\)"),
         ({"x": np.zeros(5)}, r"not \(5,\)"),
         ({"x": np.zeros((0, 2, 5))}, "at least one step"),
         ({"x": np.full((4, 5), np.nan)}, r"x must be finite, but x\[0, 0\] is nan and 19 more"),
@@ -257,15 +258,3 @@ def test_last_output_or_none(small):
     np.testing.assert_array_equal(swapped, accelerator.run(floats)[0][-1])
     with pytest.raises(InputError, match=r"outputs must be one of all, last, none, not 'first'"):
         accelerator.run(x, outputs="first")
-
-
-def test_backends_hear_of_quiet_steps_only_if_there_are_any(small):
-    accelerator = small.open()
-    told = []
-    exchange = accelerator.device.transport.exchange
-    accelerator.device.transport.exchange = lambda *given, **marks: (
-        told.append(sorted(marks)) or exchange(*given, **marks)
-    )
-    accelerator.run(small.inputs(1, 2), outputs="last")
-    accelerator.run(small.inputs(3, 2), outputs="last")
-    assert told == [[], ["suppress"]]

@@ -11,7 +11,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden, GoldenResult, GoldenState
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.spec.errors import DeviceError
+from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import Parameters
@@ -109,6 +109,6 @@ def test_no_sequence_is_computed_if_a_stream_is_not_there(folder: Path) -> None:
     with Accelerator.open(folder) as accelerator:
         device = accelerator.device.transport
         assert isinstance(device, GoldenDevice)
-        with pytest.raises(DeviceError, match="streams 0 to 5, but stream 6"):
+        with pytest.raises(InputError, match=r"streams must be within 0 to 5, but streams\[1\] is 6"):
             device.exchange(np.array([0, 6]), np.ones((2, INPUTS), dtype=np.int64), None, np.ones(2, bool))
         assert device.read(Register.STEPS)[0] == 0

@@ -6,7 +6,7 @@ import pytest
 from support.paths import DOCS
 
 from rtlstm.spec.buses import registers_of
-from rtlstm.spec.registers import REGISTERS, Register
+from rtlstm.spec.registers import REGISTERS, Register, field
 
 PAGE = DOCS / "registers.md"
 
@@ -46,10 +46,10 @@ def test_every_register_is_described_once() -> None:
 @pytest.mark.parametrize("register", Register)
 def test_fields_do_not_overlap(register: Register) -> None:
     seen = 0
-    for field in REGISTERS[register].fields:
-        assert 0 <= field.low <= field.high < 32
-        assert not seen & field.mask
-        seen |= field.mask
+    for part in REGISTERS[register].fields:
+        assert 0 <= part.low <= part.high < 32
+        assert not seen & part.mask
+        seen |= part.mask
 
 
 def test_core_has_its_sixteen() -> None:
@@ -57,3 +57,17 @@ def test_core_has_its_sixteen() -> None:
     assert set(registers_of("axilite")) == set(registers_of("wishbone"))
     assert set(registers_of("axi")) < set(registers_of("wishbone")) == set(Register)
     assert Register.X_DATA not in registers_of("wishbone", "r")
+
+
+def test_fields_take_words_apart_and_put_them_together() -> None:
+    region, bank = field(Register.SELECT, "REGION"), field(Register.SELECT, "BANK")
+    word = region.at(9) | bank.at(0x1234)
+    assert word == 0x90001234 and (region.of(word), bank.of(word)) == (9, 0x1234)
+    assert field(Register.STATUS, "STOPPED").at(1) == 2
+    for register, description in REGISTERS.items():
+        for each in description.fields:
+            assert field(register, each.name) is each
+            most = (1 << (each.high - each.low + 1)) - 1
+            assert each.at(most) == each.mask and each.of(0xFFFFFFFF) == most
+    with pytest.raises(KeyError, match="BUSSY"):
+        field(Register.STATUS, "BUSSY")

@@ -1,0 +1,134 @@
+"""The one check of what time steps read: type, shape and range, whatever backend computes them."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rtlstm.host.values import as_array, as_numbers, is_raw, quantise
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import IntArray, check_range
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["Steps", "as_codes", "check_values"]
+
+
+def check_values(
+    x: ArrayLike, leading: tuple[int | str, ...], manifest: Manifest, advice: str = ""
+) -> NDArray[np.generic]:
+    """Return ``x`` as an array of real numbers, ``(*leading, inputs)``.
+
+    Parameters
+    ----------
+    x
+        Floats, or codes of the input format.
+    leading
+        Sizes of the axes before the inputs; a letter stands for any size.
+    manifest
+        The build that reads it.
+    advice
+        Ends the message about a wrong shape.
+
+    Raises
+    ------
+    InputError
+        If it holds no real numbers or has another shape.
+    """
+    array, inputs = as_numbers("x", x), manifest.program.inputs
+    wanted = (*leading, inputs)
+    if array.ndim != len(wanted) or any(
+        isinstance(size, int) and size != found for size, found in zip(wanted, array.shape, strict=True)
+    ):
+        shape = f"({', '.join(map(str, wanted))}{',' * (len(wanted) == 1)})"
+        raise InputError(
+            f"x must be {shape}, not {array.shape}; this build reads {inputs} values per time step{advice}"
+        )
+    return array
+
+
+def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, int]:
+    """Return the codes of checked values, and how many floats were saturated.
+
+    Floats are rounded half up; integers are codes already.
+
+    Raises
+    ------
+    InputError
+        If a float is not finite, or an integer outside the input format.
+    """
+    format, shift = manifest.numerics.input, manifest.numerics.input_shift
+    return quantise("x", array, format, lowest=format.lowest, shift=shift)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """``K`` time steps in the order in which they are computed; what :meth:`checked` gives is right."""
+
+    streams: IntArray
+    """Stream of each step, ``(K,)``."""
+    x: IntArray
+    """Codes of the input format, ``(K, inputs)``."""
+    suppress: NDArray[np.bool_]
+    """Which steps' outputs nobody wants, ``(K,)``: they need not be computed, and are 0 in the result."""
+    ends: NDArray[np.bool_] | None = None
+    """Which steps are the last of a sequence, ``(K,)``, for a build that takes whole sequences; the steps
+    of one stand together, on one stream. None for other builds."""
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    @classmethod
+    def checked(
+        cls,
+        manifest: Manifest,
+        streams: ArrayLike,
+        x: ArrayLike,
+        suppress: ArrayLike | None = None,
+        ends: ArrayLike | None = None,
+    ) -> Self:
+        """Check a build's steps; ``suppress`` is none of them if None.
+
+        Raises
+        ------
+        InputError
+            If an array has another type or shape, a stream or code is out of range, or a build of whole
+            sequences gets part of one.
+        """
+        numbers = as_array("streams", streams)
+        if numbers.ndim != 1 or (numbers.size and not is_raw(numbers)):
+            raise InputError(
+                f"streams must be (steps,) integers, not {numbers.shape} of type {numbers.dtype}"
+            )
+        check_range("streams", numbers, 0, manifest.parameters.streams - 1)
+        count = len(numbers)
+        values = check_values(x, (count,), manifest)
+        if values.size and not is_raw(values):
+            raise InputError(
+                f"x must hold codes, integers of the input format, not {values.dtype}: Accelerator and its "
+                "streams quantise floats"
+            )
+        codes, _ = as_codes(values.astype(np.int64) if not values.size else values, manifest)
+        suppressed = np.zeros(count, dtype=bool) if suppress is None else _marks("suppress", suppress, count)
+        last = None if ends is None else _marks("ends", ends, count)
+        _check_ends(manifest, last)
+        return cls(numbers.astype(np.int64), codes, suppressed, last)
+
+
+def _marks(name: str, marks: Any, count: int) -> NDArray[np.bool_]:
+    array = as_array(name, marks)
+    if array.shape != (count,) or (array.size and array.dtype != np.bool_):
+        raise InputError(
+            f"{name} must be ({count},) booleans, one per time step, not {array.shape} of type {array.dtype}"
+        )
+    return array.astype(bool)
+
+
+def _check_ends(manifest: Manifest, ends: NDArray[np.bool_] | None) -> None:
+    if (ends is None) != (manifest.sequence is None):
+        kind = "time steps one by one" if ends is not None else "whole sequences"
+        raise InputError(
+            f"build {manifest.name!r} takes {kind}: ends must be given for whole sequences, and only for them"
+        )
+    if ends is not None and len(ends) and not ends[-1]:
+        raise InputError("sequences must be whole, but the last time step is not the end of one")
