@@ -2,28 +2,24 @@
 
 import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rtlstm.boards.board import Board, Line
-from rtlstm.boards.constraints import CONSTRAINT_FILES, constraints
+from rtlstm.boards.constraints import constraints
 from rtlstm.boards.top import TOP, board_verilog
-from rtlstm.fpga.devices import Architecture, Chosen
 from rtlstm.fpga.fill import check_chains
-from rtlstm.fpga.place_route import Routed, place_and_route, result_name
+from rtlstm.fpga.place_route import Routed, place_and_route
 from rtlstm.fpga.resources import Counts, check_fit
 from rtlstm.fpga.synthesis import NETLIST, Synthesis, TopWrapper, synthesise
-from rtlstm.fpga.tools import Tool, find_nextpnr, find_packer, find_yosys
+from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.record import Record
 from rtlstm.tools.cache import Progress, cached, digest
 from rtlstm.tools.toolchain import run_tool
 
-__all__ = ["BITSTREAMS", "BITSTREAM_RECORD", "Bitstream", "Use", "file_hash", "make_bitstream"]
-
-BITSTREAMS: dict[Architecture, str] = {"ecp5": "top.bit", "ice40": "top.bin", "gowin": "top.fs"}
-"""Names of the finished files."""
+__all__ = ["BITSTREAM_RECORD", "Bitstream", "Use", "file_hash", "make_bitstream"]
 
 BITSTREAM_RECORD = "bitstream.json"
 """What is kept of a bitstream, beside it."""
@@ -102,14 +98,14 @@ def make_bitstream(
         If a tool is missing or fails.
     """
     chosen = board.chosen
-    architecture = chosen.device.architecture
-    tools = find_yosys(), find_nextpnr(architecture), find_packer(architecture)
+    last = board.family.need_bitstream()
+    tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
     yosys, nextpnr, packer = tools
     top = board_verilog(board, manifest, line, core)
     pins = constraints(board)
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", top)
-    write_file(folder / CONSTRAINT_FILES[architecture], pins)
+    write_file(folder / last.constraint_file, pins)
     frame = TopWrapper(TOP, top)
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, report=report)
     check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device, board.name)
@@ -131,8 +127,9 @@ def make_bitstream(
         pins=pins,
         report=report,
     )
-    name = BITSTREAMS[architecture]
-    _pack(chosen, packer, folder / result_name(architecture), folder / name)
+    name, (_, routed_file) = last.bitstream_file, last.result_options
+    arguments = last.pack_arguments(chosen, routed_file, name)
+    _pack(packer, arguments, folder / routed_file, folder / name)
     limit = chosen.block_ram_mhz if synthesis.core.block_rams else None
     fmax = min(routed.fmax_mhz, limit) if limit else routed.fmax_mhz
     return Bitstream(
@@ -179,16 +176,8 @@ def _uses(routed: Routed) -> tuple[Use, ...]:
     return tuple(sorted(uses, key=lambda use: -use.share))
 
 
-def _pack(chosen: Chosen, tool: Tool, routed: Path, target: Path) -> None:
+def _pack(tool: Tool, arguments: Sequence[str], routed: Path, target: Path) -> None:
     """Pack what place and route wrote; the same content is packed once."""
-    if tool.name == "ecppack":
-        arguments = ["--compress", "--input", routed.name, "--bit", target.name]
-    elif tool.name == "icepack":
-        arguments = [routed.name, target.name]
-    else:
-        # It calls a device by nextpnr's name of its family.
-        family = next(option for option in chosen.options if option.startswith("family="))
-        arguments = ["-d", family.removeprefix("family="), "-c", "-o", target.name, routed.name]
     key = digest(tool.version, *arguments, routed.read_bytes())
 
     def build(work: Path) -> None:

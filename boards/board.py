@@ -1,33 +1,25 @@
 """What a board is to rtlstm: its device, its clock, and the pins of a serial line and some LEDs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated
 
 from pydantic import Field
 
-from rtlstm.fpga.devices import Chosen, find_device
-from rtlstm.fpga.pll import Pll, find_pll, megahertz
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.families.base import FpgaFamily, Pin, fpga_family
+from rtlstm.fpga.families.device import Chosen
+from rtlstm.fpga.pll import Pll, megahertz
 from rtlstm.hdl.link.uart import SMALLEST_DIVISOR
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
 from rtlstm.spec.record import Record
 
-__all__ = ["Board", "Line", "Pin", "find_line"]
+__all__ = ["Board", "Line", "find_line"]
 
 _WORST_ERROR = Fraction(2, 100)
 """How far a line's rate may be off, with fewest cycles to a bit; see ``hdl/link/uart.py``."""
 _GOOD_ERROR = Fraction(1, 100)
-
-
-class Pin(Record):
-    """A port of the board's top, its place on the package, and how its buffer is set."""
-
-    port: str
-    site: str
-    inverted: bool = False
-    attributes: Mapping[str, str] = {}
-    """In the words of the family's constraint file."""
 
 
 class Board(Record):
@@ -61,6 +53,21 @@ class Board(Record):
     def chosen(self) -> Chosen:
         """Its device."""
         return find_device(self.device, self.package, self.grade or None)
+
+    @property
+    def family(self) -> FpgaFamily:
+        """Its device's family."""
+        return fpga_family(self.chosen.device.family)
+
+    def find_pll(self, wanted_hz: Fraction) -> Pll:
+        """Return the PLL whose clock is nearest to the wanted one and not above it.
+
+        Raises
+        ------
+        ConfigurationError
+            If the wanted clock is outside the PLL's range.
+        """
+        return self.family.need_bitstream().pll.find(self.clock_hz, wanted_hz)
 
     def pins(self) -> Iterator[Pin]:
         """Yield all pins that the top uses."""
@@ -113,7 +120,7 @@ def find_line(board: Board, clock_mhz: float, baud: int | None = None) -> Line:
         If the PLL or the line cannot do it.
     """
     # What a user types is decimal: 0.1 MHz is meant to be 100 kHz, not the float next to it.
-    pll = find_pll(board.chosen.device.architecture, board.clock_hz, Fraction(str(clock_mhz)) * 1_000_000)
+    pll = board.find_pll(Fraction(str(clock_mhz)) * 1_000_000)
     clock = pll.output_hz
     if baud is None:
         for rate in BAUD_RATES:

@@ -11,9 +11,11 @@ from typing import Any
 
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
-from rtlstm.boards.board import Board, Pin
+from rtlstm.boards.board import Board
 from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
-from rtlstm.fpga.devices import Chosen, find_device
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.families.base import Pin
+from rtlstm.fpga.families.device import Chosen
 from rtlstm.spec.errors import ConfigurationError
 
 __all__ = ["BOARDS", "find_any_board", "find_board", "find_place"]

@@ -16,7 +16,8 @@ from amaranth.hdl import (
 )
 from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
 
-from rtlstm.boards.board import Board, Line, Pin
+from rtlstm.boards.board import Board, Line
+from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.netlist.harness import CORE, Port, read_ports
 from rtlstm.fpga.pll import Pll, megahertz
 from rtlstm.hdl.component import Domain

@@ -11,7 +11,7 @@ __all__ = ["boards", "devices"]
 def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the FPGAs that --fit and --device take by name."""
     with CommandSession(as_json, debug) as session:
-        from rtlstm.fpga.devices import DEVICES
+        from rtlstm.fpga.devices import devices as known_devices
         from rtlstm.fpga.estimate import ESTIMATED
 
         found: list[dict[str, Any]] = [
@@ -29,7 +29,7 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
                 "fit": each.architecture in ESTIMATED,
                 "place_and_route": each.routable,
             }
-            for each in DEVICES.values()
+            for each in known_devices().values()
         ]
         session.fields = {"devices": found}
         session.table(

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import chain_parts, ff_parts, lut_parts
-from rtlstm.fpga.devices import DEVICES, Chosen, FpgaDevice, find_device
+from rtlstm.fpga.devices import devices, find_device
+from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.resources import ESTIMATED, Resources, large_name, resource_uses, way_out
 from rtlstm.fpga.top_sizes import TOP_CHAIN_TILES, top_sizes
@@ -273,7 +274,7 @@ def _total(factors: Mapping[str, float], parts: Mapping[str, float]) -> int:
 
 def estimate_devices(manifest: Manifest) -> tuple[Estimate, ...]:
     """Estimate a core on every device of its family, in its slowest grade; none without estimates."""
-    chosen = [find_device(name) for name, device in DEVICES.items() if device.architecture in ESTIMATED]
+    chosen = [find_device(name) for name, device in devices().items() if device.architecture in ESTIMATED]
     found = (estimate(manifest, each) for each in chosen)
     return tuple(each for each in found if each is not None)
 

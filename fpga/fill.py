@@ -9,7 +9,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtlstm.fpga.devices import Architecture, FpgaDevice, find_device
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import way_out
 from rtlstm.spec.errors import ConfigurationError
@@ -57,7 +58,7 @@ class FillLimits:
     """None where carry chains are no limit."""
 
 
-def fill_limits(architecture: Architecture) -> FillLimits:
+def fill_limits(architecture: str) -> FillLimits:
     """Return the largest shares among the designs of an estimated family that were routed.
 
     Those of cells less :data:`RESERVE`; chains are estimated almost exactly.

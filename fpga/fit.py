@@ -14,8 +14,8 @@ from pydantic import Field
 
 from rtlstm.fpga.blocks import MemoryPart, hard_blocks, map_memory
 from rtlstm.fpga.core_parts import multiplier_luts
-from rtlstm.fpga.devices import Chosen
 from rtlstm.fpga.estimate import ESTIMATED, Estimate, clock_model, estimate, usable
+from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.resources import large_name
 from rtlstm.spec.buses import NO_BUS, BusName

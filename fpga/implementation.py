@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from rtlstm.fpga.devices import Chosen
 from rtlstm.fpga.estimate import Estimate
+from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.place_route import Routed
 from rtlstm.fpga.resources import Counts, resource_uses
 from rtlstm.fpga.worst_path import WorstPath

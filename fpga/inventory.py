@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from math import ceil
 
 from rtlstm.fpga.blocks import Blocks, memory_parts, multiplications
-from rtlstm.fpga.devices import Architecture, FpgaDevice
+from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.resources import way_out
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["check_inventory", "least_blocks", "least_multiplier", "unpacked_registers"]
 
-_SIZES: Mapping[Architecture, tuple[tuple[int, int, float], ...]] = {
+_SIZES: Mapping[str, tuple[tuple[int, int, float], ...]] = {
     "ecp5": ((18, 18, 1),),
     "ice40": ((16, 16, 1),),
     "nexus": ((18, 18, 1),),
@@ -26,11 +26,11 @@ _SIZES: Mapping[Architecture, tuple[tuple[int, int, float], ...]] = {
     "intel": ((9, 9, 0.33), (18, 18, 0.5), (27, 27, 1)),
 }
 """Largest factors of a product, and what Yosys 0.70 takes of a block for one as large."""
-_LEAST_PRODUCT: Mapping[Architecture, int] = {"ice40": 12, "xilinx": 12, "xilinx-ultrascale-plus": 12}
+_LEAST_PRODUCT: Mapping[str, int] = {"ice40": 12, "xilinx": 12, "xilinx-ultrascale-plus": 12}
 """Bits of a product below which Yosys takes no block, or may take none."""
 
 
-def least_multiplier(a: int, b: int, architecture: Architecture) -> float:
+def least_multiplier(a: int, b: int, architecture: str) -> float:
     """Blocks that synthesis takes at least for one signed product of portable Verilog.
 
     Exact if it fits into one block.

@@ -9,7 +9,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from rtlstm.fpga.devices import Architecture, Chosen
+from rtlstm.fpga.families.base import Pin, fpga_family
+from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.resources import way_out
 from rtlstm.fpga.synthesis import NETLIST, Synthesis
 from rtlstm.fpga.tools import Tool, run_logged
@@ -19,31 +20,9 @@ from rtlstm.spec.files import copy_file
 from rtlstm.spec.record import Record
 from rtlstm.tools.cache import Progress, cached, digest
 
-__all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report", "result_name"]
+__all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report"]
 
 _REPORT, _PINS = "report.json", "pins.txt"
-
-_ROUTER: dict[Architecture, str] = {"ecp5": "router1", "ice40": "router1"}
-_PLACER: dict[Architecture, str] = {"ecp5": "heap", "ice40": "heap"}
-"""What is used if the user does not choose; elsewhere nextpnr's own choice."""
-
-_TIMING_WEIGHT = "30"
-"""Of the analytical placer on ECP5. With its own, 10, placements of large cores differ by a third."""
-
-_CONSTRAINTS: dict[Architecture, tuple[str, str]] = {
-    "ecp5": ("--lpf", "{}"),
-    "ice40": ("--pcf", "{}"),
-    "gowin": ("--vopt", "cst={}"),
-    "nexus": ("--pdc", "{}"),
-}
-"""The option that takes a constraint file."""
-
-_RESULTS: dict[Architecture, tuple[str, str]] = {
-    "ecp5": ("--textcfg", "routed.config"),
-    "ice40": ("--asc", "routed.asc"),
-    "gowin": ("--write", "routed.json"),
-}
-"""The option that writes what the bitstream is packed from, and the file."""
 
 _STAGES = (
     ("Packing", "Assigned", "Annotating"),
@@ -70,11 +49,6 @@ class Routed(Record):
     """Taken from the cache."""
 
 
-def result_name(architecture: Architecture) -> str:
-    """Return the name of the file that a bitstream is packed from."""
-    return _RESULTS[architecture][1]
-
-
 def nextpnr_options(
     chosen: Chosen,
     target_mhz: float,
@@ -87,29 +61,26 @@ def nextpnr_options(
 
     ``on_board`` says that every pin has its place, and that a bitstream is to be made.
     """
-    architecture = chosen.device.architecture
-    options = [option for option in chosen.options if not on_board or option != "--lpf-allow-unconstrained"]
-    router = router or _ROUTER.get(architecture)
-    placer = placer or _PLACER.get(architecture)
+    family = fpga_family(chosen.device.family)
+    tools = family.need_place_route()
+    options = [*chosen.options, *([] if on_board else tools.free_options)]
+    router, placer = router or tools.router, placer or tools.placer
     if chosen.pins or on_board:
-        option, value = _CONSTRAINTS[architecture]
-        options += [option, value.format(_PINS)]
+        options += [option.format(_PINS) for option in tools.constraint_options]
     if on_board:
-        options += _RESULTS[architecture]
+        options += family.need_bitstream().result_options
     if placer is not None:
-        options += ["--placer", placer]
-    if placer == "heap" and architecture == "ecp5":
-        options += ["--placer-heap-timingweight", _TIMING_WEIGHT]
+        options += ["--placer", placer, *tools.placer_options.get(placer, ())]
     if router is not None:
         options += ["--router", router]
     return [*options, "--freq", f"{target_mhz:g}", "--timing-allow-fail"]
 
 
 def _pin_file(chosen: Chosen) -> str:
-    pairs = zip(("clk", "pin_in", "pin_out"), chosen.pins, strict=True)
-    if chosen.device.architecture == "gowin":
-        return "".join(f'IO_LOC "{port}" {pin};\n' for port, pin in pairs)
-    return "".join(f"ldc_set_location -site {{{pin}}} [get_ports {port}]\n" for port, pin in pairs)
+    """Return the constraint file of a design in the harness; empty where nextpnr chooses the pins."""
+    pin_lines = fpga_family(chosen.device.family).need_place_route().pin_lines
+    pairs = zip(("clk", "pin_in", "pin_out"), chosen.pins, strict=False)
+    return "".join(f"{line}\n" for port, site in pairs for line in pin_lines(Pin(port=port, site=site)))
 
 
 def place_and_route(
@@ -135,7 +106,7 @@ def place_and_route(
         Where log and nextpnr's report go, named after the seed.
     pins
         A board's constraint file. If given, all pins must be in it, and what the bitstream is
-        packed from goes to ``folder``, too, as :func:`result_name` says.
+        packed from goes to ``folder``, too, by its own name.
 
     Raises
     ------
@@ -148,7 +119,7 @@ def place_and_route(
     options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
     what = f"place and route, seed {seed}"
     if pins is None:
-        pins = _pin_file(chosen) if chosen.pins else ""
+        pins = _pin_file(chosen)
     key = digest(synthesis.key, tool.version, pins, str(seed), *options)
     log = folder / f"seed{seed}.log"
     fresh = False
@@ -192,7 +163,7 @@ def place_and_route(
         copy_file(found / log.name, log)
     copy_file(found / _REPORT, folder / f"seed{seed}.json")
     if on_board:
-        result = result_name(chosen.device.architecture)
+        _, result = fpga_family(chosen.device.family).need_bitstream().result_options
         copy_file(found / result, folder / result)
     try:
         fields = json.loads((found / _REPORT).read_text())

@@ -8,11 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rtlstm.fpga.devices import Architecture, FpgaDevice
-from rtlstm.fpga.netlist.carries import CUT, cut_carries
-from rtlstm.fpga.netlist.floorplan import PLAN, floorplan
+from rtlstm.fpga.families.base import fpga_family
+from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.netlist.harness import HARNESS, black_box, harness, read_ports
-from rtlstm.fpga.netlist.replicate import REPLICATED, replicate
 from rtlstm.fpga.resources import Counts, count_cells
 from rtlstm.fpga.tools import Tool, run_logged
 from rtlstm.spec.errors import ToolError
@@ -25,44 +23,6 @@ NETLIST = "netlist.json"
 """The mapped netlist of frame and core, for place and route."""
 
 _LOG = "synthesis.log"
-
-_COMMANDS: dict[Architecture, tuple[str, str, str]] = {
-    "ecp5": ("synth_ecp5", "", "-nodsp"),
-    "ice40": ("synth_ice40 -dsp", "", ""),
-    "nexus": ("synth_nexus", "-noiopad", "-nodsp"),
-    "gowin": ("synth_gowin", "-noiopads", "-nodsp"),
-    "xilinx": ("synth_xilinx -family xc7 -flatten", "-noiopad -noclkbuf", "-nodsp"),
-    "xilinx-ultrascale-plus": ("synth_xilinx -family xcup -flatten", "-noiopad -noclkbuf", "-nodsp"),
-    "intel": ("synth_intel_alm -family cyclonev", "-noiopad -noclkbuf", "-nodsp"),
-}
-"""Yosys's command, what leaves out pins, and what leaves out multiplier blocks."""
-
-# nextpnr takes constants from cells, but the first carry of a chain must have none at its input,
-# where Yosys puts one (its issue 4081): constants out, carries cut loose, constants in.
-_NEXUS = {
-    "constants.v": "module VLO(output Z); assign Z = 1'b0; endmodule\n"
-    "module VHI(output Z); assign Z = 1'b1; endmodule\n",
-    "carries.v": """(* techmap_celltype = "CCU2" *)
-module first_carry(input A0, B0, C0, D0, A1, B1, C1, D1, CIN, output S0, S1, COUT);
-  parameter INJECT = "YES";
-  parameter INIT0 = "0x0000";
-  parameter INIT1 = "0x0000";
-  parameter _TECHMAP_CONSTMSK_CIN_ = 0;
-  parameter _TECHMAP_CONSTVAL_CIN_ = 1'bx;
-  wire _TECHMAP_FAIL_ = !_TECHMAP_CONSTMSK_CIN_ || _TECHMAP_CONSTVAL_CIN_ !== 1'b0;
-  CCU2 #(.INJECT(INJECT), .INIT0(INIT0), .INIT1(INIT1)) _TECHMAP_REPLACE_ (
-    .A0(A0), .B0(B0), .C0(C0), .D0(D0), .A1(A1), .B1(B1), .C1(C1), .D1(D1), .S0(S0), .S1(S1), .COUT(COUT)
-  );
-endmodule
-""",
-}
-_NEXUS_PASSES = (
-    "techmap -map constants.v",
-    "opt_clean",
-    "techmap -map carries.v",
-    "opt_clean",
-    "hilomap -singleton -hicell VHI Z -locell VLO Z",
-)
 
 
 @dataclass(frozen=True)
@@ -93,19 +53,19 @@ def script(
     """Return Yosys's commands: the core by itself, counted, then the frame around it.
 
     The frame, of this name, is synthesised with the core as a black box, so that nothing of the core changes.
-    ``instances`` says whether the core's multipliers are instances of the device's own. On iCE40
-    Yosys must then look for no others: it would take the registers out of those.
+    ``instances`` says whether the core's multipliers are instances of the device's own. Yosys is not asked
+    for others then: it would take the registers out of those.
     """
-    command, no_pads, no_multipliers = _COMMANDS[device.architecture]
-    macro = ""
+    yosys = fpga_family(device.family).yosys(device)
+    macro, option = "", ""
     if not multipliers or not device.multipliers:
-        command = f"{command} {no_multipliers}".replace("-dsp", "").strip()
-        macro = "-D RTLSTM_NO_MULTIPLIERS "
-    elif instances:
-        command = command.replace("-dsp", "").strip()
+        macro, option = "-D RTLSTM_NO_MULTIPLIERS ", yosys.no_multipliers
+    elif not instances:
+        option = yosys.infer_multipliers
+    command = f"{yosys.command} {option}".strip()
     lines = [
         f"read_verilog {macro}core.v",
-        f"{command} {no_pads} -top {top}",
+        f"{command} {yosys.no_pads} -top {top}",
         "tee -q -o core_stat.json stat -json",
     ]
     if device.routable:
@@ -118,7 +78,7 @@ def script(
             f"design -copy-from core {top}",
             "flatten",
             "opt_clean -purge",
-            *(_NEXUS_PASSES if device.architecture == "nexus" else ()),
+            *yosys.passes,
             "setattr -unset src */c:* */w:* */m:*",
             f"write_json -noscopeinfo {NETLIST}",
         ]
@@ -157,14 +117,16 @@ def synthesise(
     """
     ports = read_ports(verilog, top)
     frame = frame or TopWrapper(HARNESS, harness(top, ports))
-    passes = f"{CUT}; {REPLICATED}; {device.name}: {PLAN}"
+    family = fpga_family(device.family)
+    instances = any(name in verilog for name in family.cells.multipliers)
+    rules = family.netlist_rules(device)
     files = {
         "core.v": verilog,
         "harness.v": frame.verilog,
         "shell.v": black_box(top, ports),
-        "synthesis.ys": script(device, top, multipliers, "SB_MAC16" in verilog, frame.top),
-        **(_NEXUS if device.architecture == "nexus" else {}),
-        **({"passes": passes} if device.architecture == "ecp5" else {}),
+        "synthesis.ys": script(device, top, multipliers, instances, frame.top),
+        **family.yosys(device).files,
+        **({"passes": rules} if rules else {}),
     }
     key = digest(tool.version, *(text for pair in files.items() for text in pair))
     folder.mkdir(parents=True, exist_ok=True)
@@ -186,11 +148,9 @@ def synthesise(
             report=report,
             stop=stop,
         )
-        if device.architecture == "ecp5" and device.routable:
+        if rules and device.routable:
             netlist = _json(work / NETLIST)
-            cut_carries(netlist)
-            replicate(netlist)
-            floorplan(netlist, device.name)
+            family.finish_netlist(netlist, device)
             (work / NETLIST).write_text(json.dumps(netlist))
         (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
         for path in work.glob("*.json"):
@@ -207,8 +167,8 @@ def synthesise(
     return Synthesis(
         folder=found,
         key=key,
-        core=count_cells(_cells(found / "core_stat.json")),
-        harness=count_cells(_cells(found / "harness_stat.json") if device.routable else {}),
+        core=count_cells(_cells(found / "core_stat.json"), family.cells),
+        harness=count_cells(_cells(found / "harness_stat.json") if device.routable else {}, family.cells),
         seconds=_json(found / "seconds.json"),
         stored=not fresh,
     )

@@ -22,7 +22,7 @@ from rtlstm.spec.files import copy_file
 from rtlstm.tools.cache import Progress
 from rtlstm.tools.toolchain import package_version, yowasp_environment
 
-__all__ = ["Tool", "find_nextpnr", "find_packer", "find_yosys", "run_logged"]
+__all__ = ["Tool", "find_tool", "find_yosys", "run_logged"]
 
 _OLDEST_YOSYS = (0, 40)
 _SECONDS = 0.1
@@ -56,43 +56,29 @@ def find_yosys() -> Tool:
 
 
 @cache
-def find_nextpnr(architecture: str) -> Tool:
-    """Find nextpnr for ``ecp5``, ``ice40``, ``nexus`` or ``gowin``: on the path, else the package.
+def find_tool(name: str, package: str, runner: str, purpose: str, question: str | None = "--version") -> Tool:
+    """Find a tool: on the path, else in its package.
+
+    Parameters
+    ----------
+    runner
+        The package's function that runs it.
+    purpose
+        What it is for, as an error says it.
+    question
+        The option that makes it tell its version; None if it has none.
 
     Raises
     ------
     ToolError
         If there is neither.
     """
-    name = f"nextpnr-{'himbaechel' if architecture == 'gowin' else architecture}"
-    native = _native(name, ["--version"])
-    if native is not None:
-        return native
-    package = f"yowasp-nextpnr-{'himbaechel-gowin' if architecture == 'gowin' else architecture}"
-    runner = "run_" + package.removeprefix("yowasp-").replace("-", "_")
-    return _package(name, package, runner, f"place and route for {architecture}")
-
-
-@cache
-def find_packer(architecture: str) -> Tool:
-    """Find what makes bitstreams of ``ecp5``, ``ice40`` or ``gowin``: on the path, else the package.
-
-    Raises
-    ------
-    ToolError
-        If there is neither.
-    """
-    if architecture == "gowin":
-        number = package_version("apycula", "fpga", "a bitstream for gowin")
-        program = "import sys; from apycula.gowin_pack import main; sys.exit(main())"
-        return Tool("gowin_pack", (sys.executable, "-c", program), f"apycula {number}")
-    name = {"ecp5": "ecppack", "ice40": "icepack"}[architecture]
-    native = shutil.which(name)
-    if native is not None:
-        # Neither tells its version reliably; both only write down what place and route decided.
-        return Tool(name, (native,), name)
-    package = f"yowasp-nextpnr-{architecture}"
-    return _package(name, package, f"run_{name}", f"a bitstream for {architecture}")
+    if question is not None:
+        native = _native(name, [question])
+    else:
+        path = shutil.which(name)
+        native = None if path is None else Tool(name, (path,), name)
+    return native or _package(name, package, runner, purpose)
 
 
 def _native(name: str, question: Sequence[str]) -> Tool | None:

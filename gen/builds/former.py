@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rtlstm.boards.bitstream import BITSTREAM_RECORD
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
-from rtlstm.fpga.devices import device_label
+from rtlstm.fpga.families.device import device_label
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.gen.builds.implement import DEFAULT_SEEDS
 from rtlstm.gen.builds.report import BuildReport

@@ -7,15 +7,16 @@ from pathlib import Path
 from threading import Event
 from typing import Literal
 
-from rtlstm.fpga.devices import Chosen, FpgaDevice
 from rtlstm.fpga.estimate import check_estimate, estimate
+from rtlstm.fpga.families.base import fpga_family
+from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.inventory import check_inventory, unpacked_registers
 from rtlstm.fpga.place_route import Routed, nextpnr_options, place_and_route
 from rtlstm.fpga.resources import check_fit
 from rtlstm.fpga.synthesis import NETLIST, synthesise
-from rtlstm.fpga.tools import find_nextpnr, find_yosys
+from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.host.transport import Progress
@@ -103,7 +104,7 @@ def implement(
     else:
         check_estimate(manifest.name, expected, device, insist)
     yosys = find_yosys()
-    nextpnr = find_nextpnr(device.architecture) if device.routable else None
+    nextpnr = fpga_family(device.family).find_nextpnr() if device.routable else None
     work = Path(folder) / "impl" / chosen.label
     synthesis = synthesise(
         verilog, manifest.name, device, yosys, work, multipliers=multipliers, report=progress

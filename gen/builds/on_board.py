@@ -13,7 +13,7 @@ from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
 from rtlstm.boards.zynq import ZynqBoard
 from rtlstm.fpga.estimate import check_estimate, estimate
 from rtlstm.fpga.inventory import check_inventory
-from rtlstm.fpga.pll import find_pll, megahertz
+from rtlstm.fpga.pll import megahertz
 from rtlstm.gen.builds.implement import check_family
 from rtlstm.host.transport import Progress
 from rtlstm.sim.board import BoardShape, NativeBoard, build_board
@@ -158,7 +158,7 @@ def slower_clock(found: Bitstream, board: Board) -> str | None:
     """Return a clock in MHz that would have been met, with a margin; None if the PLL has none so slow."""
     wanted = Fraction(str(round(0.97 * found.fmax_mhz, 1))) * 1_000_000
     try:
-        pll = find_pll(board.chosen.device.architecture, board.clock_hz, wanted)
+        pll = board.find_pll(wanted)
     except ConfigurationError:
         return None
     return megahertz(pll.output_hz)

@@ -6,7 +6,7 @@ import pytest
 from rtlstm.bench.anchors import ANCHORS
 from rtlstm.bench.hardware import predict_cycles
 from rtlstm.bench.shapes import SHAPES, find_shapes
-from rtlstm.fpga.devices import DEVICES
+from rtlstm.fpga.devices import devices
 from rtlstm.spec.errors import ConfigurationError
 
 PUBLISHED = {
@@ -36,7 +36,7 @@ def test_sizes_are_the_published_ones(name: str) -> None:
 
 def test_every_shape_has_the_pipeline_of_a_device_that_can_hold_it() -> None:
     """No cycles of the generic pipeline, which no device runs fast, beside other people's figures."""
-    largest = DEVICES["lfe5u-85f"]
+    largest = devices()["lfe5u-85f"]
     room = largest.block_rams * 1024 * largest.block_ram_kibit
     for shape in SHAPES.values():
         assert shape.family == ("ecp5" if shape.weight_count * shape.bits < room else "xilinx"), shape.name

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rtlstm.fpga.devices import DEVICES, find_device
+from rtlstm.fpga.devices import devices, find_device
 from rtlstm.spec.errors import ConfigurationError
 
 
@@ -55,14 +55,14 @@ def test_wrong_names(arguments: tuple[str | None, ...], words: str):
 
 
 def test_aliases_are_unique_and_labels_make_folders():
-    names = [name for device in DEVICES.values() for name in (device.name, *device.aliases)]
+    names = [name for device in devices().values() for name in (device.name, *device.aliases)]
     assert len(names) == len(set(names))
-    for name in DEVICES:
+    for name in devices():
         assert re.fullmatch(r"[a-z0-9-]+", find_device(name).label)
 
 
 def test_clock_limits_and_targets_are_per_grade():
-    for device in DEVICES.values():
+    for device in devices().values():
         grades = set(device.grades or ("",))
         assert set(device.block_ram_mhz) <= grades
         if device.routable:

@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtlstm.fpga.pll import Pll, find_pll, megahertz
+from rtlstm.fpga.families.base import fpga_family
+from rtlstm.fpga.pll import Pll, megahertz
 from rtlstm.spec.errors import ConfigurationError
 
 M = 1_000_000
+
+
+def find_pll(family: str, source: int, wanted: Fraction) -> Pll:
+    return fpga_family(family).need_bitstream().pll.find(source, wanted)
 
 
 def ecp5_clocks(pll: Pll) -> tuple[Fraction, Fraction, Fraction]:
@@ -40,7 +45,7 @@ def test_ecp5(source: int, kilohertz: int):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "source", "wanted", "found"),
+    ("family", "source", "wanted", "found"),
     [
         ("ecp5", 25, "100", "100"),
         ("ecp5", 25, "90", "90"),
@@ -53,8 +58,8 @@ def test_ecp5(source: int, kilohertz: int):
         ("gowin", 27, "61", "60.75"),
     ],
 )
-def test_known_clocks(architecture: str, source: int, wanted: str, found: str):
-    pll = find_pll(architecture, source * M, Fraction(wanted) * M)
+def test_known_clocks(family: str, source: int, wanted: str, found: str):
+    pll = find_pll(family, source * M, Fraction(wanted) * M)
     assert pll.output_hz == Fraction(found) * M
     assert megahertz(pll.output_hz) == found
 

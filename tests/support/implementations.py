@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import Estimate
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.place_route import Routed
 from rtlstm.fpga.resources import count_cells
@@ -51,7 +52,9 @@ def implementation(
     rams: int = 1,
     estimate: Estimate | None = None,
 ) -> Implementation:
-    counts = count_cells({"LUT4": 100, "TRELLIS_FF": 50, "MULT18X18D": 8, "DP16KD": rams})
+    counts = count_cells(
+        {"LUT4": 100, "TRELLIS_FF": 50, "MULT18X18D": 8, "DP16KD": rams}, fpga_family("ecp5").cells
+    )
     return Implementation.create(
         chosen=find_device("lfe5u-25f-6"),
         cycles=Manifest.load(folder).cycles,

@@ -10,7 +10,8 @@ from support.implementations import implementation
 from support.small_builds import NARROW, TINY, network
 
 from rtlstm.boards.bitstream import BITSTREAM_RECORD
-from rtlstm.fpga.devices import DEVICES, device_label, find_device
+from rtlstm.fpga.devices import devices, find_device
+from rtlstm.fpga.families.device import device_label
 from rtlstm.gen.builds.former import ReplacedWarning, former_results
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
@@ -77,7 +78,7 @@ def test_python_is_warned(used: Path) -> None:
 
 
 def test_commands_name_devices_that_there_are() -> None:
-    for device in DEVICES.values():
+    for device in devices().values():
         chosen = find_device(device.name)
         assert chosen == find_device(device.name, chosen.package, chosen.grade or None)
         assert chosen.label == device_label(device.name, chosen.grade)

@@ -1,0 +1,99 @@
+"""An FPGA: its record, and the choice of its package and speed grade."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from rtlstm.spec.record import Record
+
+__all__ = ["Chosen", "FpgaDevice", "Memory", "device_label"]
+
+
+class Memory(Record):
+    """Memory blocks of one sort, beside the block RAM."""
+
+    name: str
+    count: Annotated[int, Field(ge=1)]
+    kibit: Annotated[int, Field(ge=1)]
+
+
+class FpgaDevice(Record):
+    """An FPGA: what is on it, and how its tools name it.
+
+    The sizes of devices with place and route are those that nextpnr reports.
+    """
+
+    name: str
+    family: str
+    """Its family, which knows its tools, and the one of the build that fits it best."""
+    architecture: str
+    """Whose synthesis and cells it has: the family's name, unless the family has several."""
+    luts: Annotated[int, Field(ge=1)]
+    """Four-input tables; six-input ones on Xilinx, adaptive logic modules on Intel."""
+    ffs: Annotated[int, Field(ge=1)]
+    multipliers: Annotated[int, Field(ge=0)]
+    """18 x 18 (iCE40: 16 x 16; Xilinx and Intel: DSP blocks)."""
+    block_rams: Annotated[int, Field(ge=0)]
+    block_ram_kibit: Annotated[int, Field(ge=1)]
+    large_ram: Memory | None = None
+    options: tuple[str, ...] = ()
+    """What selects it in nextpnr; ``{package}`` and ``{grade}`` are filled in."""
+    grades: tuple[str, ...] = ()
+    """Speed grades; the first is the default, and the slowest."""
+    pins: Mapping[str, tuple[str, ...]] = {}
+    """Packages, the default first, and pins for a clock, an input and an output where nextpnr
+    does not choose them itself."""
+    aliases: tuple[str, ...] = ()
+    order_codes: Mapping[str, str] = {}
+    """Packages as the order codes of its parts have them, which may follow the speed grade."""
+    chain_tiles: int | None = None
+    """Tiles that carry chains can begin in; None where they are no limit."""
+    block_ram_mhz: Mapping[str, float] = {}
+    """Per speed grade, the highest clock that the block RAM's data sheet allows. nextpnr does not
+    check it."""
+    target_mhz: Mapping[str, float] = {}
+    """Per speed grade, the clock to aim at if the user names none."""
+
+    @property
+    def routable(self) -> bool:
+        """Whether there is a place and route tool for it."""
+        return bool(self.options)
+
+
+def device_label(name: str, grade: str) -> str:
+    """Return a name for people and for a folder; ``grade`` may be empty."""
+    return (f"{name}-{grade}" if grade else name).replace("/", "-").lower()
+
+
+class Chosen(Record):
+    """A device with its package and speed grade."""
+
+    device: FpgaDevice
+    package: str
+    grade: str
+
+    @property
+    def label(self) -> str:
+        """A name for people and for a folder, such as ``lfe5u-85f-8``."""
+        return device_label(self.device.name, self.grade)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """nextpnr's options that select it."""
+        return tuple(part.format(package=self.package, grade=self.grade) for part in self.device.options)
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """Pins for a clock, an input and an output; none if nextpnr chooses them."""
+        return self.device.pins.get(self.package, ())
+
+    @property
+    def block_ram_mhz(self) -> float | None:
+        """The block RAM's limit at this grade."""
+        return self.device.block_ram_mhz.get(self.grade)
+
+    @property
+    def target_mhz(self) -> float:
+        """The clock to aim at if the user names none."""
+        return self.device.target_mhz.get(self.grade, 100.0)
