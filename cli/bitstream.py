@@ -29,7 +29,7 @@ _SHOWN = 8
 def bitstream(
     folder: BuildArgument,
     board: BoardOption,
-    clock: ClockOption = None,
+    clock_mhz: ClockOption = None,
     baud: BaudOption = None,
     seed: Annotated[int, typer.Option(min=1, help="Of place and route; another may be faster.")] = 1,
     insist: Annotated[
@@ -58,9 +58,9 @@ def bitstream(
                     f"the core on {place.name} has no serial line, and Vivado takes no seed; leave out "
                     "--baud, --seed and --try"
                 )
-            _write_for_vivado(session, folder, place, clock)
+            _write_for_vivado(session, folder, place, clock_mhz)
             return
-        build = OnBoard.create(folder, board, clock, baud)
+        build = OnBoard.create(folder, board, clock_mhz, baud)
         if not session.as_json:
             _say_line(session, build)
         note_bus(session, build)

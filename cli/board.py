@@ -37,7 +37,7 @@ def board(
     pty: Annotated[
         bool, typer.Option("--pty/--no-pty", help="Offer a pseudo-terminal, as a serial port.")
     ] = True,
-    clock: ClockOption = None,
+    clock_mhz: ClockOption = None,
     baud: BaudOption = None,
     faults: Annotated[
         float, typer.Option(min=0, max=1, help="Share of frames on the line that something befalls.")
@@ -60,7 +60,7 @@ def board(
             raise ConfigurationError(
                 "a board needs a line to its user: leave out --no-pty, or give --tcp PORT"
             )
-        build = OnBoard.create(folder, board, clock, baud)
+        build = OnBoard.create(folder, board, clock_mhz, baud)
         note_bus(session, build)
         with session.progress() as progress:
             native = build.simulate(seed, progress)

@@ -10,11 +10,10 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from threading import Timer
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Self, TextIO, cast
 
 import typer
@@ -29,16 +28,13 @@ from rtlstm.cli.terminal import (
     write_error,
     write_output,
 )
-from rtlstm.cli.words import command_words
 
 __all__ = [
-    "COMMAND_OPTIONS",
     "FAILED",
     "UNEXPECTED",
     "WRONG_INPUT",
     "CommandSession",
     "explain",
-    "in_words",
     "print_error",
 ]
 
@@ -48,9 +44,6 @@ mistake in rtlstm; Ctrl-C."""
 
 _LONG_SECONDS = 2.0
 """A phase that takes longer is told where there is no bar."""
-
-COMMAND_OPTIONS: ContextVar[Mapping[str, str]] = ContextVar("options", default=MappingProxyType({}))
-"""What the running command's parameters are called on the command line."""
 
 _Progress = Callable[[str, int, int], None]
 
@@ -117,7 +110,6 @@ class CommandSession:
         if isinstance(error, ReaderGoneError):
             return FAILED
         code, message = explain(error)
-        message = in_words(message)
         if self._debug:
             write_error("".join(traceback.format_exception(error)))
         print_error(message)
@@ -139,7 +131,6 @@ class CommandSession:
 
     def note(self, text: str) -> None:
         """Tell something worth knowing, once."""
-        text = in_words(text)
         if text not in self._notes:
             self._notes.append(text)
             write_error(f"note: {plain(text)}")
@@ -197,11 +188,6 @@ class CommandSession:
                 bars.update(tasks[what], completed=done, total=total)
 
             yield report
-
-
-def in_words(message: str) -> str:
-    """Name the running command's options as they are given."""
-    return command_words(message, COMMAND_OPTIONS.get())
 
 
 @contextmanager

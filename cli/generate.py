@@ -1,244 +1,165 @@
 """``rtlstm generate``: a model becomes a build folder."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rtlstm.cli.console import CommandSession
-from rtlstm.cli.generate_options import (
-    BatchFirstOption,
-    BeatInOption,
-    BeatOutOption,
-    BusOption,
-    CalibrateLengthsOption,
-    CalibrateOption,
-    CalibrateStateOption,
-    CapacityOption,
-    CellBitsOption,
-    CellRangeOption,
-    DataBitsOption,
-    DenseWeightBitsOption,
-    FamilyOption,
-    FinalStatesOption,
-    FitOption,
-    ForOption,
-    GateBitsOption,
-    GateUnitsOption,
-    HeadroomBitsOption,
-    InputRangeOption,
-    LanesOption,
-    LoadableOption,
-    MacsOption,
-    MaxStepsOption,
-    ModelArgument,
-    MultipliersOption,
-    NameOption,
-    OutputBitsOption,
-    OutputFolderOption,
-    StreamsOption,
-    TablesOption,
-    WeightBitsOption,
-    WeightMemoryOption,
-)
-from rtlstm.cli.options import (
-    BranchOption,
-    DebugOption,
-    DenseOption,
-    JsonOption,
-    LstmOption,
-    OutputTensorOption,
-    read_options,
-)
+from rtlstm.cli.declared import takes_options
+from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.fpga.request import HardwareRequest
+from rtlstm.gen.frontends.reading import ReadOptions
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rtlstm.cli.data import Array
     from rtlstm.gen.builds.former import FormerResult
-    from rtlstm.gen.frontends import ReadOptions, ReadResult
 
 __all__ = ["generate"]
 
-
-_WITH_FOR = {
-    "model",
-    "output",
-    "device",
-    "calibrate",
-    "calibrate_lengths",
-    "batch_first",
-    "calibrate_state",
-    "input_range",
-    "lstm",
-    "output_tensor",
-    "dense",
-    "branch",
-}
-_WITH_FOR |= {"as_json", "debug"}
-"""What may be said beside --for."""
+_NUMBERS, _LOADABLE = "Numbers", "Loadable program"
 
 
+@takes_options(HardwareRequest, QuantizationSettings, ReadOptions)
 def generate(
-    context: typer.Context,
-    model: ModelArgument,
-    output: OutputFolderOption,
-    name: NameOption = None,
-    fit: FitOption = None,
-    family: FamilyOption = None,
-    lanes: LanesOption = None,
-    macs: MacsOption = None,
-    gate_units: GateUnitsOption = None,
-    multipliers: MultipliersOption = None,
-    weight_memory: WeightMemoryOption = None,
-    tables: TablesOption = "interpolated",
-    beat_in: BeatInOption = 1,
-    beat_out: BeatOutOption = None,
-    streams: StreamsOption = 1,
-    max_steps: MaxStepsOption = None,
-    bus: BusOption = "none",
-    loadable: LoadableOption = False,
-    capacity: CapacityOption = None,
-    device: ForOption = None,
-    weight_bits: WeightBitsOption = 16,
-    dense_weight_bits: DenseWeightBitsOption = None,
-    data_bits: DataBitsOption = 16,
-    output_bits: OutputBitsOption = None,
-    gate_bits: GateBitsOption = None,
-    cell_bits: CellBitsOption = 16,
-    input_range: InputRangeOption = None,
-    cell_range: CellRangeOption = None,
-    final_states: FinalStatesOption = None,
-    headroom_bits: HeadroomBitsOption = 0,
-    calibrate: CalibrateOption = None,
-    calibrate_lengths: CalibrateLengthsOption = None,
-    batch_first: BatchFirstOption = False,
-    calibrate_state: CalibrateStateOption = None,
-    lstm: LstmOption = None,
-    output_tensor: OutputTensorOption = None,
-    dense: DenseOption = None,
-    branch: BranchOption = None,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="An ONNX, Keras, TorchScript, .pt2 or safetensors file, or a PyTorch state dict.",
+        ),
+    ],
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="DIR", help="The build folder: new, empty or a build to replace."
+        ),
+    ],
+    options: Mapping[str, Any],
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the build and its top module; by default from the model file's."),
+    ] = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE|BOARD",
+            help="Choose family, lanes, macs, gate units and multipliers for the shortest step on this ECP5 "
+            "or iCE40 device, or on this board, its serial link counted in; those given are kept.",
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate",
+            help="Typical inputs, (T, I) or (T, N, I): an .npy file, or an .npz file with an array x.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None,
+    calibration_lengths: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate-lengths",
+            help="Valid steps of each sequence of the typical inputs: numbers with commas between them, or "
+            "an .npy file; all by default.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None,
+    calibration_state: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate-state",
+            help="What each sequence of the typical inputs begins with: an .npz file of h and c, as rtlstm "
+            "run --state-output writes it; zeros by default.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None,
+    batch_first: Annotated[
+        bool,
+        typer.Option(
+            "--batch-first",
+            help="The typical inputs have the batch first, (N, T, I).",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = False,
+    capacities: Annotated[
+        bool,
+        typer.Option(
+            "--loadable",
+            help="The program is loaded like the weights: the device takes other networks, too, within its "
+            "capacities.",
+            rich_help_panel=_LOADABLE,
+        ),
+    ] = False,
+    capacity: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="A capacity of a loadable device; by default what the network takes, up to the next power "
+            "of two. Names: operations, inputs, outputs, weight-rows, shift-rows, bias-rows, partial-rows, "
+            "vector-words, cell-rows, headroom. May be repeated.",
+            rich_help_panel=_LOADABLE,
+        ),
+    ] = None,
+    device: Annotated[
+        Path | None,
+        typer.Option(
+            "--for",
+            metavar="DEVICE",
+            help="Make a build that the device of this build folder can be given: another network's for a "
+            "loadable one, else a retrained model's. It brings hardware, formats and name.",
+            rich_help_panel=_LOADABLE,
+        ),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Turn a model into a build: Verilog, manifest, weights and report."""
     with CommandSession(as_json, debug) as session:
-        from rtlstm.cli.data import load_lengths, load_state
+        from rtlstm.cli.data import load_array, load_lengths, load_state
+        from rtlstm.gen.builds.compiled import compile
         from rtlstm.gen.builds.former import former_results
-        from rtlstm.gen.builds.generate import generate_build, generate_for
-        from rtlstm.gen.builds.requests import array_request, fit_request
-        from rtlstm.gen.quantise.quantiser import QuantizationSettings
 
-        begin = None if calibrate_state is None else load_state(calibrate_state)
-        options = read_options(lstm, output_tensor, dense, branch)
-        former = former_results(output)
-        if device is not None:
-            _check_for(context)
-            read, calibration = _read(model, options, output, calibrate, batch_first)
-            with session.progress() as progress:
-                generate_for(
-                    read.network,
-                    output,
-                    device,
-                    input_range=input_range,
-                    calibration=calibration,
-                    calibration_lengths=load_lengths(calibrate_lengths),
-                    calibration_state=begin,
-                    source=read.report,
-                    progress=progress,
-                )
-            _show(session, output, former)
-            return
-        capacities = _capacities(loadable, capacity)
-        sizes: dict[str, object] = {
-            "lanes": lanes,
-            "macs": macs,
-            "gate_units": gate_units,
-            "weight_memory": weight_memory,
-            "tables": tables,
-            "beat_in": beat_in,
-            "beat_out": beat_out,
-            "streams": streams,
-            "max_steps": max_steps,
-            "bus": bus,
-        }
-        array = array_request(family, multipliers, **sizes) if fit is None else None
-        request = None if fit is None else fit_request(fit, family, multipliers, **sizes)
-        settings = QuantizationSettings(
-            weight_bits=weight_bits,
-            dense_weight_bits=dense_weight_bits,
-            data_bits=data_bits,
-            output_bits=output_bits,
-            gate_bits=gate_bits,
-            cell_bits=cell_bits,
-            input_range=input_range,
-            cell_range=cell_range,
-            final_states=final_states,
-            headroom_bits=headroom_bits,
-            tables=tables,
-        )
-        read, calibration = _read(model, options, output, calibrate, batch_first)
+        former = former_results(folder)
+        data = None if calibration is None else load_array(calibration, "the calibration data")
+        if batch_first and data is not None and data.ndim == 3:
+            data = data.swapaxes(0, 1)
         with session.progress() as progress:
-            generate_build(
-                read.network,
-                output,
+            compile(
+                model,
+                calibration=data,
+                calibration_lengths=load_lengths(calibration_lengths),
+                calibration_state=None if calibration_state is None else load_state(calibration_state),
+                folder=folder,
                 name=name,
-                settings=settings,
-                fit=request,
-                array=array,
-                capacities=capacities,
-                calibration=calibration,
-                calibration_lengths=load_lengths(calibrate_lengths),
-                calibration_state=begin,
-                source=read.report,
+                fit=fit,
+                device=device,
+                capacities=_capacities(capacities, capacity or []),
                 progress=progress,
+                **options,
             )
-        _show(session, output, former)
+        _show(session, folder, former)
 
 
-def _read(
-    model: Path, options: "ReadOptions", output: Path, calibrate: Path | None, batch_first: bool
-) -> tuple["ReadResult", "Array | None"]:
-    """Read the model and the calibration data, once it is known that the result has a place."""
-    from rtlstm.cli.data import load_array
-    from rtlstm.gen.builds.folder import check_target
-    from rtlstm.gen.frontends import read_model
-
-    check_target(output)
-    read = read_model(model, options)
-    if calibrate is None:
-        return read, None
-    data = load_array(calibrate, "the calibration data")
-    return read, data.swapaxes(0, 1) if batch_first and data.ndim == 3 else data
-
-
-def _check_for(context: typer.Context) -> None:
-    """Refuse what a device brings itself."""
+def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
+    """Read ``NAME=NUMBER``, each name at most once; None if the program is fixed."""
+    from rtlstm.spec.capacity import CAPACITIES
     from rtlstm.spec.errors import ConfigurationError
 
-    given = [
-        parameter.opts[-1]
-        for parameter in context.command.params
-        if parameter.name not in _WITH_FOR
-        and parameter.name is not None
-        and (source := context.get_parameter_source(parameter.name)) is not None
-        and source.name == "COMMANDLINE"
-    ]
-    if given:
-        raise ConfigurationError(
-            f"--for takes hardware, formats and name from its device: leave out {', '.join(given)}, or --for"
-        )
-
-
-def _capacities(loadable: bool, given: list[str] | None) -> dict[str, int] | None:
-    from rtlstm.gen.builds.loadable import parse_capacities
-    from rtlstm.spec.errors import ConfigurationError
-
-    if not loadable:
-        if given:
-            raise ConfigurationError("--capacity is for loadable devices: give --loadable, too")
-        return None
-    return parse_capacities(given or [])
+    if given and not loadable:
+        raise ConfigurationError("--capacity is for loadable devices: give --loadable, too")
+    chosen: dict[str, int] = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        field = name.replace("-", "_")
+        if name not in CAPACITIES or not number.isdecimal() or field in chosen:
+            raise ConfigurationError(
+                f"--capacity must be NAME=NUMBER, each name once, with a name of {', '.join(CAPACITIES)}, "
+                f"not {text!r}"
+            )
+        chosen[field] = int(number)
+    return chosen if loadable else None
 
 
 def _show(session: CommandSession, folder: Path, former: "Sequence[FormerResult]") -> None:

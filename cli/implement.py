@@ -19,10 +19,14 @@ def implement(
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="Such as lfe5u-85f-8, up5k, gw2ar-18, xc7a35t.")
     ],
-    clock: Annotated[
+    clock_mhz: Annotated[
         float | None,
         typer.Option(
-            metavar="MHZ", min=1, max=1000, help="The clock to aim at; exits with 1 if it is missed."
+            "--clock",
+            metavar="MHZ",
+            min=1,
+            max=1000,
+            help="The clock to aim at; exits with 1 if it is missed.",
         ),
     ] = None,
     seeds: Annotated[
@@ -36,7 +40,9 @@ def implement(
     placer: Annotated[
         str | None, typer.Option(help="heap or static; by default the better one for the device.")
     ] = None,
-    dsp: Annotated[bool, typer.Option(help="Use multiplier blocks, or make multipliers of logic.")] = True,
+    multipliers: Annotated[
+        bool, typer.Option("--dsp/--no-dsp", help="Use multiplier blocks, or make multipliers of logic.")
+    ] = True,
     insist: Annotated[
         bool,
         typer.Option(
@@ -60,11 +66,11 @@ def implement(
             found = run(
                 folder,
                 chosen,
-                clock_mhz=clock,
+                clock_mhz=clock_mhz,
                 seeds=seeds or DEFAULT_SEEDS,
                 router=_router(router),
                 placer=_placer(placer),
-                multipliers=dsp,
+                multipliers=multipliers,
                 insist=insist,
                 jobs=jobs,
                 progress=progress,

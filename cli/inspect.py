@@ -1,61 +1,51 @@
 """``rtlstm inspect``: what a model or a build holds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtlstm.cli.console import CommandSession, in_words
-from rtlstm.cli.options import (
-    BranchOption,
-    DebugOption,
-    DenseOption,
-    JsonOption,
-    LstmOption,
-    OutputTensorOption,
-    read_options,
-)
+from rtlstm.cli.console import CommandSession
+from rtlstm.cli.declared import takes_options
+from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.gen.frontends.reading import ReadOptions
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation
-    from rtlstm.gen.frontends import ReadOptions
     from rtlstm.spec.manifest import Manifest
 
 __all__ = ["inspect"]
 
 
+@takes_options(ReadOptions)
 def inspect(
     path: Annotated[Path, typer.Argument(metavar="MODEL|DIR", help="A model file or a build folder.")],
-    lstm: LstmOption = None,
-    output_tensor: OutputTensorOption = None,
-    dense: DenseOption = None,
-    branch: BranchOption = None,
+    options: Mapping[str, Any],
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
     with CommandSession(as_json, debug) as session:
         from rtlstm.spec.errors import ConfigurationError
+        from rtlstm.spec.options import option
 
         if path.is_dir():
-            if lstm or output_tensor or dense or branch:
+            if options:
                 raise ConfigurationError(
-                    "--lstm, --output-tensor, --dense and --branch are for models, but this is a folder: "
-                    "leave them out"
+                    f"{', '.join(map(option, options))} must be left out: a folder is given, not a model"
                 )
             _inspect_build(session, path)
             return
-        _inspect_model(session, path, read_options(lstm, output_tensor, dense, branch))
+        _inspect_model(session, path, ReadOptions(**options))
 
 
-def _inspect_model(session: CommandSession, path: Path, options: "ReadOptions") -> None:
+def _inspect_model(session: CommandSession, path: Path, options: ReadOptions) -> None:
     from rtlstm.gen.frontends import inspect_model, read_model
     from rtlstm.gen.frontends.describe import layer_options
     from rtlstm.spec.errors import ModelError
 
     report = inspect_model(path, options)
-    report = report.replace(refusal=in_words(report.refusal))
     session.fields = {"model": report.model_dump(mode="json"), "supported": not report.refusal}
     if report.nodes:
         session.table(

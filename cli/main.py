@@ -2,23 +2,15 @@
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rtlstm.cli.bench import bench
-from rtlstm.cli.bitstream import bitstream, program
-from rtlstm.cli.board import board
-from rtlstm.cli.console import COMMAND_OPTIONS, FAILED, WRONG_INPUT, explain, print_error
+from rtlstm.cli.console import FAILED, WRONG_INPUT, explain, print_error
 from rtlstm.cli.ending import ends_cleanly
-from rtlstm.cli.generate import generate
-from rtlstm.cli.implement import implement
-from rtlstm.cli.inspect import inspect
-from rtlstm.cli.places import boards, devices
-from rtlstm.cli.run import run
-from rtlstm.cli.simulate import simulate
 from rtlstm.cli.terminal import (
     OutputError,
     ReaderGoneError,
@@ -44,17 +36,65 @@ class _Command(TyperCommand):
         return _without_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; its messages name its own options."""
-        names = {each.name: each.opts[-1] for each in self.params if each.name and each.opts}
-        options = {name: option for name, option in names.items() if option.startswith("--")}
-        token = COMMAND_OPTIONS.set(options)
-        try:
+        """Run the command; messages name options as they are typed."""
+        from rtlstm.cli.wording import CommandWording
+        from rtlstm.spec.options import worded
+
+        with worded(CommandWording(ctx.find_root().command.commands, self.name or "")):
             return super().invoke(ctx)
-        finally:
-            COMMAND_OPTIONS.reset(token)
+
+
+_MODULES = {
+    "generate": "generate",
+    "inspect": "inspect",
+    "simulate": "simulate",
+    "implement": "implement",
+    "bitstream": "bitstream",
+    "program": "bitstream",
+    "board": "board",
+    "run": "run",
+    "devices": "places",
+    "boards": "places",
+    "bench": "bench",
+}
+"""The commands and the modules of this folder that they are in."""
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands, each made when it is asked for: what declares its options takes time to import."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            module = import_module(f"rtlstm.cli.{_MODULES[name]}")
+            single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            single.command(name, cls=_Command)(getattr(module, name))
+            self._made[name] = typer.main.get_command(single)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _MODULES
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
 
 
 class _Group(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()
+
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))
 
@@ -88,11 +128,6 @@ def _options(
     Exit codes: 0 all is well; 1 a check failed or a device did not answer; 2 what was asked for
     cannot be done; 70 a mistake in rtlstm; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.
     """
-
-
-_COMMANDS = (generate, inspect, simulate, implement, bitstream, program, board, run, devices, boards, bench)
-for _command in _COMMANDS:
-    app.command(cls=_Command)(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

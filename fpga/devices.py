@@ -6,6 +6,7 @@ import re
 from rtlstm.fpga.families.base import fpga_families
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.options import option
 
 __all__ = ["devices", "find_device"]
 
@@ -28,7 +29,7 @@ def find_device(name: str, package: str | None = None, grade: str | None = None)
         raise ConfigurationError(_unknown(name))
     if grade is not None and own_grade is not None and grade.lower() != own_grade.lower():
         raise ConfigurationError(
-            f"--speed-grade must agree with the device's name, but they say {grade} and {own_grade}"
+            f"{option('speed_grade')} must agree with the device's name, but they say {grade} and {own_grade}"
         )
     grade = own_grade if grade is None else grade
     return Chosen(

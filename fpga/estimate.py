@@ -18,6 +18,7 @@ from rtlstm.fpga.resources import ESTIMATED, Resources, large_name, resource_use
 from rtlstm.fpga.top_sizes import TOP_CHAIN_TILES, top_sizes
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option
 from rtlstm.spec.record import Record
 
 __all__ = [
@@ -301,7 +302,7 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         if used * (1 - MARGIN if what in _UNSURE else 1) > there
     ]
     if lacking:
-        other = "--multipliers lut" if found.multipliers > device.multipliers else ""
+        other = option("multipliers", "lut") if found.multipliers > device.multipliers else ""
         raise ConfigurationError(
             f"{whole} does not fit {device.name}: by its estimate it takes {', '.join(lacking)}; "
             f"{way_out(device, found.board, other)}"
@@ -310,5 +311,6 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
     if full and not insist:
         raise ConfigurationError(
             f"{whole} is fuller than any design known to have been routed on such a device: by its estimate "
-            f"it takes {', '.join(full)}; {way_out(device, found.board)}; --try does it all the same"
+            f"it takes {', '.join(full)}; {way_out(device, found.board)}; "
+            f"{option('insist', True)} does it all the same"
         )

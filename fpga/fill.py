@@ -14,6 +14,7 @@ from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import way_out
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.options import option
 
 __all__ = ["RESERVE", "ROUTED", "FillLimits", "RoutedDesign", "check_chains", "fill_limits"]
 
@@ -96,7 +97,7 @@ def check_chains(
     most = device.chain_tiles if insist else int(limit * device.chain_tiles)
     if taken > most:
         known = "" if insist else " that designs known to be routed take"
-        more = "" if insist else "; --try does it all the same"
+        more = "" if insist else f"; {option('insist', True)} does it all the same"
         raise ConfigurationError(
             f"{name} does not fit {device.name}: its carry chains take {taken:,} tiles (of {most:,}{known}); "
             f"{way_out(device, board)}{more}"

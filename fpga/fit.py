@@ -8,30 +8,27 @@ best that fits.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm
-from typing import Annotated
-
-from pydantic import Field
 
 from rtlstm.fpga.blocks import MemoryPart, hard_blocks, map_memory
 from rtlstm.fpga.core_parts import multiplier_luts
 from rtlstm.fpga.estimate import ESTIMATED, Estimate, clock_model, estimate, usable
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.fill import fill_limits
+from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import large_name
-from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import find_family
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.options import option
 from rtlstm.spec.parameters import (
     MultiplierKind,
     Parameters,
-    TableKind,
     WeightMemory,
 )
 from rtlstm.spec.record import Record
 
-__all__ = ["Fit", "FitRequest", "HardwareRequest", "NothingFitsError", "fit_device"]
+__all__ = ["Fit", "FitRequest", "NothingFitsError", "fit_device"]
 
 _MOST_UNITS = 16
 """Gate units beyond which no network has been found to gain."""
@@ -47,33 +44,16 @@ class NothingFitsError(ConfigurationError):
     """No array of a network fits a device."""
 
 
-class HardwareRequest(Record):
-    """What a user chose about the hardware; None where it was not."""
-
-    lanes: Annotated[int, Field(ge=4)] | None = None
-    macs: Annotated[int, Field(ge=1)] | None = None
-    all_lut: bool = False
-    """All multipliers of the lanes are made of tables."""
-    tables: TableKind = "interpolated"
-    beat_in: Annotated[int, Field(ge=1)] = 1
-    beat_out: Annotated[int, Field(ge=1)] | None = None
-    """By default as many as there are gate units."""
-    streams: int = 1
-    max_steps: int | None = None
-    bus: BusName = NO_BUS
-
-
 class FitRequest(HardwareRequest):
-    """A device to fill, and what about the hardware is not to be chosen."""
+    """A device to fill, and what about the hardware is not to be chosen.
+
+    Multipliers per lane made of LUTs are by default as many as the device lacks hard ones. Weights are by
+    default in block RAM, or in the device's largest memory where they do not fit that.
+    """
 
     chosen: Chosen
     board: str = ""
     """The board that the device is on, whose top and link stand beside the core; empty for the core alone."""
-    gate_units: Annotated[int, Field(ge=1)] | None = None
-    lut_macs: Annotated[int, Field(ge=0)] | None = None
-    """Multipliers per lane made of tables; None: as many as the device lacks hard ones."""
-    weight_memory: WeightMemory | None = None
-    """By default block RAM, or the device's largest memory where weights do not fit that."""
 
     def check(self) -> None:
         """Check what is given, whatever else will be chosen.
@@ -86,8 +66,13 @@ class FitRequest(HardwareRequest):
         device = self.chosen.device
         if device.architecture not in ESTIMATED:
             raise ConfigurationError(
-                f"--fit needs estimates, which there are for {' and '.join(ESTIMATED)} devices, not for "
-                f"{device.name}; give --family, --lanes and --macs"
+                f"{option('fit')} needs estimates, which there are for {' and '.join(ESTIMATED)} devices, "
+                f"not for {device.name}; give {option('family')}, {option('lanes')} and {option('macs')}"
+            )
+        if self.family is not None:
+            raise ConfigurationError(
+                f"{option('fit')} takes the family from its device: leave out {option('family')}, or "
+                f"{option('fit')}"
             )
         units, lut_macs = self.gate_units or 1, self.lut_macs or 0
         least = lcm(units, self.beat_in)
@@ -107,8 +92,7 @@ class FitRequest(HardwareRequest):
 
     def parameters(self, **sizes: object) -> Parameters:
         """Return parameters of these sizes for the device's family."""
-        common = {name: getattr(self, name) for name in ("tables", "beat_in", "streams", "max_steps", "bus")}
-        return Parameters.for_family(self.chosen.device.family, **common | sizes)
+        return Parameters.for_family(self.chosen.device.family, **self.core_options | sizes)
 
 
 class Fit(Record):
@@ -253,7 +237,10 @@ class _Search:
     def _why_nothing(self, refused: list[_Refused]) -> str:
         place = self._request.board or self._device.name
         if not refused:
-            return f"--fit finds no array for {place} with what is given; leave out lanes, macs or gate units"
+            return (
+                f"no array fits {place} with what is given; leave out {option('lanes')}, {option('macs')} or "
+                f"{option('gate_units')}"
+            )
         least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
         designs = (each.design or self._design(each.candidate) for each in least)
         nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)

@@ -13,6 +13,7 @@ from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.resources import way_out
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option
 
 __all__ = ["check_inventory", "least_blocks", "least_multiplier", "unpacked_registers"]
 
@@ -101,7 +102,8 @@ def check_inventory(
     lacking = [f"{used:,} {what} (it has {there:,})" for what, used, there in uses if used > there]
     if lacking:
         no_blocks = found.multipliers > device.multipliers and not board
+        no_dsp = f"implement it with {option('multipliers', False, 'implement')}"
         raise ConfigurationError(
             f"{manifest.name} does not fit {device.name}: it takes at least {', '.join(lacking)}; "
-            f"{way_out(device, board, 'implement it with --no-dsp' if no_blocks else '')}"
+            f"{way_out(device, board, no_dsp if no_blocks else '')}"
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from rtlstm.fpga.families.base import Cells, fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.options import option
 from rtlstm.spec.record import Record
 
 __all__ = [
@@ -73,9 +74,9 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
 
 def way_out(device: FpgaDevice, board: str = "", other: str = "") -> str:
     """What to do about a build that is too large for a device or board; ``other`` is one way more."""
-    ways = ["generate it with fewer --lanes or --macs", *([other] if other else [])]
+    ways = [f"generate it with fewer {option('lanes')} or {option('macs')}", *([other] if other else [])]
     if device.architecture in ESTIMATED:
-        ways.insert(0, f"let 'rtlstm generate --fit {board or device.name}' choose its array")
+        ways.insert(0, f"let {option('fit', board or device.name)} choose its array")
     return f"{', '.join(ways)}, or choose a larger device"
 
 

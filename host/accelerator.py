@@ -34,6 +34,7 @@ from rtlstm.spec.files import as_path
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option
 from rtlstm.spec.packing import check_image
 from rtlstm.spec.registers import Register
 
@@ -325,7 +326,7 @@ class Accelerator(Closing):
         if limit is not None and steps > limit:
             raise InputError(
                 f"this build takes sequences of at most {limit} steps, not {steps}; split them "
-                "and pass the state on, or generate with a larger --max-steps"
+                f"and pass the state on, or generate with a larger {option('max_steps')}"
             )
         valid = self._check_lengths(lengths, steps, count)
         if lengths is not None:
@@ -552,7 +553,7 @@ class Accelerator(Closing):
         total = self.manifest.parameters.streams
         return (
             f"{what}, but all {total} of this build are held by open streams; close one, or all with "
-            f"close_streams, or generate with --streams {total + 1}"
+            f"close_streams, or generate with {option('streams', total + 1)}"
         )
 
     def _check_open(self) -> None:

@@ -2,6 +2,7 @@
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option
 from rtlstm.spec.program.step import compile_program
 
 __all__ = ["check_loadable"]
@@ -21,8 +22,8 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
     if device.parameters.capacity is None:
         raise ConfigurationError(
             f"a device must have a loadable program to be given another network, but that of {device.name!r} "
-            "is fixed and takes other weights alone; generate it with --loadable, or this build, if only its "
-            "weights are new, with --for and the device's folder"
+            f"is fixed and takes other weights alone; generate it with {option('capacities')}, or this "
+            f"build, if only its weights are new, with {option('device')} and the device's folder"
         )
     if not manifest.passes:
         # Says which capacity is too small, if one is.
@@ -30,7 +31,8 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
     raise ConfigurationError(
         f"a build must be made for the device that it is loaded into ({device.name!r}, hardware "
         f"{device.device_hash[:8]}), but this one is for {manifest.name!r} ({manifest.device_hash[:8]}), "
-        f"with other {_differences(manifest, device)}; generate it with --for and the device's folder"
+        f"with other {_differences(manifest, device)}; generate it with "
+        f"{option('device')} and the device's folder"
     )
 
 

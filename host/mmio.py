@@ -22,6 +22,7 @@ from rtlstm.spec.buses import registers_of
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register, field
 
 __all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "open_mmio"]
@@ -260,7 +261,8 @@ def open_mmio(
     if Register.X_DATA not in registers_of(manifest.parameters.bus):
         raise ConfigurationError(
             f"steps through registers need a build with data FIFOs, but this one's bus is "
-            f"{manifest.parameters.bus}; generate it with --bus axilite or --bus wishbone"
+            f"{manifest.parameters.bus}; generate it with "
+            f"{option('bus', 'axilite')} or {option('bus', 'wishbone')}"
         )
     registers = MappedRegisters(Path(path), begin)
     try:

@@ -12,6 +12,7 @@ from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray, round_shift, saturate
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.options import option
 from rtlstm.spec.packing import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 
 __all__ = ["LayerArrays", "Saturations", "State", "StateFormats", "StateLayout", "StatePart", "split_layers"]
@@ -156,7 +157,8 @@ class StateFormats:
         (h, c), stacklevel = saturations, stacklevel + 1
         warn_saturated(names[0], h.values, batch * sum(self.sizes), self.hidden, stacklevel)
         limit = _range_of(self.cell, c.largest)
-        advice = f"generate with --cell-range {limit:g}, or with calibration data that begin with such states"
+        wider = option("cell_range", limit)
+        advice = f"generate with {wider}, or with calibration data that begin with such states"
         warn_saturated(
             names[1], c.values, batch * sum(self._lstm_sizes), self.cell, stacklevel, advice=advice
         )
@@ -170,7 +172,7 @@ class StateFormats:
             warnings.warn(
                 f"{count} of {sum(values.size for values in at_limit)} values of {name} stand at the end of "
                 f"their format, +-{limit:.6g}, and may have been limited to it; if they go on elsewhere, "
-                f"generate with --cell-range {_range_of(self.cell, 2.0 * limit):g} or more, or with "
+                f"generate with {option('cell_range', _range_of(self.cell, 2.0 * limit))} or more, or with "
                 "calibration data that cover them",
                 SaturationWarning,
                 stacklevel=stacklevel + 1,

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.options import option
 from rtlstm.spec.record import Record
 
 __all__ = ["CAPACITIES", "Capacity", "Needs"]
@@ -67,19 +68,16 @@ class Needs(Record):
             If it does not; the message lists every capacity that is too small, and how to raise it.
         """
         lacking = {
-            name.replace("_", "-"): (needed, getattr(capacity, name))
-            for name, needed in self.model_dump().items()
-            if needed > getattr(capacity, name)
+            name: needed for name, needed in self.model_dump().items() if needed > getattr(capacity, name)
         }
         if lacking:
             listed = "; ".join(
-                f"it needs {needed} {name} and the device holds {there}"
-                for name, (needed, there) in lacking.items()
+                f"it needs {needed} {name.replace('_', '-')} and the device holds {getattr(capacity, name)}"
+                for name, needed in lacking.items()
             )
-            options = " ".join(f"--capacity {name}={needed}" for name, (needed, _) in lacking.items())
             raise ConfigurationError(
                 f"the network must fit the device's capacities, but {listed}; load a smaller one, or "
-                f"generate the device again with {options}"
+                f"generate the device again with {option('capacities', lacking)}"
             )
 
     def capacity(self, **chosen: int) -> Capacity:

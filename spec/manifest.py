@@ -15,6 +15,7 @@ from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import find_family
 from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.fields import (
     drain_fields,
@@ -172,7 +173,7 @@ class Manifest(Record):
         if passes and parameters.capacity is not None:
             raise ConfigurationError(
                 "a loadable core takes steps one by one, but this network goes backwards in sequences; "
-                "generate a build of its own for it, without --loadable and --for"
+                f"generate a build of its own for it, without {option('capacities')} and {option('device')}"
             )
         if passes:
             program, plan = compile_sequences(layers, passes, parameters, timing)

@@ -17,6 +17,7 @@ from rtlstm.spec.numerics import (
     QuantizedRecurrent,
     bound_sums,
 )
+from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import input_places
 from rtlstm.spec.program.step import Op, dense_lanes
@@ -277,7 +278,8 @@ def _check_sums(network: QuantizedNetwork) -> None:
     if lacking := needed.lacking(numerics.accumulator, network.shapes):
         raise ImageError(
             f"sums must fit in this build's accumulators, but {lacking}; generate a build of its own for "
-            "this network, or the build again with more --headroom-bits (loadable: --capacity headroom)"
+            f"this network, or the build again with more {option('headroom_bits')} (of a loadable one the "
+            "capacity headroom)"
         )
 
 

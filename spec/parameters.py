@@ -8,13 +8,18 @@ from pydantic import Field, model_validator
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.family import GENERIC, FamilyName, Pipeline, families, find_family
+from rtlstm.spec.options import Option, option
 from rtlstm.spec.record import Record
 
 __all__ = [
+    "HARDWARE",
+    "CoreOptions",
     "MemoryStyle",
     "MultiplierKind",
     "Parameters",
+    "Size",
     "TableKind",
+    "Tables",
     "WeightMemory",
     "ceil_log2",
     "clocked_style",
@@ -46,33 +51,61 @@ def ceil_log2(value: int) -> int:
     return (value - 1).bit_length()
 
 
-class Parameters(Record):
+HARDWARE = "Hardware"
+"""Under which options of the hardware are listed."""
+
+Size = Annotated[int, Field(ge=1, le=1024)]
+
+Tables = Annotated[
+    TableKind,
+    Option(
+        "How sigmoid and tanh are computed: interpolated; or direct, an entry for every input, quicker, for "
+        "data of up to 12 bits.",
+        group=HARDWARE,
+    ),
+]
+
+
+class CoreOptions(Record):
+    """Options of the hardware that are the user's alone: nothing is worked out in their place."""
+
+    tables: Tables = "interpolated"
+    beat_in: Annotated[
+        Size, Option("Input words per transfer; must divide the multipliers per lane.", group=HARDWARE)
+    ] = 1
+    streams: Annotated[Size, Option("Sequences whose state is kept on chip.", group=HARDWARE)] = 1
+    max_steps: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Option("Longest sequence the driver accepts; by default no limit.", group=HARDWARE),
+    ] = None
+    bus: Annotated[
+        BusName,
+        Option(
+            "A wrapper beside the core, for a system's bus: none; axi (AXI4-Stream data, AXI4-Lite "
+            "registers); axilite (registers alone, steps go through them); wishbone (likewise); or one that "
+            "an installed package adds.",
+            group=HARDWARE,
+        ),
+    ] = NO_BUS
+
+
+class Parameters(CoreOptions):
     """Size and shape of the array and its ports."""
 
     lanes: Annotated[int, Field(ge=4, le=1024)] = 4
     """Dot-product engines; a multiple of 4, so that a unit's four gates finish together."""
-    macs: Annotated[int, Field(ge=1, le=1024)] = 32
+    macs: Size = 32
     """Multipliers per lane."""
     gate_units: Annotated[int, Field(ge=1, le=256)] = 1
     """Units that drain and pass the gates in one cycle; must divide ``lanes / 4`` and ``macs``."""
-    beat_in: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Input words per transfer; must divide ``macs``."""
-    beat_out: Annotated[int, Field(ge=1, le=1024)] = 1
+    beat_out: Size = 1
     """Output words per transfer; a multiple of ``gate_units``."""
-    streams: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Independent sequences whose state is kept on the device."""
-    max_steps: Annotated[int, Field(ge=1)] | None = None
-    """Longest sequence the driver accepts; None for no limit."""
     lut_macs: Annotated[int, Field(ge=0, le=1024)] = 0
     """Multipliers per lane made of look-up tables; the others are the family's hard ones."""
-    tables: TableKind = "interpolated"
-    """How sigmoid and tanh are computed."""
     slope_multipliers: MultiplierKind = "dsp"
     """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
     weight_memory: WeightMemory = "block"
     """What holds the weights."""
-    bus: BusName = NO_BUS
-    """The wrapper beside the core, for a system's bus."""
     capacity: Capacity | None = None
     """What a loadable program may take; None: the program is a constant of the build."""
     family: FamilyName = GENERIC
@@ -80,36 +113,38 @@ class Parameters(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        lanes, macs, gate_units = option("lanes"), option("macs"), option("gate_units")
         if self.lanes % 4:
             raise ValueError(
-                f"lanes must be a multiple of 4 (one lane per gate of a unit), not {self.lanes}; "
+                f"{lanes} must be a multiple of 4 (one lane per gate of a unit), not {self.lanes}; "
                 f"try {self.lanes // 4 * 4 + 4}"
             )
         if self.lut_macs > self.macs:
             raise ValueError(
-                f"lut_macs must be at most macs ({self.macs}), of which it is a part, not {self.lut_macs}"
+                f"{option('multipliers')} must be at most {macs} ({self.macs}), of which it is a part, not "
+                f"{self.lut_macs}"
             )
         if self.macs % self.beat_in:
             raise ValueError(
-                f"beat_in ({self.beat_in}) must divide macs ({self.macs}), so that a transfer "
+                f"{option('beat_in')} ({self.beat_in}) must divide {macs} ({self.macs}), so that a transfer "
                 "never straddles two words of the array; try 1"
             )
         if self.units % self.gate_units or self.macs % self.gate_units:
             raise ValueError(
-                f"gate_units ({self.gate_units}) must divide lanes / 4 ({self.units}) and macs "
+                f"{gate_units} ({self.gate_units}) must divide {lanes} / 4 ({self.units}) and {macs} "
                 f"({self.macs}), so that what drains together is stored together; try "
                 f"{gcd(self.units, self.macs, self.gate_units)}"
             )
         if self.weight_memory == "large" and not find_family(self.family).large_memory:
             having = [name for name, family in families().items() if family.large_memory]
             raise ValueError(
-                f"weight_memory must be block on {self.family}, which has no larger memory than block RAM, "
-                f"not large; those of {', '.join(having)} may"
+                f"{option('weight_memory')} must be block on {self.family}, which has no larger memory than "
+                f"block RAM, not large; those of {', '.join(having)} may"
             )
         if self.beat_out % self.gate_units:
             raise ValueError(
-                f"beat_out ({self.beat_out}) must be a multiple of gate_units ({self.gate_units}), "
-                f"which give that many results a cycle; try {self.gate_units}"
+                f"{option('beat_out')} ({self.beat_out}) must be a multiple of {gate_units} "
+                f"({self.gate_units}), which give that many results a cycle; try {self.gate_units}"
             )
         return self
 

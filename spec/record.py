@@ -5,20 +5,29 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.options import declared_options, option
 
 __all__ = ["Record", "describe_validation"]
 
 
-def describe_validation(error: ValidationError) -> str:
-    """Turn pydantic's list of errors into one sentence, all problems at once."""
+def describe_validation(error: ValidationError, record: type[BaseModel] | None = None) -> str:
+    """Turn pydantic's list of errors into one sentence, all problems at once.
+
+    Fields of ``record`` that are options are called what the interface in use calls them.
+    """
+    names = {each.name for each in declared_options(record)} if record else set()
     parts = []
     for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"])
+        place = [str(part) for part in item["loc"]]
         what = item["msg"].removeprefix("Value error, ")
         given = item["input"]
         if isinstance(given, bool | int | float | str) and item["type"] != "value_error":
             what = what.replace("Input should be", "must be") + f", not {given!r}"
-        parts.append(f"{where}: {what}" if where and where not in what else what)
+        if place and place[0] in names:
+            parts.append(what if item["type"] == "value_error" else f"{option(place[0])} {what}")
+        else:
+            where = ".".join(place)
+            parts.append(f"{where}: {what}" if where and where not in what else what)
     return "; ".join(parts)
 
 
@@ -37,7 +46,7 @@ class Record(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise ConfigurationError(describe_validation(error)) from None
+            raise ConfigurationError(describe_validation(error, type(self))) from None
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated again."""

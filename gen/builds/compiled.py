@@ -10,19 +10,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.boards.bitstream import Bitstream
-from rtlstm.boards.catalogue import find_any_board
+from rtlstm.boards.catalogue import find_any_board, find_place
 from rtlstm.boards.vivado import VivadoProject
 from rtlstm.boards.zynq import ZynqBoard
 from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.fit import FitRequest
 from rtlstm.fpga.implementation import Implementation
+from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.builds.compare import Comparison, Simulator, compare, random_input
 from rtlstm.gen.builds.default_array import ArrayRequest
+from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.builds.generate import default_name, generate_build, generate_for
 from rtlstm.gen.builds.implement import DEFAULT_SEEDS, Placer, Router, implement
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.gen.builds.report import BuildReport
-from rtlstm.gen.builds.requests import array_request, fit_request
 from rtlstm.gen.frontends import ModelReport, ReadOptions, ReadResult, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
@@ -36,13 +38,12 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
+from rtlstm.spec.options import declared_options, option, option_values
 
-__all__ = ["Build", "compile"]
+__all__ = ["OPTIONS", "Build", "compile"]
 
-_READING = frozenset(ReadOptions.model_fields)
-_NUMBERS = frozenset(QuantizationSettings.model_fields)
-_ARRAY = frozenset(ArrayRequest.model_fields) - {"lut_macs", "all_lut"} | {"multipliers"}
-_OPTIONS = _READING | _NUMBERS | _ARRAY
+OPTIONS = (ReadOptions, HardwareRequest, QuantizationSettings)
+"""What declares the options of :func:`compile`: about the model, the hardware and the numbers."""
 
 
 class Build:
@@ -199,7 +200,7 @@ class Build:
         if baud is not None or seed != 1 or insist:
             raise ConfigurationError(
                 f"the core on {place.name} has no serial line, and Vivado takes no seed; leave out "
-                "baud, seed and insist"
+                f"{option('baud')}, {option('seed')} and {option('insist', True)}"
             )
         return OnZynq.create(self.folder, place, clock_mhz).write()
 
@@ -266,10 +267,9 @@ def compile(
         The program is loadable, with these capacities; an empty mapping chooses all.
     options
         Those of ``rtlstm generate`` by the same names, ``weight_bits=8`` for ``--weight-bits 8``: which part
-        of the model (fields of :class:`rtlstm.ReadOptions`), numbers (fields of
-        :class:`rtlstm.QuantizationSettings`), and the hardware (``family``, ``lanes``, ``macs``,
-        ``gate_units``, ``multipliers``, ``weight_memory``, ``tables``, ``beat_in``, ``beat_out``,
-        ``streams``, ``max_steps``, ``bus``).
+        of the model (:class:`rtlstm.ReadOptions`), the hardware
+        (:class:`rtlstm.fpga.request.HardwareRequest`) and numbers (:class:`rtlstm.QuantizationSettings`).
+        ``docs/options.md`` lists them.
 
     Raises
     ------
@@ -284,41 +284,50 @@ def compile(
     """
     _check_options(options)
     _check_types(name=name, fit=fit, capacities=capacities, progress=progress)
-    network, source = _read(model, options, name)
+    if device is not None:
+        _check_alone(options, fit=fit, name=name, capacities=capacities)
+    settings = QuantizationSettings(**option_values(QuantizationSettings, options))
+    hardware = _hardware(fit, option_values(HardwareRequest, options))
+    if folder is not None:
+        check_target(as_path("the build folder", folder))
+    network, source = _read(model, option_values(ReadOptions, options), name)
     chosen = default_name(network, source) if name is None else name
     target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
-    data = None if calibration is None else as_array("calibration", calibration)
     common: dict[str, Any] = {
-        "calibration": data,
+        "calibration": None if calibration is None else as_array("calibration", calibration),
         "calibration_lengths": calibration_lengths,
         "calibration_state": calibration_state,
         "source": source,
         "progress": progress,
     }
     if device is not None:
-        _check_alone(options, fit=fit, name=name, capacities=capacities)
         place = device.folder if isinstance(device, Build) else as_path("the device's folder", device)
-        generate_for(network, target, place, input_range=options.get("input_range"), **common)
-        return Build(target)
-    sizes = {key: value for key, value in options.items() if key in _ARRAY}
-    generate_build(
-        network,
-        target,
-        name=chosen,
-        settings=QuantizationSettings(**{key: value for key, value in options.items() if key in _NUMBERS}),
-        array=array_request(**sizes) if fit is None else None,
-        fit=None if fit is None else fit_request(fit, **sizes),
-        capacities=capacities,
-        **common,
-    )
+        generate_for(network, target, place, input_range=settings.input_range, **common)
+    else:
+        generate_build(
+            network, target, name=chosen, settings=settings, capacities=capacities, **hardware, **common
+        )
     return Build(target)
 
 
+def _hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked of the hardware: an array of sizes of one's own, or a device or board to fill."""
+    if fit is None:
+        array = ArrayRequest(**given)
+        array.check()
+        return {"array": array}
+    device, board = find_place(fit)
+    request = FitRequest(chosen=device, board=board, **given)
+    request.check()
+    return {"fit": request}
+
+
 def _check_options(options: Mapping[str, Any]) -> None:
-    unknown = [key for key in options if key not in _OPTIONS]
+    known = [each.name for each in declared_options(*OPTIONS)]
+    unknown = [key for key in options if key not in known]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], _OPTIONS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(_OPTIONS))}"
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
         raise ConfigurationError(f"compile has no option {unknown[0]!r}; {hint}")
 
 
@@ -339,16 +348,17 @@ def _check_types(name: object, fit: object, capacities: Mapping[str, int] | None
 
 def _check_alone(options: Mapping[str, Any], **others: object) -> None:
     """Refuse what a device brings itself."""
-    given = [key for key in options if key not in _READING and key != "input_range"]
+    own = [*option_values(ReadOptions, options), "input_range"]
+    given = [key for key in options if key not in own]
     given += [key for key, value in others.items() if value is not None]
     if given:
         raise ConfigurationError(
-            f"hardware, formats and name come from the device: leave out {', '.join(given)}, or device"
+            f"hardware, formats and name come from the device: leave out {', '.join(map(option, given))}, or "
+            f"{option('device')}"
         )
 
 
-def _read(model: Any, options: Mapping[str, Any], name: str | None) -> tuple[Network, ModelReport | None]:
-    reading = {key: value for key, value in options.items() if key in _READING}
+def _read(model: Any, reading: dict[str, Any], name: str | None) -> tuple[Network, ModelReport | None]:
     if not isinstance(model, Network | ReadResult):
         read = read_model(model, ReadOptions(**reading), name=name)
         return read.network, read.report

@@ -8,15 +8,14 @@ interval. A lane counts as one multiplier more, for its accumulator and its memo
 
 from collections.abc import Iterator
 from math import lcm
-from typing import Annotated
 
-from pydantic import Field
-
-from rtlstm.fpga.fit import HardwareRequest
-from rtlstm.spec.family import GENERIC, FamilyName
+from rtlstm.fpga.request import HardwareRequest
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import GENERIC
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, QuantizedNetwork
-from rtlstm.spec.parameters import Parameters, WeightMemory
+from rtlstm.spec.options import option
+from rtlstm.spec.parameters import Parameters
 
 __all__ = ["ArrayRequest", "choose_array"]
 
@@ -29,12 +28,6 @@ _STEPS = 50
 class ArrayRequest(HardwareRequest):
     """What was chosen about an array of a family's multipliers and memories."""
 
-    family: FamilyName = GENERIC
-    gate_units: Annotated[int, Field(ge=1)] = 1
-    lut_macs: Annotated[int, Field(ge=0)] = 0
-    """Multipliers per lane made of tables."""
-    weight_memory: WeightMemory = "block"
-
     def check(self) -> None:
         """Check what was chosen, whatever the rest will be.
 
@@ -43,24 +36,35 @@ class ArrayRequest(HardwareRequest):
         ConfigurationError
             If it cannot be built.
         """
+        if self.multipliers == "auto":
+            raise ConfigurationError(
+                f"{option('multipliers', 'auto')} makes of LUTs what a device lacks, so it needs one to fit: "
+                f"give {option('fit')}, or dsp, lut or a number"
+            )
         self.largest()
+
+    @property
+    def multiple(self) -> int:
+        """Of which the multipliers per lane are."""
+        return lcm(self.gate_units or 1, self.beat_in)
 
     def largest(self) -> Parameters:
         """Return the array with the default's sizes in the place of those that were not chosen."""
-        multiple = lcm(self.gate_units, self.beat_in)
-        macs = -(-max(_MACS, self.lut_macs) // multiple) * multiple
-        return self.parameters(self.lanes or _LANES * self.gate_units, self.macs or macs)
+        macs = -(-max(_MACS, self.lut_macs or 0) // self.multiple) * self.multiple
+        return self.parameters(self.lanes or _LANES * (self.gate_units or 1), self.macs or macs)
 
     def parameters(self, lanes: int, macs: int) -> Parameters:
         """Return the parameters of an array of this size."""
-        names = ("weight_memory", "tables", "beat_in", "gate_units", "streams", "max_steps", "bus")
+        units = self.gate_units or 1
         return Parameters.for_family(
-            self.family,
+            self.family or GENERIC,
             lanes=lanes,
             macs=macs,
-            lut_macs=macs if self.all_lut else self.lut_macs,
-            beat_out=self.beat_out or self.gate_units,
-            **{name: getattr(self, name) for name in names},
+            gate_units=units,
+            lut_macs=macs if self.all_lut else self.lut_macs or 0,
+            weight_memory=self.weight_memory or "block",
+            beat_out=self.beat_out or units,
+            **self.core_options,
         )
 
 
@@ -93,15 +97,14 @@ def _smaller(
     shapes: tuple[LayerShape, ...], request: ArrayRequest, large: Parameters
 ) -> Iterator[tuple[int, int]]:
     """Yield lanes and multipliers of the smaller arrays: the fewest for each number of groups and words."""
-    multiple = lcm(request.gate_units, request.beat_in)
     cost = large.lanes * (large.macs + 1)
     lengths = {shape.inputs for shape in shapes} | {shape.outputs for shape in shapes if shape.recurrent}
     rows = {shape.rows for shape in shapes}
-    all_lanes = [request.lanes] if request.lanes else _sizes(rows, 4 * request.gate_units)
-    all_macs = [request.macs] if request.macs else _sizes(lengths, multiple)
+    all_lanes = [request.lanes] if request.lanes else _sizes(rows, 4 * (request.gate_units or 1))
+    all_macs = [request.macs] if request.macs else _sizes(lengths, request.multiple)
     for lanes in all_lanes:
         for macs in all_macs:
-            if lanes * (macs + 1) < cost and macs >= request.lut_macs:
+            if lanes * (macs + 1) < cost and macs >= (request.lut_macs or 0):
                 yield lanes, macs
 
 

@@ -34,6 +34,7 @@ from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.network import Network
+from rtlstm.spec.options import option
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 
@@ -103,8 +104,8 @@ def generate_build(
     settings = settings or QuantizationSettings()
     if capacities is not None and settings.headroom_bits:
         raise ConfigurationError(
-            "--headroom-bits is for fixed programs: the headroom of a loadable device is a capacity, give "
-            f"--capacity headroom={settings.headroom_bits}"
+            f"{option('headroom_bits')} is for fixed programs: the headroom of a loadable device is a "
+            f"capacity, give {option('capacities', {'headroom': settings.headroom_bits})}"
         )
     data = Calibration.given(network, calibration, calibration_lengths, calibration_state)
 
@@ -116,7 +117,10 @@ def generate_build(
         fitted = None
         if fit is not None and (quantised.passes or capacities is not None):
             what = "loadable cores" if capacities is not None else "networks with a reverse direction"
-            raise ConfigurationError(f"--fit does not choose arrays for {what} yet: state --lanes and --macs")
+            raise ConfigurationError(
+                f"{option('fit')} does not choose arrays for {what} yet: state {option('lanes')} and "
+                f"{option('macs')}"
+            )
         if fit is not None:
             try:
                 parameters, fitted = fit_device(chosen, quantised.shapes, quantised.numerics, fit)

@@ -25,6 +25,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import GENERIC, find_family
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option
 
 __all__ = ["DEFAULT_SEEDS", "Placer", "Router", "check_family", "default_jobs", "implement"]
 
@@ -92,11 +93,12 @@ def implement(
     if family != device.family and find_family(family).primitives:
         raise ConfigurationError(
             f"{device.name} must have a build of portable Verilog, or one for its family, but "
-            f"{manifest.name} was generated for {family}; generate it with --family {device.family}"
+            f"{manifest.name} was generated for {family}; generate it with {option('family', device.family)}"
         )
     if clock_mhz is not None and not device.routable:
         raise ConfigurationError(
-            f"{device.name} is synthesised only, there is no place and route for it here: leave out --clock"
+            f"{device.name} is synthesised only, there is no place and route for it here: leave out "
+            f"{option('clock_mhz')}"
         )
     expected = estimate(manifest, chosen, multipliers)
     if expected is None:
@@ -165,7 +167,7 @@ def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
     if family not in (device.family, GENERIC):
         raise ConfigurationError(
             f"{board} has an {device.name}, but {manifest.name} was generated for {family}; generate it "
-            f"with --family {device.family}"
+            f"with {option('family', device.family)}"
         )
 
 

@@ -1,43 +1,22 @@
 """Capacities that are chosen for loadable builds, and networks for a device that is there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
-from rtlstm.spec.capacity import CAPACITIES, Capacity
+from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 
 __all__ = [
     "device_hardware",
     "device_settings",
     "headroom",
-    "parse_capacities",
     "with_capacity",
 ]
-
-
-def parse_capacities(given: Sequence[str]) -> dict[str, int]:
-    """Read ``NAME=NUMBER``, each name at most once.
-
-    Raises
-    ------
-    ConfigurationError
-        If one is something else.
-    """
-    chosen: dict[str, int] = {}
-    for text in given:
-        name, _, number = text.partition("=")
-        field = name.replace("-", "_")
-        if name not in CAPACITIES or not number.isdecimal() or field in chosen:
-            raise ConfigurationError(
-                f"--capacity must be NAME=NUMBER, each name once, with a name of {', '.join(CAPACITIES)}, "
-                f"not {text!r}"
-            )
-        chosen[field] = int(number)
-    return chosen
 
 
 def headroom(chosen: Mapping[str, int]) -> int:
@@ -71,7 +50,7 @@ def device_settings(device: Manifest, input_range: float | None) -> Quantization
     numerics = device.numerics
     if input_range is not None and device.parameters.capacity is None:
         raise ConfigurationError(
-            "--input-range is that of the device where its program is fixed, as of "
+            f"{option('input_range')} is that of the device where its program is fixed, as of "
             f"{device.name!r}: leave it out, or generate a build of its own for the network"
         )
     used = numerics.own_weight_bits or (numerics.weight_bits, None)

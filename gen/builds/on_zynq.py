@@ -10,6 +10,7 @@ from rtlstm.gen.builds.implement import check_family
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import option, options
 
 __all__ = ["OnZynq"]
 
@@ -47,14 +48,14 @@ class OnZynq:
         if parameters.bus != "axilite":
             raise ConfigurationError(
                 f"the processor of {board.name} runs the driver and reaches a core through registers, which "
-                f"needs a build with --bus axilite, but the bus of {manifest.name} is {parameters.bus}; "
-                f"generate it with 'rtlstm generate MODEL -o {folder} --bus axilite --family {family}'"
+                f"needs a build with {option('bus', 'axilite')}, but the bus of {manifest.name} is "
+                f"{parameters.bus}; generate it with {options({'bus': 'axilite', 'family': family})}"
             )
         check_family(manifest, board.logic, board.name)
         if manifest.name in RESERVED:
             raise ConfigurationError(
                 f"the build must not be called {manifest.name}, which is a name of the board's own; "
-                "generate it with another --name"
+                f"generate it with another {option('name')}"
             )
         wanted = clock_mhz or board.usual_mhz
         return cls(

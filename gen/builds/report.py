@@ -390,11 +390,13 @@ def _assumptions(
             f"formats are those of the hardware it is loaded into{own}: cell states are "
             f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to "
             f"+-{gates.maximum * gates.step:.4g}, outputs to +-{last.maximum * last.step:.4g}",
-            *_cut_states(numerics, accuracy, "generate that hardware with a larger --cell-range"),
+            *_cut_states(numerics, accuracy, "generate that hardware with a larger cell range"),
         )
     if calibration is not None:
         asked = (
-            "generate with --final-states" if settings.cell_range is None else "choose a larger --cell-range"
+            "generate with final states covered"
+            if settings.cell_range is None
+            else "choose a larger cell range"
         )
         return (
             *_calibrated(network, settings, calibration, numerics, accuracy),

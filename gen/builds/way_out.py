@@ -10,6 +10,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Network
+from rtlstm.spec.options import option, options
 
 __all__ = ["WayOut", "find_way_out"]
 
@@ -33,23 +34,16 @@ _TRIED: tuple[_Fields, ...] = (
 )
 """Formats and kinds of tables, in about the order of what they cost in accuracy."""
 
-_GIVEN = {
-    "lanes": "--lanes",
-    "macs": "--macs",
-    "gate_units": "--gate-units",
-    "lut_macs": "--multipliers",
-    "all_lut": "--multipliers",
-    "weight_memory": "--weight-memory",
-}
-"""What a request may fix about the array, and the option that does it."""
+_GIVEN = ("lanes", "macs", "gate_units", "multipliers", "weight_memory")
+"""What a request may fix about the array."""
 
 
 @dataclass(frozen=True)
 class WayOut:
     """Options with which a network fits a device."""
 
-    more: tuple[str, ...]
-    """To be given, each with its value, instead of others of the same name."""
+    more: _Fields
+    """To be given instead of others of the same name."""
     less: tuple[str, ...]
     """To be left out."""
     fit: Fit
@@ -58,8 +52,8 @@ class WayOut:
     @property
     def text(self) -> str:
         """A clause for people."""
-        parts = [f"without {', '.join(self.less)}"] if self.less else []
-        parts += [f"with {' '.join(self.more)}"] if self.more else []
+        parts = [f"without {', '.join(map(option, self.less))}"] if self.less else []
+        parts += [f"with {options(self.more)}"] if self.more else []
         found = self.fit.estimate
         return (
             f"{' and '.join(parts)} it fits: {found.cell_share:g} % of the logic cells, "
@@ -80,8 +74,8 @@ def find_way_out(
     Nothing of the array is fixed in them; formats only become narrower than ``settings`` has them.
     """
     usual = {field: FitRequest.model_fields[field].default for field in _GIVEN}
-    fixed = (_GIVEN[field] for field, value in usual.items() if getattr(request, field) != value)
-    less, free = tuple(dict.fromkeys(fixed)), request.replace(**usual)
+    less = tuple(field for field, value in usual.items() if getattr(request, field) != value)
+    free = request.replace(**usual)
     tried = list(_attempts(settings, bool(less)))
     for number, (narrower, more) in enumerate(tried):
         if progress:
@@ -98,10 +92,8 @@ def find_way_out(
     return None
 
 
-def _attempts(
-    settings: QuantizationSettings, as_is: bool
-) -> Iterator[tuple[QuantizationSettings, tuple[str, ...]]]:
-    """Yield settings that are tried, each once, and the options that ask for them.
+def _attempts(settings: QuantizationSettings, as_is: bool) -> Iterator[tuple[QuantizationSettings, _Fields]]:
+    """Yield settings that are tried, each once, and what is changed in them.
 
     ``as_is`` says that the settings themselves are tried, too.
     """
@@ -114,8 +106,7 @@ def _attempts(
             continue
         if narrower not in seen:
             seen.append(narrower)
-            options = (f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
-            yield narrower, tuple(options)
+            yield narrower, changes
 
 
 def _is_narrower(settings: QuantizationSettings, name: str, value: int | str) -> bool:

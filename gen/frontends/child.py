@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from pydantic import ValidationError
 
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.detect import FileKind
@@ -26,6 +25,7 @@ from rtlstm.gen.frontends.reading import Embedding, ModelReport, ReadOptions, Re
 from rtlstm.spec import errors
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
 from rtlstm.spec.network import Network
+from rtlstm.spec.options import Kept, named, worded
 from rtlstm.spec.record import Record
 
 __all__ = ["FOREIGN", "load", "main", "read_foreign", "read_in_child"]
@@ -113,8 +113,8 @@ def _name(number: int) -> str:
 
 def _parse(answer: bytes) -> _Answer:
     try:
-        return _Answer.model_validate_json(answer)
-    except (ValidationError, RtlstmError):
+        return _Answer.model_validate_json(named(answer.decode()))
+    except (ValueError, RtlstmError):
         raise ModelError(f"makes the library that reads it answer nonsense; {_SAVE}") from None
 
 
@@ -129,7 +129,7 @@ def main() -> None:
         silence = os.open(os.devnull, os.O_WRONLY)
         for number in (1, 2):  # libraries and TorchScript may print
             os.dup2(silence, number)
-        with os.fdopen(0, "rb", closefd=False) as file:
+        with os.fdopen(0, "rb", closefd=False) as file, worded(Kept()):
             answer = _answer(file, request)
         out.write(answer.model_dump_json().encode())
     os._exit(0)  # a library that is damaged by now need not tidy up

@@ -1,13 +1,14 @@
 """What a front end was asked for, and what it says about the model it read."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.network import FloatArray, Network
+from rtlstm.spec.options import Option
 from rtlstm.spec.record import Record
 
 __all__ = [
@@ -25,6 +26,9 @@ Role = Literal["core", "shape", "state", "outside", "refused"]
 of the core (its work stays with the caller), or refused."""
 
 
+_MODEL = "Model"
+
+
 class ReadOptions(Record):
     """Which part of a model to take.
 
@@ -37,10 +41,39 @@ class ReadOptions(Record):
     chooses among the branches of an ONNX model's If nodes, each ``NODE:then`` or ``NODE:else``.
     """
 
-    lstm: str | None = None
-    output: str | None = None
-    dense: tuple[str, ...] | None = None
-    branches: tuple[str, ...] = ()
+    lstm: Annotated[
+        str | None,
+        Option(
+            "The LSTM to begin with: node, module or tensor prefix (several, with commas: stacked).",
+            group=_MODEL,
+        ),
+    ] = None
+    output: Annotated[
+        str | None,
+        Option(
+            "The tensor or node at which to end; of Keras LAYER, or LAYER:linear, before its activation.",
+            group=_MODEL,
+            flag="--output-tensor",
+        ),
+    ] = None
+    dense: Annotated[
+        tuple[str, ...] | None,
+        Option(
+            "A dense layer of a state dict, in order: NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION. May be "
+            "repeated.",
+            group=_MODEL,
+            metavar="LAYER",
+        ),
+    ] = None
+    branches: Annotated[
+        tuple[str, ...],
+        Option(
+            "Of an ONNX model's If node, the branch to take: NODE:then or NODE:else. May be repeated.",
+            group=_MODEL,
+            flag="--branch",
+            metavar="NODE:BRANCH",
+        ),
+    ] = ()
 
 
 class NodeReport(Record):

@@ -18,6 +18,7 @@ from rtlstm.spec.archives import open_archive
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
+from rtlstm.spec.options import option
 
 __all__ = ["read_safetensors", "read_state_dict"]
 
@@ -49,10 +50,10 @@ def read_state_dict(file: BinaryIO, options: ReadOptions, report: ReportBuilder)
 def _read(tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> Network:
     if options.output is not None:
         raise ModelError(
-            "output (--output-tensor) is for models with a graph; choose dense layers with dense (--dense)"
+            f"{option('output')} is for models with a graph; choose dense layers with {option('dense')}"
         )
     if options.branches:
-        raise ModelError("branches (--branch) must be left out: only ONNX models with conditions have some")
+        raise ModelError(f"{option('branches')} must be left out: only ONNX models with conditions have some")
     if not tensors:
         raise ModelError("must hold tensors, but has none")
     return _Reader(tensors, options, report).read()
@@ -165,7 +166,7 @@ def _parse_dense(text: str) -> _DenseChoice:
     activation = rest[0] if rest else "identity"
     if len(rest) > 1 or not name or activation not in ACTIVATIONS:
         raise ModelError(
-            f"dense (--dense) must be {_SYNTAX} with an ACTIVATION of {listed(ACTIVATIONS)}, not {text!r}"
+            f"{option('dense')} must be {_SYNTAX} with an ACTIVATION of {listed(ACTIVATIONS)}, not {text!r}"
         )
     name = name.removesuffix(".weight")
     return _DenseChoice(name, activation, relu)
@@ -238,7 +239,7 @@ class _Reader:
         if self.options.lstm is None:
             if len(self.groups) > 1:
                 raise ModelError(
-                    f"must hold one LSTM, but has {len(self.groups)}: {names}; choose with lstm (--lstm), "
+                    f"must hold one LSTM, but has {len(self.groups)}: {names}; choose with {option('lstm')}, "
                     "or stack several as PREFIX,PREFIX"
                 )
             return list(self.groups)
@@ -248,7 +249,7 @@ class _Reader:
             found = [prefix for prefix in self.groups if prefix.rstrip(".") == wanted]
             if not found:
                 raise ModelError(
-                    f"lstm (--lstm) must name an LSTM's prefix, but there is no {wanted!r}; it has {names}"
+                    f"{option('lstm')} must name an LSTM's prefix, but there is no {wanted!r}; it has {names}"
                 )
             chosen += found
         return chosen
@@ -363,13 +364,13 @@ class _Reader:
         if len(candidates) > 1 or leftovers:
             raise ModelError(
                 "tensors beside the LSTM do not say how they are connected, nor which activations are used: "
-                f"{listed(self._leftovers(set()))}; name the dense layers in order with dense (--dense), "
+                f"{listed(self._leftovers(set()))}; name the dense layers in order with {option('dense')}, "
                 f"each {_SYNTAX}, or in Python none of them, as an empty list"
             )
         for name in candidates:
             self.report.note(
                 f"a file of tensors names no activations: dense layer {name!r} is taken with none "
-                f"(else say so, for example --dense {name}:sigmoid)"
+                f"(else name it with its own, for example {name}:sigmoid)"
             )
         return [_DenseChoice(name) for name in candidates]
 

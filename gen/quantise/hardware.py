@@ -11,6 +11,7 @@ from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics, SumBounds
+from rtlstm.spec.options import option
 
 __all__ = ["FINEST", "TargetHardware"]
 
@@ -58,7 +59,7 @@ class TargetHardware:
                 raise ConfigurationError(
                     "the network must have the layers of the device, whose program is fixed, but layer "
                     f"{number} is {ours} and there {theirs}; generate a build of its own for it, or the "
-                    "device with --loadable"
+                    f"device with {option('capacities')}"
                 )
 
     def parameter_format(self, index: int, values: NDArray[np.float64]) -> Format:
@@ -144,11 +145,11 @@ class TargetHardware:
             )
 
     def _lacks(self, bits: int, what: str, more: str) -> ConfigurationError:
-        option = "--headroom-bits" if self.layers else "--capacity headroom"
+        larger = option("headroom_bits") if self.layers else f"headroom ({option('capacity')})"
         unit = "bit" if bits == 1 else "bits"
         return ConfigurationError(
             f"the network must fit the device, but {what} {bits} {unit} more headroom than the device has"
-            f"{more}; generate the device again with a larger {option}, or a build of its own for this "
+            f"{more}; generate the device again with a larger {larger}, or a build of its own for this "
             "network"
         )
 

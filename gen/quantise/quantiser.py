@@ -41,7 +41,8 @@ from rtlstm.spec.numerics import (
     continues_sums,
     row_parts,
 )
-from rtlstm.spec.parameters import TableKind
+from rtlstm.spec.options import Option, option
+from rtlstm.spec.parameters import Tables
 from rtlstm.spec.program.passes import feeds, part_layers
 from rtlstm.spec.record import Record
 
@@ -55,43 +56,85 @@ _SEARCH_BITS = 16
 """Least widths in that search, so that it sees the cell's rounding and not the weights'."""
 
 
+_NUMBERS = "Numbers"
+_Bits = Annotated[int, Field(ge=4, le=18)]
+_WeightBits = Annotated[int, Field(ge=2, le=18)]
+_Range = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class QuantizationSettings(Record):
     """Widths, and ranges to use where calibration data do not tell."""
 
-    weight_bits: Annotated[int, Field(ge=2, le=18)] = 16
-    dense_weight_bits: Annotated[int, Field(ge=2, le=18)] | None = None
-    """Of dense layers' weights; as other layers' if None. The hardware's words have the wider ones' bits."""
-    data_bits: Annotated[int, Field(ge=4, le=18)] = 16
-    """Of inputs, h and dense results."""
-    output_bits: Annotated[int, Field(ge=4, le=18)] | None = None
-    """Of the network's outputs, if a dense layer gives them; the data's if None."""
-    gate_bits: Annotated[int, Field(ge=6, le=18)] | None = None
-    """Of sigmoid and tanh results; the data's or the outputs' if None, and at least 12."""
-    cell_bits: Annotated[int, Field(ge=8, le=32)] = 16
-    input_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Largest input magnitude; calibration data decide if None, and 8 without them."""
-    cell_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Where the cell state saturates; calibration data decide if None, and 16 without them."""
-    final_states: bool | None = None
-    """Whether final states go on elsewhere, so that the cell state's range, if calibration data decide, holds
-    them; if None, they do of a network that does not end in a dense layer."""
-    headroom_bits: Annotated[int, Field(ge=0, le=16)] = 0
-    """Bits by which weights and sums may grow that the hardware is given later, a retrained model's."""
-    tables: TableKind = "interpolated"
-    """Direct tables of sigmoid and tanh read 12 bits at most; data then have 12 bits at most, too."""
+    weight_bits: Annotated[_WeightBits, Option("Of the weights, 2 to 18.", group=_NUMBERS)] = 16
+    dense_weight_bits: Annotated[
+        _WeightBits | None,
+        Option(
+            "Of dense layers' weights, 2 to 18; by default those of all. Words have the wider ones' bits.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    data_bits: Annotated[_Bits, Option("Of inputs, h and dense results, 4 to 18.", group=_NUMBERS)] = 16
+    output_bits: Annotated[
+        _Bits | None,
+        Option(
+            "Of the network's outputs, behind a dense layer, 4 to 18; by default those of the data.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    gate_bits: Annotated[
+        Annotated[int, Field(ge=6, le=18)] | None,
+        Option(
+            "Of sigmoid and tanh, 6 to 18; by default the data's or the outputs', at least 12.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    cell_bits: Annotated[int, Field(ge=8, le=32), Option("Of the cell state, 8 to 32.", group=_NUMBERS)] = 16
+    input_range: Annotated[
+        _Range | None,
+        Option(
+            "Largest input of any feature; by default from the calibration data, feature by feature, or 8.",
+            group=_NUMBERS,
+        ),
+    ] = None
+    cell_range: Annotated[
+        _Range | None,
+        Option(
+            "Where the cell state saturates; by default from the calibration data, or 16.", group=_NUMBERS
+        ),
+    ] = None
+    final_states: Annotated[
+        bool | None,
+        Option(
+            "Whether final states go on elsewhere, as an encoder's to a decoder: then the range that the "
+            "calibration data give c holds them; by default if the network does not end in a dense layer.",
+            group=_NUMBERS,
+            flag="--final-states/--no-final-states",
+        ),
+    ] = None
+    headroom_bits: Annotated[
+        int,
+        Field(ge=0, le=16),
+        Option(
+            "Bits by which a retrained model's weights and sums may be larger that the hardware is given "
+            "later, 0 to 16.",
+            group=_NUMBERS,
+        ),
+    ] = 0
+    tables: Tables = "interpolated"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.final_states is not None and self.cell_range is not None:
             raise ValueError(
-                "the cell state's range must be stated (--cell-range), or found with or without regard to "
-                "final states (--final-states, --no-final-states), not both; leave one out"
+                f"the cell state's range must be stated ({option('cell_range')}), or found with or without "
+                f"regard to final states ({option('final_states', True)}, {option('final_states', False)}), "
+                "not both; leave one out"
             )
         for name in ("data_bits", "output_bits"):
             bits = getattr(self, name)
             if self.tables == "direct" and bits is not None and bits > DIRECT_BITS:
                 raise ValueError(
-                    f"{name} must be at most {DIRECT_BITS} with direct tables, not {bits}; "
+                    f"{option(name)} must be at most {DIRECT_BITS} with direct tables, not {bits}; "
                     "choose fewer, or interpolated tables"
                 )
         return self
@@ -166,14 +209,15 @@ class _Quantiser:
         if self.passes:
             raise ConfigurationError(
                 f"outputs of a network with a reverse direction have the data's {data} bits, not {bits}: "
-                "they are kept with its inputs; leave --output-bits out"
+                f"they are kept with its inputs; leave {option('output_bits')} out"
             )
         # Into a device that is there, h may go in wider words.
         wider = self.hardware.device is not None and bits is not None and bits > data
         if not self.gives_outputs(len(self.layers) - 1) and not wider:
             raise ConfigurationError(
                 f"outputs of {bits} bits need a dense layer at the network's end, but layer {last.name!r} "
-                f"there gives h, which has the data's {data}; leave --output-bits out, or change --data-bits"
+                f"there gives h, which has the data's {data}; leave {option('output_bits')} out, or change "
+                f"{option('data_bits')}"
             )
 
     def gives_outputs(self, index: int) -> bool:
@@ -512,8 +556,9 @@ def quantise(
     if data is None:
         if settings.final_states is not None:
             raise ConfigurationError(
-                "--final-states and --no-final-states say how calibration data decide the range of the cell "
-                "state, but there are none; give such data (--calibrate), or state the range (--cell-range)"
+                f"{option('final_states')} says how calibration data decide the range of the cell state, but "
+                f"there are none; give such data ({option('calibration')}), or state the range "
+                f"({option('cell_range')})"
             )
         layer_ranges = (_bounds if is_fused(*lower(unfold(network))) else _guessed)(network, input_range)
         return quantiser.build(layer_ranges, settings.cell_range or DEFAULT_CELL_RANGE)

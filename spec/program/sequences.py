@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
+from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import Passes, input_places, output_places, part_layers
 from rtlstm.spec.program.step import Op, Program, compile_program, idle_between
@@ -82,7 +83,7 @@ def compile_sequences(
     if parameters.max_steps is None:
         raise ConfigurationError(
             "a network with a reverse direction keeps whole sequences on the device: state the longest one, "
-            "with --max-steps"
+            f"with {option('max_steps')}"
         )
     merger = _Merger(shapes, passes, parameters, timing)
     for number, parts in enumerate(part_layers(passes)):

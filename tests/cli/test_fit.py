@@ -49,11 +49,11 @@ def test_nothing_tried_is_better(device: str):
 
 
 def test_what_is_given_is_kept():
-    _, parameters, _ = fit("lfe5u-12f", lanes=8, macs=3, gate_units=1, lut_macs=2, streams=2)
+    _, parameters, _ = fit("lfe5u-12f", lanes=8, macs=3, gate_units=1, multipliers=2, streams=2)
     assert (parameters.lanes, parameters.macs, parameters.lut_macs, parameters.streams) == (8, 3, 2, 2)
     _, parameters, _ = fit("lfe5u-12f", beat_in=3, beat_out=4)
     assert parameters.macs % 3 == 0 and parameters.beat_out == 4
-    _, parameters, found = fit("lfe5u-12f", all_lut=True)
+    _, parameters, found = fit("lfe5u-12f", multipliers="lut")
     assert parameters.lut_macs == parameters.macs
     assert found.estimate.multipliers == 8 * parameters.gate_units
 
@@ -82,10 +82,10 @@ def test_nothing_fits():
     with pytest.raises(NothingFitsError, match=r"tiny does not fit up5k, .* logic cells \(of 4,8"):
         fit("up5k", lanes=16, macs=4)
     with pytest.raises(ConfigurationError, match=r"tiny does not fit up5k, .* multipliers \(of 8"):
-        fit("up5k", FOUR, lanes=4, macs=2, lut_macs=0)
+        fit("up5k", FOUR, lanes=4, macs=2, multipliers=0)
     with pytest.raises(ConfigurationError, match=r"does not fit up5k, .* block RAMs \(of 30"):
         fit("up5k", QuantizationSettings(weight_bits=8, data_bits=16, gate_bits=18))
-    with pytest.raises(ConfigurationError, match="leave out lanes, macs or gate units"):
+    with pytest.raises(ConfigurationError, match="leave out lanes, macs or gate_units"):
         fit("lfe5u-12f", gate_units=5, beat_out=5)
 
 
@@ -126,7 +126,7 @@ def test_wrong_options_are_refused(cli, model, tmp_path):
     cli(*run, "--fit", "xc7a35t").refused("--fit needs estimates", "ecp5 and ice40", "not for xc7a35t")
     cli(*run, "--fit", "up5k", "--lanes", "6").refused("multiple of 4", "try 8")
     cli(*run, "--fit", "up5k", "--multipliers", "some").refused("must be dsp, lut, auto or a number")
-    cli(*run, "--multipliers", "auto").refused("needs --fit DEVICE")
+    cli(*run, "--multipliers", "auto").refused("give --fit, or dsp")
     hopeless = ("--lanes", "1024", "--macs", "64", "--fit", "up5k", "--streams", "1024")
     cli(*run, *hopeless).refused("does not fit up5k", "choose a larger device")
     assert not (tmp_path / "b").exists()
@@ -194,7 +194,9 @@ def test_no_offer_beyond_what_was_routed():
     before = Parameters.for_family("ecp5", **sizes)
     full = estimate(Manifest.create("full", quantised.shapes, before, quantised.numerics), chosen)
     assert full.cells < chosen.device.luts and full.chain_share > 90 and not full.fits
-    with pytest.raises(ConfigurationError, match=r"tiles for carry chains .*--try does it all the same"):
+    with pytest.raises(
+        ConfigurationError, match=r"tiles for carry chains .*insist=True does it all the same"
+    ):
         check_estimate("full", full, chosen.device)
     check_estimate("full", full, chosen.device, insist=True)
     _, found = fit_device("full", quantised.shapes, quantised.numerics, FitRequest(chosen=chosen))

@@ -89,7 +89,9 @@ def test_a_netlist_with_too_many_chains_is_not_placed(tmp_path: Path):
     tiles, limit = device.chain_tiles, fill_limits("ecp5").chains
     assert refusal(int(limit * tiles)) == ""
     said = refusal(int(limit * tiles) + 1, board="ulx3s-12f")
-    assert "that designs known to be routed take" in said and "--fit ulx3s-12f" in said and "--try" in said
+    assert (
+        "that designs known to be routed take" in said and "fit='ulx3s-12f'" in said and "insist=True" in said
+    )
     assert refusal(tiles, insist=True) == ""
     assert "tiles (of 3,036); let" in refusal(tiles + 1, insist=True)
     netlist.unlink()

@@ -63,14 +63,14 @@ def test_a_program_larger_than_its_capacity(device, folders, tmp_path):
         with pytest.raises(ConfigurationError) as refused:
             accelerator.load(folder)
         assert "it needs 33 outputs and the device holds 20" in str(refused.value)
-        assert "--capacity outputs=33" in str(refused.value) and "weight-rows" not in str(refused.value)
+        assert "'outputs': 33" in str(refused.value) and "weight_rows" not in str(refused.value)
         check(accelerator, device, seed=1)
 
 
 def test_a_build_of_other_hardware(device, folders, tmp_path):
     wider = make_device(stacked(3, 5), PARAMETERS.replace(macs=8)).save(tmp_path / "wider")
     with Accelerator.open(folders[0]) as accelerator:
-        with pytest.raises(ConfigurationError, match="with other parameters|with other macs.*--for"):
+        with pytest.raises(ConfigurationError, match="with other parameters|with other macs.*device"):
             accelerator.load(wider)
         check(accelerator, device, seed=1)
 

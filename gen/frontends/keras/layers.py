@@ -13,6 +13,7 @@ from rtlstm.gen.frontends.keras.step import KerasNode, KerasTensor
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.options import option
 
 __all__ = ["LAYERS", "LINEAR", "MERGERS", "WINDOWS", "with_activation"]
 
@@ -99,7 +100,7 @@ def _before(step: KerasNode) -> str:
     if step.only.flow.before:
         return ""
     name = step.layer.name + LINEAR if with_activation(step.layer) else step.layer.reads.values[0].layer
-    return f"; or end before it, with output={name!r} (--output-tensor), and compute it on the host"
+    return f"; or end before it, with {option('output', name)}, and compute it on the host"
 
 
 def _activate(step: KerasNode) -> KerasTensor:

@@ -14,6 +14,7 @@ from rtlstm.gen.frontends.keras.step import KerasNode, KerasTensor
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError, RtlstmError
 from rtlstm.spec.network import Network
+from rtlstm.spec.options import option
 
 __all__ = ["read_keras"]
 
@@ -44,8 +45,8 @@ def _read_model(model: KerasModel, options: ReadOptions, report: ReportBuilder) 
     report.format = f"Keras {model.version}"
     if options.dense is not None or options.branches or options.lstm:
         raise ModelError(
-            "of a Keras model only --output-tensor, the layer to end at, chooses what is read; leave out "
-            "--dense, --branch and --lstm"
+            f"of a Keras model only {option('output')}, the layer to end at, chooses what is read; leave out "
+            f"{option('dense')}, {option('branches')} and {option('lstm')}"
         )
     output, linear = _output(model, options.output)
     end, needed = _choose_end(model, output, report)
@@ -74,7 +75,7 @@ def _output(model: KerasModel, output: str | None) -> tuple[str | None, bool]:
     if name in layers and not with_activation(layers[name]):
         raise ModelError(
             f"{layers[name].where} has no linear result that {output!r} could end at, as Dense and Conv1D "
-            f"have; end at a layer, such as output={name!r} (--output-tensor)"
+            f"have; end at a layer, such as {option('output', name)}"
         )
     return name, True
 
@@ -89,7 +90,7 @@ def _choose_end(model: KerasModel, output: str | None, report: ReportBuilder) ->
     if not ends:
         raise ModelError(
             f"the model gives {' and '.join(map(repr, before))}, but the core computes one result; choose "
-            "the layer to end at (--output-tensor)"
+            f"the layer to end at as {option('output')}"
         )
     for name in before.keys() - ends:
         report.note(f"{name!r} is an output of the model too, but the core gives only the end, {ends[0]!r}")

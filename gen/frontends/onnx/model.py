@@ -13,7 +13,7 @@ from rtlstm.gen.frontends.onnx.branches import take_branches
 from rtlstm.gen.frontends.onnx.cells import join_cells
 from rtlstm.gen.frontends.onnx.graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx.movers import take_states
-from rtlstm.gen.frontends.onnx.ops import CUT, STATE_ONLY, Applied, apply_node
+from rtlstm.gen.frontends.onnx.ops import STATE_ONLY, Applied, apply_node, cut_earlier
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.start import find_start, name_condition
@@ -21,6 +21,7 @@ from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Network
+from rtlstm.spec.options import option
 
 __all__ = ["read_onnx"]
 
@@ -33,8 +34,8 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
     report.format = "onnx"
     if options.dense is not None:
         raise ModelError(
-            "dense (--dense) is for files of tensors without a graph; an ONNX model has its dense layers "
-            "in the graph (end it with output (--output-tensor))"
+            f"{option('dense')} is for files of tensors without a graph; an ONNX model has its dense layers "
+            f"in the graph (end it with {option('output')})"
         )
     model = load_onnx(path)
     graph, taken = take_branches(model, options.branches)
@@ -57,7 +58,7 @@ def _end(graph: OnnxGraph, wanted: str) -> str:
     if len(given) != 1:
         what = f"there are {len(given)} nodes" if given else "there is none"
         raise ModelError(
-            f"output (--output-tensor) must name a tensor or a node of the model, but {what} of the name "
+            f"{option('output')} must name a tensor or a node of the model, but {what} of the name "
             f"{wanted!r}; its outputs are {listed(graph.outputs)}"
         )
     return given[0]
@@ -242,7 +243,7 @@ class _Reader:
         if -len(tags) <= axis < len(tags) and tags[axis] == "F":
             with contextlib.suppress(ModelError):  # then only the driver gives them
                 return apply_node(step)
-        text = f"{{reader}} reads several final states, which only the driver gives; {CUT}"
+        text = f"{{reader}} reads several final states, which only the driver gives; {cut_earlier()}"
         layers = axis == 0 and all(value.axes.tags[:1] in (("D",), ("B",)) for value in step.values)
         return OnnxState(text, _deepest(step.values).flow, tuple(step.values) if layers else ())
 
@@ -256,7 +257,8 @@ class _Reader:
         ends = computed or whole or found
         if not ends:
             raise ModelError(
-                f"what follows the LSTM must lead to {listed(map(repr, self.targets))}, but does not; {CUT}"
+                f"what follows the LSTM must lead to {listed(map(repr, self.targets))}, but does not; "
+                f"{cut_earlier()}"
             )
         last = max(ends, key=lambda name: self.graph.place(name))
         before = self.graph.ancestors([last])
@@ -266,7 +268,7 @@ class _Reader:
             if self.graph.place(name) not in before:
                 raise ModelError(
                     f"the model's outputs {name!r} and {last!r} are two results, but the core computes one "
-                    "chain of layers; choose one as output (--output-tensor)"
+                    f"chain of layers; choose one as {option('output')}"
                 )
             self.report.note(
                 f"{name!r} is an output of the model too, but the core gives only the end of the chain"

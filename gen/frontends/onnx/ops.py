@@ -15,11 +15,11 @@ from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.reading import Role
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional
+from rtlstm.spec.options import option
 from rtlstm.spec.plugins import Registry
 
-__all__ = ["CUT", "OPERATORS", "STATE_ONLY", "Applied", "apply_node", "supported"]
+__all__ = ["OPERATORS", "STATE_ONLY", "Applied", "apply_node", "cut_earlier", "supported"]
 
-CUT = "to end earlier, give the tensor to end at as output (--output-tensor)"
 OPERATORS: Final = Registry[Callable[[OnnxNode], Value]](
     "ONNX operator", "rtlstm.onnx_operators", {**LAYERS, **ARITHMETIC}
 )
@@ -48,6 +48,11 @@ class Applied:
     notes: tuple[str, ...] = ()
 
 
+def cut_earlier() -> str:
+    """Return the advice to leave the rest of a model outside of the core."""
+    return f"to end earlier, give the tensor to end at as {option('output')}"
+
+
 def apply_node(step: OnnxNode) -> Applied:
     """Apply a node that reads at least one value that the core computes.
 
@@ -59,7 +64,7 @@ def apply_node(step: OnnxNode) -> Applied:
     node = step.node
     if node.op_type not in ("Conv", "Pad") and any(value.front for value in step.values):
         raise ModelError(
-            f"{step.where} reads steps with zeros in front, which only a causal Conv may do; {CUT}"
+            f"{step.where} reads steps with zeros in front, which only a causal Conv may do; {cut_earlier()}"
         )
     if is_recurrent(node):
         return _recurrent(step)
@@ -74,8 +79,7 @@ def apply_node(step: OnnxNode) -> Applied:
     tensor = next(name for name, value in zip(node.input, step.inputs, strict=True) if value is not None)
     raise ModelError(
         f"{step.where}, which reads {tensor!r}, is not supported; supported are LSTM, GRU, RNN, "
-        f"{', '.join(supported())}; to leave it outside of the core, end at output={tensor!r} "
-        "(--output-tensor)"
+        f"{', '.join(supported())}; to leave it outside of the core, end at {option('output', tensor)}"
     )
 
 
@@ -84,7 +88,7 @@ def _recurrent(step: OnnxNode) -> Applied:
     if value is None:
         raise ModelError(
             f"{where} must read its input X ({step.node.input[0]!r}) from what the core computes, but only "
-            f"another input does; {CUT}"
+            f"another input does; {cut_earlier()}"
         )
     read = read_recurrent_node(step.graph, step.node)
     layer = read.layer
@@ -109,7 +113,9 @@ def _recurrent(step: OnnxNode) -> Applied:
     y_h = f"{where}: output Y_h ({names[1]!r})"
     hidden = Value(flow.final_states(), final, state=y_h)
     why = "but the core gives the cell state only as state"
-    cell = OnnxState(f"{where}: output Y_c ({names[2]!r}) is read by {{reader}}, {why}; {CUT}", flow)
+    cell = OnnxState(
+        f"{where}: output Y_c ({names[2]!r}) is read by {{reader}}, {why}; {cut_earlier()}", flow
+    )
     outputs = (Value(flow, y), hidden, cell)[: len(step.node.output)]
     notes = tuple(f"{where}: {note}" for note in read.notes)
     options = [layer_options(layer), f"layout {read.layout}" if read.layout else ""]

@@ -8,6 +8,7 @@ from rtlstm.gen.frontends.arrays import listed
 from rtlstm.gen.frontends.onnx.graph import OnnxGraph, subgraphs
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.spec.errors import ModelError
+from rtlstm.spec.options import option
 
 __all__ = ["find_start", "name_condition"]
 
@@ -29,7 +30,7 @@ def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: 
         chosen = [index for index in found if wanted in (nodes[index].name, *nodes[index].output)]
         if not chosen:
             raise ModelError(
-                f"lstm (--lstm) must name a recurrent node, but there is no {wanted!r}; it has {names}"
+                f"{option('lstm')} must name a recurrent node, but there is no {wanted!r}; it has {names}"
             )
         return chosen[:1]
     used = [index for index in found if index in needed]
@@ -40,7 +41,7 @@ def find_start(graph: OnnxGraph, wanted: str | None, needed: set[int], targets: 
         names = listed(graph.label(nodes[index]) for index in first)
         raise ModelError(
             f"LSTM nodes must follow one another, but these stand side by side: {names}; "
-            "choose one as lstm (--lstm) and, if needed, an end as output (--output-tensor)"
+            f"choose one as {option('lstm')} and, if needed, an end as {option('output')}"
         )
     return first
 
@@ -69,5 +70,5 @@ def name_condition(graph: OnnxGraph, node: Any) -> str:
     condition = repr(node.input[0]) if cause is None else f"{node.input[0]!r}, of {graph.where(cause)}"
     return (
         f"{where}, whose condition is {condition}; choose a branch with "
-        f"branch='{label}:then' or ':else' (--branch)"
+        f"{option('branches', (f'{label}:then',))} or :else"
     )

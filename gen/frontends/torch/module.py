@@ -30,10 +30,10 @@ from rtlstm.gen.frontends.torch.values import (
 )
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.options import option
 
 __all__ = ["read_graph", "read_module", "read_script"]
 
-_CUT = "to end earlier, give the node or module to end at as output (--output-tensor)"
 _ZEROS = ("zeros", "zeros_like", "new_zeros")
 _HOST_ATTRIBUTES = ("batch_sizes", "device", "dtype", "ndim", "shape", "sorted_indices", "unsorted_indices")
 _HOST_METHODS = ("dim", "ndimension", "numel", "size")
@@ -44,12 +44,18 @@ _SHAPE = ("flatten", "flatten_module", "getitem", "permute", "reshape", "select"
           "clone", "detach", "double", "float", "half", "dropout", "getattr")  # fmt: skip
 
 
+def _cut_earlier() -> str:
+    return f"to end earlier, give the node or module to end at as {option('output')}"
+
+
 def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a module; ``report`` collects what becomes of every node."""
     torch = import_extra("torch", "torch")
     report.format = "torch module"
     if options.dense is not None:
-        raise ModelError("dense (--dense) is for files of tensors; a module has its dense layers in itself")
+        raise ModelError(
+            f"{option('dense')} is for files of tensors; a module has its dense layers in itself"
+        )
     if isinstance(module, torch.jit.ScriptModule):
         from rtlstm.gen.frontends.torch.script import convert
 
@@ -133,8 +139,7 @@ class _Reader:
         if not found:
             names = listed(self._label(node) for node in self.nodes if node.op.startswith("call"))
             raise ModelError(
-                f"output (--output-tensor) must name a node of the module, but {wanted!r} is none; it has "
-                f"{names}"
+                f"{option('output')} must name a node of the module, but {wanted!r} is none; it has {names}"
             )
         return found[:1]
 
@@ -177,7 +182,7 @@ class _Reader:
                 if self.options.lstm in (node.name, node.target):
                     return node
             raise ModelError(
-                f"lstm (--lstm) must name a recurrent module, but {self.options.lstm!r} is none; it has "
+                f"{option('lstm')} must name a recurrent module, but {self.options.lstm!r} is none; it has "
                 f"{names}"
             )
         needed = [node for node in found if node in self.needed]
@@ -341,7 +346,7 @@ class _Reader:
         before = next(arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data | tuple))
         return (
             f"{step.where}, which reads {self._label(before)!r}, is not supported after an LSTM; supported "
-            f"are {SUPPORTED}; to leave it outside of the core, give output={before.name!r} (--output-tensor)"
+            f"are {SUPPORTED}; to leave it outside of the core, give {option('output', before.name)}"
         )
 
     def _refuse_before(self, step: TorchNode) -> None:
@@ -350,7 +355,7 @@ class _Reader:
             start = self._label(self.start)
             raise ModelError(
                 f"{value.where} comes before {self._where(self.start)} and would stay outside of the "
-                f"core; give lstm={start!r} (--lstm) to begin there and compute it yourself"
+                f"core; give {option('lstm', start)} to begin there and compute it yourself"
             )
 
     def _refuse_learned(self, node: Any, step: TorchNode) -> None:
@@ -365,7 +370,7 @@ class _Reader:
         if learned:
             raise ModelError(
                 f"{step.where}: its initial state is learned, or another constant that is not zero "
-                f"({listed(sorted(learned))}); begin at the layer, with lstm={self._label(node)!r} (--lstm), "
+                f"({listed(sorted(learned))}); begin at the layer, with {option('lstm', self._label(node))}, "
                 "and give the state to the driver, as run(x, state=...)"
             )
 
@@ -422,10 +427,12 @@ class _Reader:
         for node in self.targets:
             for value in flatten(self.values[node]):
                 if isinstance(value, Outside) and self._is_lost(node):
-                    raise ModelError(f"the output {self._where(node)} is not computed by the core; {_CUT}")
+                    raise ModelError(
+                        f"the output {self._where(node)} is not computed by the core; {_cut_earlier()}"
+                    )
                 outputs.append((self._where(node), value))
                 labels[self._where(node)] = self._label(node)
-        where, main = choose_output(outputs, self.report, _CUT)
+        where, main = choose_output(outputs, self.report, _cut_earlier())
         self.report.output = labels[where]
         return main
 

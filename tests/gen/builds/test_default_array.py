@@ -64,9 +64,9 @@ def test_what_is_given_is_kept():
     assert choose_array(network, ArrayRequest(lanes=12, macs=30)) == Parameters(lanes=12, macs=30)
     found = choose_array(network, ArrayRequest(gate_units=3, beat_in=2))
     assert found.gate_units == found.beat_out == 3 and found.lanes % 12 == found.macs % 6 == 0
-    found = choose_array(network, ArrayRequest(all_lut=True))
+    found = choose_array(network, ArrayRequest(multipliers="lut"))
     assert found.lut_macs == found.macs
-    assert choose_array(network, ArrayRequest(lut_macs=7)).macs >= 7
+    assert choose_array(network, ArrayRequest(multipliers=7)).macs >= 7
     with pytest.raises(ConfigurationError, match="lanes must be a multiple of 4"):
         ArrayRequest(lanes=6).check()
 

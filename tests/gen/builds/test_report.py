@@ -99,7 +99,7 @@ def test_final_states_that_are_limited_are_told():
     """By the network's own outputs a narrow range is best; what goes on elsewhere is the user's to say."""
     report, _, manifest = make(CALIBRATION, cell_range=0.25)
     (told,) = (text for text in report.assumptions if "after a sequence's last step" in text)
-    assert f"c reaches {report.accuracy.max_abs_final_cell:.4g}" in told and "larger --cell-range" in told
+    assert f"c reaches {report.accuracy.max_abs_final_cell:.4g}" in told and "larger cell range" in told
     held, _, _ = make(CALIBRATION, final_states=True)
     assert not any("after a sequence's last step" in text for text in held.assumptions)
     (searched,) = (text for text in held.assumptions if "cell states reach" in text)
@@ -112,7 +112,7 @@ def test_final_states_that_are_limited_are_told():
         Calibration.of(network(), CALIBRATION),
         loaded=True,
     )
-    assert any("generate that hardware with a larger --cell-range" in text for text in loaded.assumptions)
+    assert any("generate that hardware with a larger cell range" in text for text in loaded.assumptions)
 
 
 def test_it_is_said_how_many_sequences_were_run(monkeypatch):

@@ -227,7 +227,7 @@ def test_an_image_whose_sums_overflow_is_refused_when_loaded(first, monkeypatch)
     monkeypatch.undo()
     x = codes(first)
     with Accelerator.open(first) as accelerator:
-        with pytest.raises(ImageError, match=r"of layer 'lstm' need \d+ .* have \d+; .*--headroom-bits"):
+        with pytest.raises(ImageError, match=r"of layer 'lstm' need \d+ .* have \d+; .*headroom_bits"):
             accelerator.load_weights(image)
         np.testing.assert_array_equal(accelerator.run(x)[0], Golden(good).run(x[:, None]).y[:, 0])
 

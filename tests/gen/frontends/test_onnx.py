@@ -547,7 +547,7 @@ def test_wrong_output_name(path):
         ModelError, match="a tensor or a node of the model, but there is none of the name 'q'"
     ):
         read_model(path, ReadOptions(output="q"))
-    with pytest.raises(ModelError, match=r"dense \(--dense\) is for files of tensors"):
+    with pytest.raises(ModelError, match=r"dense is for files of tensors"):
         read_model(path, ReadOptions(dense=("q",)))
 
 

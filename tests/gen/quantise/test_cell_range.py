@@ -207,14 +207,12 @@ def test_limited_states_are_told_with_the_range_they_need(tmp_path: Path) -> Non
         max_abs = cell_range(quantise(decoder, calibration=x))
         assert max_abs < 27
         with pytest.warns(
-            SaturationWarning, match=r"1 of 4 values of c_0 were outside.*--cell-range 32,"
+            SaturationWarning, match=r"1 of 4 values of c_0 were outside.*cell_range=32,"
         ) as told:
             accelerator.run(x, state=state)
         assert told[0].filename == __file__
     settings = QuantizationSettings(cell_range=8.0)
-    with pytest.warns(
-        SaturationWarning, match=r"of 128 values of c_n stand.*--cell-range 16 or more"
-    ) as told:
+    with pytest.warns(SaturationWarning, match=r"of 128 values of c_n stand.*cell_range=16 or more") as told:
         encode(tmp_path / "encoder", settings)
     with (
         open_build(tmp_path / "stream", quantise(counting(0.995), settings)) as accelerator,
@@ -289,9 +287,9 @@ def test_wrong_initial_states_are_refused(state: object, words: str) -> None:
 def test_initial_states_need_data() -> None:
     with pytest.raises(InputError, match="initial states of calibration data need the data"):
         quantise(integrating(), state=(np.zeros((1, 1, 12)), np.zeros((1, 1, 12))))
-    with pytest.raises(ConfigurationError, match="--final-states.*there are none"):
+    with pytest.raises(ConfigurationError, match="final_states.*there are none"):
         quantise(integrating(), QuantizationSettings(final_states=True))
-    with pytest.raises(ConfigurationError, match="--cell-range.*not both"):
+    with pytest.raises(ConfigurationError, match="cell_range.*not both"):
         QuantizationSettings(final_states=True, cell_range=8.0)
 
 

@@ -1,0 +1,54 @@
+"""What the command line calls options, for messages; see :mod:`rtlstm.spec.options`."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from rtlstm.spec.options import BARE
+
+__all__ = ["CommandWording", "typed_options"]
+
+
+class CommandWording:
+    """Names options as they are typed behind a command.
+
+    Parameters
+    ----------
+    commands
+        Of the program, by name: click's, whose parameters have the names that Python has.
+    running
+        The command that is under way.
+    """
+
+    separator = " "
+
+    def __init__(self, commands: Mapping[str, Any], running: str) -> None:
+        self._commands = commands
+        self._running = running
+
+    def name(self, option: str, value: Any, command: str) -> str:
+        """Return an option of a command, by default of ``generate`` or the running one, and its value."""
+        if isinstance(value, Mapping):
+            # One option for each: capacities={"headroom": 4} is --capacity headroom=4.
+            return typed_options(
+                "--capacity", [f"{key.replace('_', '-')}={each}" for key, each in value.items()]
+            )
+        yes, no = self._flags(option, command)
+        if value is BARE or value is True:
+            return yes
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        return no if value is False else typed_options(yes, values)
+
+    def _flags(self, option: str, command: str) -> tuple[str, str]:
+        """What an option is called, and what turns it off."""
+        for holder in (command,) if command else ("generate", self._running):
+            for each in self._commands[holder].params:
+                if each.name == option and each.opts[-1].startswith("--"):
+                    return each.opts[-1], (each.secondary_opts or ["--no-" + each.opts[-1][2:]])[-1]
+        return f"--{option.replace('_', '-')}", f"--no-{option.replace('_', '-')}"
+
+
+def typed_options(flag: str, values: list[Any]) -> str:
+    """Return an option once for each value, quoted where a shell needs that."""
+    texts = (f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+    return " ".join(f"{flag} {shlex.quote(text)}" for text in texts)

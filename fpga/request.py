@@ -1,0 +1,95 @@
+"""What a user asks for of the hardware."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rtlstm.spec.family import FamilyName
+from rtlstm.spec.options import Option, option
+from rtlstm.spec.parameters import HARDWARE, CoreOptions, Size, WeightMemory
+
+__all__ = ["HardwareRequest"]
+
+
+def _multipliers(given: object) -> object:
+    """Take a number as the command line has it, too."""
+    if isinstance(given, str) and given.isdecimal():
+        return int(given)
+    if given is None or given in ("dsp", "lut", "auto") or (type(given) is int and given >= 0):
+        return given
+    raise ValueError(
+        f"{option('multipliers')} must be dsp, lut, auto or a number of multipliers per lane made "
+        f"of LUTs, not {given!r}"
+    )
+
+
+class HardwareRequest(CoreOptions):
+    """What a user chose about the hardware; None where it is to be worked out."""
+
+    family: Annotated[
+        FamilyName | None,
+        Option(
+            "generic (the default), ecp5, ice40, nexus, gowin, xilinx, intel, or one that an installed "
+            "package adds. A device to fit has its own.",
+            group=HARDWARE,
+        ),
+    ] = None
+    lanes: Annotated[
+        Annotated[int, Field(ge=4, le=1024)] | None,
+        Option(
+            "Dot-product engines, a multiple of 4; by default those of the smallest array that is as fast as "
+            "4 x 32.",
+            group=HARDWARE,
+        ),
+    ] = None
+    macs: Annotated[
+        Size | None, Option("Multipliers per lane; by default as for the lanes.", group=HARDWARE)
+    ] = None
+    gate_units: Annotated[
+        Annotated[int, Field(ge=1, le=256)] | None,
+        Option(
+            "Hidden units finished per cycle; must divide lanes / 4 and macs; by default 1.",
+            group=HARDWARE,
+        ),
+    ] = None
+    multipliers: Annotated[
+        Literal["dsp", "lut", "auto"] | int | None,
+        BeforeValidator(_multipliers),
+        Option(
+            "dsp (the default): the family's hard multipliers; lut: of LUTs; N: that many of each lane's of "
+            "LUTs; auto (the default if the array is to fit a device): those that the device lacks.",
+            group=HARDWARE,
+            metavar="dsp|lut|auto|N",
+        ),
+    ] = None
+    weight_memory: Annotated[
+        WeightMemory | None,
+        Option(
+            "What holds the weights: block RAM (the default), or large, the family's largest memory, such as "
+            "the iCE40 UP5K's single port RAM; for a device, large where block RAM is too small.",
+            group=HARDWARE,
+        ),
+    ] = None
+    beat_out: Annotated[
+        Size | None,
+        Option(
+            "Output words per transfer, a multiple of the gate units; by default as many.", group=HARDWARE
+        ),
+    ] = None
+
+    @property
+    def core_options(self) -> dict[str, object]:
+        """What :class:`rtlstm.spec.parameters.Parameters` takes as it is."""
+        return {name: getattr(self, name) for name in CoreOptions.model_fields}
+
+    @property
+    def all_lut(self) -> bool:
+        """Whether all multipliers of the lanes are made of LUTs."""
+        return self.multipliers == "lut"
+
+    @property
+    def lut_macs(self) -> int | None:
+        """How many of each lane's multipliers are made of LUTs; None if that is not stated as a number."""
+        if isinstance(self.multipliers, int):
+            return self.multipliers
+        return 0 if self.multipliers == "dsp" else None
