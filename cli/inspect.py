@@ -131,10 +131,17 @@ def _describe_build(
     session: CommandSession, manifest: "Manifest", measured: "Sequence[Implementation]"
 ) -> None:
     from rtlstm.gen.builds.program_words import describe_program
-    from rtlstm.gen.builds.report import format_reports, layer_reports, memory_reports, time_reports
+    from rtlstm.gen.builds.report import (
+        format_reports,
+        layer_reports,
+        memory_reports,
+        multiplier_reports,
+        time_reports,
+    )
 
     layers, formats = layer_reports(manifest), format_reports(manifest)
     memories, times = memory_reports(manifest), time_reports(manifest)
+    multipliers = multiplier_reports(manifest)
     ops, cycles, parameters = manifest.program.ops, manifest.cycles, manifest.parameters
     session.fields = {
         "name": manifest.name,
@@ -149,6 +156,7 @@ def _describe_build(
         "ops": [op.model_dump() for op in ops],
         "program": [words.model_dump() for words in describe_program(manifest)],
         "memories": [memory.model_dump() for memory in memories],
+        "multipliers": [some.model_dump() for some in multipliers],
         "cycles": cycles.model_dump(),
         "times": [time.model_dump() for time in times],
         "implementations": [found.model_dump(mode="json") for found in measured],
@@ -173,6 +181,12 @@ def _describe_build(
         ("memory", "banks", "rows", "bits a row", "bits in all"),
         [(m.name, m.banks, m.rows, m.width, m.bits) for m in memories],
         right=" rrrr",
+    )
+    session.table(
+        "Multipliers",
+        ("multipliers", "count", "bits of the factors", "kind"),
+        [(some.name, some.count, f"{some.a_bits} x {some.b_bits}", some.kind) for some in multipliers],
+        right=" rr",
     )
     counts = cycles.model_dump(exclude={"layers"})
     session.table(

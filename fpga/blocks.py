@@ -1,51 +1,23 @@
-"""Hard blocks that a core takes, from its manifest alone: multipliers and block RAM, exact.
+"""What the memories and multipliers of :mod:`rtlstm.spec.inventory` become on ECP5 and iCE40: hard blocks,
+exact.
 
 The rules are those of ``hdl/primitives``, and for memories that are left to synthesis those by
 which Yosys chooses: the cheapest of block RAM, table RAM and flip-flops.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import gcd
 
-from rtlstm.hdl.core.layouts import TIMED_STEPS
+from rtlstm.spec import inventory
+from rtlstm.spec.inventory import MemorySpec
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import MultiplierKind, ceil_log2, clocked_style
-from rtlstm.spec.program.fields import drain_widths, issue_widths
-from rtlstm.spec.registers import Region
 
 __all__ = [
     "Blocks",
     "Mapped",
-    "MemoryPart",
-    "Multipliers",
     "count_blocks",
     "hard_blocks",
     "map_memory",
-    "memory_parts",
-    "multiplications",
 ]
-
-
-@dataclass(frozen=True)
-class MemoryPart:
-    """``count`` memories of ``depth`` words of ``width`` bits, with ``granules`` write enables."""
-
-    name: str
-    count: int
-    width: int
-    depth: int
-    granules: int = 1
-    distributed: bool = False
-    """Asked to be no block RAM, where the family has another kind."""
-    forced: bool = False
-    """Asked to be block RAM, where the family can be told."""
-    at_once: bool = False
-    """Read without a clock: never a block RAM."""
-    registered: bool = False
-    """With an output register."""
-    large: bool = False
-    """Asked to be the family's largest memory."""
 
 
 @dataclass(frozen=True)
@@ -88,156 +60,70 @@ _AUTO_WORDS, _AUTO_BITS = 64, 1024
 choice to synthesis on ECP5."""
 
 
-def memory_parts(manifest: Manifest) -> Iterator[MemoryPart]:
-    """Yield all memories of a core."""
-    parameters, numerics, regions = manifest.parameters, manifest.numerics, manifest.regions
-    units, macs = parameters.gate_units, parameters.macs
-    late = parameters.pipeline.operand >= 3
-
-    def part(
-        name: str, region: Region, count: int, granules: int = 1, *, registered: bool = True
-    ) -> MemoryPart:
-        layout = regions[region]
-        return MemoryPart(name, count, layout.width, max(2, layout.rows), granules, registered=registered)
-
-    weights = part("weights", Region.WEIGHTS, parameters.lanes)
-    yield replace(weights, large=parameters.weight_memory == "large")
-    yield _clocked(part("vectors", Region.VECTORS, 1, macs // units, registered=late))
-    plan = manifest.sequence
-    granules = macs // (parameters.beat_in if plan is None else gcd(parameters.beat_in, units))
-    name = "input buffer" if plan is None else "sequence memory"
-    buffered = max(2, manifest.buffer_rows)
-    yield _clocked(MemoryPart(name, 1, macs * numerics.data_bits, buffered, granules, registered=late))
-    if plan is not None:
-        yield MemoryPart("quiet steps", 1, 1, max(2, plan.steps), registered=False)
-    else:
-        yield _clocked(MemoryPart("input times", 1, 32, TIMED_STEPS, registered=False))
-    collected = parameters.collect > 0
-    yield part("row shifts", Region.SHIFTS, units, registered=collected)
-    yield part("partial sums", Region.PARTIALS, units, registered=collected)
-    yield part("cell states", Region.CELLS, units)
-    registered = parameters.pipeline.table == 2
-    for name, table, count in numerics.unit.table_uses:
-        width = table.base_bits + table.slope_bits
-        found = MemoryPart(f"{name} tables", count * units, width, max(2, table.rows), registered=registered)
-        yield _clocked(found)
-    beat = parameters.beat_out * numerics.output_bits + max(1, ceil_log2(parameters.streams)) + 1
-    capacity = parameters.capacity
-    beats = -(-(capacity.outputs if capacity else manifest.program.outputs) // parameters.beat_out)
-    if capacity:
-        for name, widths in (
-            ("program, issued", issue_widths(parameters)),
-            ("program, drained", drain_widths(parameters, numerics.unit)),
-        ):
-            rows = capacity.operations
-            yield _clocked(MemoryPart(name, 1, sum(widths.values()), rows, registered=False))
-    yield MemoryPart("output queue", 1, beat, max(2, (2 if plan is None else 4) * beats), at_once=True)
-
-
-def _clocked(part: MemoryPart) -> MemoryPart:
-    """Ask for what :func:`rtlstm.hdl.primitives.pipeline.clocked` does."""
-    style = clocked_style(part.depth, 2 if part.registered else 1)
-    return replace(part, forced=style == "block", distributed=style == "distributed")
-
-
-def map_memory(part: MemoryPart, family: str) -> Mapped:
-    """Return what one memory becomes on ECP5 or iCE40."""
-    free = not part.distributed and not part.at_once
-    large = part.depth > _AUTO_WORDS or (part.registered and part.width * part.depth > _AUTO_BITS)
-    if family == "ecp5" and (part.forced or (free and large)):
-        return _ecp5_block(part)
-    if part.large and family == "ice40":
+def map_memory(memory: MemorySpec, family: str) -> Mapped:
+    """Return what one of these memories becomes on ECP5 or iCE40."""
+    large = memory.depth > _AUTO_WORDS or (
+        memory.output_register and memory.width * memory.depth > _AUTO_BITS
+    )
+    free = memory.style != "distributed" and not memory.asynchronous
+    if family == "ecp5" and (memory.style == "block" or (free and large)):
+        return _ecp5_block(memory)
+    if memory.style == "huge" and family == "ice40":
         # 16 K words of 16 bits; a bank's number is kept for the multiplexer behind them.
-        banks = -(-part.depth // 16384)
-        return Mapped(large_rams=banks * -(-part.width // 16), banks=banks, output_bits=part.width)
-    best = _chosen(part, family)
+        banks = -(-memory.depth // 16384)
+        return Mapped(large_rams=banks * -(-memory.width // 16), banks=banks, output_bits=memory.width)
+    best = _chosen(memory, family)
     # Yosys keeps what a memory without block RAM reads, and any output register, in flip-flops.
-    reads = not part.at_once and not best.block_rams
-    return replace(best, output_bits=part.width * (reads + part.registered))
+    reads = not memory.asynchronous and not best.block_rams
+    return replace(best, output_bits=memory.width * (reads + memory.output_register))
 
 
-def _chosen(part: MemoryPart, family: str) -> Mapped:
+def _chosen(memory: MemorySpec, family: str) -> Mapped:
     """The cheapest for Yosys."""
     kinds = {"ecp5": (_ECP5_LUTRAM, _ECP5_BLOCK), "ice40": (_ICE40_BLOCK,)}[family]
-    if part.at_once:
+    if memory.asynchronous:
         kinds = tuple(kind for kind in kinds if not kind.block)
-    elif part.distributed:
+    elif memory.style == "distributed":
         kinds = tuple(kind for kind in kinds if not kind.block) or kinds
     # A memory that asks for table RAM is not made of flip-flops.
-    forced = part.distributed and family == "ecp5"
-    bits = part.width * part.depth
+    forced = memory.style == "distributed" and family == "ecp5"
+    bits = memory.width * memory.depth
     best, cost = Mapped(flip_flop_bits=bits), float("inf") if forced else float(bits)
     for kind in kinds:
-        found, price = _cheapest(part, kind)
+        found, price = _cheapest(memory, kind)
         if price < cost:
             best, cost = found, price
     return best
 
 
-def _cheapest(part: MemoryPart, kind: _Kind) -> tuple[Mapped, float]:
+def _cheapest(memory: MemorySpec, kind: _Kind) -> tuple[Mapped, float]:
     """Best use of one kind of RAM, and what Yosys holds it to cost."""
     best, cost = Mapped(), float("inf")
-    granule = part.width // part.granules
+    granule = memory.width // memory.granules
     for index, width in enumerate(kind.widths):
         byte = min(kind.byte or width, width)
-        bits = part.granules * -(-granule // byte) * byte
-        banks = -(-part.depth >> kind.address_bits - index)
+        bits = memory.granules * -(-granule // byte) * byte
+        banks = -(-memory.depth >> kind.address_bits - index)
         cells = -(-banks * bits // width)
-        price = kind.cost * cells + (banks - 1) * part.width / 2 + _PORT_COST
-        price += banks * part.granules / 2 if banks > 1 else 0
+        price = kind.cost * cells + (banks - 1) * memory.width / 2 + _PORT_COST
+        price += banks * memory.granules / 2 if banks > 1 else 0
         if price < cost:
             best = Mapped(block_rams=cells, banks=banks) if kind.block else Mapped(lutrams=cells, banks=banks)
             cost = price
     return best, cost
 
 
-def _ecp5_block(part: MemoryPart) -> Mapped:
+def _ecp5_block(memory: MemorySpec) -> Mapped:
     """The aspect that takes the fewest blocks, and of those the deepest."""
     best = Mapped()
     for bits, address_bits in _ASPECTS:
         lane = min(bits, 9)
-        lanes = -(-(part.width // part.granules) // lane)
-        columns = -(-part.granules * lanes * lane // bits)
-        banks = -(-part.depth >> address_bits)
+        lanes = -(-(memory.width // memory.granules) // lane)
+        columns = -(-memory.granules * lanes * lane // bits)
+        banks = -(-memory.depth >> address_bits)
         if not best.block_rams or columns * banks <= best.block_rams:
             best = Mapped(block_rams=columns * banks, banks=banks)
     return best
-
-
-@dataclass(frozen=True)
-class Multipliers:
-    """Multipliers of one sort: ``sets`` times so many side by side in a lane."""
-
-    sets: int
-    each: int
-    a_bits: int
-    b_bits: int
-    kind: MultiplierKind
-    stages: int
-    paired: bool = False
-    """Two lanes share one."""
-
-    @property
-    def count(self) -> int:
-        """All of them."""
-        return self.sets * self.each
-
-
-def multiplications(manifest: Manifest) -> Iterator[Multipliers]:
-    """Yield the multipliers of a core, sort by sort."""
-    parameters, numerics = manifest.parameters, manifest.numerics
-    weight, data, units = numerics.weight_bits, numerics.data_bits, parameters.gate_units
-    stages = parameters.pipeline.multiplier
-    hard, paired = parameters.macs - parameters.lut_macs, manifest.paired_lanes
-    yield Multipliers(parameters.lanes, hard, weight, data, "dsp", stages, paired)
-    yield Multipliers(parameters.lanes, parameters.lut_macs, weight, data, "lut", stages)
-    for a, b in numerics.unit.products:
-        yield Multipliers(units, 1, a, b, "dsp", 1)
-    if parameters.tables == "interpolated":
-        kind = parameters.slope_multipliers
-        for _, table, count in numerics.unit.table_uses:
-            if table.low_bits:
-                yield Multipliers(count * units, 1, table.slope_bits, table.low_bits + 1, kind, 1)
 
 
 def hard_blocks(a: int, b: int, family: str, count: int = 1) -> int:
@@ -262,11 +148,11 @@ class Blocks:
 def count_blocks(manifest: Manifest, family: str, multipliers: bool = True) -> Blocks:
     """Count the hard blocks of a core for ``family``; ``multipliers`` says whether it uses those."""
     hard = sum(
-        some.sets * hard_blocks(some.a_bits, some.b_bits, family, some.each) // (1 + some.paired)
-        for some in multiplications(manifest)
+        some.sets * hard_blocks(some.a_bits, some.b_bits, family, some.each) // (1 + some.shared)
+        for some in inventory.multipliers(manifest).values()
         if some.kind == "dsp" and multipliers
     )
-    mapped = [(part.count, map_memory(part, family)) for part in memory_parts(manifest)]
+    mapped = [(memory.count, map_memory(memory, family)) for memory in inventory.memories(manifest).values()]
     return Blocks(
         multipliers=hard,
         block_rams=sum(count * each.block_rams for count, each in mapped),

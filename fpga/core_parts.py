@@ -4,9 +4,11 @@ Each is a count of bits that follows from the manifest's widths; :mod:`rtlstm.fp
 factors.
 """
 
-from rtlstm.fpga.blocks import Multipliers, map_memory, memory_parts, multiplications
+from rtlstm.fpga.blocks import map_memory
 from rtlstm.fpga.gate_sizes import gate_sizes
 from rtlstm.fpga.netlist.chains import chain_tiles
+from rtlstm.spec import inventory
+from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["chain_parts", "ff_parts", "lut_parts", "multiplier_luts"]
@@ -86,12 +88,12 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
             some.count
             * (
                 # Beside a shared block, a pair of 4 x 8 takes 20 tables.
-                (some.a_bits + some.b_bits / 2 + 2 if some.paired else 0)
+                (some.a_bits + some.b_bits / 2 + 2 if some.shared else 0)
                 + _hard_luts(some.a_bits, some.b_bits, family)
                 if some.kind == "dsp" and multipliers
                 else multiplier_luts(some.a_bits, some.b_bits, some.stages, family)
             )
-            for some in multiplications(manifest)
+            for some in inventory.multipliers(manifest).values()
         ),
         **_memory_units(manifest, family),
         "read back": word * (blocks if parameters.gate_units == 1 else lanes / 4),
@@ -156,16 +158,16 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
     pipeline = parameters.pipeline
     tree = _tree_registers(macs, numerics.weight_bits + numerics.data_bits, pipeline.tree_levels)
     collected = blocks if parameters.collect > 1 else 1
-    mapped = [(part.count, map_memory(part, family)) for part in memory_parts(manifest)]
+    mapped = [(each.count, map_memory(each, family)) for each in inventory.memories(manifest).values()]
     banks = lanes * (1 + max(0, pipeline.operand - 3))
     last = max(op.results for op in manifest.program.ops)
     return {
         "sums": lanes * (tree + 2 * numerics.accumulator.bits),
         "products": sum(
-            some.paired * some.count * (some.a_bits + some.b_bits)
+            some.shared * some.count * (some.a_bits + some.b_bits)
             if some.kind == "dsp" and multipliers
             else _all_registers(some, blocks)
-            for some in multiplications(manifest)
+            for some in inventory.multipliers(manifest).values()
         ),
         "banks": banks * word,
         "passed": blocks * (2 * word + values),
@@ -180,7 +182,7 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
     }
 
 
-def _all_registers(some: Multipliers, blocks: int) -> float:
+def _all_registers(some: MultiplierSpec, blocks: int) -> float:
     """Bits in the registers of multipliers of logic.
 
     Those of a block of lanes have the same value of the vector: synthesis keeps one copy of what delays it.
@@ -197,11 +199,11 @@ def _row_bits(manifest: Manifest) -> list[int]:
 def _memory_units(manifest: Manifest, family: str) -> dict[str, float]:
     """Tables that memories take, and bits of the multiplexers between their banks."""
     found = {"LUTRAM": 0.0, "registers": 0.0, "banks": 0.0}
-    for part in memory_parts(manifest):
-        mapped = map_memory(part, family)
-        found["LUTRAM"] += part.count * 6 * mapped.lutrams
-        found["registers"] += part.count * mapped.flip_flop_bits
-        found["banks"] += part.count * (mapped.banks - 1) * part.width
+    for memory in inventory.memories(manifest).values():
+        mapped = map_memory(memory, family)
+        found["LUTRAM"] += memory.count * 6 * mapped.lutrams
+        found["registers"] += memory.count * mapped.flip_flop_bits
+        found["banks"] += memory.count * (mapped.banks - 1) * memory.width
     return found
 
 
@@ -246,11 +248,11 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
     parameters, numerics = manifest.parameters, manifest.numerics
     tree = _tree_tiles(parameters.macs, numerics.weight_bits + numerics.data_bits)
     found = 0
-    for some in multiplications(manifest):
+    for some in inventory.multipliers(manifest).values():
         x, y = max(some.a_bits, some.b_bits), min(some.a_bits, some.b_bits)
         if some.kind == "dsp" and multipliers:
             # The upper of the two products of a shared block is corrected by the lower.
-            found += some.paired * (some.count // 2) * _sum_tiles(x + y - 1)
+            found += some.shared * (some.count // 2) * _sum_tiles(x + y - 1)
         else:
             found += some.count * (_row_tiles(x, y) if some.stages == 1 else _multiplier_tiles(x, y))
     return {

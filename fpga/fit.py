@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm
 
-from rtlstm.fpga.blocks import MemoryPart, hard_blocks, map_memory
+from rtlstm.fpga.blocks import hard_blocks, map_memory
 from rtlstm.fpga.core_parts import multiplier_luts
 from rtlstm.fpga.estimate import ESTIMATED, Estimate, clock_model, estimate, usable
 from rtlstm.fpga.families.device import Chosen
@@ -18,6 +18,7 @@ from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import large_name
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import find_family
+from rtlstm.spec.inventory import activation_spec, gate_multipliers, weight_memory
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
@@ -287,11 +288,14 @@ class _Search:
                 yield given, "dsp"
             return
         family = self._device.architecture
-        fixed = sum(hard_blocks(a, b, family) for a, b in self._numerics.unit.products)
+        unit = self._numerics.unit
+        fixed = sum(hard_blocks(some.a_bits, some.b_bits, family) for some in gate_multipliers(unit))
+        found = (
+            activation_spec(name, table, count=count, tables=self._request.tables).slope
+            for name, table, count in unit.table_uses
+        )
         slopes = sum(
-            count * hard_blocks(table.slope_bits, table.low_bits + 1, family)
-            for _, table, count in self._numerics.unit.table_uses
-            if table.low_bits and self._request.tables == "interpolated"
+            some.count * hard_blocks(some.a_bits, some.b_bits, family) for some in found if some is not None
         )
         there = self._device.multipliers
         if not there:
@@ -346,8 +350,8 @@ class _Search:
         for shape in self._shapes:
             words = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
             rows += -(-shape.rows // lanes) * words
-        width, large = macs * numerics.weight_bits, candidate.memory == "large"
-        bank = map_memory(MemoryPart("weights", lanes, width, max(2, rows), large=large), family)
+        width = macs * numerics.weight_bits
+        bank = map_memory(weight_memory(lanes, width, rows, candidate.memory), family)
         excess.compare("block RAMs", lanes * bank.block_rams, device.block_rams)
         excess.compare(self._large_name, lanes * bank.large_rams, self._large_rams)
         return excess

@@ -4,16 +4,15 @@ Block RAMs are exact, since the link's memories are known. Tables and flip-flops
 they are those of synthesised tops, and a little for each bit of the core's data ports.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from rtlstm.fpga.blocks import MemoryPart, map_memory
+from rtlstm.fpga.blocks import map_memory
 from rtlstm.fpga.resources import Resources
-from rtlstm.hdl.link.request_queue import RECORDS, REQUEST
 from rtlstm.hdl.link.serial_link import link_limits
+from rtlstm.spec.inventory import link_memories
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["TOP_CHAIN_TILES", "link_memories", "top_sizes"]
+__all__ = ["TOP_CHAIN_TILES", "top_sizes"]
 
 _LUTS: Mapping[str, tuple[float, float]] = {"ecp5": (1426, 0.69), "ice40": (1390, 0.9)}
 """Tables of a top, and those for each bit of ``x_data`` and ``y_data``; Yosys 0.70, seven tops on ECP5 and
@@ -24,39 +23,23 @@ TOP_CHAIN_TILES = 81
 """Tiles that the carry chains of a top take on ECP5; it has some 35, nearly the same ones in each."""
 
 
-def link_memories(manifest: Manifest) -> Iterator[MemoryPart]:
-    """Yield the memories of a build's serial link.
-
-    Raises
-    ------
-    ConfigurationError
-        If a step is too large for the link, or the build takes whole sequences.
-    """
-    limits = link_limits(manifest)
-    places = ceil_log2(limits.response_bytes) + 2
-    yield MemoryPart("requests", 1, 8, limits.request_bytes)
-    yield MemoryPart("lengths of requests", 1, REQUEST.size, RECORDS)
-    yield MemoryPart("responses", 1, 8, limits.response_bytes)
-    yield MemoryPart("ends of responses", 1, places, RECORDS, registered=True)
-    yield MemoryPart("blocks", 1, 8, 512)
-
-
 def top_sizes(manifest: Manifest, family: str) -> Resources:
     """Estimate what a board's top takes beside the core, on ECP5 or iCE40.
 
     Raises
     ------
     ConfigurationError
-        As of :func:`link_memories`.
+        If a step is too large for the link, or the build takes whole sequences.
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     x_bits, y_bits = parameters.beat_in * numerics.data_bits, parameters.beat_out * numerics.output_bits
+    memories = link_memories(link_limits(manifest)).values()
     luts, per_bit = _LUTS[family]
     ffs, per_input_bit = _FFS[family]
     return Resources(
         luts=round(luts + per_bit * (x_bits + y_bits)),
         ffs=round(ffs + per_input_bit * x_bits),
         multipliers=0,
-        block_rams=sum(map_memory(part, family).block_rams for part in link_memories(manifest)),
+        block_rams=sum(map_memory(memory, family).block_rams for memory in memories),
         large_rams=0,
     )

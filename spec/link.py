@@ -17,6 +17,8 @@ __all__ = [
     "NUMBERED",
     "PAYLOAD_LIMIT",
     "READ_LIMIT",
+    "RECORDS",
+    "REQUEST_FIELDS",
     "SEQUENCE",
     "STREAM_MASK",
     "SUPPRESS",
@@ -47,6 +49,11 @@ HEADER: Final = struct.Struct("<BHHH")
 PAYLOAD_LIMIT: Final = BODY_LIMIT - HEADER.size
 READ_LIMIT: Final = PAYLOAD_LIMIT // 4
 """Most words of one READ."""
+RECORDS: Final = 256
+"""Requests, or responses, that a device has room for, whatever their sizes."""
+REQUEST_FIELDS: Final = {"length": 10, "kind": 4}
+"""What a device notes of a request, in bits: bytes of its payload, those of the frame's checksum counted in,
+and the lower half of the frame's type."""
 SEQUENCE: Final = 1 << 16
 """Sequence numbers count modulo this."""
 

@@ -22,7 +22,6 @@ __all__ = [
     "Tables",
     "WeightMemory",
     "ceil_log2",
-    "clocked_style",
 ]
 
 TableKind = Literal["interpolated", "direct"]
@@ -33,17 +32,6 @@ WeightMemory = Literal["block", "large"]
 """Block RAM, or the family's largest memory: iCE40's single port RAM, Nexus' large RAM, UltraRAM."""
 MultiplierKind = Literal["dsp", "lut"]
 """A hard multiplier, or one of look-up tables."""
-
-
-def clocked_style(depth: int, stages: int) -> MemoryStyle:
-    """What a memory is made of whose word comes ``stages`` (1 or 2) cycles after its address.
-
-    With 2 it is a block RAM with its output register, unless it is tiny. With 1 it is none, because
-    that is slow to answer without the register, unless it is deep.
-    """
-    if stages == 1 and depth <= 256:
-        return "distributed"
-    return "block" if stages == 2 and depth > 16 else "auto"
 
 
 def ceil_log2(value: int) -> int:

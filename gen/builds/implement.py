@@ -12,7 +12,7 @@ from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.implementation import Implementation
-from rtlstm.fpga.inventory import check_inventory, unpacked_registers
+from rtlstm.fpga.least_blocks import check_inventory, unpacked_registers
 from rtlstm.fpga.place_route import Routed, nextpnr_options, place_and_route
 from rtlstm.fpga.resources import check_fit
 from rtlstm.fpga.synthesis import NETLIST, synthesise

@@ -12,7 +12,7 @@ from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
 from rtlstm.boards.zynq import ZynqBoard
 from rtlstm.fpga.estimate import check_estimate, estimate
-from rtlstm.fpga.inventory import check_inventory
+from rtlstm.fpga.least_blocks import check_inventory
 from rtlstm.fpga.pll import megahertz
 from rtlstm.gen.builds.implement import check_family
 from rtlstm.host.transport import Progress

@@ -20,11 +20,12 @@ from rtlstm.gen.quantise.quantiser import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANG
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.fixed import Format
+from rtlstm.spec.inventory import memories, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import Numerics, QuantizedNetwork
+from rtlstm.spec.parameters import MultiplierKind
 from rtlstm.spec.record import Record
-from rtlstm.spec.registers import Region
 
 __all__ = [
     "CLOCKS_MHZ",
@@ -33,31 +34,20 @@ __all__ = [
     "FormatReport",
     "LayerReport",
     "MemoryReport",
+    "MultiplierReport",
     "TableReport",
     "TimeReport",
     "create_report",
     "format_reports",
     "layer_reports",
     "memory_reports",
+    "multiplier_reports",
     "table_error",
     "time_reports",
 ]
 
 CLOCKS_MHZ = (50, 100, 200)
 """Clocks at which latencies are stated. None of them was placed and routed."""
-
-_NAMES = {
-    Region.WEIGHTS: "weights",
-    Region.PARTIALS: "biases and partial sums",
-    Region.SHIFTS: "row shifts",
-    Region.VECTORS: "vectors (h)",
-    Region.CELLS: "cell states (c)",
-    Region.SIGMOID: "sigmoid table",
-    Region.TANH: "tanh table",
-    Region.CELL_TANH: "cell tanh table",
-    Region.TABLES: "activation tables",
-    Region.PROGRAM: "program",
-}
 
 
 class FormatReport(Record):
@@ -95,6 +85,16 @@ class MemoryReport(Record):
     rows: int
     width: int
     bits: int
+
+
+class MultiplierReport(Record):
+    """Multipliers of one use: how many, the bits of their signed factors, and what they are to be made of."""
+
+    name: str
+    count: int
+    a_bits: int
+    b_bits: int
+    kind: MultiplierKind
 
 
 class TableReport(Record):
@@ -169,6 +169,7 @@ class BuildReport(Record):
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     """What the front end remarks about the model, and what is lost in its formats."""
+    multipliers: tuple[MultiplierReport, ...] = ()
     gate_units: int = 1
     lut_macs: int = 0
     weight_memory: str = "block"
@@ -269,22 +270,24 @@ def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
 
 
 def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
-    """Describe the memories behind the window, and what the array reads its input from."""
-    memories = [
+    """Describe the core's memories."""
+    return tuple(
         MemoryReport(
-            name=_NAMES[region],
-            banks=layout.banks,
-            rows=layout.rows,
-            width=layout.width,
-            bits=layout.banks * layout.rows * layout.width,
+            name=memory.name, banks=memory.count, rows=memory.depth, width=memory.width, bits=memory.bits
         )
-        for region, layout in manifest.regions.items()
-    ]
-    rows = manifest.buffer_rows
-    width = manifest.parameters.macs * manifest.numerics.data_bits
-    name = "input buffer" if manifest.sequence is None else "sequence memory"
-    buffer = MemoryReport(name=name, banks=1, rows=rows, width=width, bits=rows * width)
-    return (*memories, buffer)
+        for memory in memories(manifest).values()
+    )
+
+
+def multiplier_reports(manifest: Manifest) -> tuple[MultiplierReport, ...]:
+    """Describe the core's multipliers."""
+    return tuple(
+        MultiplierReport(
+            name=some.name, count=some.count, a_bits=some.a_bits, b_bits=some.b_bits, kind=some.kind
+        )
+        for some in multipliers(manifest).values()
+        if some.count
+    )
 
 
 def table_error(table: ActivationTable) -> int:
@@ -437,7 +440,7 @@ def create_report(
     Runs golden model and float reference for the accuracy.
     """
     parameters, numerics = manifest.parameters, manifest.numerics
-    memories = memory_reports(manifest)
+    held = memory_reports(manifest)
     accuracy = measure_accuracy(network, quantised, calibration)
     return BuildReport(
         name=manifest.name,
@@ -463,8 +466,9 @@ def create_report(
         layers=layer_reports(manifest),
         input_shifts=numerics.input_shifts,
         formats=format_reports(manifest),
-        memories=memories,
-        memory_bits=sum(memory.bits for memory in memories),
+        memories=held,
+        memory_bits=sum(memory.bits for memory in held),
+        multipliers=multiplier_reports(manifest),
         tables=_table_reports(manifest),
         cycles=_cycle_report(manifest),
         times=time_reports(manifest),

@@ -4,9 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.primitives.pipeline import clocked, delay, multiply
-from rtlstm.spec.activations.interpolated import ActivationTable
-from rtlstm.spec.parameters import MultiplierKind, TableKind
+from rtlstm.hdl.primitives.pipeline import delay, multiply, storage
+from rtlstm.spec.inventory import ActivationSpec
 
 __all__ = ["ActivationUnit"]
 
@@ -14,8 +13,8 @@ __all__ = ["ActivationUnit"]
 class ActivationUnit(Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
-    Latency: ``table_stages`` cycles, 2 if the table is a block RAM with output register, and two
-    more (product, sum) unless it is a direct one, whose entries are the results. One result per
+    Latency: that of the table's memory, and two cycles more (product, sum) unless it is a direct one,
+    whose entries are the results. One result per
     cycle. Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
     :attr:`ActivationTable.negates` says which sign belongs to it.
 
@@ -28,7 +27,7 @@ class ActivationUnit(Component):
     value : Out(output.bits - 1)
         Never negative.
     entry : Out
-        The table's word ``table_stages`` cycles after its row was in ``negative`` and ``magnitude``.
+        The table's word, the memory's latency after its row was in ``negative`` and ``magnitude``.
     write : In(1)
         Store ``write_data`` in row ``write_row``.
     """
@@ -41,34 +40,25 @@ class ActivationUnit(Component):
     write_row: Signal
     write_data: Signal
 
-    def __init__(
-        self,
-        table: ActivationTable,
-        tables: TableKind = "interpolated",
-        table_stages: int = 1,
-        kind: MultiplierKind = "dsp",
-    ) -> None:
-        self._table = table
-        self._direct = tables == "direct"
-        self._stages = table_stages
-        self._kind = kind
-        self._width = table.base_bits + table.slope_bits
+    def __init__(self, spec: ActivationSpec) -> None:
+        self._spec = spec
+        table, width = spec.table, spec.memory.width
         super().__init__(
             {
                 "negative": In(1),
                 "magnitude": In(table.magnitude_bits),
                 "value": Out(table.output.bits - 1),
-                "entry": Out(self._width),
+                "entry": Out(width),
                 "write": In(1),
                 "write_row": In(range(table.rows)),
-                "write_data": In(self._width),
+                "write_data": In(width),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        table = self._table
-        read, write = clocked(m, "table", self._width, table.rows, self._stages)
+        spec, table = self._spec, self._spec.table
+        read, write = storage(m, spec.memory, "table")
         segment = self.magnitude[table.low_bits :]
         m.d.comb += [
             read.addr.eq(Cat(segment, self.negative) if table.halves == 2 else segment),
@@ -78,14 +68,14 @@ class ActivationUnit(Component):
             self.entry.eq(read.data),
         ]
         base = read.data[: table.base_bits]
-        if self._direct:
+        if spec.direct:
             m.d.comb += self.value.eq(base)
             return m
         slope = read.data[table.base_bits :].as_signed()
         rise: Value = Const(0, 1)
-        if table.low_bits:
-            low = delay(m, self.magnitude[: table.low_bits], self._stages)
-            rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), 1, self._kind, name="rise")
+        if spec.slope is not None:
+            low = delay(m, self.magnitude[: table.low_bits], spec.memory.latency)
+            rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), spec.slope, "rise")
         total = Signal(signed(max(table.base_bits, len(rise)) + 2))
         m.d.comb += total.eq(delay(m, base, 1) + rise)
         value = Signal(len(self.value), reset_less=True)

@@ -10,6 +10,7 @@ from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.primitives.pipeline import delay, multiply
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.graph import CellGraph, Node
+from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
@@ -85,9 +86,13 @@ class CellUnit(Unit):
         """Add one of the network's tables; equal ones are written at once, and the first is read back."""
         table = self._manifest.numerics.tables[index]
         mine = self.write[Region.TABLES] & (self.window_bank == index) & (self.window_row < table.rows)
-        unit = self._add_table(m, name, table, negative, magnitude, mine)
+        unit = self._add_table(m, name, index, negative, magnitude, mine)
         self._entries.setdefault(index, unit.entry)
         return unit.value
+
+    def multiplier(self, name: str) -> MultiplierSpec:
+        """Return the multiplier of a cell's node, which the inventory has by the node's name in Verilog."""
+        return self._multipliers[name]
 
     def _chosen(self, beat: Struct, number: int) -> Value:
         """Whether a cell is the item's."""
@@ -184,7 +189,7 @@ class _Cell:
             case "constant":
                 return Const(node.value, signed(node.format.bits))
             case "multiply":
-                product = multiply(self._m, args[0], args[1], 2 if self._deep else 1, name=name)
+                product = multiply(self._m, args[0], args[1], self._unit.multiplier(name), name)
                 return product[: node.format.bits].as_signed()
             case "add" | "subtract":
                 a, b = (
@@ -255,7 +260,7 @@ class _Cell:
     def _pieces(self, node: Node, name: str, x: Value, function: PiecewiseLinear) -> Value:
         """Pick a line; multiply; add, round and limit."""
         m = self._m
-        slope = Signal(_range(function.slopes), reset_less=True, name=f"{name}_slope")
+        slope = Signal(signed(function.slope_bits), reset_less=True, name=f"{name}_slope")
         offset = Signal(_range(function.offsets), reset_less=True, name=f"{name}_offset")
         slopes, offsets = list(function.slopes), list(function.offsets)
         m.d.sync += [slope.eq(slopes[0]), offset.eq(offsets[0])]
@@ -263,7 +268,7 @@ class _Cell:
             with m.If(x >= threshold):
                 m.d.sync += [slope.eq(a), offset.eq(b)]
         moved = delay(m, x, 1)
-        product = multiply(m, moved, slope, 1, name=f"{name}_product")
+        product = multiply(m, moved, slope, self._unit.multiplier(name), f"{name}_product")
         half = (1 << function.extra) >> 1
         total = (product + delay(m, offset, 1) + half) >> function.extra
         low, high = function.lowest, function.highest

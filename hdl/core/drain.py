@@ -8,6 +8,7 @@ from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, row_bits, token_layout
 from rtlstm.hdl.core.program_memory import ProgramPart, field_lookup, field_memory, program_ports
 from rtlstm.hdl.primitives.pipeline import delay, lookup
+from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import BEAT_FLAGS, drain_fields, drain_widths
 from rtlstm.spec.registers import Region
@@ -190,7 +191,8 @@ class Drain(ProgramPart):
             found = field_lookup(m, tokens.at(0).op, fields, "op")
             return {name: delay(m, value, 1) for name, value in found.items()}
         row = Mux(self.window, self.window_row, tokens.at(0).op)
-        loaded, write = field_memory(m, self._manifest, row, self._widths, "program")
+        spec = memories(self._manifest)["program, drained"]
+        loaded, write = field_memory(m, spec, row, self._widths, "program")
         m.d.comb += [
             write.addr.eq(self.window_row),
             write.data.eq(self.program_data),

@@ -26,7 +26,7 @@ class GateUnit(Unit):
 
     def __init__(self, manifest: Manifest, index: int) -> None:
         self._stages = manifest.parameters.activation
-        self._tables = manifest.numerics.unit.memories
+        self._tables = tuple(manifest.numerics.unit.memories)
         regions = (Region.CELLS, *self._tables)
         super().__init__(
             manifest, index, {region.name.lower(): manifest.regions[region].width for region in regions}
@@ -55,8 +55,8 @@ class GateUnit(Unit):
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
-        (table,) = self._tables[region]
-        unit = self._add_table(m, name, table, negative, magnitude, self.write.bit_select(int(region), 1))
+        index = self._tables.index(region)
+        unit = self._add_table(m, name, index, negative, magnitude, self.write.bit_select(int(region), 1))
         m.d.comb += getattr(self.entries, region.name.lower()).eq(unit.entry)
         return unit.value
 
@@ -73,8 +73,8 @@ class GateUnit(Unit):
         """Return the exact ``f * c + i * g``, in two stages."""
         numerics = self._manifest.numerics
         fraction = numerics.cell_sum_fraction
-        kept = multiply(m, _positive(gates[1]), old, 1, name="kept")
-        added = multiply(m, _positive(gates[0]), _positive(gates[2]), 1, name="added")
+        kept = multiply(m, _positive(gates[1]), old, self._multipliers["f c"], "kept")
+        added = multiply(m, _positive(gates[0]), _positive(gates[2]), self._multipliers["i g"], "added")
         total = Signal(signed(_sum_bits(self._manifest)), reset_less=True)
         minus = delay(m, g_negative, self._stages + 1)
         kept_wide = kept << (fraction - numerics.gate.fraction - numerics.cell.fraction)
@@ -124,7 +124,7 @@ class GateUnit(Unit):
         numerics = self._manifest.numerics
         squashed = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
         gate = delay(m, output_gate, self._stages + self._cell_stages)
-        product = multiply(m, _positive(gate), _positive(squashed), 1, name="hidden")
+        product = multiply(m, _positive(gate), _positive(squashed), self._multipliers["o tanh(c)"], "hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
         sign = delay(m, negative, self._stages + 1)
         return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)

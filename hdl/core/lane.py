@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Interface
 from rtlstm.hdl.primitives.pipeline import delay, multiply, multiply_pair, storage
+from rtlstm.spec.inventory import memories, multipliers
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import MemoryStyle
 from rtlstm.spec.registers import Region
 
 __all__ = ["Lane", "LaneInstance", "lane_instance", "lane_module", "lanes_per_module"]
@@ -57,7 +57,8 @@ class Lane(_LanePorts, Component):
     def __init__(self, manifest: Manifest) -> None:
         self._parameters = manifest.parameters
         self._numerics = manifest.numerics
-        self._rows = manifest.regions[Region.WEIGHTS].rows
+        self._memory = memories(manifest)["weights"]
+        self._multipliers = multipliers(manifest)
         self._lanes = lanes_per_module(manifest)
         super().__init__(_signature(manifest))
 
@@ -71,9 +72,7 @@ class Lane(_LanePorts, Component):
 
     def _bank(self, m: Module, lane: int) -> Value:
         """Add a lane's weights; return the word that the address points at."""
-        width = self._parameters.macs * self._numerics.weight_bits
-        style: MemoryStyle = "huge" if self._parameters.weight_memory == "large" else "auto"
-        read, write = storage(m, f"bank{lane}", width, self._rows, output_register=True, style=style)
+        read, write = storage(m, self._memory, f"bank{lane}")
         m.d.comb += [
             read.addr.eq(self.address),
             write.addr.eq(self.write_row),
@@ -85,8 +84,8 @@ class Lane(_LanePorts, Component):
     def _products(self, m: Module, words: list[Value]) -> list[list[Value]]:
         """Multiply each lane's word with the vector's."""
         weight_bits, data_bits = self._numerics.weight_bits, self._numerics.data_bits
-        stages, macs = self._parameters.pipeline.multiplier, self._parameters.macs
-        in_luts = self._parameters.lut_macs
+        soft, hard = self._multipliers["products in LUTs"], self._multipliers["products"]
+        in_luts, macs = soft.each, soft.each + hard.each
         factors = [
             [
                 (
@@ -98,25 +97,20 @@ class Lane(_LanePorts, Component):
             for word in words
         ]
         products: list[list[Value]] = [
-            [
-                multiply(m, *each[index], stages, "lut", name=f"product{lane}_{index}")
-                for index in range(in_luts)
-            ]
+            [multiply(m, *each[index], soft, f"product{lane}_{index}") for index in range(in_luts)]
             for lane, each in enumerate(factors)
         ]
-        if len(words) == 2:
+        if hard.pairing == "lanes":
             for index in range(in_luts, macs):
-                pair = multiply_pair(
-                    m, factors[0][index], factors[1][index], stages, shared=True, name=f"product{index}"
-                )
+                pair = multiply_pair(m, factors[0][index], factors[1][index], hard, f"product{index}")
                 for found, product in zip(products, pair, strict=True):
                     found.append(product)
             return products
         (mine,), (own,) = products, factors
         for index in range(in_luts, macs - 1, 2):
-            mine.extend(multiply_pair(m, own[index], own[index + 1], stages, name=f"product{index}"))
+            mine.extend(multiply_pair(m, own[index], own[index + 1], hard, f"product{index}"))
         if (macs - in_luts) % 2:
-            mine.append(multiply(m, *own[-1], stages, name=f"product{macs - 1}"))
+            mine.append(multiply(m, *own[-1], hard, f"product{macs - 1}"))
         return products
 
     def _accumulate(self, m: Module, word_sum: Value) -> Signal:

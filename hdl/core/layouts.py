@@ -8,7 +8,6 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = [
-    "TIMED_STEPS",
     "DelayLine",
     "beat_layout",
     "most_values",
@@ -19,9 +18,6 @@ __all__ = [
     "stream_bits",
     "token_layout",
 ]
-
-TIMED_STEPS = 8
-"""Steps whose last input beats are remembered: two that wait, two that are computed, and some to spare."""
 
 
 def stream_bits(manifest: Manifest) -> int:

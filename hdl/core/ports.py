@@ -5,9 +5,10 @@ from amaranth.lib import fifo
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
-from rtlstm.hdl.core.layouts import TIMED_STEPS, result_layout, row_bits, stream_bits
+from rtlstm.hdl.core.layouts import result_layout, row_bits, stream_bits
 from rtlstm.hdl.core.program_memory import step_layout, step_values
-from rtlstm.hdl.primitives.pipeline import clocked
+from rtlstm.hdl.primitives.pipeline import storage
+from rtlstm.spec.inventory import TIMED_STEPS, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import step_fields
 
@@ -108,8 +109,7 @@ class InputBuffer(Component):
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
         after = step["beats_after"]
         width = self._manifest.numerics.data_bits * beat
-        stages = min(self._manifest.parameters.pipeline.operand - 1, 2)
-        read, write = clocked(m, "memory", len(self.word), 2 * words, stages, granularity=width)
+        read, write = storage(m, memories(self._manifest)["input buffer"], "memory")
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
         suppress = Array(Signal(name=f"suppress{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(), Signal()
@@ -225,13 +225,10 @@ class OutputQueue(Component):
     pushed_last: Signal
     step: Struct
 
-    def __init__(self, manifest: Manifest, steps: int = 2) -> None:
+    def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        self._steps = steps
-        capacity = manifest.parameters.capacity
-        self._loadable = capacity is not None
-        outputs = capacity.outputs if capacity else manifest.program.outputs
-        self._most_beats = -(-outputs // manifest.parameters.beat_out)
+        self._memory = memories(manifest)["output queue"]
+        self._loadable = manifest.parameters.capacity is not None
         super().__init__(
             ({"step": In(step_layout(manifest))} if self._loadable else {})
             | {
@@ -252,11 +249,9 @@ class OutputQueue(Component):
         m = Module()
         units = self._manifest.parameters.gate_units
         width, beat = len(self.values), self._manifest.parameters.beat_out // units
-        depth = self._steps * self._most_beats
         beats = step_values(self._manifest, self.step if self._loadable else None)["beats_out"]
-        m.submodules.queue = queue = fifo.SyncFIFO(
-            width=len(self.y_data) + len(self.y_stream) + 1, depth=depth
-        )
+        depth = self._memory.depth
+        m.submodules.queue = queue = fifo.SyncFIFO(width=self._memory.width, depth=depth)
         slot, packed = Signal(range(beat)), Signal(len(self.y_data))
         full = Signal(len(self.y_data))
         valid = Cat(bit.replicate(width // units) for bit in self.result.mask)

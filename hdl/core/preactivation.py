@@ -7,6 +7,7 @@ from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import beat_layout
 from rtlstm.hdl.primitives.pipeline import delay, storage
+from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import GUARD_BITS
 from rtlstm.spec.registers import Region
@@ -162,11 +163,10 @@ class Preactivation(Component):
         return sums
 
     def _memories(self, m: Module) -> tuple[Signal, Signal]:
-        layouts, late = self._manifest.regions, bool(self._manifest.parameters.collect)
-        shift, partial = layouts[Region.SHIFTS], layouts[Region.PARTIALS]
+        specs = memories(self._manifest)
         early = max(0, self._manifest.parameters.collect - 1)
-        shift_read, shift_write = storage(m, "shift_memory", shift.width, shift.rows, output_register=late)
-        read, write = storage(m, "partial_memory", partial.width, partial.rows, output_register=late)
+        shift_read, shift_write = storage(m, specs["row shifts"], "shift_memory")
+        read, write = storage(m, specs["partial sums"], "partial_memory")
         m.d.comb += [
             shift_read.addr.eq(delay(m, self.shift_row, early)),
             shift_write.addr.eq(self.window_row),

@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.layouts import row_bits
-from rtlstm.hdl.primitives.pipeline import WritePort, clocked, lookup
+from rtlstm.hdl.primitives.pipeline import WritePort, lookup, storage
+from rtlstm.spec.inventory import MemorySpec
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import step_fields, step_widths
 
@@ -48,12 +49,10 @@ def field_lookup(m: Module, index: Value, fields: Mapping[str, list[int]], name:
 
 
 def field_memory(
-    m: Module, manifest: Manifest, index: Value, widths: Mapping[str, int], name: str
+    m: Module, spec: MemorySpec, index: Value, widths: Mapping[str, int], name: str
 ) -> tuple[dict[str, Value], WritePort]:
     """Return the fields of the operation that ``index`` was a cycle ago, and the memory's write port."""
-    assert manifest.parameters.capacity is not None
-    rows = manifest.parameters.capacity.operations
-    read, write = clocked(m, name, sum(widths.values()), rows, 1)
+    read, write = storage(m, spec, name)
     m.d.comb += read.addr.eq(index)
     fields: dict[str, Value] = {}
     low = 0

@@ -17,6 +17,7 @@ from rtlstm.hdl.core.program_memory import (
     step_values,
 )
 from rtlstm.hdl.primitives.pipeline import lookup
+from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import issue_fields, issue_widths
 from rtlstm.spec.registers import Region
@@ -233,7 +234,8 @@ class Sequencer(ProgramPart):
             self._table = field_lookup(m, self._next, self._field_values(), "next")
             return
         row = Mux(self.program_window, self.window_row, self._upcoming)
-        self._table, write = field_memory(m, self._manifest, row, self._field_widths(), "program")
+        spec = memories(self._manifest)["program, issued"]
+        self._table, write = field_memory(m, spec, row, self._field_widths(), "program")
         m.d.comb += [
             write.addr.eq(self.window_row),
             write.data.eq(self.program_data),

@@ -10,15 +10,16 @@ from amaranth.lib.wiring import In, Member, Out
 from rtlstm.hdl.component import connect_some
 from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.drain import Drain
-from rtlstm.hdl.core.layouts import TIMED_STEPS, DelayLine, stream_bits, token_layout
+from rtlstm.hdl.core.layouts import DelayLine, stream_bits, token_layout
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
 from rtlstm.hdl.core.sequencer import Sequencer
 from rtlstm.hdl.core.units import make_unit
 from rtlstm.hdl.core.window import BusPort, MemoryWindow
-from rtlstm.hdl.primitives.pipeline import clocked, delay
+from rtlstm.hdl.primitives.pipeline import delay, storage
 from rtlstm.hdl.sequences.controller import SequenceMemory
+from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
@@ -176,10 +177,10 @@ class Core(CorePorts):
         manifest, sequencer = self._manifest, self._sequencer
         layout, bits = manifest.regions[Region.VECTORS], manifest.numerics.data_bits
         macs, units = manifest.parameters.macs, manifest.parameters.gate_units
-        stages = min(manifest.parameters.pipeline.operand - 1, 2)
-        early = manifest.parameters.pipeline.operand - 1 - stages
+        spec = memories(manifest)["vectors"]
+        early = manifest.parameters.pipeline.operand - 1 - spec.latency
         row = delay(m, (sequencer.vector_row + sequencer.vector_base)[: len(sequencer.vector_row)], early)
-        read, write = clocked(m, "vectors", layout.width, layout.rows, stages, granularity=units * bits)
+        read, write = storage(m, spec, "vectors")
         result, access = self._result, self._access
         next_result, loads = self._gate_units[0].next_result, access.write[Region.VECTORS]
         slots = range(macs // units)
@@ -210,7 +211,7 @@ class Core(CorePorts):
             write.data.eq(Mux(loads, access.write_data, Cat(parts))),
         ]
         self._vector_entry = read.data
-        flags = delay(m, Cat(sequencer.from_input, sequencer.relu, sequencer.blank), early + stages)
+        flags = delay(m, Cat(sequencer.from_input, sequencer.relu, sequencer.blank), early + spec.latency)
         word = Mux(flags[0], self._input.word, read.data)
         operand = Signal(layout.width, reset_less=True)
         for index in range(macs):
@@ -357,7 +358,7 @@ class Core(CorePorts):
             m.d.sync += reading.eq(number)
         with m.If(emitted):
             m.d.sync += emitting.eq(Mux(taken, number, reading))
-        read, write = clocked(m, "begun", 32, TIMED_STEPS, 1)
+        read, write = storage(m, memories(self._manifest)["input times"], "begun")
         m.d.comb += [
             read.addr.eq(emitting),
             write.addr.eq(source.coming_number),

@@ -11,7 +11,7 @@ from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.activation import ActivationUnit
 from rtlstm.hdl.core.layouts import beat_layout, result_layout
 from rtlstm.hdl.primitives.pipeline import storage
-from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.inventory import activations, memories, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
@@ -86,6 +86,7 @@ class Unit(Component):
         self._manifest = manifest
         self._index = index
         self._widths = widths
+        self._activations, self._multipliers = activations(manifest), multipliers(manifest)
         numerics = manifest.numerics
         super().__init__(
             {
@@ -115,13 +116,12 @@ class Unit(Component):
         """Connect the window's bank, if there are several tables in a region."""
 
     def _add_table(
-        self, m: Module, name: str, table: ActivationTable, negative: Value, magnitude: Value, write: Value
+        self, m: Module, name: str, index: int, negative: Value, magnitude: Value, write: Value
     ) -> ActivationUnit:
-        """Add a table; while the window is open it looks at the window's row."""
-        parameters = self._manifest.parameters
-        m.submodules[name] = unit = ActivationUnit(
-            table, parameters.tables, parameters.pipeline.table, parameters.slope_multipliers
-        )
+        """Add one of the numerics' tables; while the window is open it looks at the window's row."""
+        spec = self._activations[index]
+        table = spec.table
+        m.submodules[name] = unit = ActivationUnit(spec)
         row = self.window_row[: table.segment_bits + table.halves - 1]
         m.d.comb += [
             unit.negative.eq(Mux(self.window, row[table.segment_bits :], negative)),
@@ -134,8 +134,7 @@ class Unit(Component):
 
     def _read_state(self, m: Module, zero_state: Value) -> Signal:
         """Return the old state, three cycles after its row; zero if ``zero_state``, two cycles after it."""
-        rows = self._manifest.regions[Region.CELLS].rows
-        read, self._state_write = storage(m, "cells", self._widths["cells"], rows, output_register=True)
+        read, self._state_write = storage(m, memories(self._manifest)["cell states"], "cells")
         old = Signal(signed(self._manifest.numerics.cell.bits), reset_less=True)
         m.d.comb += [read.addr.eq(self.cell_row), self.entries.cells.eq(read.data)]
         m.d.sync += old.eq(Mux(zero_state, 0, read.data.as_signed()))

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.link.bytes import read_bytes
 from rtlstm.hdl.primitives.pipeline import storage
+from rtlstm.spec.inventory import LINK_BLOCKS
 
 __all__ = ["DECODED", "FRAMED", "CobsDecoder", "CobsEncoder"]
 
@@ -90,7 +91,7 @@ class CobsEncoder(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        read, write = storage(m, "blocks", 8, 512)
+        read, write = storage(m, LINK_BLOCKS, "blocks")
         # Where the open block's code goes, and its next byte; all before the code is to be sent.
         head, following, tail = Signal(9), Signal(9, init=1), Signal(9)
         code, held = Signal(8), Signal(9)

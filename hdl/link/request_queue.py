@@ -8,16 +8,14 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.link.bytes import read_bytes
 from rtlstm.hdl.primitives.pipeline import ReadPort, WritePort, storage
-from rtlstm.spec.link import CRC_BYTES, PAYLOAD_LIMIT
+from rtlstm.spec.inventory import link_memories
+from rtlstm.spec.link import CRC_BYTES, PAYLOAD_LIMIT, RECORDS, REQUEST_FIELDS, Limits
 from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["RECORDS", "REQUEST", "RequestMemory"]
+__all__ = ["REQUEST", "RequestMemory"]
 
-RECORDS = 256
-"""Requests, or responses, that a memory has room for, whatever their sizes."""
-
-REQUEST = StructLayout({"length": 10, "kind": 4})
-"""Bytes of a payload, those of the frame's checksum counted in, and the lower half of the frame's type."""
+REQUEST = StructLayout(REQUEST_FIELDS)
+"""A record's length, and the type of its request."""
 
 
 class RequestMemory(Component):
@@ -29,8 +27,8 @@ class RequestMemory(Component):
 
     Parameters
     ----------
-    size
-        Bytes, a power of two. A record takes those of its payload and of its checksum.
+    limits
+        What the link can hold. A record takes the bytes of its payload and of its checksum.
 
     Members
     -------
@@ -64,8 +62,9 @@ class RequestMemory(Component):
     close: Signal
     clear: Signal
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, limits: Limits) -> None:
+        self._size = limits.request_bytes
+        self._memories = link_memories(limits)
         super().__init__(
             {
                 "write": In(1),
@@ -86,8 +85,8 @@ class RequestMemory(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        read, write = storage(m, "requests", 8, self._size)
-        known, note = storage(m, "records", REQUEST.size, RECORDS)
+        read, write = storage(m, self._memories["requests"], "requests")
+        known, note = storage(m, self._memories["records of requests"], "records")
         # One bit more than an address has: a full ring is not an empty one. Records never fill theirs.
         place = Signal(ceil_log2(self._size) + 1)
         record, published = (Signal(range(RECORDS), name=name) for name in ("record", "published"))

@@ -7,10 +7,9 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.link.bytes import read_bytes
 from rtlstm.hdl.link.framing import BODY
-from rtlstm.hdl.link.request_queue import RECORDS
 from rtlstm.hdl.link.session import ANSWER
 from rtlstm.hdl.primitives.pipeline import ReadPort
-from rtlstm.spec.link import HEADER, FrameType, LinkReport
+from rtlstm.spec.link import HEADER, RECORDS, FrameType, LinkReport
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = ["Responder"]

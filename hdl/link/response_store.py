@@ -5,9 +5,9 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.link.request_queue import RECORDS
 from rtlstm.hdl.primitives.pipeline import storage
-from rtlstm.spec.link import PAYLOAD_LIMIT
+from rtlstm.spec.inventory import link_memories
+from rtlstm.spec.link import PAYLOAD_LIMIT, RECORDS, Limits
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = ["ResponseMemory"]
@@ -18,8 +18,8 @@ class ResponseMemory(Component):
 
     Parameters
     ----------
-    size
-        Bytes, a power of two.
+    limits
+        What the link can hold.
 
     Members
     -------
@@ -64,8 +64,9 @@ class ResponseMemory(Component):
     end: Signal
     error: Signal
 
-    def __init__(self, size: int) -> None:
-        self._bits = ceil_log2(size)
+    def __init__(self, limits: Limits) -> None:
+        self._bits = ceil_log2(limits.response_bytes)
+        self._memories = link_memories(limits)
         super().__init__(
             {
                 "i": In(stream.Signature(8)),
@@ -89,8 +90,8 @@ class ResponseMemory(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        read, write = storage(m, "responses", 8, 1 << self._bits)
-        known, note = storage(m, "records", self._bits + 2, RECORDS, output_register=True)
+        read, write = storage(m, self._memories["responses"], "responses")
+        known, note = storage(m, self._memories["records of responses"], "records")
         # Where the open response begins, and its next byte goes.
         base, place, used = (Signal(self._bits + 1, name=name) for name in ("base", "place", "used"))
         following, size = Signal.like(self.made), Signal(range(PAYLOAD_LIMIT + 1))

@@ -10,13 +10,13 @@ from rtlstm.hdl.core.top import CorePorts
 from rtlstm.hdl.link.core_side import core_names, core_side
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
-from rtlstm.hdl.link.request_queue import RECORDS, RequestMemory
+from rtlstm.hdl.link.request_queue import RequestMemory
 from rtlstm.hdl.link.responder import Responder
 from rtlstm.hdl.link.response_store import ResponseMemory
 from rtlstm.hdl.link.session import LinkSession
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.link import BODY_LIMIT, HEADER, LINK_VERSION, Limits, value_bytes
+from rtlstm.spec.link import BODY_LIMIT, HEADER, LINK_VERSION, RECORDS, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.registers import IDENTITY
@@ -96,9 +96,9 @@ class LinkDevice(CorePorts):
         limits = self._limits
         m.submodules.frames = frames = FrameReceiver()
         m.submodules.session = session = LinkSession()
-        m.submodules.requests = requests = RequestMemory(limits.request_bytes)
+        m.submodules.requests = requests = RequestMemory(limits)
         m.submodules.executor = executor = Executor(self._manifest)
-        m.submodules.responses = responses = ResponseMemory(limits.response_bytes)
+        m.submodules.responses = responses = ResponseMemory(limits)
         m.submodules.responder = responder = Responder(limits.response_bytes)
         m.submodules.sender = sender = FrameSender()
 

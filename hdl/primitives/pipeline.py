@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value, signed
 
-from rtlstm.spec.parameters import MemoryStyle, MultiplierKind, ceil_log2, clocked_style
+from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
+from rtlstm.spec.parameters import ceil_log2
 
 __all__ = [
     "ReadPort",
     "WritePort",
-    "clocked",
     "delay",
     "lookup",
     "multiply",
@@ -67,49 +67,30 @@ class WritePort:
     en: Signal
 
 
-def storage(
-    m: Module,
-    name: str,
-    width: int,
-    depth: int,
-    granularity: int | None = None,
-    *,
-    output_register: bool = False,
-    style: MemoryStyle = "auto",
-) -> tuple[ReadPort, WritePort]:
-    """Add a memory with one clocked read port and one write port.
+def storage(m: Module, spec: MemorySpec, name: str) -> tuple[ReadPort, WritePort]:
+    """Add one of the memories of an inventory; return its ports.
 
     A read gives what was written up to the clock edge before; what it gives of a word that is
     written at the same edge is undefined. Contents are undefined until written: nothing in the
     core relies on initial values. Amaranth's own memories would spell out initial contents bit by
     bit, megabytes of them.
-
-    Parameters
-    ----------
-    granularity
-        Bits per write enable; by default one enable for the whole word.
-    output_register
-        Read data comes one cycle later, from the block RAM's own register where it has one.
-    style
-        What it is made of: block RAM, lookup tables ("distributed"), the family's largest memory
-        ("huge"), or what suits its size.
     """
-    depth = max(2, depth)
-    address_bits = ceil_log2(depth)
-    read = ReadPort(Signal(address_bits, name=f"{name}_raddr"), Signal(width, name=f"{name}_rdata"))
+    assert not spec.asynchronous, f"{spec.name} are read without a clock"
+    address_bits = ceil_log2(spec.depth)
+    read = ReadPort(Signal(address_bits, name=f"{name}_raddr"), Signal(spec.width, name=f"{name}_rdata"))
     write = WritePort(
         Signal(address_bits, name=f"{name}_waddr"),
-        Signal(width, name=f"{name}_wdata"),
-        Signal(width // (granularity or width), name=f"{name}_wen"),
+        Signal(spec.width, name=f"{name}_wdata"),
+        Signal(spec.granules, name=f"{name}_wen"),
     )
     m.submodules[name] = Instance(
         "rtlstm_memory",
-        p_WIDTH=width,
-        p_DEPTH=depth,
+        p_WIDTH=spec.width,
+        p_DEPTH=spec.depth,
         p_ABITS=address_bits,
-        p_GRANULES=len(write.en),
-        p_OUTREG=int(output_register),
-        p_STYLE=style,
+        p_GRANULES=spec.granules,
+        p_OUTREG=int(spec.output_register),
+        p_STYLE=spec.style,
         i_clk=ClockSignal(),
         i_read_address=read.addr,
         o_read_data=read.data,
@@ -120,22 +101,21 @@ def storage(
     return read, write
 
 
-def multiply(
-    m: Module, a: Value, b: Value, stages: int, kind: MultiplierKind = "dsp", *, name: str
-) -> Signal:
-    """Return the product of two signed values, exact, ``stages`` (1 to 3) cycles later.
+def multiply(m: Module, a: Value, b: Value, spec: MultiplierSpec, name: str) -> Signal:
+    """Add one of the multipliers of an inventory; return the product, exact, ``spec.stages`` cycles later.
 
     Throughput: one product per cycle. No reset. With 2 stages there are registers at the inputs
-    and at the output, with 3 one in between as well, all inside the hard multiplier if ``kind``
+    and at the output, with 3 one in between as well, all inside the hard multiplier if its kind
     is "dsp".
     """
-    product = Signal(signed(len(a) + len(b)), name=name)
+    _check_factors(a, b, spec)
+    product = Signal(signed(spec.a_bits + spec.b_bits), name=name)
     m.submodules[f"{name}_multiplier"] = Instance(
         "rtlstm_multiplier",
-        p_A_BITS=len(a),
-        p_B_BITS=len(b),
-        p_STAGES=stages,
-        p_KIND=kind,
+        p_A_BITS=spec.a_bits,
+        p_B_BITS=spec.b_bits,
+        p_STAGES=spec.stages,
+        p_KIND=spec.kind,
         i_clk=ClockSignal(),
         i_a=a,
         i_b=b,
@@ -145,28 +125,24 @@ def multiply(
 
 
 def multiply_pair(
-    m: Module,
-    first: tuple[Value, Value],
-    second: tuple[Value, Value],
-    stages: int,
-    *,
-    shared: bool = False,
-    name: str,
+    m: Module, first: tuple[Value, Value], second: tuple[Value, Value], spec: MultiplierSpec, name: str
 ) -> tuple[Signal, Signal]:
-    """Return two products of the same sizes, as two :func:`multiply` would.
+    """Return two products, as two :func:`multiply` would.
 
     Where a family's hard multiplier can be two narrow ones, they take one; on some only if they
-    have the same second factor, which ``shared`` promises.
+    have the same second factor, which ``spec.shared`` promises.
     """
-    a_bits, b_bits = len(first[0]), len(first[1])
-    products = [Signal(signed(a_bits + b_bits), name=f"{name}_{index}") for index in (0, 1)]
+    assert spec.kind == "dsp", f"{spec.name} are no DSP blocks"
+    for factors in (first, second):
+        _check_factors(*factors, spec)
+    products = [Signal(signed(spec.a_bits + spec.b_bits), name=f"{name}_{index}") for index in (0, 1)]
     m.submodules[f"{name}_multipliers"] = Instance(
         "rtlstm_multiplier_pair",
-        p_A_BITS=a_bits,
-        p_B_BITS=b_bits,
-        p_STAGES=stages,
-        p_KIND="dsp",
-        p_SHARED=int(shared),
+        p_A_BITS=spec.a_bits,
+        p_B_BITS=spec.b_bits,
+        p_STAGES=spec.stages,
+        p_KIND=spec.kind,
+        p_SHARED=int(spec.shared),
         i_clk=ClockSignal(),
         i_a0=first[0],
         i_b0=first[1],
@@ -178,12 +154,7 @@ def multiply_pair(
     return products[0], products[1]
 
 
-def clocked(
-    m: Module, name: str, width: int, depth: int, stages: int, granularity: int | None = None
-) -> tuple[ReadPort, WritePort]:
-    """Add a memory whose word comes ``stages`` (1 or 2) cycles after its address.
-
-    :func:`rtlstm.spec.parameters.clocked_style` says what it is made of.
-    """
-    style = clocked_style(depth, stages)
-    return storage(m, name, width, depth, granularity, output_register=stages == 2, style=style)
+def _check_factors(a: Value, b: Value, spec: MultiplierSpec) -> None:
+    """Whoever multiplies and the inventory must agree."""
+    found, listed = (len(a), len(b)), (spec.a_bits, spec.b_bits)
+    assert found == listed, f"{spec.name} have factors of {listed} bits, not {found}"

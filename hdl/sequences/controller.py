@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Struct, connect_some
 from rtlstm.hdl.core.layouts import part_bits, result_layout, row_bits, stream_bits
 from rtlstm.hdl.core.ports import OutputQueue
-from rtlstm.hdl.primitives.pipeline import clocked, delay, lookup, storage
+from rtlstm.hdl.primitives.pipeline import delay, lookup, storage
+from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["SequenceMemory"]
@@ -80,6 +81,7 @@ class SequenceMemory(Component):
         assert manifest.sequence is not None
         self._manifest = manifest
         self._plan = manifest.sequence
+        self._specs = memories(manifest)
         parameters, data, streams = manifest.parameters, manifest.numerics.data_bits, stream_bits(manifest)
         self._rows = row_bits(self._plan.rows)
         super().__init__(
@@ -115,21 +117,18 @@ class SequenceMemory(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        manifest, plan = self._manifest, self._plan
-        parameters, data = manifest.parameters, manifest.numerics.data_bits
-        stages = min(parameters.pipeline.operand - 1, 2)
+        plan = self._plan
         self._phase = Signal(_Phase)
         # Rows of the first half, or relative to their half's first.
         self._last_row = Signal(self._rows, reset_less=True)
         self._steps = Signal(range(plan.steps), reset_less=True)
-        self._read, self._write = clocked(
-            m, "memory", parameters.macs * data, plan.rows, stages, granularity=self._granule
-        )
-        self._suppress_read, self._suppress_write = storage(m, "suppress", 1, plan.steps)
+        memory = self._specs["sequence memory"]
+        self._read, self._write = storage(m, memory, "memory")
+        self._suppress_read, self._suppress_write = storage(m, self._specs["suppressed outputs"], "suppress")
         self._load(m)
         collected = self._collect(m)
         self._announce(m, collected)
-        self._give(m, stages)
+        self._give(m, memory.latency)
         m.d.comb += [
             self.computing.eq(self._phase == _Phase.COMPUTE),
             self.busy.eq(self._phase != _Phase.LOAD),
@@ -139,18 +138,10 @@ class SequenceMemory(Component):
             m.d.sync += self._phase.eq(_Phase.COMPUTE)
         return m
 
-    @property
-    def _granule(self) -> int:
-        """Bits that are written apart from others: those of input beats and of results."""
-        parameters = self._manifest.parameters
-        from math import gcd
-
-        return gcd(parameters.beat_in, parameters.gate_units) * self._manifest.numerics.data_bits
-
     def _store(self, m: Module, enable: Value, row: Value, slot: Value, data: Value, ends: Value) -> None:
         """Write values side by side at a place of a word; a step's last ones clear the rest of it."""
         places = len(self.word) // len(data)
-        each = len(data) // self._granule
+        each = len(self._write.en) // places
         m.d.comb += [
             self._write.addr.eq(row),
             self._write.data.eq(Cat(Mux(slot == i, data, 0) for i in range(places))),
@@ -302,7 +293,7 @@ class SequenceMemory(Component):
             manifest.parameters.gate_units,
             manifest.parameters.macs // manifest.parameters.gate_units,
         )
-        m.submodules.queue = queue = OutputQueue(manifest, steps=4)
+        m.submodules.queue = queue = OutputQueue(manifest)
         first = (len(plan.passes) % 2) * plan.steps * plan.row_words
         looked, giving = Signal(), Signal()
         step, base, row = Signal(range(plan.steps)), Signal(self._rows), Signal(self._rows)

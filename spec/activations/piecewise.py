@@ -30,6 +30,11 @@ class PiecewiseLinear(Record):
     lowest: int
     highest: int
 
+    @property
+    def slope_bits(self) -> int:
+        """Width of a slope, signed."""
+        return max(2, *(slope.bit_length() + 1 for slope in self.slopes))
+
     def compute(self, integers: IntArray) -> IntArray:
         """Return the function's value, in units of ``output``, for integers of ``input``."""
         x = np.asarray(integers, dtype=np.int64)

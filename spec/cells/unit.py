@@ -16,7 +16,7 @@ from rtlstm.spec.network import Activation
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region
 
-__all__ = ["FusedUnit", "GraphUnit", "Unit", "UnitTiming"]
+__all__ = ["FusedUnit", "GraphUnit", "Product", "Unit", "UnitTiming"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,18 @@ class UnitTiming:
     def results(self, four_rows: bool) -> int:
         """Cycles to the results of units with four rows each, or of single rows."""
         return self.of_units if four_rows else self.of_rows
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two signed factors in a unit."""
+
+    name: str
+    """Its own among the unit's."""
+    a_bits: int
+    b_bits: int
+    follows_cell: bool = False
+    """It has a second register where ``pipeline.cell`` asks for more than three."""
 
 
 class Unit(ABC):
@@ -66,8 +78,8 @@ class Unit(ABC):
 
     @property
     @abstractmethod
-    def products(self) -> tuple[tuple[int, int], ...]:
-        """Widths of the factors of each product, but for those of tables' slopes."""
+    def products(self) -> tuple[Product, ...]:
+        """Each product, but for those of tables' slopes."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +135,14 @@ class FusedUnit(Unit):
         return ("sigmoid", self.sigmoid, 3), ("tanh", self.tanh, 1), ("cell tanh", self.cell_tanh, 1)
 
     @property
-    def products(self) -> tuple[tuple[int, int], ...]:
-        """Widths of the factors of ``f c``, ``i g`` and ``o tanh(c)``."""
+    def products(self) -> tuple[Product, ...]:
+        """Return ``f c``, ``i g`` and ``o tanh(c)``."""
         gate = self.gate.bits
-        return (gate, self.cell.bits), (gate, gate), (gate, gate)
+        return (
+            Product("f c", gate, self.cell.bits),
+            Product("i g", gate, gate),
+            Product("o tanh(c)", gate, gate),
+        )
 
 
 @dataclass(frozen=True)
@@ -174,15 +190,16 @@ class GraphUnit(Unit):
         )
 
     @property
-    def products(self) -> tuple[tuple[int, int], ...]:
-        """Widths of the factors of each product, those of linear pieces among them."""
-        found: list[tuple[int, int]] = []
-        for cell in self.cells:
-            for node in cell.nodes:
+    def products(self) -> tuple[Product, ...]:
+        """Each product, those of linear pieces among them, named as its node is in the Verilog."""
+        found: list[Product] = []
+        for number, cell in enumerate(self.cells):
+            for index, node in enumerate(cell.nodes):
+                name = f"cell{number}_{node.kind}{index}"
                 if node.kind == "multiply":
                     a, b = (cell.nodes[arg].format.bits for arg in node.args)
-                    found.append((a, b))
+                    found.append(Product(name, a, b, follows_cell=True))
                 elif node.kind == "pieces":
                     lines = self.pieces[node.index]
-                    found.append((lines.input.bits, max(slope.bit_length() + 1 for slope in lines.slopes)))
+                    found.append(Product(name, lines.input.bits, lines.slope_bits))
         return tuple(found)

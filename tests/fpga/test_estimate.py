@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from rtlstm.fpga.blocks import MemoryPart, count_blocks, hard_blocks, map_memory, memory_parts
+from rtlstm.fpga.blocks import count_blocks, hard_blocks, map_memory
 from rtlstm.fpga.core_parts import ff_parts, lut_parts, multiplier_luts
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import (
@@ -25,6 +25,7 @@ from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.inventory import MemorySpec, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
@@ -52,25 +53,25 @@ def manifest(
     ("family", "part", "blocks", "tables", "bits"),
     [
         # Beyond 64 words on ECP5: the aspect with the fewest blocks.
-        ("ecp5", MemoryPart("m", 1, 36, 512), 1, 0, 0),
-        ("ecp5", MemoryPart("m", 1, 37, 512), 2, 0, 0),
-        ("ecp5", MemoryPart("m", 1, 32, 1113), 3, 0, 0),
-        ("ecp5", MemoryPart("m", 1, 32, 65, granules=4), 1, 0, 0),
-        ("ecp5", MemoryPart("m", 1, 48, 65, granules=4), 2, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 36, 512), 1, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 37, 512), 2, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 32, 1113), 3, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 32, 65, granules=4), 1, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 48, 65, granules=4), 2, 0, 0),
         # Up to 64 Yosys chooses: 3 x 18 tables and their multiplexers cost more than two blocks.
-        ("ecp5", MemoryPart("m", 1, 72, 41), 2, 0, 0),
-        ("ecp5", MemoryPart("m", 1, 16, 41), 0, 12, 0),
-        ("ecp5", MemoryPart("m", 1, 2, 2), 0, 0, 4),
-        ("ecp5", MemoryPart("m", 1, 16, 128, distributed=True), 0, 32, 0),
-        ("ecp5", MemoryPart("m", 1, 10, 200, at_once=True), 0, 39, 0),
-        ("ice40", MemoryPart("m", 1, 16, 256), 1, 0, 0),
-        ("ice40", MemoryPart("m", 1, 16, 257), 2, 0, 0),
-        ("ice40", MemoryPart("m", 1, 8, 230), 1, 0, 0),
-        ("ice40", MemoryPart("m", 1, 8, 2), 0, 0, 16),
-        ("ice40", MemoryPart("m", 1, 8, 200, at_once=True), 0, 0, 1600),
+        ("ecp5", MemorySpec("m", 1, 72, 41), 2, 0, 0),
+        ("ecp5", MemorySpec("m", 1, 16, 41), 0, 12, 0),
+        ("ecp5", MemorySpec("m", 1, 2, 2), 0, 0, 4),
+        ("ecp5", MemorySpec("m", 1, 16, 128, style="distributed"), 0, 32, 0),
+        ("ecp5", MemorySpec("m", 1, 10, 200, asynchronous=True), 0, 39, 0),
+        ("ice40", MemorySpec("m", 1, 16, 256), 1, 0, 0),
+        ("ice40", MemorySpec("m", 1, 16, 257), 2, 0, 0),
+        ("ice40", MemorySpec("m", 1, 8, 230), 1, 0, 0),
+        ("ice40", MemorySpec("m", 1, 8, 2), 0, 0, 16),
+        ("ice40", MemorySpec("m", 1, 8, 200, asynchronous=True), 0, 0, 1600),
     ],
 )
-def test_memories(family: str, part: MemoryPart, blocks: int, tables: int, bits: int):
+def test_memories(family: str, part: MemorySpec, blocks: int, tables: int, bits: int):
     found = map_memory(part, family)
     assert (found.block_rams, found.lutrams, found.flip_flop_bits) == (blocks, tables, bits)
 
@@ -107,7 +108,7 @@ def test_large_memories():
         for macs in (1, 2, 3)
     ]
     assert [blocks.large_rams for blocks in found] == [4, 4, 8]
-    deep = map_memory(MemoryPart("weights", 1, 16, 16385, large=True), "ice40")
+    deep = map_memory(MemorySpec("weights", 1, 16, 16385, style="huge"), "ice40")
     assert (deep.large_rams, deep.banks, deep.block_rams) == (2, 2, 0)
     large = manifest("ice40", lanes=4, macs=2, weight_memory="large")
     assert (
@@ -132,7 +133,7 @@ def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
     settings = QuantizationSettings(weight_bits=8, data_bits=8, tables=sizes.get("tables", "interpolated"))
     made = manifest(family, settings, lanes=8, macs=4, **sizes)
     others = ("output queue", "input times")
-    bits = sum(part.count * part.width * part.depth for part in memory_parts(made) if part.name not in others)
+    bits = sum(memory.bits for name, memory in memories(made).items() if name not in others)
     units = made.parameters.gate_units
     tables = [table for _, table, _ in made.numerics.unit.table_uses]
     held = sum(layout.banks * max(2, layout.rows) * layout.width for layout in made.regions.values())

@@ -10,6 +10,7 @@ from rtlstm.hdl.core.activation import ActivationUnit
 from rtlstm.hdl.emit.verilog import to_verilog
 from rtlstm.spec.activations.interpolated import design_table
 from rtlstm.spec.fixed import Format
+from rtlstm.spec.inventory import activation_spec
 from rtlstm.tools.toolchain import icarus
 
 BENCH = """
@@ -45,7 +46,7 @@ endmodule
 def test_every_input(function: str, bits: int, tmp_path: Path) -> None:
     reads = Format(bits=bits + 2, fraction=bits - 3)
     table = design_table(function, reads, Format(bits=bits, fraction=bits - 1))
-    unit = ActivationUnit(table)
+    unit = ActivationUnit(activation_spec("tried", table))
     width = table.base_bits + table.slope_bits
     rows = [
         (slope % (1 << table.slope_bits)) << table.base_bits | base

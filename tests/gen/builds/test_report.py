@@ -33,7 +33,11 @@ def test_sizes_and_cycles():
     memories = {memory.name: memory.bits for memory in report.memories}
     # 16 x 3 and 16 x 4 weights in words of 2 for 4 lanes, and 2 x 4: (8 + 8 + 2) rows.
     assert memories["weights"] == 4 * 18 * 2 * 16
-    assert memories["cell states (c)"] == 2 * 4 * 16
+    assert memories["cell states"] == 2 * 4 * 16
+    counts = {some.name: (some.count, some.kind) for some in report.multipliers}
+    slopes = {"sigmoid slopes": 3, "tanh slopes": 1, "cell tanh slopes": 1}
+    listed = {"products": 4 * 2, "f c": 1, "i g": 1, "o tanh(c)": 1} | slopes
+    assert counts == {name: (count, "dsp") for name, count in listed.items()}
     assert report.memory_bits == sum(memories.values())
     assert report.cycles.step_latency_cycles == manifest.cycles.step_latency_cycles
     path = sum(layer.array_cycles + layer.overhead_cycles for layer in report.layers)

@@ -8,9 +8,10 @@ family's own primitives, :mod:`rtlstm.fpga.blocks` knows the counts exactly.
 from collections.abc import Mapping
 from math import ceil
 
-from rtlstm.fpga.blocks import Blocks, memory_parts, multiplications
+from rtlstm.fpga.blocks import Blocks
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.resources import way_out
+from rtlstm.spec import inventory
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
@@ -50,16 +51,17 @@ def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = Tru
     """
     products = (
         some.count * least_multiplier(some.a_bits, some.b_bits, device.architecture)
-        for some in multiplications(manifest)
+        for some in inventory.multipliers(manifest).values()
         if multipliers and device.multipliers
     )
     block = 1024 * device.block_ram_kibit
     rams = 0
-    for part in memory_parts(manifest):
-        bits = part.width * part.depth
+    for memory in inventory.memories(manifest).values():
+        bits = memory.width * memory.depth
         # Weights that ask for a larger memory get it where there is one.
-        if bits >= block and not part.at_once and not (part.large and device.large_ram is not None):
-            rams += part.count * ceil(bits / block)
+        large = memory.style == "huge" and device.large_ram is not None
+        if bits >= block and not memory.asynchronous and not large:
+            rams += memory.count * ceil(bits / block)
     return Blocks(multipliers=ceil(sum(products)), block_rams=rams, large_rams=0)
 
 
@@ -75,7 +77,7 @@ def unpacked_registers(manifest: Manifest, device: FpgaDevice, multipliers: bool
         return 0
     return sum(
         some.count * some.stages * (some.a_bits + some.b_bits)
-        for some in multiplications(manifest)
+        for some in inventory.multipliers(manifest).values()
         if least_multiplier(some.a_bits, some.b_bits, device.architecture)
         and max(some.a_bits, some.b_bits) <= _SIZES[device.architecture][0][0]
         and min(some.a_bits, some.b_bits) <= _SIZES[device.architecture][0][1]

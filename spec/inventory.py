@@ -1,0 +1,291 @@
+"""The memories and multipliers of a core: ``hdl`` instantiates them, estimates count them, the report prints
+them.
+
+Each decision about a memory's or a multiplier's size, number and kind is made here and nowhere else.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+from typing import Literal
+
+from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.cells.unit import Unit
+from rtlstm.spec.link import RECORDS, REQUEST_FIELDS, Limits
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import MemoryStyle, MultiplierKind, TableKind, WeightMemory, ceil_log2
+from rtlstm.spec.program.fields import drain_widths, issue_widths
+from rtlstm.spec.registers import Region
+
+__all__ = [
+    "LINK_BLOCKS",
+    "TIMED_STEPS",
+    "ActivationSpec",
+    "MemorySpec",
+    "MultiplierSpec",
+    "activation_spec",
+    "activations",
+    "gate_multipliers",
+    "link_memories",
+    "memories",
+    "multipliers",
+    "weight_memory",
+]
+
+TIMED_STEPS = 8
+"""Steps whose last input beats are remembered: two that wait, two that are computed, and some to spare."""
+_QUEUED_STEPS = 2
+"""Steps whose output the queue holds; twice as many behind a sequence memory."""
+
+
+@dataclass(frozen=True)
+class MemorySpec:
+    """``count`` equal memories, each with one read port and one write port."""
+
+    name: str
+    count: int
+    width: int
+    """Bits of a word."""
+    depth: int
+    """Words, at least 2."""
+    granules: int = 1
+    """Write enables of a word, each for an equal part of it."""
+    output_register: bool = False
+    """A word comes two cycles after its address, from a register of the memory's own, not one cycle after."""
+    style: MemoryStyle = "auto"
+    asynchronous: bool = False
+    """The word comes in the same cycle as its address, as a FIFO's does."""
+
+    @property
+    def latency(self) -> int:
+        """Cycles from an address to its word."""
+        return 0 if self.asynchronous else 1 + self.output_register
+
+    @property
+    def bits(self) -> int:
+        """Bits of all of them."""
+        return self.count * self.width * self.depth
+
+
+Pairing = Literal["none", "neighbours", "lanes"]
+"""Which two multipliers are one module, where a family's DSP block may hold both: none; two side by side in
+a lane; those of two lanes, which have the same value of the vector."""
+
+
+@dataclass(frozen=True)
+class MultiplierSpec:
+    """Equal multipliers of two signed factors, ``each`` of them side by side in each of ``sets``."""
+
+    name: str
+    sets: int
+    each: int
+    a_bits: int
+    b_bits: int
+    stages: int
+    """Cycles from the factors to the product."""
+    kind: MultiplierKind = "dsp"
+    pairing: Pairing = "none"
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.sets * self.each
+
+    @property
+    def shared(self) -> bool:
+        """Whether one DSP block holds those of two lanes."""
+        return self.pairing == "lanes"
+
+    @property
+    def pairs(self) -> int:
+        """Modules that hold two of them."""
+        return {"none": 0, "neighbours": self.sets * (self.each // 2), "lanes": self.count // 2}[self.pairing]
+
+
+@dataclass(frozen=True)
+class ActivationSpec:
+    """What computes an activation function by a table."""
+
+    table: ActivationTable
+    direct: bool
+    """The table has an entry for each input; nothing is interpolated."""
+    memory: MemorySpec
+    slope: MultiplierSpec | None
+    """Multiplies the slope of a segment with the place in it; None where every segment has one input only."""
+
+
+def activation_spec(
+    name: str,
+    table: ActivationTable,
+    *,
+    count: int = 1,
+    tables: TableKind = "interpolated",
+    stages: int = 1,
+    multiplier: MultiplierKind = "dsp",
+) -> ActivationSpec:
+    """Describe ``count`` units that compute a function by equal tables.
+
+    ``stages`` (1 or 2) are the cycles in which a table is read.
+    """
+    width = table.base_bits + table.slope_bits
+    slope = None
+    if tables == "interpolated" and table.low_bits:
+        bits = table.slope_bits, table.low_bits + 1
+        slope = MultiplierSpec(f"{name} slopes", count, 1, *bits, stages=1, kind=multiplier)
+    memory = _clocked(f"{name} tables", width, table.rows, stages, count=count)
+    return ActivationSpec(table, tables == "direct", memory, slope)
+
+
+def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
+    """Describe what computes each of the numerics' tables, in the order of the unit's ``table_uses``."""
+    parameters, uses = manifest.parameters, manifest.numerics.unit.table_uses
+    names = [name for name, _, _ in uses]
+    return tuple(
+        activation_spec(
+            # Functions of different formats have tables of their own.
+            name if names.count(name) == 1 else f"{name} {index}",
+            table,
+            count=count * parameters.gate_units,
+            tables=parameters.tables,
+            stages=parameters.pipeline.table,
+            multiplier=parameters.slope_multipliers,
+        )
+        for index, (name, table, count) in enumerate(uses)
+    )
+
+
+def memories(manifest: Manifest) -> dict[str, MemorySpec]:
+    """Return all memories of a core, by name."""
+    found = (
+        *_operand_memories(manifest),
+        *_drain_memories(manifest),
+        *(activation.memory for activation in activations(manifest)),
+        *_program_memories(manifest),
+        _output_queue(manifest),
+    )
+    return {memory.name: memory for memory in found}
+
+
+def weight_memory(lanes: int, width: int, rows: int, kind: WeightMemory) -> MemorySpec:
+    """Return the memories of weights, one to a lane."""
+    return MemorySpec(
+        "weights",
+        lanes,
+        width,
+        max(2, rows),
+        output_register=True,
+        style="huge" if kind == "large" else "auto",
+    )
+
+
+def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
+    """Yield what the array reads: weights, vectors and the network's input, and what goes with that."""
+    parameters, regions, plan = manifest.parameters, manifest.regions, manifest.sequence
+    macs, units = parameters.macs, parameters.gate_units
+    weights, vectors = regions[Region.WEIGHTS], regions[Region.VECTORS]
+    yield weight_memory(parameters.lanes, weights.width, weights.rows, parameters.weight_memory)
+    stages = min(parameters.pipeline.operand - 1, 2)
+    yield _clocked("vectors", vectors.width, vectors.rows, stages, granules=macs // units)
+    width, rows = macs * manifest.numerics.data_bits, manifest.buffer_rows
+    if plan is None:
+        yield _clocked("input buffer", width, rows, stages, granules=macs // parameters.beat_in)
+        yield _clocked("input times", 32, TIMED_STEPS, 1)
+    else:
+        # Input beats and results are written to it.
+        granule = gcd(parameters.beat_in, units)
+        yield _clocked("sequence memory", width, rows, stages, granules=macs // granule)
+        yield MemorySpec("suppressed outputs", 1, 1, max(2, plan.steps))
+
+
+def _drain_memories(manifest: Manifest) -> Iterator[MemorySpec]:
+    """Yield what each gate unit has of rows and states."""
+    units, collected = manifest.parameters.gate_units, manifest.parameters.collect > 0
+    for name, region, register in (
+        ("row shifts", Region.SHIFTS, collected),
+        ("partial sums", Region.PARTIALS, collected),
+        ("cell states", Region.CELLS, True),
+    ):
+        layout = manifest.regions[region]
+        yield MemorySpec(name, units, layout.width, max(2, layout.rows), output_register=register)
+
+
+def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
+    """Yield the two parts of a loadable program."""
+    parameters = manifest.parameters
+    if parameters.capacity is not None:
+        rows = parameters.capacity.operations
+        issued, drained = issue_widths(parameters), drain_widths(parameters, manifest.numerics.unit)
+        yield _clocked("program, issued", sum(issued.values()), rows, 1)
+        yield _clocked("program, drained", sum(drained.values()), rows, 1)
+
+
+def _output_queue(manifest: Manifest) -> MemorySpec:
+    """Return the FIFO of output beats, each with its stream and whether it is its step's last."""
+    parameters = manifest.parameters
+    width = parameters.beat_out * manifest.numerics.output_bits + max(1, ceil_log2(parameters.streams)) + 1
+    outputs = parameters.capacity.outputs if parameters.capacity else manifest.program.outputs
+    steps = _QUEUED_STEPS if manifest.sequence is None else 2 * _QUEUED_STEPS
+    return MemorySpec("output queue", 1, width, steps * -(-outputs // parameters.beat_out), asynchronous=True)
+
+
+def _clocked(
+    name: str, width: int, depth: int, stages: int, *, count: int = 1, granules: int = 1
+) -> MemorySpec:
+    """Describe memories whose word comes ``stages`` (1 or 2) cycles after its address.
+
+    With 2 it is a block RAM with its output register, unless it is tiny. With 1 it is none, because that is
+    slow to answer without the register, unless it is deep.
+    """
+    style: MemoryStyle = "block" if stages == 2 and depth > 16 else "auto"
+    if stages == 1 and depth <= 256:
+        style = "distributed"
+    return MemorySpec(name, count, width, max(2, depth), granules, stages == 2, style)
+
+
+LINK_BLOCKS = MemorySpec("blocks of the sender", 1, 8, 512)
+"""What a serial link keeps of a frame until it knows where the next zero byte is, twice."""
+
+
+def link_memories(limits: Limits) -> dict[str, MemorySpec]:
+    """Return the memories of a device's serial link, by name."""
+    # Where a response ends, with a bit to tell a full ring from an empty one, and whether it is an error.
+    end = ceil_log2(limits.response_bytes) + 2
+    found = (
+        MemorySpec("requests", 1, 8, limits.request_bytes),
+        MemorySpec("records of requests", 1, sum(REQUEST_FIELDS.values()), RECORDS),
+        MemorySpec("responses", 1, 8, limits.response_bytes),
+        MemorySpec("records of responses", 1, end, RECORDS, output_register=True),
+        LINK_BLOCKS,
+    )
+    return {memory.name: memory for memory in found}
+
+
+def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
+    """Return all multipliers of a core, by name; there may be none of a name."""
+    parameters = manifest.parameters
+    slopes = (activation.slope for activation in activations(manifest))
+    found = (
+        *_lane_multipliers(manifest),
+        *gate_multipliers(manifest.numerics.unit, parameters.gate_units, parameters.pipeline.cell),
+        *(slope for slope in slopes if slope is not None),
+    )
+    return {multiplier.name: multiplier for multiplier in found}
+
+
+def _lane_multipliers(manifest: Manifest) -> Iterator[MultiplierSpec]:
+    parameters, numerics = manifest.parameters, manifest.numerics
+    bits, stages = (numerics.weight_bits, numerics.data_bits), parameters.pipeline.multiplier
+    hard = parameters.macs - parameters.lut_macs
+    pairing: Pairing = "lanes" if manifest.paired_lanes else "neighbours"
+    yield MultiplierSpec("products", parameters.lanes, hard, *bits, stages, pairing=pairing)
+    yield MultiplierSpec("products in LUTs", parameters.lanes, parameters.lut_macs, *bits, stages, "lut")
+
+
+def gate_multipliers(unit: Unit, units: int = 1, cell_stages: int = 3) -> Iterator[MultiplierSpec]:
+    """Yield the multipliers of ``units`` gate units but for those of slopes.
+
+    ``cell_stages`` are the registers from gates to c, ``pipeline.cell``.
+    """
+    for product in unit.products:
+        stages = 2 if product.follows_cell and cell_stages > 3 else 1
+        yield MultiplierSpec(product.name, units, 1, product.a_bits, product.b_bits, stages)
