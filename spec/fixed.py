@@ -14,9 +14,24 @@ from pydantic import Field
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.record import Record
 
-__all__ = ["Format", "IntArray", "check_range", "round_shift", "saturate", "where_bad"]
+__all__ = [
+    "Format",
+    "IntArray",
+    "check_range",
+    "round_half_up",
+    "round_shift",
+    "saturate",
+    "where_bad",
+]
 
 IntArray = NDArray[np.int64]
+
+
+def round_half_up(values: ArrayLike, fraction: ArrayLike = 0) -> NDArray[np.float64]:
+    """Return ``floor(values * 2**fraction + 1/2)``, element-wise: the one rounding from floats to codes."""
+    scaled = np.ldexp(np.asarray(values, dtype=np.float64), np.asarray(fraction, dtype=np.int64))
+    rounded: NDArray[np.float64] = np.floor(scaled + 0.5)
+    return rounded
 
 
 def round_shift(value: ArrayLike, shift: ArrayLike) -> IntArray:
@@ -140,7 +155,4 @@ class Format(Record):
         return floats
 
     def _scaled(self, values: ArrayLike, shift: ArrayLike) -> NDArray[np.float64]:
-        exponents: IntArray = self.fraction + np.asarray(shift, dtype=np.int64)
-        scaled = np.ldexp(np.asarray(values, dtype=np.float64), exponents)
-        rounded: NDArray[np.float64] = np.floor(scaled + 0.5)
-        return rounded
+        return round_half_up(values, self.fraction + np.asarray(shift, dtype=np.int64))

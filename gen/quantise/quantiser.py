@@ -26,7 +26,7 @@ from rtlstm.spec.activations.interpolated import DIRECT_BITS
 from rtlstm.spec.cells.formats import CellFormats, Functions, resolve
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.fixed import Format, IntArray, round_half_up
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import (
     GUARD_BITS,
@@ -45,6 +45,7 @@ from rtlstm.spec.options import Option, option
 from rtlstm.spec.parameters import Tables
 from rtlstm.spec.program.passes import feeds, part_layers
 from rtlstm.spec.record import Record
+from rtlstm.spec.weights import WeightFormat
 
 __all__ = ["QuantizationSettings", "quantise"]
 
@@ -278,13 +279,10 @@ class _Quantiser:
                 found[end] = widest
         return found
 
-    def _row_scales(self, weights: Floats, fraction: int, target: int, bits: int) -> IntArray:
+    def _row_scales(self, weights: Floats, fraction: int, target: int, form: WeightFormat) -> IntArray:
         """Return each row's accumulator fraction bits: the finest at which its weights fit."""
-        limit = (1 << (bits - 1)) - 1
         most = np.abs(weights).max(axis=1)
-        safe = np.where(most > 0, most, 1.0)
-        scale = bits - 1 - np.ceil(np.log2(safe)).astype(np.int64)
-        scale -= np.floor(np.ldexp(safe, scale) + 0.5) > limit
+        scale = form.finest_scale(np.where(most > 0, most, 1.0))
         # Finer than this changes nothing that is read next, but would cost shifter bits.
         finest = self.hardware.finest(target, self.settings.data_bits)
         scales = np.minimum(np.where(most > 0, scale + fraction, target), finest)
@@ -293,15 +291,15 @@ class _Quantiser:
         there = self.hardware.device.accumulator
         # A row whose sums the device's accumulators do not hold has a bit less of its weights instead.
         while True:
-            wide = self._lane_sums(weights, scales - fraction) >= 1 << (there.bits - 1)
+            wide = self._lane_sums(weights, scales - fraction, form) >= 1 << (there.bits - 1)
             wide &= target - scales < there.align
             if not wide.any():
                 return scales
             scales = scales - wide
 
-    def _lane_sums(self, weights: Floats, scales: IntArray) -> IntArray:
+    def _lane_sums(self, weights: Floats, scales: IntArray, form: WeightFormat) -> IntArray:
         """Return the largest magnitude of each row's sum of products, as :func:`bound_sums` has it."""
-        sums: IntArray = np.abs(_round(weights, scales[:, None])).sum(axis=1) * -self.input.lowest
+        sums: IntArray = np.abs(form.to_integers(weights, scales[:, None])).sum(axis=1) * -self.input.lowest
         return sums
 
     def _check_range(self, name: str, parts: list[tuple[Floats, int]], bias: Floats, target: int) -> None:
@@ -329,19 +327,21 @@ class _Quantiser:
             if layer.w_rec is not None:
                 parts.append((layer.w_rec, outputs[index + layer.feedback].fraction))
             self._check_range(layer.name, parts, layer.bias, target)
-            bits = self.weight_bits[index]
-            scales = [self._row_scales(weights, fraction, target, bits) for weights, fraction in parts]
-            plans.append((layer, parts, target, scales))
-        coarsest = (int((target - s).max()) for _, _, target, scales in plans for s in scales)
+            form = WeightFormat(self.weight_bits[index])
+            scales = [self._row_scales(weights, fraction, target, form) for weights, fraction in parts]
+            plans.append((layer, form, parts, target, scales))
+        coarsest = (int((target - s).max()) for *_, target, scales in plans for s in scales)
         align = self.hardware.align(max(0, *coarsest))
         layers: list[QuantizedLayer] = []
-        for index, (layer, parts, target, scales) in enumerate(plans):
+        for index, (layer, form, parts, target, scales) in enumerate(plans):
             matrices = [
-                _round(weights, (scale - fraction)[:, None])
+                form.to_integers(weights, (scale - fraction)[:, None])
                 for (weights, fraction), scale in zip(parts, scales, strict=True)
             ]
             continues = continues_sums(layer.kind)
-            bias = _round(layer.bias, target) + (0 if continues else 1 << (GUARD_BITS - 1))
+            bias = round_half_up(layer.bias, target).astype(np.int64) + (
+                0 if continues else 1 << (GUARD_BITS - 1)
+            )
             shifts = [scale + align - target for scale in scales]
             if layer.w_rec is None:
                 layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
@@ -460,10 +460,6 @@ class _Quantiser:
 
 def _largest_shift(layers: list[QuantizedLayer]) -> int:
     return max(int(shift.max()) for layer in layers for _, _, shift in row_parts(layer))
-
-
-def _round(values: Floats, fraction: IntArray | int) -> IntArray:
-    return np.floor(np.ldexp(values, fraction) + 0.5).astype(np.int64)
 
 
 def _bounds(network: Network, input_range: float) -> _Ranges:

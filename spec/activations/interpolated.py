@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import Format, IntArray
+from rtlstm.spec.fixed import Format, IntArray, round_half_up
 from rtlstm.spec.record import Record
 
 __all__ = ["DIRECT_BITS", "VALUE_BITS", "ActivationTable", "correctly_rounded", "design_table"]
@@ -203,8 +203,8 @@ def _fit(
     goal = correct.reshape(points.shape)
 
     def integers(extra: int) -> tuple[IntArray, IntArray] | None:
-        base = np.floor(np.ldexp(offset + 0.5, extra) + 0.5).astype(np.int64)
-        rise = np.floor(np.ldexp(slope, extra) + 0.5).astype(np.int64)
+        base = round_half_up(offset + 0.5, extra).astype(np.int64)
+        rise = round_half_up(slope, extra).astype(np.int64)
         value = (base[:, None] + rise[:, None] * low) >> extra
         good = np.abs(value - goal).max() <= 1 and value.min() >= 0 and value.max() <= output.maximum
         # Nothing has no sign: an odd function of it is nothing, whatever sign the hardware has for it.

@@ -3,15 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, design_table
 from rtlstm.spec.activations.piecewise import PiecewiseLinear, design_pieces
 from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.fixed import Format
+from rtlstm.spec.fixed import Format, round_half_up
 from rtlstm.spec.record import Record
 
 __all__ = ["CellFormats", "Functions", "resolve"]
@@ -147,7 +145,7 @@ class _Resolver:
 
     def _clip(self, place: int, limit: float) -> int:
         form = self._format(place)
-        value = int(np.floor(np.ldexp(limit, form.fraction) + 0.5))
+        value = int(round_half_up(limit, form.fraction))
         return place if value >= form.maximum else self._add("clamp", form, place, value=value)
 
     def _apply(self, function: ActivationFunction, place: int, step: int) -> int:

@@ -1,0 +1,38 @@
+"""The values that a weight can have."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.fixed import IntArray, round_half_up
+
+__all__ = ["WeightFormat"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    """Integers of ``bits`` bits, whose magnitude has ``bits - 1``; every row has a power of two as its scale.
+
+    Memories, multipliers and golden model take any integers of that width: which of them are used is decided
+    here alone.
+    """
+
+    bits: int
+
+    @property
+    def maximum(self) -> int:
+        """Largest magnitude."""
+        return (1 << (self.bits - 1)) - 1
+
+    def finest_scale(self, magnitude: Floats) -> IntArray:
+        """Return the most fraction bits with which these magnitudes, all above 0, are within the format."""
+        scale = self.bits - 1 - np.ceil(np.log2(magnitude)).astype(np.int64)
+        finest: IntArray = scale - (round_half_up(magnitude, scale) > self.maximum)
+        return finest
+
+    def to_integers(self, values: Floats, scale: IntArray) -> IntArray:
+        """Return weights as integers of ``scale`` fraction bits (element-wise), which must be within."""
+        return round_half_up(values, scale).astype(np.int64)
