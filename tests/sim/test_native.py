@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from rtlstm.sim import compiled
 from rtlstm.sim.native import NativeModel, build_native
 from rtlstm.sim.ports import PortShape
-from rtlstm.spec.errors import DeviceError, ToolError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
 
 
 @pytest.fixture
@@ -137,3 +138,30 @@ def test_verilog_that_ends_the_simulation(wide_dummy) -> None:
     with pytest.raises(DeviceError, match="ended the simulation by itself"):
         model.read(0, 1)
     model.close()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "level", "wanted"),
+    [
+        (1, "-O1", [("unit1", "-O1")]),
+        (1, "-O3", [("unit0", "-O1"), ("unit1", "-O3")]),
+        (2, "-O1", [("unit0", "-O1"), ("unit1", "-O1"), ("unit2", "-O1")]),
+    ],
+)
+def test_every_file_is_in_one_unit(tmp_path, monkeypatch, jobs: int, level: str, wanted) -> None:
+    monkeypatch.setenv("RTLSTM_OPTIMISATION", level)
+    names = ["Vcore.cpp", "Vcore__1.cpp", "Vcore__Slow.cpp", "Vcore__Syms.cpp"]
+    for name in names:
+        (tmp_path / name).write_text("//")
+    units = compiled._write_units(tmp_path, jobs)
+    assert units == wanted
+    texts = "".join((tmp_path / f"{name}.cpp").read_text() for name, _ in units)
+    assert sorted(texts.split()[1::2]) == sorted(f'"{name}"' for name in [*names, "harness.cpp"])
+
+
+@pytest.mark.parametrize("jobs", ["0", "many", ""])
+def test_no_number_of_compilers_is_refused(dummy, tmp_path, monkeypatch, jobs: str) -> None:
+    monkeypatch.setenv("RTLSTM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RTLSTM_JOBS", jobs)
+    with pytest.raises(ConfigurationError, match=f"RTLSTM_JOBS must be .* not '{jobs}'"):
+        build_native(dummy.verilog, dummy.shape)
