@@ -6,8 +6,8 @@ described here in the same words.
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, Final
 
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
 
@@ -17,8 +17,9 @@ from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.plugins import Registry
 
-__all__ = ["BOARDS", "find_any_board", "find_board", "find_place"]
+__all__ = ["BOARDS", "describe", "find_any_board", "find_board", "find_place"]
 
 _33 = Attrs(IO_TYPE="LVCMOS33")
 _COLORLIGHT = (
@@ -46,7 +47,7 @@ def _ulx3s(size: str) -> Board:
     from amaranth_boards import ulx3s
 
     platform = getattr(ulx3s, f"ULX3S_{size}F_Platform")
-    return _describe(
+    return describe(
         f"ulx3s-{size.lower()}f",
         f"Radiona ULX3S with an LFE5U-{size}F",
         (f"lfe5u-{size.lower()}f", "CABGA381", platform.speed),
@@ -60,7 +61,7 @@ def _orangecrab(size: str) -> Board:
     from amaranth_boards import orangecrab_r0_2
 
     platform = getattr(orangecrab_r0_2, f"OrangeCrabR0_2_{size}FPlatform")
-    return _describe(
+    return describe(
         f"orangecrab-{size.lower()}f",
         f"OrangeCrab r0.2 with an LFE5U-{size}F",
         (f"lfe5u-{size.lower()}f", "CSFBGA285", platform.speed),
@@ -72,10 +73,10 @@ def _orangecrab(size: str) -> Board:
     )
 
 
-def _icebreaker(_: str) -> Board:
+def _icebreaker() -> Board:
     from amaranth_boards.icebreaker import ICEBreakerPlatform
 
-    return _describe(
+    return describe(
         "icebreaker",
         "1BitSquared iCEBreaker",
         ("up5k", "sg48", ""),
@@ -90,7 +91,7 @@ def _icebreaker(_: str) -> Board:
 def _colorlight(model: str) -> Board:
     resources = {"i5": _COLORLIGHT_I5, "i9": _COLORLIGHT_I9}[model]
     device = {"i5": "lfe5u-25f", "i9": "lfe5u-45f"}[model]
-    return _describe(
+    return describe(
         f"colorlight-{model}",
         f"Colorlight {model} on its extension board",
         (device, "CABGA381", "6"),
@@ -101,8 +102,8 @@ def _colorlight(model: str) -> Board:
     )
 
 
-def _tang_nano_20k(_: str) -> Board:
-    return _describe(
+def _tang_nano_20k() -> Board:
+    return describe(
         "tang-nano-20k",
         "Sipeed Tang Nano 20K",
         ("gw2ar-18", "QN88", ""),
@@ -111,21 +112,23 @@ def _tang_nano_20k(_: str) -> Board:
     )
 
 
-_MAKERS: dict[str, tuple[Callable[[str], Board], str]] = {
-    "ulx3s-12f": (_ulx3s, "12"),
-    "ulx3s-25f": (_ulx3s, "25"),
-    "ulx3s-45f": (_ulx3s, "45"),
-    "ulx3s-85f": (_ulx3s, "85"),
-    "orangecrab-25f": (_orangecrab, "25"),
-    "orangecrab-85f": (_orangecrab, "85"),
-    "colorlight-i5": (_colorlight, "i5"),
-    "colorlight-i9": (_colorlight, "i9"),
-    "icebreaker": (_icebreaker, ""),
-    "tang-nano-20k": (_tang_nano_20k, ""),
-}
-
-BOARDS = tuple(_MAKERS)
-"""Names of those with a serial line."""
+BOARDS: Final = Registry[Callable[[], Board]](
+    "board",
+    "rtlstm.boards",
+    {
+        "ulx3s-12f": partial(_ulx3s, "12"),
+        "ulx3s-25f": partial(_ulx3s, "25"),
+        "ulx3s-45f": partial(_ulx3s, "45"),
+        "ulx3s-85f": partial(_ulx3s, "85"),
+        "orangecrab-25f": partial(_orangecrab, "25"),
+        "orangecrab-85f": partial(_orangecrab, "85"),
+        "colorlight-i5": partial(_colorlight, "i5"),
+        "colorlight-i9": partial(_colorlight, "i9"),
+        "icebreaker": _icebreaker,
+        "tang-nano-20k": _tang_nano_20k,
+    },
+)
+"""What makes each board with a serial line, by the board's name."""
 
 
 @cache
@@ -157,12 +160,14 @@ def find_any_board(name: str) -> Board | ZynqBoard:
     key = name.strip().lower()
     if key in ZYNQ_BOARDS:
         return ZYNQ_BOARDS[key]
-    if key not in _MAKERS:
+    if key not in BOARDS:
         raise ConfigurationError(
             f"there is no board {name!r}; there are {', '.join((*BOARDS, *ZYNQ_BOARDS))}"
         )
-    make, variant = _MAKERS[key]
-    return make(variant)
+    made = BOARDS[key]()
+    if not isinstance(made, Board) or made.name != key:
+        raise ConfigurationError(f"board {key!r} must be a function that returns a Board of this name")
+    return made
 
 
 def find_place(name: str) -> tuple[Chosen, str]:
@@ -174,7 +179,7 @@ def find_place(name: str) -> tuple[Chosen, str]:
         If there is neither.
     """
     key = name.strip().lower()
-    if key in _MAKERS or key in ZYNQ_BOARDS:
+    if key in BOARDS or key in ZYNQ_BOARDS:
         board = find_any_board(key)
         chosen = find_device(board.device) if isinstance(board, ZynqBoard) else board.chosen
         return chosen, board.name
@@ -191,7 +196,7 @@ _Place = tuple[str, int, str]
 _LEDS: tuple[_Place, ...] = (("led", 0, ""), ("led", 1, ""), ("led", 2, ""))
 
 
-def _describe(
+def describe(
     name: str,
     title: str,
     device: tuple[str, str, str],
@@ -201,9 +206,33 @@ def _describe(
     leds: tuple[_Place, ...] = _LEDS,
     button: tuple[str, int] | None = None,
     most_baud: int = 3_000_000,
+    usual_mhz: float | None = None,
     note: str = "",
 ) -> Board:
-    """Make a board of resources; the clock is the first that has a frequency."""
+    """Make a board of resources, in the words of amaranth-boards; the clock is the first with a frequency.
+
+    Parameters
+    ----------
+    device
+        Its name, package and speed grade.
+    loader
+        openFPGALoader's options that select the board.
+    leds, button
+        Name and number of their resources; of an LED also the part, if it has several.
+    usual_mhz
+        Clock of the design if the user asks for none; None for what has been measured on such a device.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``usual_mhz`` is None and nothing has been measured on such a device.
+    """
+    if usual_mhz is None:
+        usual_mhz = next((mhz for start, mhz in _USUAL_MHZ.items() if device[0].startswith(start)), None)
+    if usual_mhz is None:
+        raise ConfigurationError(
+            f"board {name!r} needs usual_mhz: nothing has been measured on a {device[0]}"
+        )
     by_name = {(item.name, item.number): item for item in resources}
     clock = next(item for item in by_name.values() if item.clock is not None)
     uart = by_name["uart", 0]
@@ -222,7 +251,7 @@ def _describe(
             for index, (item, number, part) in enumerate(leds)
         ),
         button=None if button is None else _pin("button", by_name[button]),
-        usual_mhz=next(mhz for start, mhz in _USUAL_MHZ.items() if device[0].startswith(start)),
+        usual_mhz=usual_mhz,
         most_baud=most_baud,
         loader=loader,
         note=note,

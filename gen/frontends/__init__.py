@@ -19,6 +19,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.child import FOREIGN, read_in_child
 from rtlstm.gen.frontends.detect import detect
+from rtlstm.gen.frontends.plugins import FRONT_ENDS, FrontEnd, find_front_end
 from rtlstm.gen.frontends.reading import (
     Embedding,
     ModelReport,
@@ -31,7 +32,9 @@ from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Network
 
 __all__ = [
+    "FRONT_ENDS",
     "Embedding",
+    "FrontEnd",
     "ModelReport",
     "NodeReport",
     "ReadOptions",
@@ -88,10 +91,11 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
             network = _dispatch(source, options, report)
         return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
-        place = report.source if _is_live(source) else source
+        place = source if isinstance(source, str | Path) else report.source
         raise ModelError(f"{place}: {error}") from None
     except (MemoryError, RecursionError) as error:
-        place, kind = report.source if _is_live(source) else source, type(error).__name__
+        place = source if isinstance(source, str | Path) else report.source
+        kind = type(error).__name__
         raise ModelError(
             f"{place}: is too large or too deep to be read ({kind}); take the part around the recurrent "
             "layers alone"
@@ -104,6 +108,9 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
         from rtlstm.gen.frontends.torch.module import read_module
 
         return read_module(source, options, report)
+    offered = find_front_end(source)
+    if offered is not None:
+        return offered.read(source, options, report)
     kind = "exported" if _is_live(source) else detect(Path(source))
     if kind == "exported":
         from rtlstm.gen.frontends.torch.exported import read_exported
@@ -151,12 +158,15 @@ def _builder(source: Any, name: str | None) -> ReportBuilder:
         stem = label
     elif isinstance(source, str | Path):
         label, stem = str(source), Path(source).name.split(".")[0]
+    elif find_front_end(source) is not None:
+        label = stem = type(source).__name__
     else:
         raise ModelError(
             "a model must be a path, a torch.nn.Module or a torch.export.ExportedProgram, not "
             f"{type(source).__name__}"
         )
-    builder = ReportBuilder(label if _is_live(source) else Path(source).name or label)
+    is_path = isinstance(source, str | Path)
+    builder = ReportBuilder(Path(source).name or label if is_path else label)
     builder.name = name or _identifier(stem)
     return builder
 
