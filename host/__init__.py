@@ -13,6 +13,7 @@ from rtlstm.spec.errors import (
     DeviceError,
     ImageError,
     InputError,
+    ModelError,
     RtlstmError,
     ToolError,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "DeviceError",
     "ImageError",
     "InputError",
+    "ModelError",
     "RtlstmError",
     "SaturationWarning",
     "SharedAccelerator",

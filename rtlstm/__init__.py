@@ -11,6 +11,7 @@ Every name is imported when it is first used: the driver alone needs numpy and p
 
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 _CHECKOUT = Path(__file__).parents[1]
@@ -20,10 +21,23 @@ if (_CHECKOUT / "pyproject.toml").is_file() and (_CHECKOUT / "spec").is_dir():
     __path__.append(str(_CHECKOUT))
 
 if TYPE_CHECKING:
+    from rtlstm.boards.bitstream import Bitstream
+    from rtlstm.fpga.implementation import Implementation
+    from rtlstm.gen.builds.compare import Comparison
     from rtlstm.gen.builds.compiled import Build, compile
+    from rtlstm.gen.builds.report import BuildReport
     from rtlstm.gen.frontends import ReadOptions, ReadResult, inspect_model, read_model
     from rtlstm.gen.quantise.quantiser import QuantizationSettings
-    from rtlstm.host import Accelerator, AsyncAccelerator, SharedAccelerator, Stream
+    from rtlstm.host import (
+        Accelerator,
+        AsyncAccelerator,
+        AsyncStream,
+        SharedAccelerator,
+        SharedStream,
+        Stream,
+        Transport,
+        WeightImage,
+    )
     from rtlstm.host.values import CodesWarning, SaturationWarning
     from rtlstm.spec.cells.description import CellBuilder
     from rtlstm.spec.errors import (
@@ -36,7 +50,8 @@ if TYPE_CHECKING:
         RtlstmError,
         ToolError,
     )
-    from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Rnn
+    from rtlstm.spec.manifest import Manifest
+    from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, Rnn
     from rtlstm.spec.parameters import Parameters
 
     __version__: str
@@ -44,18 +59,25 @@ if TYPE_CHECKING:
 __all__ = [
     "Accelerator",
     "AsyncAccelerator",
+    "AsyncStream",
+    "Bidirectional",
+    "Bitstream",
     "Build",
     "BuildError",
+    "BuildReport",
     "CellBuilder",
     "CodesWarning",
+    "Comparison",
     "ConfigurationError",
     "Custom",
     "Dense",
     "DeviceError",
     "Gru",
     "ImageError",
+    "Implementation",
     "InputError",
     "Lstm",
+    "Manifest",
     "ModelError",
     "Network",
     "Parameters",
@@ -66,8 +88,11 @@ __all__ = [
     "RtlstmError",
     "SaturationWarning",
     "SharedAccelerator",
+    "SharedStream",
     "Stream",
     "ToolError",
+    "Transport",
+    "WeightImage",
     "__version__",
     "compile",
     "inspect_model",
@@ -85,14 +110,28 @@ _ERRORS = (
     "ToolError",
 )
 _HOMES = {
+    "rtlstm.boards.bitstream": ("Bitstream",),
+    "rtlstm.fpga.implementation": ("Implementation",),
+    "rtlstm.gen.builds.compare": ("Comparison",),
     "rtlstm.gen.builds.compiled": ("Build", "compile"),
+    "rtlstm.gen.builds.report": ("BuildReport",),
     "rtlstm.gen.frontends": ("ReadOptions", "ReadResult", "inspect_model", "read_model"),
     "rtlstm.gen.quantise.quantiser": ("QuantizationSettings",),
-    "rtlstm.host": ("Accelerator", "AsyncAccelerator", "SharedAccelerator", "Stream"),
+    "rtlstm.host": (
+        "Accelerator",
+        "AsyncAccelerator",
+        "AsyncStream",
+        "SharedAccelerator",
+        "SharedStream",
+        "Stream",
+        "Transport",
+        "WeightImage",
+    ),
     "rtlstm.host.values": ("CodesWarning", "SaturationWarning"),
     "rtlstm.spec.cells.description": ("CellBuilder",),
     "rtlstm.spec.errors": _ERRORS,
-    "rtlstm.spec.network": ("Custom", "Dense", "Gru", "Lstm", "Network", "Rnn"),
+    "rtlstm.spec.manifest": ("Manifest",),
+    "rtlstm.spec.network": ("Bidirectional", "Custom", "Dense", "Gru", "Lstm", "Network", "Rnn"),
     "rtlstm.spec.parameters": ("Parameters",),
 }
 """The module that each public name is imported from."""
@@ -101,14 +140,36 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
-
-        return version("rtlstm")
+        return _version()
     if name not in _HOME:
         raise AttributeError(f"module 'rtlstm' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(_import(_HOME[name], f"rtlstm.{name}"), name)
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("rtlstm")
+    except PackageNotFoundError:
+        return version("rtlstm-driver")
+
+
+def _import(module: str, what: str) -> ModuleType:
+    """Import one of the package's modules, or say what to install if it is not part of this installation."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("rtlstm."):
+            raise
+        from rtlstm.spec.errors import ToolError
+
+        raise ToolError(
+            f"{what} is not part of rtlstm-driver, which only drives builds; install the whole of rtlstm "
+            "in its place: pip uninstall rtlstm-driver, then pip install rtlstm"
+        ) from None
 
 
 def __dir__() -> list[str]:

@@ -119,7 +119,7 @@ class DeafRegisters:
 
 
 def test_dead_device_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtlstm.host.mmio._PATIENCE", 0.05)
+    monkeypatch.setattr("rtlstm.host.mmio._TIMEOUT", 0.05)
     manifest = Manifest.load(folder)
     streams, x = np.zeros(2, dtype=np.int64), np.zeros((2, 5), dtype=np.int64)
     for answers, message in ((0, "no step has moved for 0.05 s"), (1, "gives one of stream 2")):
