@@ -14,7 +14,8 @@ import numpy as np
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate
+from rtlstm.fpga.estimate import estimate
+from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.implementation import error_percent
 from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys
@@ -139,6 +140,7 @@ def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = N
         If Yosys is missing or fails.
     """
     chosen = find_device(case.device)
+    family = fpga_family(chosen.device.family).need_estimates()
     manifest = case.manifest()
     found = estimate(manifest, chosen)
     assert found is not None  # all cases are of families with estimates
@@ -160,8 +162,8 @@ def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = N
         ffs=core.ffs,
         estimated_ffs=found.ffs,
         ff_error=error_percent(found.ffs, core.ffs),
-        parts=lut_parts(manifest, chosen.device.architecture, chosen.device.multipliers > 0),
-        registers=ff_parts(manifest, chosen.device.architecture, chosen.device.multipliers > 0),
+        parts=lut_parts(manifest, family, chosen.device.multipliers > 0),
+        registers=ff_parts(manifest, family, chosen.device.multipliers > 0),
     )
 
 
@@ -188,12 +190,13 @@ def fit_factors(results: Sequence[EstimateResult]) -> dict[str, dict[str, dict[s
     factors near what they are.
     """
     fitted = {}
-    for family in ESTIMATED:
-        rows = [row for row in results if find_device(row.device).device.architecture == family]
+    for family in estimated_families():
+        rows = [row for row in results if find_device(row.device).device.family == family]
         if rows:
+            now = fpga_family(family).need_estimates()
             fitted[family] = {
-                "luts": _fit(LUT_FACTORS[family], [row.parts for row in rows], [row.luts for row in rows]),
-                "ffs": _fit(FF_FACTORS[family], [row.registers for row in rows], [row.ffs for row in rows]),
+                "luts": _fit(now.luts, [row.parts for row in rows], [row.luts for row in rows]),
+                "ffs": _fit(now.ffs, [row.registers for row in rows], [row.ffs for row in rows]),
             }
     return fitted
 

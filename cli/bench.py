@@ -114,7 +114,8 @@ def _estimates(session: CommandSession, quick: bool, save: Path | None) -> None:
     import json
 
     from rtlstm.bench.estimates import fit_factors, measure_estimates
-    from rtlstm.fpga.estimate import FF_FACTORS, LUT_FACTORS, MARGIN
+    from rtlstm.fpga.estimate import MARGIN
+    from rtlstm.fpga.families.base import fpga_family
 
     with session.progress() as progress:
         results = list(measure_estimates(quick, progress))
@@ -155,9 +156,10 @@ def _estimates(session: CommandSession, quick: bool, save: Path | None) -> None:
         "Factors",
         ("family", "of", "part", "now", "fitted to these builds"),
         [
-            (family, what, name, f"{now[family][name]:g}", f"{factor:g}")
+            (family, what, name, f"{now[name]:g}", f"{factor:g}")
             for family, found in factors.items()
-            for what, now in (("luts", LUT_FACTORS), ("ffs", FF_FACTORS))
+            for estimates in [fpga_family(family).need_estimates()]
+            for what, now in (("luts", estimates.luts), ("ffs", estimates.ffs))
             for name, factor in found[what].items()
         ],
         right="   rr",

@@ -12,8 +12,9 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the FPGAs that --fit and --device take by name."""
     with CommandSession(as_json, debug) as session:
         from rtlstm.fpga.devices import devices as known_devices
-        from rtlstm.fpga.estimate import ESTIMATED
+        from rtlstm.fpga.families.base import estimated_families
 
+        estimated = estimated_families()
         found: list[dict[str, Any]] = [
             {
                 "name": each.name,
@@ -26,7 +27,7 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
                 "block_ram_kibit": each.block_ram_kibit,
                 "packages": tuple(each.pins),
                 "speed_grades": each.grades,
-                "fit": each.architecture in ESTIMATED,
+                "fit": each.family in estimated,
                 "place_and_route": each.routable,
             }
             for each in known_devices().values()

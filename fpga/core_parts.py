@@ -4,7 +4,7 @@ Each is a count of bits that follows from the manifest's widths; :mod:`rtlstm.fp
 factors.
 """
 
-from rtlstm.fpga.blocks import map_memory
+from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.gate_sizes import gate_sizes
 from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec import inventory
@@ -19,28 +19,28 @@ def _even(bits: int) -> int:
     return bits + bits % 2
 
 
-def _tree_bits(products: int, bits: int, family: str) -> int:
+def _tree_bits(products: int, bits: int, family: Estimates) -> int:
     """Tables of the adders that sum ``products`` values of ``bits`` bits."""
     total = 0
     while products > 1:
         bits += 1
-        total += products // 2 * (_even(bits) if family == "ecp5" else bits)
+        total += products // 2 * (_even(bits) if family.pair_adders else bits)
         products = (products + 1) // 2
     return total
 
 
-def _sum_luts(bits: int, family: str) -> int:
+def _sum_luts(bits: int, family: Estimates) -> int:
     """Tables of one ``rtlstm_sum``."""
-    return 2 * (bits // 2 + 1) if family == "ecp5" else bits
+    return 2 * (bits // 2 + 1) if family.pair_adders else bits
 
 
-def _row_luts(x: int, y: int, family: str) -> int:
-    """Tables of ``rtlstm_rows``. On iCE40 a partial product takes a table beside the adder's."""
-    products = 1 if family == "ecp5" else x * y
+def _row_luts(x: int, y: int, family: Estimates) -> int:
+    """Tables of ``rtlstm_rows``. A partial product may take a LUT beside the adder's."""
+    products = 1 if family.adders_multiply else x * y
     return (y - 1) * _sum_luts(x + 1, family) + products
 
 
-def _tree_luts(x: int, y: int, top: bool, family: str) -> int:
+def _tree_luts(x: int, y: int, top: bool, family: Estimates) -> int:
     """Tables of ``rtlstm_tree``."""
     if y == 1:
         return x
@@ -51,35 +51,24 @@ def _tree_luts(x: int, y: int, top: bool, family: str) -> int:
     bits = x + high
     tables = _tree_luts(x, low, False, family)
     if high == 1 and top:
-        return tables + _sum_luts(bits, family) + (0 if family == "ecp5" else x)
+        return tables + _sum_luts(bits, family) + (0 if family.adders_multiply else x)
     tables += _tree_luts(x, high, top, family)
     return tables + (_sum_luts(bits, family) if bits % 2 else _sum_luts(bits - 1, family) + 1)
 
 
-def multiplier_luts(a: int, b: int, stages: int, family: str) -> int:
+def multiplier_luts(a: int, b: int, stages: int, family: Estimates) -> int:
     """Tables of one multiplier made of logic."""
     x, y = max(a, b), min(a, b)
     return _row_luts(x, y, family) if stages == 1 else _tree_luts(x, y, True, family)
 
 
-def _hard_luts(a: int, b: int, family: str) -> int:
-    """Tables beside a multiplier block, for operands that are wider than it."""
-    if family == "ecp5":
-        wide = max(a, b) > 18
-        return a + b if wide else 0
-    if max(a, b) > 20:
-        return 2 * a * b
-    low_a, low_b = max(0, a - 16), max(0, b - 16)
-    return low_a * (b + 2) * 2 + low_b * (a + 2) * 2
-
-
-def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[str, float]:
+def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
     """Sizes of a core's parts, in units of about one table, whatever the family makes of them."""
     parameters, numerics = manifest.parameters, manifest.numerics
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     accumulator, partial = numerics.accumulator.bits, numerics.accumulator.partial_bits
     word = macs * numerics.weight_bits
-    total = accumulator if family == "ice40" else _even(accumulator)
+    total = _even(accumulator) if family.pair_adders else accumulator
     tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, family)
     shared = manifest.has_single_rows + manifest.has_single_tanh
     return {
@@ -89,7 +78,7 @@ def lut_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict
             * (
                 # Beside a shared block, a pair of 4 x 8 takes 20 tables.
                 (some.a_bits + some.b_bits / 2 + 2 if some.shared else 0)
-                + _hard_luts(some.a_bits, some.b_bits, family)
+                + family.hard_luts(some.a_bits, some.b_bits)
                 if some.kind == "dsp" and multipliers
                 else multiplier_luts(some.a_bits, some.b_bits, some.stages, family)
             )
@@ -150,7 +139,7 @@ def _multiplier_registers(a: int, b: int, stages: int) -> tuple[int, int]:
     return own + waits * a + a + b, delayed + waits * b
 
 
-def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[str, float]:
+def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
     """Registers of a core's parts, in units of about one flip-flop."""
     parameters, numerics = manifest.parameters, manifest.numerics
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
@@ -158,7 +147,7 @@ def ff_parts(manifest: Manifest, family: str, multipliers: bool = True) -> dict[
     pipeline = parameters.pipeline
     tree = _tree_registers(macs, numerics.weight_bits + numerics.data_bits, pipeline.tree_levels)
     collected = blocks if parameters.collect > 1 else 1
-    mapped = [(each.count, map_memory(each, family)) for each in inventory.memories(manifest).values()]
+    mapped = [(each.count, family.map_memory(each)) for each in inventory.memories(manifest).values()]
     banks = lanes * (1 + max(0, pipeline.operand - 3))
     last = max(op.results for op in manifest.program.ops)
     return {
@@ -196,11 +185,11 @@ def _row_bits(manifest: Manifest) -> list[int]:
     return [max(1, (max(2, layout.rows) - 1).bit_length()) for layout in manifest.regions.values()]
 
 
-def _memory_units(manifest: Manifest, family: str) -> dict[str, float]:
+def _memory_units(manifest: Manifest, family: Estimates) -> dict[str, float]:
     """Tables that memories take, and bits of the multiplexers between their banks."""
     found = {"LUTRAM": 0.0, "registers": 0.0, "banks": 0.0}
     for memory in inventory.memories(manifest).values():
-        mapped = map_memory(memory, family)
+        mapped = family.map_memory(memory)
         found["LUTRAM"] += memory.count * 6 * mapped.lutrams
         found["registers"] += memory.count * mapped.flip_flop_bits
         found["banks"] += memory.count * (mapped.banks - 1) * memory.width

@@ -1,10 +1,10 @@
 """What a core will take of a device and how fast it will be there, before any synthesis.
 
-Multipliers and block RAM are exact (:mod:`rtlstm.fpga.blocks`). Tables, flip-flops and carry chains are
+Multipliers and block RAM are exact (:mod:`rtlstm.fpga.blocks`). LUTs, flip-flops and carry chains are
 sums over the parts of the core (:mod:`rtlstm.fpga.core_parts`) times what synthesis makes of such a part;
-the clock is what the family's pipeline reaches at a speed grade, less what a full device costs. These factors
-are measured and stand here. What a board's top adds is in :mod:`rtlstm.fpga.top_sizes`, how full a device
-may be in :mod:`rtlstm.fpga.fill`.
+the clock is what the family's pipeline reaches at a speed grade, less what a full device costs. These
+factors are measured and stand with the family. What a board's top adds is in :mod:`rtlstm.fpga.top_sizes`,
+how full a device may be in :mod:`rtlstm.fpga.fill`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,25 +12,19 @@ from collections.abc import Iterator, Mapping
 from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import chain_parts, ff_parts, lut_parts
 from rtlstm.fpga.devices import devices, find_device
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import fill_limits
-from rtlstm.fpga.resources import ESTIMATED, Resources, large_name, resource_uses, way_out
-from rtlstm.fpga.top_sizes import TOP_CHAIN_TILES, top_sizes
+from rtlstm.fpga.resources import Resources, large_name, resource_uses, way_out
+from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
-from rtlstm.spec.record import Record
 
 __all__ = [
-    "CHAIN_FACTORS",
-    "ESTIMATED",
-    "FF_FACTORS",
-    "LUT_FACTORS",
     "MARGIN",
-    "ClockModel",
     "Estimate",
     "check_estimate",
-    "clock_model",
     "estimate",
     "estimate_devices",
     "usable",
@@ -39,130 +33,6 @@ __all__ = [
 MARGIN = 0.15
 """How far tables and flip-flops of an estimate may be off, as a share; ``bench/estimates.py`` measures it."""
 _UNSURE = ("lookup tables", "flip-flops")
-
-LUT_FACTORS: Mapping[str, Mapping[str, float]] = {
-    "ecp5": {
-        "LUTRAM": 1.41,
-        "registers": 0.7,
-        "banks": 0.949,
-        "read back": 4.4,
-        "collect": 0.826,
-        "shift": 0.801,
-        "round": 2.11,
-        "gates": 3.29,
-        "slopes": 0.765,
-        "vector": 0.894,
-        "window": 5.2,
-        "rows": 5.37,
-        "core": 261,
-    },
-    "ice40": {
-        "LUTRAM": 1,
-        "registers": 1.1,
-        "banks": 0.69,
-        "read back": 4.59,
-        "collect": 0.915,
-        "shift": 1.12,
-        "round": 1.57,
-        "gates": 1.81,
-        "slopes": 0.5,
-        "vector": 3.61,
-        "window": 2.75,
-        "rows": 6.8,
-        "core": 207,
-    },
-}
-"""Tables for each unit of :func:`~rtlstm.fpga.core_parts.lut_parts`; those left out count one to one. Least
-squares over the builds of ``rtlstm bench --estimates``, which fits them again; Yosys 0.70."""
-
-
-FF_FACTORS: Mapping[str, Mapping[str, float]] = {
-    "ecp5": {
-        "sums": 1,
-        "products": 1,
-        "banks": 1.17,
-        "passed": 0.984,
-        "vector": 0.829,
-        "collected": 1.17,
-        "memories": 0.864,
-        "pre-activations": 1.16,
-        "gates": 3.93,
-        "window": 3.3,
-        "items": 0.779,
-        "core": 502,
-    },
-    "ice40": {
-        "sums": 1.15,
-        "products": 1.02,
-        "banks": 1.05,
-        "passed": 1.03,
-        "vector": 0.985,
-        "collected": 1.02,
-        "memories": 0.829,
-        "pre-activations": 1.08,
-        "gates": 2.92,
-        "window": 2.93,
-        "items": 0.719,
-        "core": 403,
-    },
-}
-"""Flip-flops for each unit of :func:`~rtlstm.fpga.core_parts.ff_parts`, fitted in the same way."""
-
-LONE_FLIP_FLOPS: Mapping[str, float] = {"ice40": 0.62}
-"""Share of the flip-flops that no table feeds alone, so that each takes a logic cell to itself, where
-those have one table and one flip-flop: nextpnr's packing of the up5k, and cells that only carry."""
-TOP_LONE_FLIP_FLOPS: Mapping[str, float] = {"ice40": 0.4}
-"""The same of a board's top: its counters and states come from tables more often."""
-
-
-class ClockModel(Record):
-    """Clock in MHz per speed grade of a family's pipeline, in a device that is hardly filled."""
-
-    base_mhz: Mapping[str, float]
-    """Per speed grade."""
-    filled: float
-    """Share of the clock that is lost in a device whose logic cells are all taken."""
-    narrow_bits: int
-    """Widest sum of a lane that costs nothing."""
-    wide_bit: float
-    """Share of the clock that each further bit of it costs."""
-    logic_slopes: float
-    """Share of it that slope multipliers of tables cost, which have one stage, where the device has
-    multiplier blocks."""
-
-    def mhz(self, grade: str, fill: float, sum_bits: int, logic_slopes: bool = False) -> float:
-        """Clock of a core at a speed grade; ``fill`` is the share of the logic cells it takes."""
-        base = self.base_mhz.get(grade, min(self.base_mhz.values()))
-        wide = max(0, sum_bits - self.narrow_bits) * self.wide_bit
-        lost = self.filled * min(1.0, fill) + self.logic_slopes * logic_slopes
-        return base * (1 - lost) / (1 + wide)
-
-
-CLOCKS: Mapping[str, ClockModel] = {
-    "ecp5": ClockModel(
-        base_mhz={"6": 162, "7": 181, "8": 200}, filled=0.2, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2
-    ),
-    "up5k": ClockModel(base_mhz={"": 52}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
-    "hx8k": ClockModel(base_mhz={"": 86}, filled=0.25, narrow_bits=24, wide_bit=0.01, logic_slopes=0.2),
-}
-"""By family or, where one family has devices of different speed, by device.
-
-Clocks in MHz that the bases stand for. ECP5: stac_a, 40 x 4, 8 bits, on the 85F 194 (grade 8, aiming at
-230, median of three seeds); the other grades in proportion to what an earlier state of the hardware
-reached in grades 6 and 8. With 4 gate units and 156 multipliers an LFE5U-85F reached 130, far from the
-estimate. up5k: traffic20 and toptag, 4 x 1, 8 bits, 40.6 and 40.0 with 91 % of the cells taken. hx8k: an
-earlier state, traffic20, 4 x 1, 6 bits, 73.2 with 65 %. The losses are assumptions.
-"""
-
-
-def clock_model(device: FpgaDevice) -> ClockModel:
-    """What is known of the clock on a device of an estimated family."""
-    return CLOCKS.get(device.name) or CLOCKS[device.architecture]
-
-
-CHAIN_FACTORS: Mapping[str, float] = {"core": 37}
-"""Tiles of carry chains on ECP5 for each unit of :func:`~rtlstm.fpga.core_parts.chain_parts`; those left
-out are tiles."""
 
 
 class Estimate(Resources):
@@ -203,25 +73,27 @@ def estimate(
         If there is a board, and its link cannot carry the core's steps.
     """
     device = chosen.device
-    family = device.architecture
+    family = fpga_family(device.family).estimates
     # What synthesis makes of the portable primitives is not known well enough.
-    if family not in ESTIMATED or manifest.parameters.family != family:
+    if family is None or manifest.parameters.family != device.family:
         return None
     hard = multipliers and device.multipliers > 0
-    luts = _total(LUT_FACTORS[family], lut_parts(manifest, family, hard))
-    ffs = _total(FF_FACTORS[family], ff_parts(manifest, family, hard))
-    lone = LONE_FLIP_FLOPS.get(family, 0) * ffs
+    luts = _total(family.luts, lut_parts(manifest, family, hard))
+    ffs = _total(family.ffs, ff_parts(manifest, family, hard))
+    lone = (family.lone_ffs or 0) * ffs
     blocks = count_blocks(manifest, family, hard)
     block_rams = blocks.block_rams
-    tiles = _chain_tiles(manifest, device, hard)
+    tiles = None
+    if device.chain_tiles is not None:
+        tiles = _total(family.chain_tiles, chain_parts(manifest, hard))
     if board:
         top = top_sizes(manifest, family)
         luts, ffs, block_rams = luts + top.luts, ffs + top.ffs, block_rams + int(top.block_rams)
-        lone += TOP_LONE_FLIP_FLOPS.get(family, 0) * top.ffs
-        tiles = None if tiles is None else tiles + TOP_CHAIN_TILES
-    cells = luts + round(lone) if family in LONE_FLIP_FLOPS else max(luts, ffs)
+        lone += family.top_lone_ffs * top.ffs
+        tiles = None if tiles is None else tiles + family.top_chain_tiles
+    cells = luts + round(lone) if family.lone_ffs is not None else max(luts, ffs)
     logic_slopes = hard and manifest.parameters.slope_multipliers == "lut"
-    clock = clock_model(device).mhz(
+    clock = family.clock(device.name).mhz(
         chosen.grade, cells / device.luts, manifest.numerics.accumulator.bits, logic_slopes
     )
     if chosen.block_ram_mhz is not None and blocks.block_rams:
@@ -249,18 +121,12 @@ def _percent(used: int, there: int | None) -> float:
     return round(100 * used / there, 1) if there else 0.0
 
 
-def _chain_tiles(manifest: Manifest, device: FpgaDevice, multipliers: bool) -> int | None:
-    if device.chain_tiles is None:
-        return None
-    return _total(CHAIN_FACTORS, chain_parts(manifest, multipliers))
-
-
 def usable(found: Estimate, device: FpgaDevice) -> Iterator[tuple[str, float, float]]:
     """Yield each resource that limits designs: its name, how much is taken, how much may be.
 
     Hard blocks may all be taken, logic cells and carry chains as far as is known to be routed.
     """
-    limits = fill_limits(device.architecture)
+    limits = fill_limits(fpga_family(device.family).need_estimates())
     yield "multipliers", found.multipliers, device.multipliers
     yield "block RAMs", found.block_rams, device.block_rams
     yield large_name(device), found.large_rams, 0 if device.large_ram is None else device.large_ram.count
@@ -275,8 +141,7 @@ def _total(factors: Mapping[str, float], parts: Mapping[str, float]) -> int:
 
 def estimate_devices(manifest: Manifest) -> tuple[Estimate, ...]:
     """Estimate a core on every device of its family, in its slowest grade; none without estimates."""
-    chosen = [find_device(name) for name, device in devices().items() if device.architecture in ESTIMATED]
-    found = (estimate(manifest, each) for each in chosen)
+    found = (estimate(manifest, find_device(name)) for name in devices())
     return tuple(each for each in found if each is not None)
 
 

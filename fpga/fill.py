@@ -9,41 +9,15 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
+from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import way_out
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import option
 
-__all__ = ["RESERVE", "ROUTED", "FillLimits", "RoutedDesign", "check_chains", "fill_limits"]
-
-
-@dataclass(frozen=True)
-class RoutedDesign:
-    """A design that nextpnr was given, and what became of it.
-
-    Shares are of the device, in percent: as synthesised; of the design that failed, as estimated. What it
-    stood in is counted in for a board only.
-    """
-
-    device: str
-    what: str
-    cell_share: float
-    """Logic cells: on ECP5 the larger of tables and flip-flops, on iCE40 what nextpnr packs them into."""
-    chain_share: float | None
-    """Tiles that carry chains take; None where they are no limit."""
-    mhz: float | None
-    """The clock that it reached; None if it could not be placed or routed."""
-
-
-ROUTED: tuple[RoutedDesign, ...] = (
-    RoutedDesign("lfe5u-25f-8", "64 -> 64, 8 bits, 16 x 8, 7 of tables", 72.0, 68.0, 201.7),
-    RoutedDesign(
-        "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 80 x 8, 7 of tables, 4 gate units", 88.8, 96.5, None
-    ),
-    RoutedDesign("up5k", "toptag with the iCEBreaker's top, 8 bits, 4 x 1", 95.5, None, 22.5),
-)
+__all__ = ["RESERVE", "FillLimits", "check_chains", "fill_limits"]
 
 
 RESERVE = 0.03
@@ -59,13 +33,12 @@ class FillLimits:
     """None where carry chains are no limit."""
 
 
-def fill_limits(architecture: str) -> FillLimits:
-    """Return the largest shares among the designs of an estimated family that were routed.
+def fill_limits(family: Estimates) -> FillLimits:
+    """Return the largest shares among the designs of a family that were routed.
 
     Those of cells less :data:`RESERVE`; chains are estimated almost exactly.
     """
-    family = (each for each in ROUTED if find_device(each.device).device.architecture == architecture)
-    good = [each for each in family if each.mhz is not None]
+    good = [each for each in family.routed if each.mhz is not None]
     chains = [each.chain_share for each in good if each.chain_share is not None]
     cells = max(each.cell_share for each in good)
     return FillLimits(round(cells / 100 - RESERVE, 3), max(chains) / 100 if chains else None)
@@ -92,7 +65,8 @@ def check_chains(
     """
     if device.chain_tiles is None:
         return
-    limit = fill_limits(device.architecture).chains or 1.0
+    estimates = fpga_family(device.family).estimates
+    limit = (None if estimates is None else fill_limits(estimates).chains) or 1.0
     taken = count_chains(json.loads(netlist.read_text())).tiles
     most = device.chain_tiles if insist else int(limit * device.chain_tiles)
     if taken > most:

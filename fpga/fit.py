@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm
 
-from rtlstm.fpga.blocks import hard_blocks, map_memory
 from rtlstm.fpga.core_parts import multiplier_luts
-from rtlstm.fpga.estimate import ESTIMATED, Estimate, clock_model, estimate, usable
+from rtlstm.fpga.estimate import Estimate, estimate, usable
+from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.request import HardwareRequest
@@ -65,10 +65,11 @@ class FitRequest(HardwareRequest):
             If the device's family has no estimates, or what is given cannot be built.
         """
         device = self.chosen.device
-        if device.architecture not in ESTIMATED:
+        if fpga_family(device.family).estimates is None:
             raise ConfigurationError(
-                f"{option('fit')} needs estimates, which there are for {' and '.join(ESTIMATED)} devices, "
-                f"not for {device.name}; give {option('family')}, {option('lanes')} and {option('macs')}"
+                f"{option('fit')} needs estimates, which there are for devices of "
+                f"{' and '.join(estimated_families())}, not for {device.name}; "
+                f"give {option('family')}, {option('lanes')} and {option('macs')}"
             )
         if self.family is not None:
             raise ConfigurationError(
@@ -184,7 +185,8 @@ class _Search:
         self._name, self._shapes, self._numerics = name, shapes, numerics
         self._request, self._device = request, request.chosen.device
         request.check()
-        self._cell_limit = fill_limits(self._device.architecture).cells * self._device.luts
+        self._family = fpga_family(self._device.family).need_estimates()
+        self._cell_limit = fill_limits(self._family).cells * self._device.luts
         large = self._device.large_ram
         self._large_rams = 0 if large is None else large.count
         self._large_name = large_name(self._device)
@@ -192,7 +194,7 @@ class _Search:
 
     def run(self) -> tuple[Parameters, Fit]:
         """Search; see :func:`fit_device`."""
-        fastest = clock_model(self._device).mhz(self._request.chosen.grade, 0, 0)
+        fastest = self._family.clock(self._device.name).mhz(self._request.chosen.grade, 0, 0)
         best: _Design | None = None
         refused: list[_Refused] = []
         tried = 0
@@ -287,15 +289,15 @@ class _Search:
             if given <= macs:
                 yield given, "dsp"
             return
-        family = self._device.architecture
+        family = self._family
         unit = self._numerics.unit
-        fixed = sum(hard_blocks(some.a_bits, some.b_bits, family) for some in gate_multipliers(unit))
+        fixed = sum(family.hard_blocks(some.a_bits, some.b_bits) for some in gate_multipliers(unit))
         found = (
             activation_spec(name, table, count=count, tables=self._request.tables).slope
             for name, table, count in unit.table_uses
         )
         slopes = sum(
-            some.count * hard_blocks(some.a_bits, some.b_bits, family) for some in found if some is not None
+            some.count * family.hard_blocks(some.a_bits, some.b_bits) for some in found if some is not None
         )
         there = self._device.multipliers
         if not there:
@@ -317,10 +319,10 @@ class _Search:
 
     def _hard(self, macs: int, blocks: int, lanes: int) -> int:
         """Most of a lane's multipliers that can be hard ones, with so many blocks for all lanes."""
-        weight, data, family = self._numerics.weight_bits, self._numerics.data_bits, self._device.architecture
+        weight, data = self._numerics.weight_bits, self._numerics.data_bits
         pairs = find_family(self._device.family).shares_multipliers(weight, data)
         for count in range(macs, 0, -1):
-            if lanes * hard_blocks(weight, data, family, count) // (1 + pairs) <= blocks:
+            if lanes * self._family.hard_blocks(weight, data, count) // (1 + pairs) <= blocks:
                 return count
         return 0
 
@@ -338,7 +340,7 @@ class _Search:
 
     def _least(self, candidate: _Candidate) -> _Excess:
         """Hold the least that lanes and weights alone take against the device."""
-        numerics, family, device = self._numerics, self._device.architecture, self._device
+        numerics, family, device = self._numerics, self._family, self._device
         excess = _Excess()
         lanes, macs = candidate.lanes, candidate.macs
         in_luts = macs if not device.multipliers else candidate.lut_macs
@@ -351,7 +353,7 @@ class _Search:
             words = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
             rows += -(-shape.rows // lanes) * words
         width = macs * numerics.weight_bits
-        bank = map_memory(weight_memory(lanes, width, rows, candidate.memory), family)
+        bank = family.map_memory(weight_memory(lanes, width, rows, candidate.memory))
         excess.compare("block RAMs", lanes * bank.block_rams, device.block_rams)
         excess.compare(self._large_name, lanes * bank.large_rams, self._large_rams)
         return excess

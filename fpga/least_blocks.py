@@ -5,10 +5,10 @@ however many blocks the device has, and block RAM for every memory that would fi
 family's own primitives, :mod:`rtlstm.fpga.blocks` knows the counts exactly.
 """
 
-from collections.abc import Mapping
 from math import ceil
 
 from rtlstm.fpga.blocks import Blocks
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.resources import way_out
 from rtlstm.spec import inventory
@@ -16,32 +16,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 
-__all__ = ["check_inventory", "least_blocks", "least_multiplier", "unpacked_registers"]
-
-_SIZES: Mapping[str, tuple[tuple[int, int, float], ...]] = {
-    "ecp5": ((18, 18, 1),),
-    "ice40": ((16, 16, 1),),
-    "nexus": ((18, 18, 1),),
-    "gowin": ((9, 9, 0.5), (18, 18, 1)),
-    "xilinx": ((25, 18, 1),),
-    "xilinx-ultrascale-plus": ((27, 18, 1),),
-    "intel": ((9, 9, 0.33), (18, 18, 0.5), (27, 27, 1)),
-}
-"""Largest factors of a product, and what Yosys 0.70 takes of a block for one as large."""
-_LEAST_PRODUCT: Mapping[str, int] = {"ice40": 12, "xilinx": 12, "xilinx-ultrascale-plus": 12}
-"""Bits of a product below which Yosys takes no block, or may take none."""
-
-
-def least_multiplier(a: int, b: int, architecture: str) -> float:
-    """Blocks that synthesis takes at least for one signed product of portable Verilog.
-
-    Exact if it fits into one block.
-    """
-    if a + b < _LEAST_PRODUCT.get(architecture, 0):
-        return 0
-    wide, narrow = max(a, b), min(a, b)
-    sizes = _SIZES[architecture]
-    return next((taken for x, y, taken in sizes if wide <= max(x, y) and narrow <= min(x, y)), sizes[-1][2])
+__all__ = ["check_inventory", "least_blocks", "unpacked_registers"]
 
 
 def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = True) -> Blocks:
@@ -49,8 +24,9 @@ def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = Tru
 
     ``multipliers`` says whether it uses the device's multiplier blocks.
     """
+    family = fpga_family(device.family)
     products = (
-        some.count * least_multiplier(some.a_bits, some.b_bits, device.architecture)
+        some.count * family.least_multiplier(some.a_bits, some.b_bits, device)
         for some in inventory.multipliers(manifest).values()
         if multipliers and device.multipliers
     )
@@ -68,19 +44,15 @@ def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = Tru
 def unpacked_registers(manifest: Manifest, device: FpgaDevice, multipliers: bool = True) -> int:
     """Count the flip-flops that Yosys leaves beside multiplier blocks which could hold them.
 
-    Yosys packs no register into a DSP48E2, though into other families' blocks. Each stage of a multiplier is
-    a register of as many bits as its operands have together: of the operands themselves, of the product
-    before it leaves the block, of the product. What stands before the operands might be packed, too, and is
-    not counted.
+    Each stage of a multiplier is a register of as many bits as its operands have together: of the operands
+    themselves, of the product before it leaves the block, of the product. What stands before the operands
+    might be packed, too, and is not counted.
     """
-    if device.architecture != "xilinx-ultrascale-plus" or not multipliers:
-        return 0
+    family = fpga_family(device.family)
     return sum(
-        some.count * some.stages * (some.a_bits + some.b_bits)
+        some.count * some.stages * family.unpacked_bits(some.a_bits, some.b_bits, device)
         for some in inventory.multipliers(manifest).values()
-        if least_multiplier(some.a_bits, some.b_bits, device.architecture)
-        and max(some.a_bits, some.b_bits) <= _SIZES[device.architecture][0][0]
-        and min(some.a_bits, some.b_bits) <= _SIZES[device.architecture][0][1]
+        if multipliers
     )
 
 

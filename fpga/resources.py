@@ -9,7 +9,6 @@ from rtlstm.spec.options import option
 from rtlstm.spec.record import Record
 
 __all__ = [
-    "ESTIMATED",
     "Counts",
     "Resources",
     "check_fit",
@@ -18,9 +17,6 @@ __all__ = [
     "resource_uses",
     "way_out",
 ]
-
-ESTIMATED = ("ecp5", "ice40")
-"""Families whose parts are known well enough to be estimated, and to choose an array by that."""
 
 
 class Resources(Record):
@@ -75,7 +71,7 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
 def way_out(device: FpgaDevice, board: str = "", other: str = "") -> str:
     """What to do about a build that is too large for a device or board; ``other`` is one way more."""
     ways = [f"generate it with fewer {option('lanes')} or {option('macs')}", *([other] if other else [])]
-    if device.architecture in ESTIMATED:
+    if fpga_family(device.family).estimates is not None:
         ways.insert(0, f"let {option('fit', board or device.name)} choose its array")
     return f"{', '.join(ways)}, or choose a larger device"
 

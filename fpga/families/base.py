@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.pll import PllSearch
 from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.errors import ConfigurationError
@@ -26,8 +27,10 @@ __all__ = [
     "Pin",
     "PlaceRoute",
     "Yosys",
+    "estimated_families",
     "fpga_families",
     "fpga_family",
+    "largest_blocks",
 ]
 
 LOGIC_MULTIPLIERS = Path(str(files("rtlstm.hdl").joinpath("primitives", "rows.v"))).absolute()
@@ -138,6 +141,8 @@ class FpgaFamily(Family):
     """None, if there is no open place and route: the family's devices have no ``options`` then."""
     bitstream: BitstreamTools | None = None
     """None, if there are no open bitstreams."""
+    estimates: Estimates | None = None
+    """None, if builds cannot be estimated before synthesis: there is no ``--fit`` then."""
 
     def netlist_rules(self, device: FpgaDevice) -> str:
         """Say what :meth:`finish_netlist` does, in words that change when it does; empty for nothing."""
@@ -160,6 +165,24 @@ class FpgaFamily(Family):
             raise ConfigurationError(f"there are no open bitstreams for {self.name}; choose another board")
         return self.bitstream
 
+    def need_estimates(self) -> Estimates:
+        """Return ``estimates``; ConfigurationError if there are none."""
+        if self.estimates is None:
+            having = " and ".join(estimated_families())
+            raise ConfigurationError(f"estimates must be of a device of {having}, not of {self.name}")
+        return self.estimates
+
+    @abstractmethod
+    def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:
+        """Return the blocks that synthesis takes at least for one signed product of portable Verilog.
+
+        Exact if it fits into one block.
+        """
+
+    def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:
+        """Return the flip-flops that Yosys leaves beside a block, which could hold them, at each stage."""
+        return 0
+
     def find_nextpnr(self) -> Tool:
         """Find nextpnr: on the path, else the package.
 
@@ -175,6 +198,16 @@ class FpgaFamily(Family):
         return find_tool(tools.program, tools.package, runner, f"place and route for {self.name}")
 
 
+def largest_blocks(a_bits: int, b_bits: int, sizes: Sequence[tuple[int, int, float]]) -> float:
+    """Return what the first block takes that holds a product; of none, what the last one does.
+
+    ``sizes`` are the largest factors of a product, and what synthesis takes of a block for one as large.
+    """
+    wide, narrow = max(a_bits, b_bits), min(a_bits, b_bits)
+    fitting = (taken for x, y, taken in sizes if wide <= max(x, y) and narrow <= min(x, y))
+    return next(fitting, sizes[-1][2])
+
+
 def fpga_family(name: str) -> FpgaFamily:
     """Return the family of this name, which must have devices.
 
@@ -188,6 +221,11 @@ def fpga_family(name: str) -> FpgaFamily:
         having = ", ".join(each.name for each in fpga_families())
         raise ConfigurationError(f"the family must be one with devices ({having}), not {name!r}")
     return family
+
+
+def estimated_families() -> list[str]:
+    """Return the names of the families whose builds can be estimated."""
+    return [family.name for family in fpga_families() if family.estimates is not None]
 
 
 def fpga_families() -> list[FpgaFamily]:

@@ -5,7 +5,15 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
-from rtlstm.fpga.families.base import BitstreamTools, Cells, FpgaFamily, Pin, PlaceRoute, Yosys
+from rtlstm.fpga.families.base import (
+    BitstreamTools,
+    Cells,
+    FpgaFamily,
+    Pin,
+    PlaceRoute,
+    Yosys,
+    largest_blocks,
+)
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch, megahertz
 from rtlstm.fpga.tools import Tool
@@ -145,6 +153,10 @@ class Gowin(FpgaFamily):
         pack_arguments=_pack_arguments,
         pll=_Pll(),
     )
+
+    def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:
+        """Return the blocks that Yosys 0.70 takes at least for a product of portable Verilog."""
+        return largest_blocks(a_bits, b_bits, ((9, 9, 0.5), (18, 18, 1)))
 
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""

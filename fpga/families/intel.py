@@ -1,6 +1,6 @@
 """Intel: synthesis alone, there is no open place and route here."""
 
-from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys
+from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.spec.family import Pipeline
 
@@ -38,6 +38,10 @@ class Intel(FpgaFamily):
         block_rams={"MISTRAL_M10K": 1},
         logic="logic modules",
     )
+
+    def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:
+        """Return the blocks that Yosys 0.70 takes at least for a product of portable Verilog."""
+        return largest_blocks(a_bits, b_bits, ((9, 9, 0.33), (18, 18, 0.5), (27, 27, 1)))
 
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""

@@ -1,6 +1,6 @@
 """Lattice Nexus."""
 
-from rtlstm.fpga.families.base import Cells, FpgaFamily, Pin, PlaceRoute, Yosys
+from rtlstm.fpga.families.base import Cells, FpgaFamily, Pin, PlaceRoute, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice, Memory
 from rtlstm.spec.family import Pipeline
 
@@ -87,6 +87,10 @@ class Nexus(FpgaFamily):
         constraint_options=("--pdc", "{}"),
         pin_lines=_pin_lines,
     )
+
+    def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:
+        """Return the blocks that Yosys 0.70 takes at least for a product of portable Verilog."""
+        return largest_blocks(a_bits, b_bits, ((18, 18, 1),))
 
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""

@@ -1,12 +1,13 @@
 """AMD Xilinx: synthesis alone, there is no open place and route here."""
 
-from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys
+from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice, Memory
 from rtlstm.spec.family import Pipeline
 
 __all__ = ["Xilinx"]
 
-_SERIES = {"xilinx": "xc7", "xilinx-ultrascale-plus": "xcup"}
+_ULTRASCALE = "xcup"
+_SERIES = {"xilinx": "xc7", "xilinx-ultrascale-plus": _ULTRASCALE}
 """What Yosys calls the devices of an architecture."""
 
 
@@ -62,6 +63,21 @@ class Xilinx(FpgaFamily):
         block_rams={"RAMB18E1": 0.5, "RAMB18E2": 0.5, "RAMB36E1": 1, "RAMB36E2": 1},
         large_rams={"URAM288": 1},
     )
+
+    def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:
+        """Return the blocks that Yosys 0.70 takes at least for a product of portable Verilog."""
+        # It takes none, or may take none, for a product of less than 12 bits.
+        return largest_blocks(a_bits, b_bits, (self._block(device),)) if a_bits + b_bits >= 12 else 0
+
+    def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:
+        """Return the bits of a product's register: Yosys packs none into a DSP48E2."""
+        x, y, _ = self._block(device)
+        held = max(a_bits, b_bits) <= x and min(a_bits, b_bits) <= y
+        packs = _SERIES[device.architecture] != _ULTRASCALE
+        return a_bits + b_bits if held and not packs and self.least_multiplier(a_bits, b_bits, device) else 0
+
+    def _block(self, device: FpgaDevice) -> tuple[int, int, float]:
+        return (27 if _SERIES[device.architecture] == _ULTRASCALE else 25, 18, 1)
 
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""

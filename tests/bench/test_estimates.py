@@ -10,18 +10,19 @@ from rtlstm.bench.shapes import SHAPES
 from rtlstm.cli.main import main
 from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.estimate import ESTIMATED, FF_FACTORS, LUT_FACTORS, estimate
+from rtlstm.fpga.estimate import estimate
+from rtlstm.fpga.families.base import estimated_families, fpga_family
 
 
 def result(case, scale: float = 1.0, **changes: object) -> EstimateResult:
     """What a case would measure if each part but those that count one to one took ``scale`` times as much."""
     made, chosen = case.manifest(), find_device(case.device)
-    family = chosen.device.architecture
+    family = fpga_family(chosen.device.family).need_estimates()
     found = estimate(made, chosen)
     parts = lut_parts(made, family, chosen.device.multipliers > 0)
     registers = ff_parts(made, family, chosen.device.multipliers > 0)
-    luts = sum(size * LUT_FACTORS[family].get(name, 1 / scale) * scale for name, size in parts.items())
-    ffs = sum(size * FF_FACTORS[family][name] * scale for name, size in registers.items())
+    luts = sum(size * family.luts.get(name, 1 / scale) * scale for name, size in parts.items())
+    ffs = sum(size * family.ffs[name] * scale for name, size in registers.items())
     fields = {
         "name": case.name,
         "device": chosen.device.name,
@@ -48,19 +49,20 @@ QUICK = [case for case in CASES if case.quick]
 
 def test_cases():
     assert len({case.name for case in CASES}) == len(CASES)
-    assert {find_device(case.device).device.architecture for case in QUICK} == set(ESTIMATED)
+    assert {find_device(case.device).device.family for case in QUICK} == set(estimated_families())
     assert {case.shape for case in CASES} <= SHAPES.keys()
 
 
 def test_fit_keeps_what_agrees_and_follows_what_does_not():
     same = fit_factors([result(case) for case in QUICK])
-    for family in ESTIMATED:
-        assert same[family]["luts"] == pytest.approx(dict(LUT_FACTORS[family]), rel=0.02)
-        assert same[family]["ffs"] == pytest.approx(dict(FF_FACTORS[family]), rel=0.02)
+    for family in estimated_families():
+        now = fpga_family(family).need_estimates()
+        assert same[family]["luts"] == pytest.approx(dict(now.luts), rel=0.02)
+        assert same[family]["ffs"] == pytest.approx(dict(now.ffs), rel=0.02)
     more = [result(case, 1.2) for case in QUICK]
     fitted = fit_factors(more)
     for row in more:
-        family = find_device(row.device).device.architecture
+        family = find_device(row.device).device.family
         now = sum(size * fitted[family]["ffs"][name] for name, size in row.registers.items())
         assert now == pytest.approx(row.ffs, rel=0.02)
     assert fit_factors(more[:1]).keys() == {"ecp5"}

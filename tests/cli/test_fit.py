@@ -10,6 +10,7 @@ from support.small_builds import named_options, network
 from rtlstm.boards.catalogue import find_board
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import check_estimate, estimate, usable
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.fit import FitRequest, NothingFitsError, _Search, fit_device
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -200,6 +201,6 @@ def test_no_offer_beyond_what_was_routed():
         check_estimate("full", full, chosen.device)
     check_estimate("full", full, chosen.device, insist=True)
     _, found = fit_device("full", quantised.shapes, quantised.numerics, FitRequest(chosen=chosen))
-    limits = fill_limits("ecp5")
+    limits = fill_limits(fpga_family("ecp5").need_estimates())
     assert found.estimate.fits and found.estimate.chain_share <= 100 * limits.chains
     assert found.estimate.step_latency_us > full.step_latency_us

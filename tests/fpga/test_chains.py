@@ -9,7 +9,8 @@ import pytest
 from support.paths import DOCS
 
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.fill import RESERVE, ROUTED, check_chains, fill_limits
+from rtlstm.fpga.families.base import estimated_families, fpga_family
+from rtlstm.fpga.fill import RESERVE, check_chains, fill_limits
 from rtlstm.fpga.netlist.chains import chain_tiles, count_chains
 from rtlstm.spec.errors import ConfigurationError
 
@@ -53,10 +54,11 @@ def test_a_chain_begins_at_a_tile():
     assert (found.cells, found.tiles) == ((1, 1), 2)
 
 
-@pytest.mark.parametrize("architecture", ["ecp5", "ice40"])
-def test_limits_are_those_of_routed_designs(architecture):
-    limits = fill_limits(architecture)
-    tried = [each for each in ROUTED if find_device(each.device).device.architecture == architecture]
+@pytest.mark.parametrize("family", estimated_families())
+def test_limits_are_those_of_routed_designs(family):
+    estimates = fpga_family(family).need_estimates()
+    limits, tried = fill_limits(estimates), estimates.routed
+    assert all(find_device(each.device).device.family == family for each in tried)
     routed = [each for each in tried if each.mhz is not None]
     assert any(each.cell_share == pytest.approx(100 * (limits.cells + RESERVE)) for each in routed)
     assert (limits.chains is None) == (find_device(routed[0].device).device.chain_tiles is None)
@@ -67,7 +69,8 @@ def test_limits_are_those_of_routed_designs(architecture):
 
 def test_the_page_has_what_was_tried():
     page = (DOCS / "implement.md").read_text()
-    for each in ROUTED:
+    tried = [each for name in estimated_families() for each in fpga_family(name).need_estimates().routed]
+    for each in tried:
         reached = "no legal placement" if each.mhz is None else f"{each.mhz} MHz"
         (row,) = re.findall(rf"^\| {each.device} \|.* {each.cell_share} %.*\| {reached} \|$", page, re.M)
         assert each.chain_share is None or f" {each.chain_share} %" in row
@@ -86,7 +89,7 @@ def test_a_netlist_with_too_many_chains_is_not_placed(tmp_path: Path):
             return str(error)
         return ""
 
-    tiles, limit = device.chain_tiles, fill_limits("ecp5").chains
+    tiles, limit = device.chain_tiles, fill_limits(fpga_family("ecp5").need_estimates()).chains
     assert refusal(int(limit * tiles)) == ""
     said = refusal(int(limit * tiles) + 1, board="ulx3s-12f")
     assert (

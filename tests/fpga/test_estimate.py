@@ -6,19 +6,16 @@ import re
 import numpy as np
 import pytest
 
-from rtlstm.fpga.blocks import count_blocks, hard_blocks, map_memory
+from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import ff_parts, lut_parts, multiplier_luts
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import (
-    CLOCKS,
-    ESTIMATED,
-    FF_FACTORS,
-    LUT_FACTORS,
     MARGIN,
     check_estimate,
     estimate,
     estimate_devices,
 )
+from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
@@ -30,6 +27,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
+ECP5, ICE40 = (fpga_family(name).need_estimates() for name in ("ecp5", "ice40"))
 SMALL = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
 
 
@@ -72,48 +70,46 @@ def manifest(
     ],
 )
 def test_memories(family: str, part: MemorySpec, blocks: int, tables: int, bits: int):
-    found = map_memory(part, family)
+    found = fpga_family(family).need_estimates().map_memory(part)
     assert (found.block_rams, found.lutrams, found.flip_flop_bits) == (blocks, tables, bits)
 
 
 def test_multipliers():
-    assert [hard_blocks(18, bits, "ecp5") for bits in (4, 18, 19, 35, 36)] == [1, 1, 2, 2, 3]
-    assert [hard_blocks(16, bits, "ice40") for bits in (16, 20, 21)] == [1, 1, 0]
+    assert [ECP5.hard_blocks(18, bits) for bits in (4, 18, 19, 35, 36)] == [1, 1, 2, 2, 3]
+    assert [ICE40.hard_blocks(16, bits) for bits in (16, 20, 21)] == [1, 1, 0]
     # Against the table in docs/primitives.md.
     sizes = ((4, 4), (4, 8), (6, 8), (4, 12), (8, 8), (8, 12), (8, 16), (12, 12), (16, 16), (18, 18))
-    one = [multiplier_luts(*size, 1, "ecp5") for size in sizes]
-    two = [multiplier_luts(*size, 2, "ecp5") for size in sizes]
+    one = [multiplier_luts(*size, 1, ECP5) for size in sizes]
+    two = [multiplier_luts(*size, 2, ECP5) for size in sizes]
     assert one == [19, 31, 51, 43, 71, 99, 127, 155, 271, 341]
     assert two == [19, 31, 54, 43, 76, 104, 132, 167, 287, 362]
-    assert multiplier_luts(4, 8, 2, "ice40") == 59
+    assert multiplier_luts(4, 8, 2, ICE40) == 59
     # 8 x 2 in the lanes, 5 slopes, f c, i g and o tanh(c); the tables' own are no blocks.
-    assert count_blocks(manifest("ecp5", lanes=8, macs=2), "ecp5").multipliers == 24
-    assert count_blocks(manifest("ecp5", lanes=8, macs=2, lut_macs=1), "ecp5").multipliers == 16
-    assert (
-        count_blocks(manifest("ice40", lanes=8, macs=2, slope_multipliers="lut"), "ice40").multipliers == 11
-    )
-    assert count_blocks(manifest("ecp5", lanes=8, macs=2), "ecp5", multipliers=False).multipliers == 0
+    assert count_blocks(manifest("ecp5", lanes=8, macs=2), ECP5).multipliers == 24
+    assert count_blocks(manifest("ecp5", lanes=8, macs=2, lut_macs=1), ECP5).multipliers == 16
+    assert count_blocks(manifest("ice40", lanes=8, macs=2, slope_multipliers="lut"), ICE40).multipliers == 11
+    assert count_blocks(manifest("ecp5", lanes=8, macs=2), ECP5, multipliers=False).multipliers == 0
     # Two lanes share a block where weights are narrow; on iCE40 the two multipliers of a lane do.
-    assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2), "ecp5").multipliers == 8 + 8
-    assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2, lut_macs=1), "ecp5").multipliers == 4 + 8
-    assert [hard_blocks(8, 8, "ice40", count) for count in (1, 2, 3)] == [1, 1, 2]
-    assert hard_blocks(8, 9, "ice40", 3) == 3
+    assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2), ECP5).multipliers == 8 + 8
+    assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2, lut_macs=1), ECP5).multipliers == 4 + 8
+    assert [ICE40.hard_blocks(8, 8, count) for count in (1, 2, 3)] == [1, 1, 2]
+    assert ICE40.hard_blocks(8, 9, 3) == 3
     wide = QuantizationSettings(cell_bits=32, weight_bits=8, data_bits=8)
-    assert count_blocks(manifest("ecp5", wide, lanes=4, macs=2), "ecp5").multipliers == 17
+    assert count_blocks(manifest("ecp5", wide, lanes=4, macs=2), ECP5).multipliers == 17
 
 
 def test_large_memories():
     found = [
-        count_blocks(manifest("ice40", lanes=4, macs=macs, weight_memory="large"), "ice40")
+        count_blocks(manifest("ice40", lanes=4, macs=macs, weight_memory="large"), ICE40)
         for macs in (1, 2, 3)
     ]
     assert [blocks.large_rams for blocks in found] == [4, 4, 8]
-    deep = map_memory(MemorySpec("weights", 1, 16, 16385, style="huge"), "ice40")
+    deep = ICE40.map_memory(MemorySpec("weights", 1, 16, 16385, style="huge"))
     assert (deep.large_rams, deep.banks, deep.block_rams) == (2, 2, 0)
     large = manifest("ice40", lanes=4, macs=2, weight_memory="large")
     assert (
-        count_blocks(large, "ice40").block_rams
-        < count_blocks(manifest("ice40", lanes=4, macs=2), "ice40").block_rams
+        count_blocks(large, ICE40).block_rams
+        < count_blocks(manifest("ice40", lanes=4, macs=2), ICE40).block_rams
     )
     up5k, hx8k = find_device("up5k"), find_device("hx8k")
     assert estimate(large, up5k).large_rams == 4
@@ -127,7 +123,7 @@ def test_large_memories():
 @pytest.mark.parametrize(
     "sizes", [{}, {"gate_units": 2, "beat_out": 2}, {"tables": "direct"}, {"streams": 3}]
 )
-@pytest.mark.parametrize("family", ESTIMATED)
+@pytest.mark.parametrize("family", estimated_families())
 def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
     """Memories have the sizes of the regions, and every part of the model is a factor or counts as it is."""
     settings = QuantizationSettings(weight_bits=8, data_bits=8, tables=sizes.get("tables", "interpolated"))
@@ -140,12 +136,13 @@ def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
     words = [table.rows * (table.base_bits + table.slope_bits) for table in tables]
     copies = (3 * units - 1) * words[0] + (units - 1) * (words[1] + words[2])
     assert bits == held + copies + 2 * made.program.input_words * 4 * 8
-    parts = lut_parts(made, family)
-    assert LUT_FACTORS[family].keys() == parts.keys() - {"lanes", "multipliers"}
+    estimates = fpga_family(family).need_estimates()
+    parts = lut_parts(made, estimates)
+    assert estimates.luts.keys() == parts.keys() - {"lanes", "multipliers"}
     assert min(parts.values()) >= 0
-    assert lut_parts(made, family, multipliers=False)["multipliers"] > parts["multipliers"]
-    registers = ff_parts(made, family)
-    assert FF_FACTORS[family].keys() == registers.keys()
+    assert lut_parts(made, estimates, multipliers=False)["multipliers"] > parts["multipliers"]
+    registers = ff_parts(made, estimates)
+    assert estimates.ffs.keys() == registers.keys()
     assert min(registers.values()) >= 0
 
 
@@ -174,7 +171,7 @@ def test_clock_and_latency():
     assert fast.step_latency_us == pytest.approx(made.cycles.step_latency_cycles / fast.fmax_mhz, rel=1e-3)
     small = estimate(made, find_device("lfe5u-12f-8"))
     assert small is not None and small.luts == fast.luts and small.fmax_mhz < fast.fmax_mhz
-    model = CLOCKS["ecp5"]
+    model = ECP5.clock("lfe5u-85f")
     assert model.mhz("8", 0.5, 48) < model.mhz("8", 0.5, 20) < model.mhz("8", 0.1, 20)
     assert model.mhz("8", 0.1, 20, logic_slopes=True) < model.mhz("8", 0.1, 20)
 
@@ -185,7 +182,7 @@ def test_families_without_estimates_have_none():
     assert estimate(manifest("nexus"), find_device("lifcl-40")) is None
     assert estimate_devices(manifest("xilinx")) == ()
     names = {found.device for found in estimate_devices(manifest("ice40"))}
-    assert names == {find_device(name).label for name in devices() if devices()[name].architecture == "ice40"}
+    assert names == {find_device(name).label for name in devices() if devices()[name].family == "ice40"}
 
 
 def test_only_what_cannot_fit_is_refused():

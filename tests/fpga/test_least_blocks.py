@@ -9,7 +9,8 @@ import pytest
 
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.least_blocks import check_inventory, least_blocks, least_multiplier, unpacked_registers
+from rtlstm.fpga.families.device import FpgaDevice
+from rtlstm.fpga.least_blocks import check_inventory, least_blocks, unpacked_registers
 from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys, run_logged
@@ -32,7 +33,7 @@ def multiplier(a: int, b: int, kind: str) -> str:
     )
 
 
-def counted(architecture: str, folder: Path) -> dict[tuple[int, int, str], float]:
+def counted(device: FpgaDevice, folder: Path) -> dict[tuple[int, int, str], float]:
     """What Yosys takes for each multiplier."""
     cases = [(a, b, kind) for a, b in SIZES for kind in ("dsp", "lut")]
     outputs = ", ".join(f"output [{a + b - 1}:0] p_{a}_{b}_{kind}" for a, b, kind in cases)
@@ -43,7 +44,6 @@ def counted(architecture: str, folder: Path) -> dict[tuple[int, int, str], float
     )
     top = f"module top(input clk, input [29:0] a, input [29:0] b, {outputs});\n{instances}\nendmodule\n"
     (folder / "top.v").write_text(primitives("generic") + "".join(multiplier(*case) for case in cases) + top)
-    device = next(each for each in devices().values() if each.architecture == architecture)
     family = fpga_family(device.family)
     yosys = family.yosys(device)
     command = f"{yosys.command} {yosys.infer_multipliers} {yosys.no_pads}"
@@ -70,10 +70,12 @@ QUICK: tuple[str, ...] = ("xilinx",)
 )
 def test_least_multipliers(architecture: str, tmp_path: Path) -> None:
     """Exact for what fits into one block, else no more than Yosys takes; those of "lut" are blocks, too."""
-    found = counted(architecture, tmp_path)
+    device = next(each for each in devices().values() if each.architecture == architecture)
+    family = fpga_family(device.family)
+    found = counted(device, tmp_path)
     assert len(found) == 2 * len(SIZES)
     for (a, b, kind), taken in found.items():
-        least = least_multiplier(a, b, architecture)
+        least = family.least_multiplier(a, b, device)
         assert least <= taken, (a, b, kind)
         assert least == taken or taken > 1 or max(a, b) > 16 or a + b < 12, (a, b, kind)
 

@@ -9,11 +9,12 @@ import pytest
 from rtlstm.boards.board import find_line
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.top import TOP, board_verilog
+from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.netlist.harness import Port, read_ports
 from rtlstm.fpga.synthesis import NETLIST, TopWrapper, synthesise
 from rtlstm.fpga.tools import find_yosys
-from rtlstm.fpga.top_sizes import TOP_CHAIN_TILES, top_sizes
+from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.errors import ConfigurationError
@@ -59,19 +60,21 @@ def test_against_synthesis(
     core = empty(read_ports(core, "dut"))
     synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, frame=frame)
     taken = synthesis.harness
-    found = top_sizes(made, device.family)
+    estimates = board.family.need_estimates()
+    found = top_sizes(made, estimates)
     assert found.block_rams == taken.block_rams and found.multipliers == taken.multipliers == 0
     assert found.luts == pytest.approx(taken.luts, rel=0.04)
     assert found.ffs == pytest.approx(taken.ffs, rel=0.04)
     if device.chain_tiles is not None:
         chains = count_chains(json.loads((synthesis.folder / NETLIST).read_text()))
-        assert pytest.approx(chains.tiles, rel=0.05) == TOP_CHAIN_TILES
+        assert pytest.approx(chains.tiles, rel=0.05) == estimates.top_chain_tiles
 
 
 def test_memories_grow_with_the_steps() -> None:
-    usual = top_sizes(manifest("ice40", 6, 20, 8, 1), "ice40").block_rams
+    ice40 = fpga_family("ice40").need_estimates()
+    usual = top_sizes(manifest("ice40", 6, 20, 8, 1), ice40).block_rams
     assert usual == 11
     # Two steps of 3,000 bytes take 8 KiB.
-    assert top_sizes(manifest("ice40", 3000, 20, 8, 1), "ice40").block_rams == usual + 12
+    assert top_sizes(manifest("ice40", 3000, 20, 8, 1), ice40).block_rams == usual + 12
     with pytest.raises(ConfigurationError, match="use another bus"):
         top_sizes(manifest("ice40", 20_000, 1, 8, 1), "ice40")
