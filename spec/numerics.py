@@ -140,10 +140,10 @@ class Accumulator(Record):
 class FusedTables(Record):
     """Where among the tables those of the fused LSTM gate unit stand."""
 
-    sigmoid: int
-    tanh: int
+    sigmoid: Annotated[int, Field(ge=0)]
+    tanh: Annotated[int, Field(ge=0)]
     """Of the candidate gate g."""
-    cell_tanh: int
+    cell_tanh: Annotated[int, Field(ge=0)]
     """Of the new cell state."""
 
 
@@ -209,24 +209,20 @@ class Numerics(Record):
                 f"cell state {self.cell} with gates {self.gate} needs sums of more than 52 bits; "
                 "choose fewer cell bits or a narrower cell range"
             )
-        unit = self.unit
-        if isinstance(unit, FusedUnit):
-            for name, table, read in (
-                ("sigmoid", unit.sigmoid, self.preactivation),
-                ("tanh", unit.tanh, self.preactivation),
-                ("cell_tanh", unit.cell_tanh, self.cell_argument),
-            ):
-                if table.input != read or table.output != self.gate:
-                    raise ValueError(f"table {name} must read {read} and give {self.gate}")
+        for name, number in dict(self.fused_lstm or ()).items():
+            read = self.cell_argument if name == "cell_tanh" else self.preactivation
+            if number >= len(self.tables):
+                raise ValueError(f"fused_lstm.{name} must be below {len(self.tables)}, not {number}")
+            if (self.tables[number].input, self.tables[number].output) != (read, self.gate):
+                raise ValueError(f"table {name} must read {read} and give {self.gate}")
         return self
 
     @property
     def unit(self) -> FusedUnit | GraphUnit:
         """What computes the cells in hardware."""
-        fused = self.fused_lstm
+        fused, tables = self.fused_lstm, self.tables
         if fused is None:
-            return GraphUnit(self.cells, self.tables, self.pieces)
-        tables = self.tables
+            return GraphUnit(self.cells, tables, self.pieces)
         return FusedUnit(
             sigmoid=tables[fused.sigmoid],
             tanh=tables[fused.tanh],

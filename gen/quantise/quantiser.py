@@ -182,9 +182,8 @@ class _Quantiser:
         self.hardware = hardware or TargetHardware(headroom=settings.headroom_bits or None)
         unfolded = unfold(network)
         self.layers, self.passes = lower(unfolded)
-        device = self.hardware.device
-        # Hardware that is there computes cells of either kind in its own way.
-        self.fused = is_fused(self.layers, self.passes) and (device is None or device.fused_lstm is not None)
+        self.recognised = is_fused(self.layers, self.passes)
+        """Whether the fused LSTM gate unit computes the network."""
         self.weight_bits = [
             settings.bits_of(at >= 0 and isinstance(unfolded.layers[at], Dense))
             for at in (layer.origin for layer in self.layers)
@@ -404,7 +403,9 @@ class _Quantiser:
             functions.tables += device.tables
             functions.pieces += device.pieces
             cells += device.cells
-        fused = self._fused_tables(functions, reads, argument) if self.fused else None
+        # A device with a pipeline for each cell computes these cells with pipelines, too.
+        fused = self.recognised and (device is None or device.fused_lstm is not None)
+        fused_tables = self._fused_tables(functions, reads, argument) if fused else None
         for index, (layer, output) in enumerate(zip(self.layers, outputs, strict=True)):
             # A GRU of two layers keeps one state, in the format of the h that it reads back.
             state = self._state(layer, outputs[index + layer.feedback], stored)
@@ -451,7 +452,7 @@ class _Quantiser:
             cells=tuple(cells),
             tables=tuple(functions.tables),
             pieces=tuple(functions.pieces),
-            fused_lstm=fused,
+            fused_lstm=fused_tables,
             unit_parameters=self.unit_parameters,
         )
         self.hardware.check(numerics)
@@ -556,7 +557,7 @@ def quantise(
                 f"there are none; give such data ({option('calibration')}), or state the range "
                 f"({option('cell_range')})"
             )
-        layer_ranges = (_bounds if is_fused(*lower(unfold(network))) else _guessed)(network, input_range)
+        layer_ranges = (_bounds if quantiser.recognised else _guessed)(network, input_range)
         return quantiser.build(layer_ranges, settings.cell_range or DEFAULT_CELL_RANGE)
     reference = run_reference(network, data)
     cell_range = settings.cell_range

@@ -61,7 +61,7 @@ class Drain(ProgramPart):
         self._manifest = manifest
         self._parameters = manifest.parameters
         unit = manifest.numerics.unit
-        self._shared = (*BEAT_FLAGS, "cell") if unit.kinds else BEAT_FLAGS
+        self._shared = (*BEAT_FLAGS, *unit.beat_fields)
         self._widths: dict[str, int] = {}
         if manifest.parameters.capacity is not None:
             self._widths = drain_widths(manifest.parameters, unit)

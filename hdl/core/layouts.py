@@ -67,7 +67,6 @@ def token_layout(manifest: Manifest) -> StructLayout:
 def beat_layout(manifest: Manifest) -> StructLayout:
     """One item drained from the array: ``gate_units`` units of an LSTM layer or dense outputs."""
     program, streams = manifest.program, manifest.parameters.streams
-    kinds = manifest.numerics.unit.kinds
     return StructLayout(
         {
             "valid": 1,
@@ -87,7 +86,7 @@ def beat_layout(manifest: Manifest) -> StructLayout:
             "cell_row": row_bits(streams * program.cell_context),
             "row": row_bits(streams * program.vector_context),
             "slot": _slot_bits(manifest),
-            **({"cell": row_bits(kinds)} if kinds else {}),
+            **manifest.numerics.unit.beat_fields,
         }
     )
 

@@ -13,7 +13,7 @@ from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.network import Activation
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import Parameters, ceil_log2
 from rtlstm.spec.registers import Region
 
 __all__ = ["FusedUnit", "GraphUnit", "Product", "Unit", "UnitTiming"]
@@ -63,8 +63,17 @@ class Unit(ABC):
 
     @property
     @abstractmethod
-    def kinds(self) -> int:
-        """How many cells an item's number tells apart; 0 if items have none."""
+    def beat_fields(self) -> Mapping[str, int]:
+        """What a beat from the array tells the unit beside its flags: names and widths."""
+
+    @property
+    @abstractmethod
+    def number_bits(self) -> int:
+        """Bits of a cell's number in a program."""
+
+    @abstractmethod
+    def number(self, cell: int) -> int:
+        """Return a cell's number in a program."""
 
     @property
     @abstractmethod
@@ -116,8 +125,17 @@ class FusedUnit(Unit):
         )
 
     @property
-    def kinds(self) -> int:
-        """None: an item has flags instead."""
+    def beat_fields(self) -> Mapping[str, int]:
+        """Nothing: the flags say what is computed."""
+        return {}
+
+    @property
+    def number_bits(self) -> int:
+        """None: cells have no numbers."""
+        return 0
+
+    def number(self, cell: int) -> int:
+        """Return 0: the flags say what is computed."""
         return 0
 
     @property
@@ -172,9 +190,18 @@ class GraphUnit(Unit):
         )
 
     @property
-    def kinds(self) -> int:
-        """How many cells an item's number tells apart."""
-        return len(self.cells)
+    def beat_fields(self) -> Mapping[str, int]:
+        """The number of the cell that counts."""
+        return {"cell": max(1, self.number_bits)}
+
+    @property
+    def number_bits(self) -> int:
+        """Bits of a cell's number in a program: none if there is one cell."""
+        return ceil_log2(len(self.cells))
+
+    def number(self, cell: int) -> int:
+        """Return a cell's place among all."""
+        return cell
 
     @property
     def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:

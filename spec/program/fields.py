@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rtlstm.spec.cells.unit import Unit
 from rtlstm.spec.numerics import LayerShape
-from rtlstm.spec.parameters import Parameters, ceil_log2
+from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import Op, Program
 
 __all__ = [
@@ -136,7 +136,7 @@ def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
         "row": capacity.vector_words - 1,
         "other_row": capacity.vector_words - 1,
         "last_mask": (1 << parameters.gate_units) - 1,
-        "flags": (1 << len(BEAT_FLAGS) + ceil_log2(max(1, unit.kinds))) - 1,
+        "flags": (1 << len(BEAT_FLAGS) + unit.number_bits) - 1,
     }
     return _bits(most)
 
@@ -182,7 +182,7 @@ def _bits(most: Mapping[str, int]) -> dict[str, int]:
 
 
 def _flags(op: Op, layer: LayerShape, unit: Unit) -> int:
-    """Pack what an operation's items share: ``BEAT_FLAGS``, then their cell's number, if they have one."""
+    """Pack what an operation's items share: ``BEAT_FLAGS``, then their cell's number."""
     single = not op.four_rows
     function = layer.activation if single and layer.activation in unit.functions else None
     flags = {
@@ -196,4 +196,4 @@ def _flags(op: Op, layer: LayerShape, unit: Unit) -> int:
         "store": op.destination is not None,
     }
     packed = sum(flags[name] << position for position, name in enumerate(BEAT_FLAGS))
-    return packed | (layer.cell if unit.kinds else 0) << len(BEAT_FLAGS)
+    return packed | unit.number(layer.cell) << len(BEAT_FLAGS)
