@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -20,7 +20,7 @@ from rtlstm.cli.terminal import (
     write_output,
 )
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "app", "main"]
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
@@ -40,7 +40,7 @@ class _Command(TyperCommand):
         from rtlstm.cli.wording import CommandWording
         from rtlstm.spec.options import worded
 
-        with worded(CommandWording(ctx.find_root().command.commands, self.name or "")):
+        with worded(CommandWording(COMMANDS, self.name or "")):
             return super().invoke(ctx)
 
 
@@ -68,11 +68,15 @@ class _Commands(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            module = import_module(f"rtlstm.cli.{_MODULES[name]}")
             single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            single.command(name, cls=_Command)(getattr(module, name))
+            single.command(name, cls=_Command)(self.function(name))
             self._made[name] = typer.main.get_command(single)
         return self._made[name]
+
+    def function(self, name: str) -> Callable[..., None]:
+        """Return what a command calls."""
+        found: Callable[..., None] = getattr(import_module(f"rtlstm.cli.{_MODULES[name]}"), name)
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULES)
@@ -90,10 +94,13 @@ class _Commands(MutableMapping[str, Any]):
         del self._made[name]
 
 
+COMMANDS = _Commands()
+
+
 class _Group(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Commands()
+        self.commands = COMMANDS
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))

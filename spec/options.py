@@ -31,6 +31,7 @@ __all__ = [
     "option",
     "option_values",
     "options",
+    "plain_type",
     "worded",
 ]
 
@@ -85,7 +86,7 @@ def declared_options(*records: type[BaseModel]) -> tuple[DeclaredOption, ...]:
         for holder in record.__mro__:
             for name in inspect.get_annotations(holder):
                 if name in fields and (own := _option_of(fields[name])) is not None:
-                    kind = _plain_type(fields[name].annotation)
+                    kind = plain_type(fields[name].annotation)
                     choices = get_args(kind) if get_origin(kind) is Literal else ()
                     found.setdefault(name, DeclaredOption(name, own, kind, choices, fields[name].default))
     return tuple(found.values())
@@ -101,12 +102,12 @@ def _option_of(field: FieldInfo) -> Option | None:
     return next((each for each in field.metadata if isinstance(each, Option)), None)
 
 
-def _plain_type(annotation: Any) -> Any:
-    """A type without what ``Annotated`` adds to it, and without None."""
+def plain_type(annotation: Any) -> Any:
+    """Return a type without what ``Annotated`` adds to it, and without None."""
     if get_origin(annotation) is Annotated:
-        return _plain_type(get_args(annotation)[0])
+        return plain_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
-        parts = [_plain_type(part) for part in get_args(annotation) if part is not types.NoneType]
+        parts = [plain_type(part) for part in get_args(annotation) if part is not types.NoneType]
         return parts[0] if len(parts) == 1 else Union[tuple(parts)]  # noqa: UP007 - of parts known only now
     return annotation
 
