@@ -8,12 +8,12 @@ from typing import Literal
 
 from rtlstm.spec.record import Record
 
-__all__ = ["ANCHORS", "Anchor", "Kind", "Timed", "Unit"]
+__all__ = ["ANCHORS", "Anchor", "Kind", "PeerUnit", "Timed"]
 
 Kind = Literal["read", "quoted", "derived", "recalled"]
 Timed = Literal["on chip", "on chip, estimated", "on chip, simulated", "end to end", "in process"]
 """From the first to the last bit on the device; through a host and back; a call in a program."""
-Unit = Literal["step", "sequence"]
+PeerUnit = Literal["step", "sequence"]
 """What the time is of: one step with the state kept, or all the shape's steps."""
 
 
@@ -29,7 +29,7 @@ class Anchor(Record):
     clock_mhz: float | None
     """None where it is not known, or means nothing."""
     timed: Timed
-    unit: Unit
+    unit: PeerUnit
     lowest_us: float | None
     """None for a figure that is only an upper bound."""
     highest_us: float
@@ -77,7 +77,7 @@ def _one(
     device: str,
     clock: float | None,
     timed: Timed,
-    unit: Unit,
+    unit: PeerUnit,
     time: float | tuple[float, float],
     source: str,
     kind: Kind,

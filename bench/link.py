@@ -14,12 +14,12 @@ from rtlstm.bench.shapes import Shape
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host import Accelerator, pack
-from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import LinkTimeouts
-from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DEVICE_LIMITS, DeviceEngine
-from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import Limits
 from rtlstm.spec.manifest import Manifest
@@ -51,7 +51,7 @@ class Efficiency(Record):
     steps_per_second: float
     limit_per_second: float
     """If these frames followed each other without a gap."""
-    line_use: float
+    port_use: float
     """The one of the other."""
     latency_seconds: float
     """What the line adds each way."""
@@ -61,7 +61,7 @@ class Efficiency(Record):
     @property
     def passed(self) -> bool:
         """Whether the link is as good as it is to be."""
-        return self.line_use >= LEAST_USE and (self.payload_bytes < 256 or self.payload_share >= LEAST_SHARE)
+        return self.port_use >= LEAST_USE and (self.payload_bytes < 256 or self.payload_share >= LEAST_SHARE)
 
 
 class LinkSetup:
@@ -91,9 +91,9 @@ class LinkSetup:
         assert found.build_hash == self.manifest.build_hash
         return folder
 
-    def open(self, line: Line, seed: int, timeouts: LinkTimeouts | None = None) -> LinkTransport:
+    def open(self, port: BytePort, seed: int, timeouts: LinkTimeouts | None = None) -> LinkTransport:
         """Open the link, and load the weights over it."""
-        transport = LinkTransport(line, self.manifest, timeouts, seed)
+        transport = LinkTransport(port, self.manifest, timeouts, seed)
         Accelerator(transport, self.manifest).load_weights(pack(self.network, self.manifest))
         return transport
 
@@ -114,24 +114,24 @@ def measure_efficiency(quick: bool = False) -> Iterator[Efficiency]:
 
 def _measure(name: str, inputs: int, bits: int, latency: float, steps: int) -> Efficiency:
     setup = LinkSetup(inputs, 4, bits)
-    line = SimulatedLine(setup.device(), BAUD, latency)
-    with setup.open(line, 1) as transport:
+    port = SimulatedPort(setup.device(), BAUD, latency)
+    with setup.open(port, 1) as transport:
         rng = np.random.default_rng(1)
         streams, x = rng.integers(0, STREAMS, steps), setup.inputs(rng, steps)
-        sent, begun, carried = transport.statistics.bytes_sent, line.now(), line.busy_seconds[0]
+        sent, begun, carried = transport.statistics.bytes_sent, port.now(), port.busy_seconds[0]
         started = time.process_time()
         transport.exchange(streams, x)
         spent = time.process_time() - started
-        sent, carried = transport.statistics.bytes_sent - sent, line.busy_seconds[0] - carried
+        sent, carried = transport.statistics.bytes_sent - sent, port.busy_seconds[0] - carried
         payload = inputs * bits // 8
         return Efficiency(
             name=name,
             payload_bytes=payload,
             steps=steps,
             payload_share=steps * payload / sent,
-            steps_per_second=steps / (line.now() - begun),
+            steps_per_second=steps / (port.now() - begun),
             limit_per_second=steps / carried,
-            line_use=carried / (line.now() - begun),
+            port_use=carried / (port.now() - begun),
             latency_seconds=latency,
             processor_us_per_step=1e6 * spent / steps,
         )

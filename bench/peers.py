@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.bench.cpu_time import sample
 from rtlstm.bench.shapes import DenseWeights, LstmWeights, Shape
-from rtlstm.bench.timing import sample
 from rtlstm.spec.errors import ToolError
 from rtlstm.tools.toolchain import compiler, run_tool
 

@@ -13,14 +13,14 @@ import numpy as np
 from rtlstm.bench.link import BAUD, STREAMS, LinkSetup
 from rtlstm.boards.catalogue import find_board
 from rtlstm.gen.builds.on_board import OnBoard
-from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import LinkTimeouts
-from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.host.transport import Progress
-from rtlstm.sim.board_line import BoardLine
-from rtlstm.sim.faults import FaultyLine
+from rtlstm.sim.board_port import BoardPort
+from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.golden import Golden
-from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import Limits
 from rtlstm.spec.record import Record
@@ -61,7 +61,7 @@ class Soak(Record):
     """Frames that the device dropped."""
     resumed: int
     reopened: int
-    line_seconds: float
+    port_seconds: float
     wall_seconds: float
 
     @property
@@ -71,12 +71,12 @@ class Soak(Record):
 
 
 @dataclass(frozen=True)
-class _Far:
+class _Remote:
     """A device at the end of a line, and how to talk to it."""
 
     name: str
     setup: LinkSetup
-    line: Line
+    port: BytePort
     block: int
     """Steps of each stream that are under way at once."""
     longest: float
@@ -93,8 +93,8 @@ def soak(steps: int, rate: float = 0.01, seed: int = 1, progress: Progress | Non
     """
     setup = LinkSetup(28, 3, 8)
     limits = Limits(body=64, request_bytes=512, response_bytes=512, frames=16)
-    line = SimulatedLine(setup.device(limits), BAUD)
-    return _soak(_Far("the reference device", setup, line, _BLOCK, 0.01), steps, rate, seed, progress)
+    port = SimulatedPort(setup.device(limits), BAUD)
+    return _soak(_Remote("the reference device", setup, port, _BLOCK, 0.01), steps, rate, seed, progress)
 
 
 def soak_board(
@@ -113,21 +113,21 @@ def soak_board(
     setup = LinkSetup(6, 3, 8)
     with TemporaryDirectory() as folder:
         build = setup.write(Path(folder) / "build")
-        place = OnBoard.create(build, board, _CLOCK_MHZ)
-        line = BoardLine(place.simulate(seed, progress))
-    name = f"{place.board.title}, simulated at {place.line.clock_mhz:g} MHz and {place.line.baud:,} baud"
-    far = _Far(name, setup, line, _BOARD_BLOCK, 0.002, _BOARD_TIMEOUTS, one_by_one=True)
-    return _soak(far, steps, rate, seed, progress)
+        top = OnBoard.create(build, board, _CLOCK_MHZ)
+        port = BoardPort(top.simulate(seed, progress))
+    name = f"{top.board.title}, simulated at {top.uart.clock_mhz:g} MHz and {top.uart.baud:,} baud"
+    remote = _Remote(name, setup, port, _BOARD_BLOCK, 0.002, _BOARD_TIMEOUTS, one_by_one=True)
+    return _soak(remote, steps, rate, seed, progress)
 
 
-def _soak(far: _Far, steps: int, rate: float, seed: int, progress: Progress | None) -> Soak:
-    setup, line = far.setup, FaultyLine(far.line, rate, seed, longest=far.longest)
+def _soak(remote: _Remote, steps: int, rate: float, seed: int, progress: Progress | None) -> Soak:
+    setup, port = remote.setup, FaultyPort(remote.port, rate, seed, longest=remote.longest)
     started, wrong, done = time.perf_counter(), 0, 0
-    with contextlib.closing(far.line):
-        transport = setup.open(line, seed, far.timeouts)
-        exchange = partial(_one_by_one, transport) if far.one_by_one else transport.exchange
+    with contextlib.closing(remote.port):
+        transport = setup.open(port, seed, remote.timeouts)
+        exchange = partial(_one_by_one, transport) if remote.one_by_one else transport.exchange
         golden, state = Golden(setup.network), None
-        for streams, turn, x in _rounds(setup, -(-steps // STREAMS), far.block, seed):
+        for streams, turn, x in _rounds(setup, -(-steps // STREAMS), remote.block, seed):
             y = exchange(streams, x[turn, streams])
             expected = golden.run(x, state)
             state = (expected.h, expected.c)
@@ -137,12 +137,12 @@ def _soak(far: _Far, steps: int, rate: float, seed: int, progress: Progress | No
                 progress("steps over a bad line", done, max(done, steps))
         found, report = transport.statistics, transport.report
         # Only an open session's beginning says how many steps the device was given, so another is opened.
-        after = LinkTransport(far.line, setup.manifest, far.timeouts, seed + 1).report
+        after = LinkTransport(remote.port, setup.manifest, remote.timeouts, seed + 1).report
         return Soak(
-            device=far.name,
+            device=remote.name,
             steps=done,
             rate=rate,
-            faults={fault.value: count for fault, count in sorted(line.counts.items(), key=str)},
+            faults={fault.value: count for fault, count in sorted(port.counts.items(), key=str)},
             wrong=wrong,
             executed=after.steps - report.steps,
             requests=found.requests,
@@ -152,7 +152,7 @@ def _soak(far: _Far, steps: int, rate: float, seed: int, progress: Progress | No
             dropped=after.dropped - report.dropped,
             resumed=found.resumed,
             reopened=found.reopened,
-            line_seconds=line.now(),
+            port_seconds=port.now(),
             wall_seconds=time.perf_counter() - started,
         )
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from rtlstm.bench.cpu_time import ONE_THREAD, pin, sample
 from rtlstm.bench.peers import ENGINES, lstm_session
 from rtlstm.bench.records import CpuTime, GoldenSpeed, Machine
 from rtlstm.bench.shapes import SHAPES, Shape
-from rtlstm.bench.timing import ONE_THREAD, pin, sample
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
@@ -35,7 +35,7 @@ from rtlstm.spec.packing import pack
 
 __all__ = ["describe_machine", "main", "measure_engine", "measure_generate", "measure_golden", "start"]
 
-Line = dict[str, Any]
+Row = dict[str, Any]
 
 _CHECKED_STEPS = 12
 _TOLERANCE = 1e-3
@@ -66,7 +66,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def measure_engine(engine: str, names: list[str], seconds: float) -> Iterator[Line]:
+def measure_engine(engine: str, names: list[str], seconds: float) -> Iterator[Row]:
     """Yield the time of a step of each shape on one of :data:`~rtlstm.bench.peers.ENGINES`."""
     pin()
     for name in names:
@@ -100,7 +100,7 @@ def _time_engine(engine: str, shape: Shape, seconds: float) -> CpuTime:
     )
 
 
-def measure_golden(name: str, batch: int, steps: int, seconds: float) -> Iterator[Line]:
+def measure_golden(name: str, batch: int, steps: int, seconds: float) -> Iterator[Row]:
     """Yield the golden model's speed with 16 and with 8 bits; ``name`` is a shape with one LSTM layer."""
     pin()
     shape = SHAPES[name]
@@ -156,7 +156,7 @@ def _time_backend(shape: Shape, network: QuantizedNetwork, x: Any, seconds: floa
             return float(np.median(sample(lambda index: stream.step(rows[index % len(rows)]), seconds)))
 
 
-def measure_generate(name: str) -> Iterator[Line]:
+def measure_generate(name: str) -> Iterator[Row]:
     """Yield how long a shape's build takes, and the most memory that it or a tool of it holds."""
     shape = SHAPES[name]
     network = shape.network()
@@ -172,18 +172,18 @@ def _peak_kb() -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return max(tools, int(line.split()[1]))
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return max(tools, own) // (1024 if sys.platform == "darwin" else 1)
+    this_process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return max(tools, this_process) // (1024 if sys.platform == "darwin" else 1)
 
 
-_TASKS: dict[str, Callable[..., Iterator[Line]]] = {
+_TASKS: dict[str, Callable[..., Iterator[Row]]] = {
     "engine": measure_engine,
     "golden": measure_golden,
     "generate": measure_generate,
 }
 
 
-def start(task: str, threads: bool = False, **arguments: Any) -> Iterator[Line]:
+def start(task: str, threads: bool = False, **arguments: Any) -> Iterator[Row]:
     """Run a task in a process of its own and yield what it prints.
 
     Parameters
@@ -213,7 +213,7 @@ def start(task: str, threads: bool = False, **arguments: Any) -> Iterator[Line]:
         try:
             with process.stdout:
                 for line in process.stdout:
-                    found: Line = json.loads(line)
+                    found: Row = json.loads(line)
                     if "error" in found:
                         raise RtlstmError(found["error"])
                     yield found

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rtlstm.boards.board import Board, Line
+from rtlstm.boards.board import Board, UartTiming
 from rtlstm.boards.constraints import constraints
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.fill import check_chains
@@ -71,7 +71,7 @@ def make_bitstream(
     board: Board,
     manifest: Manifest,
     core: str,
-    line: Line,
+    uart: UartTiming,
     folder: Path,
     *,
     requested_mhz: float,
@@ -86,7 +86,7 @@ def make_bitstream(
     core
         The build's Verilog.
     requested_mhz
-        The clock that was asked for; ``line`` has the one that the PLL makes.
+        The clock that was asked for; ``uart`` has the one that the PLL makes.
     insist
         Place and route also what has more carry chains than any design known to be routed.
 
@@ -101,7 +101,7 @@ def make_bitstream(
     last = board.family.need_bitstream()
     tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
     yosys, nextpnr, packer = tools
-    top = board_verilog(board, manifest, line, core)
+    top = board_verilog(board, manifest, uart, core)
     pins = constraints(board)
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", top)
@@ -123,7 +123,7 @@ def make_bitstream(
         nextpnr,
         folder,
         seed=seed,
-        target_mhz=line.clock_mhz,
+        target_mhz=uart.clock_mhz,
         pins=pins,
         report=report,
     )
@@ -137,12 +137,12 @@ def make_bitstream(
         build_hash=manifest.build_hash,
         file=name,
         sha256=file_hash(folder / name),
-        clock_mhz=line.clock_mhz,
+        clock_mhz=uart.clock_mhz,
         requested_mhz=requested_mhz,
         fmax_mhz=fmax,
-        met=fmax >= line.clock_mhz,
-        baud=line.baud,
-        baud_error=line.baud_error,
+        met=fmax >= uart.clock_mhz,
+        baud=uart.baud,
+        baud_error=uart.baud_error,
         seed=seed,
         uses=_uses(routed),
         worst_path=routed.worst_path.text,

@@ -15,7 +15,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
 from rtlstm.spec.record import Record
 
-__all__ = ["Board", "Line", "find_line"]
+__all__ = ["Board", "UartTiming", "find_uart_timing"]
 
 _WORST_ERROR = Fraction(2, 100)
 """How far a line's rate may be off, with fewest cycles to a bit; see ``hdl/link/uart.py``."""
@@ -76,7 +76,7 @@ class Board(Record):
             yield self.button
 
 
-class Line(Record):
+class UartTiming(Record):
     """Clock and serial line of a board's top: what was asked for, and what the hardware gives."""
 
     model_config = Record.model_config | {"arbitrary_types_allowed": True}
@@ -103,7 +103,7 @@ class Line(Record):
         return round(100 * float(self.clock_hz / self.divisor / self.baud - 1), 3)
 
 
-def find_line(board: Board, clock_mhz: float, baud: int | None = None) -> Line:
+def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) -> UartTiming:
     """Choose a board's PLL and the divisor of its serial line.
 
     Parameters
@@ -126,7 +126,7 @@ def find_line(board: Board, clock_mhz: float, baud: int | None = None) -> Line:
         for rate in BAUD_RATES:
             fits = rate <= board.most_baud and clock / rate >= SMALLEST_DIVISOR
             if fits and abs(_error(clock, rate)) <= _GOOD_ERROR:
-                return Line(pll=pll, baud=rate, divisor=_divisor(clock, rate))
+                return UartTiming(pll=pll, baud=rate, divisor=_divisor(clock, rate))
         baud = BAUD_RATES[-1]
     if not 300 <= baud <= clock / SMALLEST_DIVISOR or abs(_error(clock, baud)) > _WORST_ERROR:
         good = [
@@ -143,7 +143,7 @@ def find_line(board: Board, clock_mhz: float, baud: int | None = None) -> Line:
         raise ConfigurationError(
             f"the serial line of {board.name} can do {board.most_baud:,} baud at most, not {baud:,}"
         )
-    return Line(pll=pll, baud=baud, divisor=_divisor(clock, baud))
+    return UartTiming(pll=pll, baud=baud, divisor=_divisor(clock, baud))
 
 
 def _divisor(clock: Fraction, baud: int) -> int:

@@ -19,7 +19,7 @@ from rtlstm.fpga.families.device import Chosen
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.plugins import Registry
 
-__all__ = ["BOARDS", "describe", "find_any_board", "find_board", "find_place"]
+__all__ = ["BOARDS", "describe", "find_any_board", "find_board", "find_target"]
 
 _33 = Attrs(IO_TYPE="LVCMOS33")
 _COLORLIGHT = (
@@ -170,7 +170,7 @@ def find_any_board(name: str) -> Board | ZynqBoard:
     return made
 
 
-def find_place(name: str) -> tuple[Chosen, str]:
+def find_target(name: str) -> tuple[Chosen, str]:
     """Return the device of this name, or of the board of this name, and the board's name if it is one.
 
     Raises
@@ -183,17 +183,17 @@ def find_place(name: str) -> tuple[Chosen, str]:
         board = find_any_board(key)
         chosen = find_device(board.device) if isinstance(board, ZynqBoard) else board.chosen
         return chosen, board.name
-    near = difflib.get_close_matches(key, (*BOARDS, *ZYNQ_BOARDS), n=3, cutoff=0.7)
+    similar = difflib.get_close_matches(key, (*BOARDS, *ZYNQ_BOARDS), n=3, cutoff=0.7)
     try:
         return find_device(name), ""
     except ConfigurationError as error:
-        if not near:
+        if not similar:
             raise
-        raise ConfigurationError(f"{error}; boards of near names: {', '.join(near)}") from None
+        raise ConfigurationError(f"{error}; boards of near names: {', '.join(similar)}") from None
 
 
-_Place = tuple[str, int, str]
-_LEDS: tuple[_Place, ...] = (("led", 0, ""), ("led", 1, ""), ("led", 2, ""))
+_Target = tuple[str, int, str]
+_LEDS: tuple[_Target, ...] = (("led", 0, ""), ("led", 1, ""), ("led", 2, ""))
 
 
 def describe(
@@ -203,7 +203,7 @@ def describe(
     resources: Iterable[Any],
     loader: tuple[str, ...],
     *,
-    leds: tuple[_Place, ...] = _LEDS,
+    leds: tuple[_Target, ...] = _LEDS,
     button: tuple[str, int] | None = None,
     most_baud: int = 3_000_000,
     usual_mhz: float | None = None,

@@ -65,7 +65,7 @@ def bench(
     estimate of multipliers or block RAM from synthesis, or a step over the bad line from the golden model.
     """
     with CommandSession(as_json, debug) as session:
-        from rtlstm.bench.run import Plan, run_bench
+        from rtlstm.bench.benchmark import Plan, run_bench
         from rtlstm.bench.shapes import find_shapes
         from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.files import check_writable
@@ -198,7 +198,7 @@ def _link(session: CommandSession, quick: bool, save: Path | None) -> None:
                 f"{1e3 * each.latency_seconds:g} ms",
                 f"{100 * each.payload_share:.1f} %",
                 f"{each.steps_per_second:,.0f}",
-                f"{100 * each.line_use:.1f} %",
+                f"{100 * each.port_use:.1f} %",
                 f"{each.processor_us_per_step:.0f}",
             )
             for each in found
@@ -245,7 +245,7 @@ def _show_soak(session: CommandSession, endured: "Soak") -> None:
             ("times the host asked, opened the line anew", f"{endured.resumed:,}, {endured.reopened:,}"),
             (
                 "seconds on the line, by the clock",
-                f"{endured.line_seconds:,.1f}, {endured.wall_seconds:,.0f}",
+                f"{endured.port_seconds:,.1f}, {endured.wall_seconds:,.0f}",
             ),
         ],
         right=" r",

@@ -51,24 +51,24 @@ def bitstream(
         from rtlstm.gen.builds.on_board import OnBoard
         from rtlstm.spec.errors import ConfigurationError
 
-        place = find_any_board(board)
-        if isinstance(place, ZynqBoard):
+        target = find_any_board(board)
+        if isinstance(target, ZynqBoard):
             if baud is not None or seed != 1 or insist:
                 raise ConfigurationError(
-                    f"the core on {place.name} has no serial line, and Vivado takes no seed; leave out "
+                    f"the core on {target.name} has no serial line, and Vivado takes no seed; leave out "
                     "--baud, --seed and --try"
                 )
-            _write_for_vivado(session, folder, place, clock_mhz)
+            _write_for_vivado(session, folder, target, clock_mhz)
             return
         build = OnBoard.create(folder, board, clock_mhz, baud)
         if not session.as_json:
-            _say_line(session, build)
+            _say_uart(session, build)
         note_bus(session, build)
         with session.progress() as progress:
             found = build.make_bitstream(seed, progress, insist=insist)
         session.fields = {
             "folder": str(folder),
-            "file": str(build.place / found.file),
+            "file": str(build.output_folder / found.file),
             "bitstream": found.model_dump(mode="json"),
         }
         session.passed = found.met
@@ -84,7 +84,7 @@ def _write_for_vivado(session: CommandSession, folder: Path, board: "ZynqBoard",
     run = f"rtlstm run {folder} --backend mmio:/dev/uio0 --input x.npy --output y.npy"
     session.fields = {
         "folder": str(folder),
-        "place": str(build.place),
+        "output_folder": str(build.output_folder),
         "vivado": project.model_dump(mode="json"),
         "make": build.command,
         "run": run,
@@ -92,7 +92,7 @@ def _write_for_vivado(session: CommandSession, folder: Path, board: "ZynqBoard",
     asked = "" if project.clock_mhz == project.requested_mhz else f", the nearest below {clock:g}"
     session.say(f"{board.title} ({board.part}): {project.clock_mhz:g} MHz from the processor{asked}")
     session.say(f"registers: 0x{project.base_address:08X}, interrupt IRQ_F2P[0]")
-    session.say(f"written: {build.place}/ with {', '.join(project.files)}")
+    session.say(f"written: {build.output_folder}/ with {', '.join(project.files)}")
     session.say(f"Vivado makes the bitstream: {build.command}")
     session.say(f"then on the board, with its bitstream and uio.dtsi loaded (docs/boards.md): {run}")
     session.note(f"whether it fits: rtlstm implement {folder} --device {board.device} (synthesis only)")
@@ -106,13 +106,13 @@ def note_bus(session: CommandSession, build: "OnBoard") -> None:
         session.note(f"the serial line is wired to the core itself: the build's {bus} wrapper is left out")
 
 
-def _say_line(session: CommandSession, build: "OnBoard") -> None:
-    line, asked = build.line, build.requested_mhz
-    given = f"{line.clock_mhz:g} MHz" + (
-        f", the PLL's nearest below {asked:g}" if line.clock_mhz != asked else ""
+def _say_uart(session: CommandSession, build: "OnBoard") -> None:
+    uart, asked = build.uart, build.requested_mhz
+    given = f"{uart.clock_mhz:g} MHz" + (
+        f", the PLL's nearest below {asked:g}" if uart.clock_mhz != asked else ""
     )
-    off = f" ({line.baud_error:+g} %)" if line.baud_error else ""
-    session.say(f"{build.board.title}: {given}; {line.baud:,} baud{off}")
+    off = f" ({uart.baud_error:+g} %)" if uart.baud_error else ""
+    session.say(f"{build.board.title}: {given}; {uart.baud:,} baud{off}")
 
 
 def _show(session: CommandSession, build: "OnBoard", found: "Bitstream") -> None:
@@ -127,7 +127,7 @@ def _show(session: CommandSession, build: "OnBoard", found: "Bitstream") -> None
     session.say(f"clock: {found.clock_mhz:g} MHz; {found.fmax_mhz:g} MHz would be possible")
     session.say(f"slowest path: {found.worst_path}")
     seconds = "stored" if found.stored else f"{found.synthesis_seconds + found.route_seconds:.0f} s"
-    session.say(f"bitstream ({seconds}): {build.place / found.file}")
+    session.say(f"bitstream ({seconds}): {build.output_folder / found.file}")
     if build.board.note:
         session.note(build.board.note)
     if not found.met:
@@ -158,15 +158,15 @@ def program(
         from rtlstm.gen.builds.on_board import load_bitstream
         from rtlstm.spec.errors import BuildError
 
-        found, place, file = load_bitstream(folder, board)
+        found, target, file = load_bitstream(folder, board)
         if not found.met:
             raise BuildError(
-                f"the bitstream for {place.name} must meet its clock, but reaches {found.fmax_mhz:g} of "
+                f"the bitstream for {target.name} must meet its clock, but reaches {found.fmax_mhz:g} of "
                 f"{found.clock_mhz:g} MHz; make another with a lower --clock"
             )
-        session.fields = {"folder": str(folder), "board": place.name, "file": str(file)}
-        load_board(place, file, flash)
-        session.say(f"{place.title} holds {file}")
+        session.fields = {"folder": str(folder), "board": target.name, "file": str(file)}
+        load_board(target, file, flash)
+        session.say(f"{target.title} holds {file}")
         session.say(f"try: rtlstm run {folder} --backend serial:PORT@{found.baud} --input x.npy")
-        if place.note:
-            session.note(place.note)
+        if target.note:
+            session.note(target.note)

@@ -17,7 +17,7 @@ from rtlstm.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from rtlstm.host.link.lines import Line
+    from rtlstm.host.link.byte_ports import BytePort
 
 __all__ = ["board"]
 
@@ -52,8 +52,8 @@ def board(
     """
     with CommandSession(as_json, debug) as session:
         from rtlstm.gen.builds.on_board import OnBoard
-        from rtlstm.sim.board_line import BoardLine
-        from rtlstm.sim.line_server import LineServer
+        from rtlstm.sim.board_port import BoardPort
+        from rtlstm.sim.port_server import PortServer
         from rtlstm.spec.errors import ConfigurationError
 
         if tcp is None and not pty:
@@ -64,19 +64,19 @@ def board(
         note_bus(session, build)
         with session.progress() as progress:
             native = build.simulate(seed, progress)
-        line: Line = BoardLine(native)
+        port: BytePort = BoardPort(native)
         if faults:
-            from rtlstm.sim.faults import FaultyLine
+            from rtlstm.sim.faults import FaultyPort
 
-            line = FaultyLine(line, faults, seed, longest=_PAUSE)
-        with LineServer(line, terminal=pty, tcp=tcp, linger=_LINGER) as server:
+            port = FaultyPort(port, faults, seed, longest=_PAUSE)
+        with PortServer(port, terminal=pty, tcp=tcp, linger=_LINGER) as server:
 
             def stopped(*_: Any) -> None:
                 server.stop()
 
             before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
             session.say(
-                f"{build.board.title}, simulated: {build.line.clock_mhz:g} MHz, {build.line.baud:,} baud"
+                f"{build.board.title}, simulated: {build.uart.clock_mhz:g} MHz, {build.uart.baud:,} baud"
             )
             if server.path is not None:
                 session.say(f"serial port: serial:{server.path}")

@@ -53,8 +53,8 @@ _MODULES = {
     "program": "bitstream",
     "board": "board",
     "run": "run",
-    "devices": "places",
-    "boards": "places",
+    "devices": "targets",
+    "boards": "targets",
     "bench": "bench",
 }
 """The commands and the modules of this folder that they are in."""

@@ -118,25 +118,25 @@ def _tree_delays(x: int, y: int, registers: int, top: bool = True) -> tuple[int,
     low = 12 if y > 12 else 6 if y > 6 else 3
     high = y - low
     inner = 1 if registers == 2 and y <= 6 else registers
-    own, delayed = _tree_delays(x, low, inner, False)
+    exclusive, delayed = _tree_delays(x, low, inner, False)
     if high == 1 and top:
-        own, delayed = own + inner, delayed + inner * x
+        exclusive, delayed = exclusive + inner, delayed + inner * x
     else:
         upper, more = _tree_delays(x, high, inner, top)
-        own, delayed = own + upper, delayed + more
-    return own + (registers - inner) * (x + y), delayed
+        exclusive, delayed = exclusive + upper, delayed + more
+    return exclusive + (registers - inner) * (x + y), delayed
 
 
 def _multiplier_registers(a: int, b: int, stages: int) -> tuple[int, int]:
     """Bits in the registers of a multiplier of logic: its own, and those that only delay ``b``."""
     x, y = max(a, b), min(a, b)
     inside = min(stages - 1, 2 if y > 6 else 1 if y > 3 else 0)
-    own, delayed = _tree_delays(x, y, inside)
+    exclusive, delayed = _tree_delays(x, y, inside)
     waits = stages - 1 - inside
     if b < a:
         # What is delayed is a.
-        own, delayed = own + delayed, 0
-    return own + waits * a + a + b, delayed + waits * b
+        exclusive, delayed = exclusive + delayed, 0
+    return exclusive + waits * a + a + b, delayed + waits * b
 
 
 def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
@@ -176,8 +176,8 @@ def _all_registers(some: MultiplierSpec, blocks: int) -> float:
 
     Those of a block of lanes have the same value of the vector: synthesis keeps one copy of what delays it.
     """
-    own, shared = _multiplier_registers(some.a_bits, some.b_bits, some.stages)
-    return some.count * own + min(some.sets, blocks) * some.each * shared
+    exclusive, shared = _multiplier_registers(some.a_bits, some.b_bits, some.stages)
+    return some.count * exclusive + min(some.sets, blocks) * some.each * shared
 
 
 def _row_bits(manifest: Manifest) -> list[int]:

@@ -83,8 +83,8 @@ def _with_grades(devices: list[FpgaDevice], text: str) -> str:
 def _unknown(name: str) -> str:
     known = devices()
     names = {alias: device.name for device in known.values() for alias in (device.name, *device.aliases)}
-    near = difflib.get_close_matches(name.strip().lower(), names, n=6, cutoff=0.5)
-    found = [known[each] for each in dict.fromkeys(names[alias] for alias in near)][:3]
+    similar = difflib.get_close_matches(name.strip().lower(), names, n=6, cutoff=0.5)
+    found = [known[each] for each in dict.fromkeys(names[alias] for alias in similar)][:3]
     if found:
         return f"there is no device {name!r}; near names: {_with_grades(found, name.strip().lower())}"
     return f"there is no device {name!r}; known ones: {', '.join(known)}"

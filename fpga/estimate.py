@@ -15,7 +15,7 @@ from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import fill_limits
-from rtlstm.fpga.resources import Resources, large_name, resource_uses, way_out
+from rtlstm.fpga.resources import Resources, fit_advice, large_name, resource_uses
 from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -170,12 +170,12 @@ def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool 
         other = option("multipliers", "lut") if found.multipliers > device.multipliers else ""
         raise ConfigurationError(
             f"{whole} does not fit {device.name}: by its estimate it takes {', '.join(lacking)}; "
-            f"{way_out(device, found.board, other)}"
+            f"{fit_advice(device, found.board, other)}"
         )
     full = [f"{used:,} {what} (of {there:,})" for what, used, there in usable(found, device) if used > there]
     if full and not insist:
         raise ConfigurationError(
             f"{whole} is fuller than any design known to have been routed on such a device: by its estimate "
-            f"it takes {', '.join(full)}; {way_out(device, found.board)}; "
+            f"it takes {', '.join(full)}; {fit_advice(device, found.board)}; "
             f"{option('insist', True)} does it all the same"
         )

@@ -13,7 +13,7 @@ from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.netlist.chains import count_chains
-from rtlstm.fpga.resources import way_out
+from rtlstm.fpga.resources import fit_advice
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.options import option
 
@@ -74,5 +74,5 @@ def check_chains(
         more = "" if insist else f"; {option('insist', True)} does it all the same"
         raise ConfigurationError(
             f"{name} does not fit {device.name}: its carry chains take {taken:,} tiles (of {most:,}{known}); "
-            f"{way_out(device, board)}{more}"
+            f"{fit_advice(device, board)}{more}"
         )

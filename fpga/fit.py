@@ -88,7 +88,7 @@ class FitRequest(HardwareRequest):
         )
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """Name of the board, or of the device."""
         return self.board or self.chosen.label
 
@@ -215,7 +215,7 @@ class _Search:
         if best is None:
             raise NothingFitsError(self._why_nothing(refused))
         return best.parameters, Fit(
-            device=self._request.place,
+            device=self._request.target,
             limited_by=self._limit(refused, best),
             tried=tried,
             estimate=best.estimate,
@@ -238,17 +238,17 @@ class _Search:
         return _Design(parameters, found)
 
     def _why_nothing(self, refused: list[_Refused]) -> str:
-        place = self._request.board or self._device.name
+        target = self._request.board or self._device.name
         if not refused:
             return (
-                f"no array fits {place} with what is given; leave out {option('lanes')}, {option('macs')} or "
-                f"{option('gate_units')}"
+                f"no array fits {target} with what is given; leave out {option('lanes')}, "
+                f"{option('macs')} or {option('gate_units')}"
             )
         least = sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]
         designs = (each.design or self._design(each.candidate) for each in least)
         nearest = min((self._excess(design.estimate) for design in designs), key=lambda item: item.share)
         whole = f"{self._name} with its link" if self._request.board else self._name
-        return f"{whole} does not fit {place}, whatever the array: the nearest takes {nearest.text}"
+        return f"{whole} does not fit {target}, whatever the array: the nearest takes {nearest.text}"
 
     def _candidates(self) -> Iterator[_Candidate]:
         request = self._request

@@ -10,7 +10,7 @@ from math import ceil
 from rtlstm.fpga.blocks import Blocks
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
-from rtlstm.fpga.resources import way_out
+from rtlstm.fpga.resources import fit_advice
 from rtlstm.spec import inventory
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -79,5 +79,5 @@ def check_inventory(
         no_dsp = f"implement it with {option('multipliers', False, 'implement')}"
         raise ConfigurationError(
             f"{manifest.name} does not fit {device.name}: it takes at least {', '.join(lacking)}; "
-            f"{way_out(device, board, no_dsp if no_blocks else '')}"
+            f"{fit_advice(device, board, no_dsp if no_blocks else '')}"
         )

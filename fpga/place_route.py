@@ -11,7 +11,7 @@ from typing import Any
 
 from rtlstm.fpga.families.base import Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen
-from rtlstm.fpga.resources import way_out
+from rtlstm.fpga.resources import fit_advice
 from rtlstm.fpga.synthesis import NETLIST, Synthesis
 from rtlstm.fpga.tools import Tool, run_logged
 from rtlstm.fpga.worst_path import WorstPath, worst_path
@@ -122,11 +122,11 @@ def place_and_route(
         pins = _pin_file(chosen)
     key = digest(synthesis.key, tool.version, pins, str(seed), *options)
     log = folder / f"seed{seed}.log"
-    fresh = False
+    built_now = False
 
     def build(work: Path) -> None:
-        nonlocal fresh
-        fresh = True
+        nonlocal built_now
+        built_now = True
         _take(synthesis.folder / NETLIST, work / NETLIST)
         (work / _PINS).write_text(pins)
         files = ["--json", NETLIST, "--report", _REPORT, "--seed", str(seed)]
@@ -146,7 +146,7 @@ def place_and_route(
             if full:
                 raise ConfigurationError(
                     f"{top} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
-                    f"{way_out(chosen.device)}; see {log}"
+                    f"{fit_advice(chosen.device)}; see {log}"
                 ) from None
             raise error from None
         (work / NETLIST).unlink()
@@ -159,7 +159,7 @@ def place_and_route(
     found = cached("route", key, build, report)
     if report:
         report(what, len(_STAGES), len(_STAGES))
-    if not fresh:
+    if not built_now:
         copy_file(found / log.name, log)
     copy_file(found / _REPORT, folder / f"seed{seed}.json")
     if on_board:
@@ -169,7 +169,7 @@ def place_and_route(
         fields = json.loads((found / _REPORT).read_text())
         seconds = json.loads((found / "seconds.json").read_text())
         kinds = _cell_kinds(synthesis.folder / NETLIST)
-        return read_report(fields, kinds, seed=seed, seconds=seconds, stored=not fresh)
+        return read_report(fields, kinds, seed=seed, seconds=seconds, stored=not built_now)
     except (OSError, ValueError, LookupError) as error:
         raise ToolError(
             f"nextpnr's report {folder / f'seed{seed}.json'} cannot be read "

@@ -13,9 +13,9 @@ __all__ = [
     "Resources",
     "check_fit",
     "count_cells",
+    "fit_advice",
     "large_name",
     "resource_uses",
-    "way_out",
 ]
 
 
@@ -68,12 +68,12 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
         yield large_name(device), sizes.large_rams, 0 if large is None else large.count
 
 
-def way_out(device: FpgaDevice, board: str = "", other: str = "") -> str:
+def fit_advice(device: FpgaDevice, board: str = "", other: str = "") -> str:
     """What to do about a build that is too large for a device or board; ``other`` is one way more."""
-    ways = [f"generate it with fewer {option('lanes')} or {option('macs')}", *([other] if other else [])]
+    remedies = [f"generate it with fewer {option('lanes')} or {option('macs')}", *([other] if other else [])]
     if fpga_family(device.family).estimates is not None:
-        ways.insert(0, f"let {option('fit', board or device.name)} choose its array")
-    return f"{', '.join(ways)}, or choose a larger device"
+        remedies.insert(0, f"let {option('fit', board or device.name)} choose its array")
+    return f"{', '.join(remedies)}, or choose a larger device"
 
 
 def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "") -> None:
@@ -91,5 +91,5 @@ def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "") ->
     ]
     if lacking:
         raise ConfigurationError(
-            f"{name} does not fit {device.name}: it takes {', '.join(lacking)}; {way_out(device, board)}"
+            f"{name} does not fit {device.name}: it takes {', '.join(lacking)}; {fit_advice(device, board)}"
         )

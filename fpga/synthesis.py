@@ -132,11 +132,11 @@ def synthesise(
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("harness.v", "synthesis.ys"):
         write_file(folder / name, files[name])
-    fresh = False
+    built_now = False
 
     def build(work: Path) -> None:
-        nonlocal fresh
-        fresh = True
+        nonlocal built_now
+        built_now = True
         for name, text in files.items():
             (work / name).write_text(text)
         seconds = run_logged(
@@ -162,7 +162,7 @@ def synthesise(
     found = cached("synthesis", key, build, report)
     if report:
         report("synthesis", 1, 1)
-    if not fresh:
+    if not built_now:
         copy_file(found / _LOG, folder / _LOG)
     return Synthesis(
         folder=found,
@@ -170,7 +170,7 @@ def synthesise(
         core=count_cells(_cells(found / "core_stat.json"), family.cells),
         harness=count_cells(_cells(found / "harness_stat.json") if device.routable else {}, family.cells),
         seconds=_json(found / "seconds.json"),
-        stored=not fresh,
+        stored=not built_now,
     )
 
 

@@ -142,7 +142,7 @@ def run_logged(
     log.parent.mkdir(parents=True, exist_ok=True)
     printed = log.with_suffix(".txt")
     began = time.monotonic()
-    place = 0
+    offset = 0
     compiling = f"first use: compiling {tool.name} (a minute or two)"
     said = False
     with printed.open("w") as output:
@@ -158,13 +158,13 @@ def run_logged(
             )
         except OSError as error:
             raise ToolError(f"{what} failed: {tool.command[0]} cannot be started ({error})") from None
-        own = folder / log.name
+        tool_log = folder / log.name
         try:
             while process.poll() is None:
                 if stop is not None and stop.is_set():
                     raise ToolError(f"{what} was stopped")
                 time.sleep(_SECONDS)
-                text, place = _more(own, place)
+                text, offset = _more(tool_log, offset)
                 if watch and text:
                     watch(text)
                 if report and not said and "Preparing to run" in printed.read_text(errors="replace"):
@@ -176,8 +176,8 @@ def run_logged(
             if process.poll() is None:
                 process.terminate()
                 process.wait()
-            if own.exists() and own != log:
-                copy_file(own, log)
+            if tool_log.exists() and tool_log != log:
+                copy_file(tool_log, log)
             if not printed.stat().st_size:
                 printed.unlink()
     seconds = time.monotonic() - began
@@ -187,14 +187,14 @@ def run_logged(
     return seconds
 
 
-def _more(path: Path, place: int) -> tuple[str, int]:
+def _more(path: Path, offset: int) -> tuple[str, int]:
     try:
         with path.open("rb") as file:
-            file.seek(place)
+            file.seek(offset)
             data = file.read()
     except OSError:
-        return "", place
-    return data.decode(errors="replace"), place + len(data)
+        return "", offset
+    return data.decode(errors="replace"), offset + len(data)
 
 
 def _reason(code: int, log: Path, printed: Path) -> str:

@@ -78,11 +78,11 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> W
     names = [signal_name(str(step["net"])) for step in path if step["type"] == "routing"]
     through = [name for name in dict.fromkeys(names) if name not in (start, end) and "$abc" not in name]
     share = round(100 * routing / total) if total else 0
-    way = f"{cells} logic cell{'s' if cells != 1 else ''}"
+    between = f"{cells} logic cell{'s' if cells != 1 else ''}"
     if multipliers:
-        way += f" and {multipliers} multiplier{'s' if multipliers > 1 else ''}"
+        between += f" and {multipliers} multiplier{'s' if multipliers > 1 else ''}"
     text = (
-        f"from {start_kind} {start} through {way} to {end_kind} {end}: "
+        f"from {start_kind} {start} through {between} to {end_kind} {end}: "
         f"{total:.2f} ns, of which {total - routing:.2f} in cells and {routing:.2f} ({share} %) in wires"
     )
     return WorstPath(

@@ -3,10 +3,10 @@
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.asynchronous import AsyncAccelerator, AsyncStream
 from rtlstm.host.classify import argmax, softmax
+from rtlstm.host.raw_values import CodesWarning, SaturationWarning
 from rtlstm.host.shared import SharedAccelerator, SharedStream
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Transport, backend_names, open_transport
-from rtlstm.host.values import CodesWarning, SaturationWarning
 from rtlstm.spec.errors import (
     BuildError,
     ConfigurationError,

@@ -15,11 +15,7 @@ from rtlstm.host.closing import Closing
 from rtlstm.host.device import Device
 from rtlstm.host.loadable import check_loadable
 from rtlstm.host.notebook import html_table
-from rtlstm.host.state import LayerArrays, State
-from rtlstm.host.steps import as_codes, check_values
-from rtlstm.host.stream import Stream
-from rtlstm.host.transport import Progress, Transport, open_transport
-from rtlstm.host.values import (
+from rtlstm.host.raw_values import (
     CodesWarning,
     SaturationWarning,
     as_flag,
@@ -28,6 +24,10 @@ from rtlstm.host.values import (
     to_caller,
     warn_saturated,
 )
+from rtlstm.host.state import LayerArrays, State
+from rtlstm.host.steps import as_codes, check_values
+from rtlstm.host.stream import Stream
+from rtlstm.host.transport import Progress, Transport, open_transport
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.files import as_path
@@ -373,10 +373,10 @@ class Accelerator(Closing):
             return
         self._codes_noted = True
         format, shifted = self.manifest.numerics.input, any(self.manifest.numerics.input_shifts)
-        own = ", of features with an input shift times 2**-shift" if shifted else ""
+        suffix = ", of features with an input shift times 2**-shift" if shifted else ""
         warnings.warn(
             f"x holds {array.dtype}: integers are taken as codes of the input format {format} (1 is "
-            f"{format.step:g}{own}), and outputs are codes, too; give floats for real values",
+            f"{format.step:g}{suffix}), and outputs are codes, too; give floats for real values",
             CodesWarning,
             stacklevel=stacklevel + 1,
         )

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator
+from rtlstm.host.raw_values import as_numbers
 from rtlstm.host.shared import SharedAccelerator, SharedStream
 from rtlstm.host.state import State
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress
-from rtlstm.host.values import as_numbers
 
 __all__ = ["AsyncAccelerator", "AsyncStream"]
 

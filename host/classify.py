@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.host.values import as_numbers, is_raw
+from rtlstm.host.raw_values import as_numbers, is_raw
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 

@@ -207,13 +207,13 @@ class Device:
             return tuple(array[0] for array in h), tuple(array[0] for array in c)
         layout, first = self.layout, self._vector_row(stream)
         # Of the first layer's two places only that which holds its h: the other may never have been written.
-        place, words = self.manifest.program.copy_words, self.manifest.regions[Region.VECTORS].words
-        current = place if _IS_COPIED.of(flags) else 0
+        copy_words, words = self.manifest.program.copy_words, self.manifest.regions[Region.VECTORS].words
+        current = copy_words if _IS_COPIED.of(flags) else 0
         vectors = np.zeros(layout.vector_span[1] * words, dtype=np.int64)
-        vectors[: place * words] = self.read_rows(Region.VECTORS, 0, first + current, place * words)
-        rest = 2 * place * words
+        vectors[: copy_words * words] = self.read_rows(Region.VECTORS, 0, first + current, copy_words * words)
+        rest = 2 * copy_words * words
         if len(vectors) > rest:
-            vectors[rest:] = self.read_rows(Region.VECTORS, 0, first + 2 * place, len(vectors) - rest)
+            vectors[rest:] = self.read_rows(Region.VECTORS, 0, first + 2 * copy_words, len(vectors) - rest)
         count, row = layout.cell_span[1], self._cell_row(stream)
         cells = [self.read_rows(Region.CELLS, bank, row, count) for bank in range(layout.banks)]
         return layout.decode(vectors, np.stack(cells))
@@ -264,7 +264,7 @@ class Device:
                 f"{y.shape}; reset it and open it again"
             )
         plan = self.manifest.sequence
-        return y if plan is None else y[:, list(plan.output_places)]
+        return y if plan is None else y[:, list(plan.output_positions)]
 
 
 def _parts(image: WeightImage) -> list[tuple[Region, int, IntArray]]:

@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.closing import Closing
+from rtlstm.host.raw_values import as_numbers, to_caller
 from rtlstm.host.state import State
 from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
 from rtlstm.host.transport import Progress
-from rtlstm.host.values import as_numbers, to_caller
 from rtlstm.spec.errors import DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest

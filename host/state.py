@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.host.values import SaturationWarning, as_numbers, is_raw, quantise, warn_saturated
+from rtlstm.host.raw_values import SaturationWarning, as_numbers, is_raw, quantise, warn_saturated
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray, round_shift, saturate
 from rtlstm.spec.manifest import Manifest

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.host.values import as_array, as_numbers, is_raw, quantise
+from rtlstm.host.raw_values import as_array, as_numbers, is_raw, quantise
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.manifest import Manifest

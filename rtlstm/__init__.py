@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Transport,
         WeightImage,
     )
-    from rtlstm.host.values import CodesWarning, SaturationWarning
+    from rtlstm.host.raw_values import CodesWarning, SaturationWarning
     from rtlstm.spec.cells.description import CellBuilder
     from rtlstm.spec.errors import (
         BuildError,
@@ -127,7 +127,7 @@ _HOMES = {
         "Transport",
         "WeightImage",
     ),
-    "rtlstm.host.values": ("CodesWarning", "SaturationWarning"),
+    "rtlstm.host.raw_values": ("CodesWarning", "SaturationWarning"),
     "rtlstm.spec.cells.description": ("CellBuilder",),
     "rtlstm.spec.errors": _ERRORS,
     "rtlstm.spec.manifest": ("Manifest",),

@@ -1,4 +1,4 @@
-"""The cocotb module of :mod:`rtlstm.sim.bench`: plays one scenario on a core's ports.
+"""The cocotb module of :mod:`rtlstm.sim.cocotb_run`: plays one scenario on a core's ports.
 
 Runs inside the simulator. Only the top level's ports are touched. Signals are read just before
 the rising edge takes effect and written after it; whoever waits for a signal that stays low
@@ -20,7 +20,7 @@ from cocotb.simtime import get_sim_time
 from cocotb.triggers import Event, RisingEdge, Timer
 from cocotb.types import LogicArray
 
-from rtlstm.sim.ports import PortShape, pack_beats, sign_extend, unpack_beats
+from rtlstm.sim.simulated_ports import PortShape, pack_beats, sign_extend, unpack_beats
 
 __all__ = ["RESULT_VARIABLE", "SCENARIO_VARIABLE", "play_scenario"]
 

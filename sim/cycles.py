@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rtlstm.host import Accelerator
-from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.registers import Register
 
 __all__ = ["SETTLE_STEPS", "Latencies", "last_intervals", "measure_latencies", "wait_for_core"]

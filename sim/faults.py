@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 
-from rtlstm.host.link.lines import Line, LineBroken
+from rtlstm.host.link.byte_ports import BytePort, PortBroken
 
-__all__ = ["Fault", "FaultInjector", "FaultyLine"]
+__all__ = ["Fault", "FaultInjector", "FaultyPort"]
 
 
 class Fault(Enum):
@@ -99,12 +99,12 @@ class FaultInjector:
         return bytes(data)
 
 
-class FaultyLine:
+class FaultyPort:
     """A line with faults in both directions.
 
     Parameters
     ----------
-    line
+    port
         The good line underneath.
     rate
         Probability of a fault per frame, each way.
@@ -116,42 +116,44 @@ class FaultyLine:
 
     def __init__(
         self,
-        line: Line,
+        port: BytePort,
         rate: float,
         seed: int,
         faults: Iterable[Fault] = tuple(Fault),
         longest: float = 0.05,
     ) -> None:
-        self._line = line
+        self._port = port
         kinds = tuple(faults)
-        self._ways = [_Way(FaultInjector(rate, 2 * seed + way, kinds, longest)) for way in (0, 1)]
+        self._directions = [
+            _Direction(FaultInjector(rate, 2 * seed + direction, kinds, longest)) for direction in (0, 1)
+        ]
         self._refusals: int | None = None
         """Attempts to open the line that will still fail; None while it is open."""
 
     @property
     def counts(self) -> Counter[Fault]:
         """How often each fault has happened."""
-        return self._ways[0].injector.counts + self._ways[1].injector.counts
+        return self._directions[0].injector.counts + self._directions[1].injector.counts
 
     def now(self) -> float:
         """Return the time of the line underneath."""
-        return self._line.now()
+        return self._port.now()
 
     def write(self, data: bytes) -> None:
         """Send bytes, some of which will get lost."""
         self._check()
-        if self._ways[0].push(data, self.now()):
+        if self._directions[0].push(data, self.now()):
             self._break()
         self._pass_on()
 
     def read(self, seconds: float) -> bytes:
         """Return what has come, or something like it."""
         self._check()
-        up, down = self._ways
+        up, down = self._directions
         end = self.now() + max(0.0, seconds)
         while not (data := down.due(self.now())):
             rest = min(end, up.next, down.next) - self.now()
-            came = self._line.read(max(0.0, rest))
+            came = self._port.read(max(0.0, rest))
             if came and down.push(came, self.now()):
                 self._break()
             self._pass_on()
@@ -161,36 +163,36 @@ class FaultyLine:
 
     def pause(self, seconds: float) -> None:
         """Let time pass."""
-        self._line.pause(seconds)
+        self._port.pause(seconds)
 
     def reopen(self) -> None:
         """Open the line again, which may take several attempts."""
         if self._refusals:
             self._refusals -= 1
-            raise LineBroken("there is still no line")
-        self._line.reopen()
+            raise PortBroken("there is still no line")
+        self._port.reopen()
         self._refusals = None
 
     def close(self) -> None:
         """Close the line underneath."""
-        self._line.close()
+        self._port.close()
 
     def _pass_on(self) -> None:
-        if data := self._ways[0].due(self.now()):
-            self._line.write(data)
+        if data := self._directions[0].due(self.now()):
+            self._port.write(data)
 
     def _check(self) -> None:
         if self._refusals is not None:
-            raise LineBroken("the line is broken")
+            raise PortBroken("the line is broken")
 
     def _break(self) -> None:
-        for way in self._ways:
-            way.clear()
-        self._refusals = self._ways[0].injector.chance(3)
-        raise LineBroken("the line broke")
+        for direction in self._directions:
+            direction.clear()
+        self._refusals = self._directions[0].injector.chance(3)
+        raise PortBroken("the line broke")
 
 
-class _Way:
+class _Direction:
     """One direction: bytes cut into frames, faults, and what waits."""
 
     def __init__(self, injector: FaultInjector) -> None:

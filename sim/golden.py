@@ -131,14 +131,14 @@ class Golden:
         for parts in self._passes:
             found = []
             for part, golden in parts:
-                way = slice(None, None, -1 if part.reverse else 1)
+                order = slice(None, None, -1 if part.reverse else 1)
                 shapes = golden.network.shapes
                 mine = None
                 if given is not None:
                     h = [next(given[0]) for shape in shapes if shape.recurrent]
                     mine = h, [next(given[1]) for shape in shapes if shape.has_state]
-                result = golden._run(values[way], mine, None if alive is None else alive[way])
-                y = result.y[way]
+                result = golden._run(values[order], mine, None if alive is None else alive[order])
+                y = result.y[order]
                 if part.reversed_output:
                     whole = np.full(x.shape[1], len(x))
                     y = reverse_valid(y, whole if alive is None else alive[:, :, 0].sum(axis=0))

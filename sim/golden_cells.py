@@ -49,7 +49,7 @@ def evaluate(
     """
     values: list[IntArray] = []
     saturated = np.zeros(gates[0].shape, dtype=np.int64)
-    for place, node in enumerate(graph.nodes):
+    for position, node in enumerate(graph.nodes):
         args = [values[arg] for arg in node.args]
         formats = [graph.nodes[arg].format for arg in node.args]
         match node.kind:
@@ -80,7 +80,7 @@ def evaluate(
             case "narrow":
                 rounded = _round(args[0], formats[0].fraction - node.format.fraction)
                 value = saturate(rounded, node.format.bits)
-                if place == graph.state:
+                if position == graph.state:
                     saturated = (rounded != value).astype(np.int64)
         values.append(np.asarray(value, dtype=np.int64))
     return values, saturated

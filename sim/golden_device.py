@@ -286,7 +286,7 @@ class GoldenDevice(Transport):
         first = np.concatenate([[0], after[:-1]])
         runs = _Runs(steps.streams[first], first, after - first)
         y = np.zeros((len(steps), self.manifest.program.outputs), dtype=np.int64)
-        y[:, list(plan.output_places)] = self._run(runs, steps.x)
+        y[:, list(plan.output_positions)] = self._run(runs, steps.x)
         self._count_sequences(plan, runs.lengths, steps.suppress)
         return y
 
@@ -333,9 +333,9 @@ class GoldenDevice(Transport):
             steps = np.arange(lengths.max())[:, None]
             alive = steps < lengths
             # What stands past a run's end is not computed with.
-            places = runs.first[batch] + np.minimum(steps, lengths - 1)
-            found = self._run_batch(runs.streams[batch], x[places], None if alive.all() else lengths)
-            y[places[alive]] = found[alive]
+            positions = runs.first[batch] + np.minimum(steps, lengths - 1)
+            found = self._run_batch(runs.streams[batch], x[positions], None if alive.all() else lengths)
+            y[positions[alive]] = found[alive]
         return y
 
     def _run_batch(self, streams: IntArray, x: IntArray, lengths: IntArray | None) -> IntArray:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.ports import PortFault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
+from rtlstm.sim.simulated_ports import PortFault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
 from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.fixed import IntArray
@@ -70,7 +70,7 @@ def build_icarus(verilog: Path, shape: PortShape, report: Progress | None = None
 class IcarusModel:
     """A core in a program of :func:`build_icarus`.
 
-    Implements :class:`rtlstm.sim.ports.Model`.
+    Implements :class:`rtlstm.sim.simulated_ports.Model`.
     """
 
     def __init__(self, program: Path, shape: PortShape, report: Progress | None = None) -> None:

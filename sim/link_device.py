@@ -167,12 +167,12 @@ class DeviceEngine:
         if self._answer:
             type, session, seq = self._answer
             self._answer = None
-            return Frame(type, session, seq, self._expected, self.report().to_bytes()).to_line()
+            return Frame(type, session, seq, self._expected, self.report().to_bytes()).to_wire()
         if self._sending == len(self._responses):
             return b""
         seq = (self._oldest + self._sending) % SEQUENCE
         self._sending += 1
-        return self._responses[self._sending - 1].frame(self._session, seq, self._expected).to_line()
+        return self._responses[self._sending - 1].frame(self._session, seq, self._expected).to_wire()
 
     def report(self) -> LinkReport:
         """Return what REPORT says."""

@@ -1,7 +1,7 @@
 """A core compiled to native code by Verilator: the fast simulator, about 10 million cycles/s.
 
-The harness around it is ``native.cpp``; :mod:`rtlstm.sim.compiled` says how it is built and what the seed
-is for.
+The harness around it is ``native.cpp``; :mod:`rtlstm.sim.compile_model` says how it is built and what the
+seed is for.
 """
 
 import ctypes
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.compiled import compile_library
-from rtlstm.sim.ports import PortFault, PortShape, StepCycles
+from rtlstm.sim.compile_model import compile_library
+from rtlstm.sim.simulated_ports import PortFault, PortShape, StepCycles
 from rtlstm.sim.sources import own_file, simulation_sources
 from rtlstm.tools.cache import Progress
 
@@ -69,7 +69,7 @@ def _load(library: Path) -> ctypes.CDLL:
 class NativeModel:
     """A core in a library of :func:`build_native`; ``seed`` sets the random initial contents.
 
-    Implements :class:`rtlstm.sim.ports.Model`.
+    Implements :class:`rtlstm.sim.simulated_ports.Model`.
     """
 
     def __init__(

@@ -113,9 +113,9 @@ class _Cell:
     def _custom(self, layer: Custom, part: Floats) -> tuple[Floats, Floats | None]:
         gates = np.split(part + self.h @ layer.w_hh.T, layer.gates, axis=1)
         self.ranges.see("preactivation", np.stack(gates))
-        own = () if layer.parameters is None else tuple(layer.parameters.T)
+        constants = () if layer.parameters is None else tuple(layer.parameters.T)
         cell = layer.cell
-        values = cell.values(gates, self.c if layer.has_cell_state else self.h, own)
+        values = cell.values(gates, self.c if layer.has_cell_state else self.h, constants)
         for step in cell.read:
             self.ranges.see("preactivation", values[step])
         h, kept = values[cell.result], None if cell.state is None else values[cell.state]

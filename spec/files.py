@@ -53,10 +53,10 @@ def write_file(path: str | Path, content: Content) -> None:
     """
     path = as_path("the file to write", path)
     found = _find(path)
-    own = _own_output(found)
+    standard_output = _standard_output(found)
     try:
-        if own is not None:
-            _write_through(own, content, keep_open=True)
+        if standard_output is not None:
+            _write_through(standard_output, content, keep_open=True)
         elif found is None or stat.S_ISREG(found.st_mode):
             _replace(Path(os.path.realpath(path)), content, found)
         else:
@@ -103,7 +103,7 @@ def _find(path: Path) -> os.stat_result | None:
         raise _refusal(path, error.strerror or str(error)) from None
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a block device", stat.S_IFSOCK: "a socket"}
     kind = kinds.get(stat.S_IFMT(found.st_mode))
-    if kind is not None and _own_output(found) is None:
+    if kind is not None and _standard_output(found) is None:
         raise _refusal(path, f"it is {kind}")
     return found
 
@@ -112,7 +112,7 @@ def _refusal(path: Path, why: str) -> InputError:
     return InputError(f"{path} cannot be written: {why}; name another file, or make this one writable")
 
 
-def _own_output(found: os.stat_result | None) -> int | None:
+def _standard_output(found: os.stat_result | None) -> int | None:
     """Return which of this process's two output streams was found, if any.
 
     To open ``/dev/stdout`` anew would begin at the start of a file that the shell has opened already.

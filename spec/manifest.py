@@ -57,17 +57,17 @@ _DISAGREEMENT = (ArithmeticError, AssertionError, LookupError, TypeError, ValueE
 """What compiling a program raises if its layers, say, name a cell that there is none of."""
 
 
-def _difference(found: Any, wanted: Any, place: str = "") -> str | None:
+def _difference(found: Any, wanted: Any, path: str = "") -> str | None:
     """Return the first place in which two JSON values differ, and both values there, in words."""
     if type(found) is type(wanted) and isinstance(wanted, dict | list) and len(found) == len(wanted):
         pairs: Iterable[tuple[Any, Any]] = wanted.items() if isinstance(wanted, dict) else enumerate(wanted)
         for key, value in pairs:
-            if difference := _difference(found[key], value, f"{place}.{key}" if place else str(key)):
+            if difference := _difference(found[key], value, f"{path}.{key}" if path else str(key)):
                 return difference
         return None
     if found == wanted:
         return None
-    return f"{place} must be {_short(wanted)}, not {_short(found)}"
+    return f"{path} must be {_short(wanted)}, not {_short(found)}"
 
 
 def _short(value: Any) -> str:
@@ -243,7 +243,7 @@ class Manifest(Record):
     @property
     def outputs(self) -> int:
         """Width of one step's output; among the words of its beats there may be others that are 0."""
-        return self.program.outputs if self.sequence is None else len(self.sequence.output_places)
+        return self.program.outputs if self.sequence is None else len(self.sequence.output_positions)
 
     @property
     def buffer_rows(self) -> int:

@@ -230,8 +230,8 @@ class Custom(Recurrent):
         if self.clip is not None:
             raise ValueError("a custom layer clips where its cell does; leave clip out")
         if self.cell.parameters:
-            own = np.zeros((0,)) if self.parameters is None else self.parameters
-            _expect_shape("parameters", own, (self.units, self.cell.parameters))
+            constants = np.zeros((0,)) if self.parameters is None else self.parameters
+            _expect_shape("parameters", constants, (self.units, self.cell.parameters))
         return self
 
     @property

@@ -373,13 +373,13 @@ class SumBounds:
 
     def lacking(self, there: Accumulator, layers: Sequence[LayerShape]) -> str | None:
         """Return a clause that names the first sum that does not fit in the widths ``there``, if any."""
-        for bound, bits, place in (
+        for bound, bits, holder in (
             (self.lane, there.bits, "accumulators"),
             (self.partial, there.partial_bits, "partial sums"),
         ):
             if bound.bits > bits:
                 name = layers[bound.layer].name
-                return f"{bound.what} of layer {name!r} need {bound.bits} bits and the {place} have {bits}"
+                return f"{bound.what} of layer {name!r} need {bound.bits} bits and the {holder} have {bits}"
         return None
 
 

@@ -19,7 +19,7 @@ from rtlstm.spec.numerics import (
 )
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.passes import input_places
+from rtlstm.spec.program.passes import input_positions
 from rtlstm.spec.program.step import Op, dense_lanes
 from rtlstm.spec.registers import Region
 
@@ -176,17 +176,17 @@ def _lane_order(op: Op, parameters: Parameters) -> NDArray[np.int64]:
     return np.asarray(range(parameters.lanes) if op.four_rows else dense_lanes(parameters))
 
 
-def _places(manifest: Manifest, layer: int) -> list[int]:
+def _positions(manifest: Manifest, layer: int) -> list[int]:
     """Where each of a layer's inputs stands in the vector that it reads."""
     outputs = [shape.outputs for shape in manifest.layers]
     units = manifest.parameters.gate_units
-    return input_places(manifest.passes, outputs, layer, manifest.layers[layer].inputs, units)
+    return input_positions(manifest.passes, outputs, layer, manifest.layers[layer].inputs, units)
 
 
-def _spaced(matrix: IntArray, places: list[int]) -> IntArray:
+def _spaced(matrix: IntArray, positions: list[int]) -> IntArray:
     """Columns at their places, zeros between them."""
-    spaced = np.zeros((len(matrix), places[-1] + 1), dtype=np.int64)
-    spaced[:, places] = matrix
+    spaced = np.zeros((len(matrix), positions[-1] + 1), dtype=np.int64)
+    spaced[:, positions] = matrix
     return spaced
 
 
@@ -349,15 +349,15 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     unit_constants = np.zeros((*shifts.shape[:2], numerics.unit_parameters), dtype=np.int64)
     for index, layer in enumerate(network.layers):
         recurrent, drain = _ops(manifest, index)
-        places = _places(manifest, index)
+        positions = _positions(manifest, index)
         if isinstance(layer, QuantizedRecurrent):
             assert recurrent is not None
             parts = [
                 (recurrent, layer.w_hh, layer.shift_hh),
-                (drain, _spaced(layer.w_ih, places), layer.shift_ih),
+                (drain, _spaced(layer.w_ih, positions), layer.shift_ih),
             ]
         else:
-            parts = [(drain, _spaced(layer.weight, places), layer.shift)]
+            parts = [(drain, _spaced(layer.weight, positions), layer.shift)]
         for op, matrix, shift in parts:
             rows = slice(op.weights, op.weights + op.groups * op.columns)
             weights[:, rows] = _bank_matrix(_interleave(matrix) if op.four_rows else matrix, op, parameters)
@@ -409,8 +409,8 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
         recurrent, drain = _ops(manifest, index)
         count = shape.outputs
         shift = _rows(gather(shifts[:, drain.shifts :], count), drain)
-        places = _places(manifest, index)
-        matrix = _read_matrix(weights, drain, parameters, (shape.rows, places[-1] + 1))[:, places]
+        positions = _positions(manifest, index)
+        matrix = _read_matrix(weights, drain, parameters, (shape.rows, positions[-1] + 1))[:, positions]
         if shape.continues:
             layers.append(QuantizedDense(matrix, np.zeros(shape.rows, dtype=np.int64), shift, continues=True))
             continue

@@ -9,7 +9,7 @@ from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.host.state import StateLayout
-from rtlstm.sim.bench import BusRead, BusWrite, Scenario, run_cocotb
+from rtlstm.sim.cocotb_run import BusRead, BusWrite, Scenario, run_cocotb
 from rtlstm.sim.golden import GoldenResult
 from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.packing import pack

@@ -16,9 +16,9 @@ from support.small_builds import INPUTS, NARROW, TINY, network
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.sim.line_server import LineServer
 from rtlstm.sim.link_device import DeviceEngine
-from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.sim.link_port import SimulatedPort
+from rtlstm.sim.port_server import PortServer
 from rtlstm.spec.manifest import Manifest
 
 ALLOWED = (
@@ -124,7 +124,7 @@ def test_driver_alone_drives_a_board(python: Path, tmp_path: Path) -> None:
     with Accelerator.open(build) as golden:
         y, (h, c) = golden.run(x)
     device = DeviceEngine(GoldenDevice(build, manifest), manifest)
-    with LineServer(SimulatedLine(device), tcp=0, terminal=False) as server:
+    with PortServer(SimulatedPort(device), tcp=0, terminal=False) as server:
         said = run(python, "-c", DRIVE, build, server.port, folder=tmp_path)
     assert said.split() == [version("rtlstm"), "mmio", "serial", "tcp"]
     with np.load(tmp_path / "found.npz") as found:

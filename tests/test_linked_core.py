@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from support.linked_core import LinkedLine, compile_linked
+from support.linked_core import LinkedPort, compile_linked
 from support.random_builds import Case, make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.host.device import Device
-from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import LinkTimeouts
-from rtlstm.host.link.transport import LinkTransport
-from rtlstm.sim.faults import FaultyLine
+from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.link.timeouts import LinkTimeouts
+from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Lstm, Network
@@ -38,12 +38,12 @@ def case() -> Case:
     return build()
 
 
-def linked(case: Case, seed: int = 1, mismatch: float = 0.0) -> LinkedLine:
+def linked(case: Case, seed: int = 1, mismatch: float = 0.0) -> LinkedPort:
     library = compile_linked(linked_core_to_verilog(case.manifest, DIVISOR), f"{case.manifest.name}_link")
-    return LinkedLine(library, DIVISOR, seed, mismatch, CLOCK_HZ)
+    return LinkedPort(library, DIVISOR, seed, mismatch, CLOCK_HZ)
 
 
-def opened(line: Line, case: Case) -> LinkTransport:
+def opened(line: BytePort, case: Case) -> LinkTransport:
     """Open a link and load the weights through it."""
     transport = LinkTransport(line, case.manifest, TIMEOUTS, seed=1)
     device = Device(transport, case.manifest)
@@ -87,7 +87,7 @@ def test_line_is_full(case: Case) -> None:
 @pytest.mark.parametrize(("seed", "mismatch"), [(1, 0.0), (2, 0.02), (3, -0.02)])
 def test_every_step_once_on_a_bad_line(case: Case, seed: int, mismatch: float) -> None:
     line = linked(case, seed, mismatch)
-    bad = FaultyLine(line, rate=0.1, seed=seed, longest=0.005)
+    bad = FaultyPort(line, rate=0.1, seed=seed, longest=0.005)
     transport = opened(bad, case)
     run(transport, case, 300, longest=40)
     assert len(bad.counts) > 5
@@ -97,7 +97,7 @@ def test_every_step_once_on_a_bad_line(case: Case, seed: int, mismatch: float) -
 
 @pytest.mark.slow
 def test_ten_thousand_steps_at_one_fault_in_a_hundred_frames(case: Case) -> None:
-    bad = FaultyLine(linked(case), rate=0.01, seed=4, longest=0.005)
+    bad = FaultyPort(linked(case), rate=0.01, seed=4, longest=0.005)
     transport = opened(bad, case)
     run(transport, case, 10_000, longest=60)
     print(transport.statistics, dict(bad.counts))

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.linked_core import LinkedLine, compile_linked
+from support.linked_core import LinkedPort, compile_linked
 from support.loadable_builds import NARROW, Build, build_for, check, make_device, stacked
 from support.random_builds import random_network, random_parameters
 
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.gen.builds.loadable import with_capacity
-from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.host.link.timing import LinkTimeouts
-from rtlstm.host.link.transport import LinkTransport
-from rtlstm.sim.devices import IcarusDevice
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.link.timeouts import LinkTimeouts
+from rtlstm.sim.backends import IcarusDevice
 from rtlstm.spec.capacity import Needs
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.family import Pipeline
@@ -84,7 +84,7 @@ def test_another_network_over_a_serial_line(tmp_path: Path) -> None:
     device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), NEAR.replace(beat_out=2))
     other = build_for(stacked(9, 4, 6, dense=((5, "relu"), (3, "tanh")), seed=1), device)
     folders = [build.save(tmp_path / str(number)) for number, build in enumerate((device, other))]
-    line = LinkedLine(compile_linked(linked_core_to_verilog(device.manifest, 4), "device_link"), 4)
+    line = LinkedPort(compile_linked(linked_core_to_verilog(device.manifest, 4), "device_link"), 4)
     timeouts = LinkTimeouts(retry=0.05, least_retry=0.02, most_retry=1.0)
     with Accelerator(LinkTransport(line, device.manifest, timeouts, seed=1), device.manifest) as accelerator:
         for folder, build in zip((*folders, folders[0]), (device, other, device), strict=True):

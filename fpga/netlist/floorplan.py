@@ -137,9 +137,9 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
     free = set(rams)
     sites |= _beside_units(others, sites, free, die)
     for _, lane in sorted(lanes.items()):
-        places = [next(line) for _ in lane[_MULTIPLIER]]
-        sites |= zip(lane[_MULTIPLIER], places, strict=True)
-        x, y = _centre(places) if places else die.middle
+        positions = [next(line) for _ in lane[_MULTIPLIER]]
+        sites |= zip(lane[_MULTIPLIER], positions, strict=True)
+        x, y = _centre(positions) if positions else die.middle
         for name in lane[_RAM]:
             sites[name] = _take_nearest(free, x, y)
     return sites
@@ -164,8 +164,10 @@ def _beside_units(
     for name in others[_RAM]:
         found = _UNIT.search(name)
         parts = (found[2], _FEEDS.get(found[2], "")) if found else ()
-        if found and (near := next((fed[found[1], part] for part in parts if (found[1], part) in fed), None)):
-            take(name, near.x, near.y)
+        if found and (
+            neighbour := next((fed[found[1], part] for part in parts if (found[1], part) in fed), None)
+        ):
+            take(name, neighbour.x, neighbour.y)
     for name in others[_RAM]:
         if name not in placed:
             found = _UNIT.search(name)
@@ -183,8 +185,10 @@ def _central(sites: list[Site], die: Die) -> list[Site]:
 
 
 def _centre(sites: Iterable[Site]) -> tuple[float, float]:
-    places = list(sites)
-    return sum(site.x for site in places) / len(places), sum(site.y for site in places) / len(places)
+    positions = list(sites)
+    return sum(site.x for site in positions) / len(positions), sum(site.y for site in positions) / len(
+        positions
+    )
 
 
 def _take_nearest(free: set[Site], x: float, y: float) -> Site:

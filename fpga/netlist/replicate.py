@@ -18,10 +18,10 @@ _HARD = ("MULT18X18D", "DP16KD", "PDPW16KD")
 """Cells with registers at their inputs, to which a long way does no harm."""
 _PART = re.compile(r"\barray\.(?P<lane>lane)(\d+)\.|\b(?:preactivation|gate_unit)(\d+)\.")
 
-Part = tuple[str, int]
+FabricPart = tuple[str, int]
 """A lane, or a unit with its pre-activations."""
 
-Pin = tuple[dict[str, Any], str, int]
+CellPin = tuple[dict[str, Any], str, int]
 """A cell, and one bit of one of its ports."""
 
 
@@ -41,17 +41,17 @@ def replicate(netlist: dict[str, Any]) -> int:
                 continue
             for (kind, number), pins in _others(readers.get(cell["connections"]["Q"][0], {})):
                 copies[f"{name}${kind}{number}"] = _copy(cell, free)
-                for reader, port, place in pins:
-                    reader["connections"][port][place] = free
+                for reader, port, position in pins:
+                    reader["connections"][port][position] = free
                 free += 1
         cells.update(copies)
         added += len(copies)
     return added
 
 
-def _readers(cells: Mapping[str, dict[str, Any]]) -> dict[Any, dict[Part, list[Pin]]]:
+def _readers(cells: Mapping[str, dict[str, Any]]) -> dict[Any, dict[FabricPart, list[CellPin]]]:
     """Return which pins of which parts' cells read each net."""
-    readers: dict[Any, dict[Part, list[Pin]]] = {}
+    readers: dict[Any, dict[FabricPart, list[CellPin]]] = {}
     for name, cell in cells.items():
         if not (found := _PART.search(name)):
             continue
@@ -59,12 +59,12 @@ def _readers(cells: Mapping[str, dict[str, Any]]) -> dict[Any, dict[Part, list[P
         for port, bits in cell["connections"].items():
             if cell["port_directions"][port] != "input":
                 continue
-            for place, bit in enumerate(bits):
-                readers.setdefault(bit, {}).setdefault(part, []).append((cell, port, place))
+            for position, bit in enumerate(bits):
+                readers.setdefault(bit, {}).setdefault(part, []).append((cell, port, position))
     return readers
 
 
-def _others(parts: Mapping[Part, list[Pin]]) -> Iterator[tuple[Part, list[Pin]]]:
+def _others(parts: Mapping[FabricPart, list[CellPin]]) -> Iterator[tuple[FabricPart, list[CellPin]]]:
     """Parts whose logic reads a net, but for the first lane and the first unit."""
     met = set()
     for part in sorted(parts):

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rtlstm.host import Accelerator
 from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Progress, Transport, open_transport
-from rtlstm.sim.devices import SimulatedDevice
-from rtlstm.sim.ports import StepCycles
+from rtlstm.sim.backends import SimulatedDevice
+from rtlstm.sim.simulated_ports import StepCycles
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
@@ -155,12 +155,12 @@ def compare(
     states = list(zip(_flat(expected_state), _flat(state), strict=True))
     different = np.argwhere(y != expected_y)
     steps = sum(len(each.streams) for each in recorder.exchanges)
-    predicted, measured, late = _compare_cycles(manifest, recorder.exchanges)
+    predicted, measured, wrong = _compare_cycles(manifest, recorder.exchanges)
     first = _describe("y", y, expected_y)
     for index, (expected, found) in enumerate(states):
         first = first or _describe(f"final state array {index}", found, expected)
-    if late and not first:
-        first = f"step {late[0][0]} is offered in cycle {late[0][1]}, but was predicted for {late[0][2]}"
+    if wrong and not first:
+        first = f"step {wrong[0][0]} is offered in cycle {wrong[0][1]}, but was predicted for {wrong[0][2]}"
     result = Comparison(
         simulator=simulator,
         sequences=1 if y.ndim == 2 else y.shape[1],
@@ -172,7 +172,7 @@ def compare(
         first_difference=first,
         cycles_predicted=predicted,
         cycles_measured=measured,
-        cycles_different=len(late),
+        cycles_different=len(wrong),
         seconds=round(seconds, 6),
     )
     return result, y
@@ -196,15 +196,15 @@ def _compare_cycles(
 ) -> tuple[int, int, list[tuple[int, int, int]]]:
     """Return predicted and measured cycles, and (step, found, predicted) where they differ."""
     predicted = measured = steps = 0
-    late = []
+    wrong = []
     for each in exchanges:
         expected = each.predict(manifest)
         found = (each.cycles.offered - each.cycles.begun[0]).tolist()
         predicted, measured = predicted + expected[-1], measured + found[-1]
-        late += [
+        wrong += [
             (steps + step, got, want)
             for step, (got, want) in enumerate(zip(found, expected, strict=True))
             if got != want
         ]
         steps += len(each.streams)
-    return predicted, measured, late
+    return predicted, measured, wrong

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.boards.bitstream import Bitstream
-from rtlstm.boards.catalogue import find_any_board, find_place
+from rtlstm.boards.catalogue import find_any_board, find_target
 from rtlstm.boards.vivado import VivadoProject
 from rtlstm.boards.zynq import ZynqBoard
 from rtlstm.fpga.devices import find_device
@@ -30,9 +30,9 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs
 from rtlstm.host.notebook import html_table
+from rtlstm.host.raw_values import CodesWarning, as_array
 from rtlstm.host.state import State
 from rtlstm.host.transport import Progress
-from rtlstm.host.values import CodesWarning, as_array
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import as_path
@@ -193,16 +193,16 @@ class Build:
         ToolError
             If a tool is missing or fails.
         """
-        place = find_any_board(board)
-        if not isinstance(place, ZynqBoard):
+        target = find_any_board(board)
+        if not isinstance(target, ZynqBoard):
             on_board = OnBoard.create(self.folder, board, clock_mhz, baud)
             return on_board.make_bitstream(seed, progress, insist=insist)
         if baud is not None or seed != 1 or insist:
             raise ConfigurationError(
-                f"the core on {place.name} has no serial line, and Vivado takes no seed; leave out "
+                f"the core on {target.name} has no serial line, and Vivado takes no seed; leave out "
                 f"{option('baud')}, {option('seed')} and {option('insist', True)}"
             )
-        return OnZynq.create(self.folder, place, clock_mhz).write()
+        return OnZynq.create(self.folder, target, clock_mhz).write()
 
     def report(self) -> BuildReport:
         """Return the report: sizes, formats, cycles, accuracy; ``report.html`` shows it as a page."""
@@ -301,8 +301,8 @@ def compile(
         "progress": progress,
     }
     if device is not None:
-        place = device.folder if isinstance(device, Build) else as_path("the device's folder", device)
-        generate_for(network, target, place, input_range=settings.input_range, **common)
+        device_folder = device.folder if isinstance(device, Build) else as_path("the device's folder", device)
+        generate_for(network, target, device_folder, input_range=settings.input_range, **common)
     else:
         generate_build(
             network, target, name=chosen, settings=settings, capacities=capacities, **hardware, **common
@@ -316,7 +316,7 @@ def _hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         array = ArrayRequest(**given)
         array.check()
         return {"array": array}
-    device, board = find_place(fit)
+    device, board = find_target(fit)
     request = FitRequest(chosen=device, board=board, **given)
     request.check()
     return {"fit": request}
@@ -326,8 +326,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
     known = [each.name for each in declared_options(*OPTIONS)]
     unknown = [key for key in options if key not in known]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+        similar = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(sorted(known))}"
         raise ConfigurationError(f"compile has no option {unknown[0]!r}; {hint}")
 
 

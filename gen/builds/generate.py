@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from rtlstm.fpga.fit import FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.default_array import ArrayRequest, choose_array
+from rtlstm.gen.builds.fit_advice import find_fit_advice
 from rtlstm.gen.builds.folder import check_target, new_folder, write_files
 from rtlstm.gen.builds.former import FormerResult, ReplacedWarning, former_results
 from rtlstm.gen.builds.loadable import (
@@ -22,11 +23,10 @@ from rtlstm.gen.builds.loadable import (
 from rtlstm.gen.builds.names import check_build_name, derive_build_name
 from rtlstm.gen.builds.report import BuildReport, create_report
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.gen.builds.way_out import find_way_out
 from rtlstm.gen.frontends.reading import ModelReport
 from rtlstm.gen.quantise.calibration import Calibration
-from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.loadable import check_loadable
 from rtlstm.host.transport import Progress
@@ -125,7 +125,7 @@ def generate_build(
             try:
                 parameters, fitted = fit_device(chosen, quantised.shapes, quantised.numerics, fit)
             except NothingFitsError as refused:
-                found = find_way_out(chosen, network, settings, data, fit, progress)
+                found = find_fit_advice(chosen, network, settings, data, fit, progress)
                 advice = "choose a larger device" if found is None else found.text
                 raise NothingFitsError(f"{refused}; {advice}") from None
         if parameters is None:

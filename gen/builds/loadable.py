@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest

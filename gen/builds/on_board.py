@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from rtlstm.boards.bitstream import BITSTREAM_RECORD, Bitstream, file_hash, make_bitstream
-from rtlstm.boards.board import Board, Line, find_line
+from rtlstm.boards.board import Board, UartTiming, find_uart_timing
 from rtlstm.boards.catalogue import find_any_board, find_board
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
@@ -16,7 +16,7 @@ from rtlstm.fpga.least_blocks import check_inventory
 from rtlstm.fpga.pll import megahertz
 from rtlstm.gen.builds.implement import check_family
 from rtlstm.host.transport import Progress
-from rtlstm.sim.board import BoardShape, NativeBoard, build_board
+from rtlstm.sim.simulated_board import BoardShape, NativeBoard, build_board
 from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import write_file
@@ -41,7 +41,7 @@ class OnBoard:
     folder: Path
     manifest: Manifest
     board: Board
-    line: Line
+    uart: UartTiming
     requested_mhz: float
     core: str
     """The build's Verilog."""
@@ -66,15 +66,15 @@ class OnBoard:
         ConfigurationError
             If the build is not for the board's device, or the board cannot do what is asked.
         """
-        manifest, place = Manifest.load(folder), find_board(board)
-        device = place.chosen.device
-        check_family(manifest, device, place.name)
-        wanted = clock_mhz or _default_clock(manifest, place)
-        line = find_line(place, wanted, baud)
-        return cls(Path(folder), manifest, place, line, wanted, read_verilog(folder, manifest))
+        manifest, target = Manifest.load(folder), find_board(board)
+        device = target.chosen.device
+        check_family(manifest, device, target.name)
+        wanted = clock_mhz or _default_clock(manifest, target)
+        uart = find_uart_timing(target, wanted, baud)
+        return cls(Path(folder), manifest, target, uart, wanted, read_verilog(folder, manifest))
 
     @property
-    def place(self) -> Path:
+    def output_folder(self) -> Path:
         """The board's folder in the build."""
         return self.folder / "boards" / self.board.name
 
@@ -103,15 +103,15 @@ class OnBoard:
             self.board,
             self.manifest,
             self.core,
-            self.line,
-            self.place,
+            self.uart,
+            self.output_folder,
             requested_mhz=self.requested_mhz,
             seed=seed,
             # What has an estimate has been held against the limits by it.
             insist=insist or expected is not None,
             report=progress,
         )
-        write_file(self.place / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
+        write_file(self.output_folder / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
         return found
 
     def compile(self, progress: Progress | None = None) -> tuple[Path, BoardShape]:
@@ -122,9 +122,9 @@ class OnBoard:
         ToolError
             If a tool is missing or fails.
         """
-        self.place.mkdir(parents=True, exist_ok=True)
-        top = self.place / "top.v"
-        write_file(top, board_verilog(self.board, self.manifest, self.line, self.core))
+        self.output_folder.mkdir(parents=True, exist_ok=True)
+        top = self.output_folder / "top.v"
+        write_file(top, board_verilog(self.board, self.manifest, self.uart, self.core))
         shape = self._shape()
         return build_board(top, check_rtl(self.folder, self.manifest), shape, progress), shape
 
@@ -133,7 +133,7 @@ class OnBoard:
         return BoardShape(
             top=TOP,
             clock_hz=self.board.clock_hz,
-            baud=self.line.baud,
+            baud=self.uart.baud,
             inverted_leds=[pin.inverted for pin in self.board.leds],
             inverted_button=None if button is None else button.inverted,
             family=self.manifest.parameters.family,

@@ -68,17 +68,22 @@ class OnZynq:
         )
 
     @property
-    def place(self) -> Path:
+    def output_folder(self) -> Path:
         """The board's folder in the build."""
         return self.folder / "boards" / self.board.name
 
     @property
     def command(self) -> str:
         """What makes the bitstream, where Vivado is."""
-        return f"vivado -mode batch -source {self.place / SCRIPT}"
+        return f"vivado -mode batch -source {self.output_folder / SCRIPT}"
 
     def write(self) -> VivadoProject:
         """Write the folder for Vivado."""
         return write_project(
-            self.board, self.manifest, self.core, self.clock, self.place, requested_mhz=self.requested_mhz
+            self.board,
+            self.manifest,
+            self.core,
+            self.clock,
+            self.output_folder,
+            requested_mhz=self.requested_mhz,
         )

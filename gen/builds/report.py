@@ -388,9 +388,9 @@ def _assumptions(
     if loaded:
         cell, gates = numerics.cell, numerics.preactivation
         last = manifest.layers[-1].output
-        own = "" if manifest.parameters.capacity is None else ", but for the input's range"
+        exception = "" if manifest.parameters.capacity is None else ", but for the input's range"
         return (
-            f"formats are those of the hardware it is loaded into{own}: cell states are "
+            f"formats are those of the hardware it is loaded into{exception}: cell states are "
             f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to "
             f"+-{gates.maximum * gates.step:.4g}, outputs to +-{last.maximum * last.step:.4g}",
             *_cut_states(numerics, accuracy, "generate that hardware with a larger cell range"),

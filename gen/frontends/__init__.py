@@ -91,13 +91,13 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
             network = _dispatch(source, options, report)
         return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
-        place = source if isinstance(source, str | Path) else report.source
-        raise ModelError(f"{place}: {error}") from None
+        origin = source if isinstance(source, str | Path) else report.source
+        raise ModelError(f"{origin}: {error}") from None
     except (MemoryError, RecursionError) as error:
-        place = source if isinstance(source, str | Path) else report.source
+        origin = source if isinstance(source, str | Path) else report.source
         kind = type(error).__name__
         raise ModelError(
-            f"{place}: is too large or too deep to be read ({kind}); take the part around the recurrent "
+            f"{origin}: is too large or too deep to be read ({kind}); take the part around the recurrent "
             "layers alone"
         ) from None
 

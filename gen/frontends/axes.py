@@ -147,9 +147,9 @@ class Axes:
         if self.lost:
             return self
         rank = len(self.tags) + len(axes)
-        places = {self._index(axis, where, rank) for axis in axes}
+        positions = {self._index(axis, where, rank) for axis in axes}
         old = iter(self.tags)
-        return replace(self, tags=tuple("1" if at in places else next(old) for at in range(rank)))
+        return replace(self, tags=tuple("1" if at in positions else next(old) for at in range(rank)))
 
     def squeeze(self, axes: Sequence[int] | None, where: str, *, strict: bool = True) -> "Axes":
         """Remove axes of size 1; ``strict`` if the operator fails on another size."""

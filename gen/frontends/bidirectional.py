@@ -70,10 +70,10 @@ def _direction(flow: Flow) -> Lstm | Gru | Rnn | None:
 
 def _widened(flow: Flow, both: Bidirectional) -> Flow:
     """The same function of one direction's features, as one of both directions' features."""
-    own = flow.layers[-1]
-    matrix = flow.matrix if flow.matrix.ndim else np.eye(own.outputs) * flow.matrix
-    other = np.zeros((len(matrix), both.outputs - own.outputs))
-    parts = (other, matrix) if own is both.backward else (matrix, other)
+    last_layer = flow.layers[-1]
+    matrix = flow.matrix if flow.matrix.ndim else np.eye(last_layer.outputs) * flow.matrix
+    other = np.zeros((len(matrix), both.outputs - last_layer.outputs))
+    parts = (other, matrix) if last_layer is both.backward else (matrix, other)
     return replace(
         flow, layers=(*flow.layers[:-1], both), width=both.outputs, matrix=np.concatenate(parts, axis=1)
     )

@@ -27,9 +27,9 @@ _ONE, _ZERO = np.array(1.0), np.array(0.0)
 
 @dataclass(frozen=True, eq=False)
 class Skip:
-    """``matrix @ relu?(output of layer number place - 1)``; of the model's input if ``place`` is 0."""
+    """``matrix @ relu?(output of layer number source - 1)``; of the model's input if ``source`` is 0."""
 
-    place: int
+    source: int
     relu: bool
     matrix: Floats
 
@@ -335,7 +335,7 @@ class Flow:
         """What a dense layer is told of the skip."""
         if self.skip is None:
             return {}
-        skips = len(self.layers) + 1 - self.skip.place
+        skips = len(self.layers) + 1 - self.skip.source
         return {"skip": self.skip.matrix, "skips": skips, "skip_relu": self.skip.relu}
 
     def _merged(self) -> "Flow":
@@ -365,7 +365,7 @@ def _align(flows: Sequence[Flow], where: str) -> list[Flow]:
     base = max(flows, key=lambda flow: (len(flow.layers), _reads_final_states(flow)))
     found = [flow._over(base, where) for flow in flows]
     skips = [flow.skip for flow in found if flow.skip is not None]
-    if len({(skip.place, skip.relu) for skip in skips}) > 1:
+    if len({(skip.source, skip.relu) for skip in skips}) > 1:
         raise ModelError(f"{where} needs results of more than two layers at once; a dense layer can read two")
     if not skips:
         return found

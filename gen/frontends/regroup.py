@@ -47,17 +47,19 @@ def regroup(
     ``shape`` may have one -1, for what is left, and with ``copies`` zeros, for the size that stands there.
     ``known`` tells what names of sizes stand for.
     """
-    own = [size.resolved(known) for size in axis_sizes(tags, features)]
+    current = [size.resolved(known) for size in axis_sizes(tags, features)]
     target = [size.resolved(known) for size in shape]
     if copies:
-        target = [own[at] if size == Size(0) and at < len(own) else size for at, size in enumerate(target)]
-    filled = _fill(own, target)
+        target = [
+            current[at] if size == Size(0) and at < len(current) else size for at, size in enumerate(target)
+        ]
+    filled = _fill(current, target)
     if filled is None:
         return None
     # Axes that were merged are taken apart first: they may be what they were again.
     atoms = [(atom, at) for at, tag in enumerate(tags) for atom in _atoms(tag)]
     sizes = [
-        own[at] if atom == "M" else axis_sizes([atom], features)[0].resolved(known) for atom, at in atoms
+        current[at] if atom == "M" else axis_sizes([atom], features)[0].resolved(known) for atom, at in atoms
     ]
     long = [(atom, size) for (atom, _), size in zip(atoms, sizes, strict=True) if size != _ONE]
     wanted = [size for size in filled if size != _ONE]
@@ -75,13 +77,13 @@ def regroup(
     return tuple(next(ones) if size == _ONE else next(rest) for size in filled), features
 
 
-def _fill(own: Sequence[Size], target: Sequence[Size]) -> list[Size] | None:
+def _fill(current: Sequence[Size], target: Sequence[Size]) -> list[Size] | None:
     """The target with what is left in the place of its -1."""
-    open_places = [at for at, size in enumerate(target) if size == Size(-1)]
-    if not open_places:
+    open_positions = [at for at, size in enumerate(target) if size == Size(-1)]
+    if not open_positions:
         return list(target)
-    left = product(own).over(product([size for size in target if size != Size(-1)]))
-    if len(open_places) > 1 or left is None:
+    left = product(current).over(product([size for size in target if size != Size(-1)]))
+    if len(open_positions) > 1 or left is None:
         return None
     return [left if size == Size(-1) else size for size in target]
 
@@ -116,12 +118,12 @@ def _singles(
 
     Between two runs there may be more of them, or fewer, than before: steps and sequences keep theirs first.
     """
-    old = _places([size for _, size in atoms], list(accumulate(count for count, _ in runs)))
-    new = _places(target, list(accumulate(count for _, count in runs)))
+    old = _positions([size for _, size in atoms], list(accumulate(count for count, _ in runs)))
+    new = _positions(target, list(accumulate(count for _, count in runs)))
     made: list[str] = []
     for gap in range(len(runs) + 1):
-        there = [atoms[at][0] for at, place in old if place == gap]
-        count = sum(place == gap for _, place in new)
+        there = [atoms[at][0] for at, gap_index in old if gap_index == gap]
+        count = sum(gap_index == gap for _, gap_index in new)
         if "F" in there and not count:
             return None
         ranks = sorted(range(len(there)), key=lambda at: (there[at] != "F", there[at] in SINGLE, at))
@@ -132,7 +134,7 @@ def _singles(
     return made
 
 
-def _places(sizes: list[Size], ends: list[int]) -> list[tuple[int, int]]:
+def _positions(sizes: list[Size], ends: list[int]) -> list[tuple[int, int]]:
     """Index of each size of 1, and how many runs end before it."""
     found, seen = [], 0
     for at, size in enumerate(sizes):

@@ -6,8 +6,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import LayerArrays, StateFormats, split_layers
-from rtlstm.host.values import as_array
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
@@ -85,10 +85,10 @@ class Calibration:
         alive = np.arange(len(values))[:, None, None] < valid[:, None]
         values = np.where(alive, values.astype(np.float64), 0.0)
         if not np.isfinite(values).all():
-            place = tuple(int(axis) for axis in np.argwhere(~np.isfinite(values))[0])
+            bad = tuple(int(axis) for axis in np.argwhere(~np.isfinite(values))[0])
             raise InputError(
-                f"calibration data must be finite, but those of step {place[0]}, sequence {place[1]}, value "
-                f"{place[2]} are {values[place]}; leave them out, or replace them, for example with "
+                f"calibration data must be finite, but those of step {bad[0]}, sequence {bad[1]}, value "
+                f"{bad[2]} are {values[bad]}; leave them out, or replace them, for example with "
                 "numpy.nan_to_num"
             )
         begins = None if state is None else _check_state(network, state, len(valid) if batched else None)

@@ -100,13 +100,13 @@ class _Builder:
         self._origins.append((index, direction))
         last = self._passes[-1] if self._passes else []
         if len(last) == 1:
-            before, own = _recurrent(last[0]), _recurrent([layer])
-            ways = {other.reverse for other in before + own}
+            before, these = _recurrent(last[0]), _recurrent([layer])
+            orders = {other.reverse for other in before + these}
             # What was turned round is read the other way.
-            reversed_output = bool(own) and any(other.reversed_output for other in before)
+            reversed_output = bool(these) and any(other.reversed_output for other in before)
             # A dense layer's results are quicker than a recurrent one's: the next step's would overtake them.
-            overtaken = bool(own) and not _recurrent(last[0][:1])
-            if len(ways) <= 1 and not (overtaken or reversed_output):
+            overtaken = bool(these) and not _recurrent(last[0][:1])
+            if len(orders) <= 1 and not (overtaken or reversed_output):
                 last[0].append(layer)
                 return
         self._passes.append([[layer]])
@@ -122,11 +122,11 @@ def _recurrent(layers: Sequence[FlatLayer]) -> list[PseudoLayer]:
 
 
 def _part(layers: list[FlatLayer]) -> Part:
-    ways = _recurrent(layers)
+    orders = _recurrent(layers)
     return Part(
         layers=len(layers),
-        reverse=any(layer.reverse for layer in ways),
-        reversed_output=any(layer.reversed_output for layer in ways),
+        reverse=any(layer.reverse for layer in orders),
+        reversed_output=any(layer.reversed_output for layer in orders),
     )
 
 

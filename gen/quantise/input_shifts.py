@@ -76,8 +76,10 @@ def _with_input_weights(network: Network, change: Callable[[Floats], Floats]) ->
     """Change the matrices that the network's input is multiplied by: the first layer's, and skips'."""
     first, *layers = network.layers
     if isinstance(first, Bidirectional):
-        ways = {"forward": first.forward, "backward": first.backward}
-        first = first.replace(**{name: way.replace(w_ih=change(way.w_ih)) for name, way in ways.items()})
+        directions = {"forward": first.forward, "backward": first.backward}
+        first = first.replace(
+            **{name: direction.replace(w_ih=change(direction.w_ih)) for name, direction in directions.items()}
+        )
     elif isinstance(first, Dense):
         first = first.replace(weight=change(first.weight))
     else:

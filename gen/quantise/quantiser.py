@@ -17,9 +17,9 @@ from pydantic import Field, model_validator
 from rtlstm.gen.quantise.calibration import Calibration, run_reference
 from rtlstm.gen.quantise.cell_range import MARGIN, power_of_two, search_cell_range, states_leave
 from rtlstm.gen.quantise.directions import unfold
-from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.input_shifts import choose_shifts, fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.activations.functions import SIGMOID, TANH
 from rtlstm.spec.activations.interpolated import DIRECT_BITS
@@ -345,24 +345,26 @@ class _Quantiser:
             if layer.w_rec is None:
                 layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
             else:
-                own = self._parameters(index)
-                layers.append(QuantizedRecurrent(matrices[0], matrices[1], bias, shifts[0], shifts[1], own))
+                constants = self._parameters(index)
+                layers.append(
+                    QuantizedRecurrent(matrices[0], matrices[1], bias, shifts[0], shifts[1], constants)
+                )
         return layers, align
 
     @property
     def unit_parameters(self) -> int:
         """Numbers of each unit's own."""
-        own, device = max(layer.cell.parameters for layer in self.layers), self.hardware.device
-        return own if device is None else max(own, device.unit_parameters)
+        constants, device = max(layer.cell.parameters for layer in self.layers), self.hardware.device
+        return constants if device is None else max(constants, device.unit_parameters)
 
     def _parameter_format(self, index: int) -> Format | None:
         """Format of a layer's own numbers."""
-        own = self.layers[index].parameters
-        if own is None:
+        constants = self.layers[index].parameters
+        if constants is None:
             return None
         if self.hardware.layers:
-            return self.hardware.parameter_format(index, own)
-        return Format.covering(self.settings.weight_bits, float(np.abs(own).max()))
+            return self.hardware.parameter_format(index, constants)
+        return Format.covering(self.settings.weight_bits, float(np.abs(constants).max()))
 
     def _parameters(self, index: int) -> IntArray | None:
         """A layer's own numbers in integers, as many to a unit as any layer has."""

@@ -76,7 +76,7 @@ class Control(Component):
         asked, sent = bus.valid & ~bus.done, Signal()
         permitted = Mux(bus.write, self._permitted("w"), self._permitted("r")).bit_select(bus.number, 1)
         permitted = permitted & bus.whole
-        own = asked & ~(permitted & to_core)
+        answered_here = asked & ~(permitted & to_core)
         refused = ~permitted | self.port.refused
         taken = self.core_valid & self.core_ready
         m.d.comb += [
@@ -87,13 +87,15 @@ class Control(Component):
             self.port.number.eq(bus.number),
             self.port.write.eq(bus.write),
             self.port.data.eq(bus.data),
-            self.port.decided.eq(own & permitted),
+            self.port.decided.eq(answered_here & permitted),
         ]
-        word = self._registers(m, written=own & permitted & bus.write, failed=own & refused)
+        word = self._registers(
+            m, written=answered_here & permitted & bus.write, failed=answered_here & refused
+        )
         m.d.sync += [
             sent.eq((sent | (taken & ~bus.write)) & ~self.core_read_valid),
-            bus.done.eq(own | (taken & bus.write) | self.core_read_valid),
-            bus.refused.eq(own & refused),
+            bus.done.eq(answered_here | (taken & bus.write) | self.core_read_valid),
+            bus.refused.eq(answered_here & refused),
             bus.read_data.eq(Mux(self.core_read_valid, self.core_read_data, word)),
         ]
         return m

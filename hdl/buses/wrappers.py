@@ -22,8 +22,8 @@ from rtlstm.hdl.buses.control import Control
 from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
 from rtlstm.hdl.buses.request_port import BusSlave
 from rtlstm.hdl.component import Component, Domain, connect_some
+from rtlstm.hdl.core.core import core_ports
 from rtlstm.hdl.core.step_values import StepPart
-from rtlstm.hdl.core.top import core_ports
 from rtlstm.spec.buses import BUSES, NO_BUS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest

@@ -95,12 +95,12 @@ class MacArray(Component):
         return m
 
     def _hand_on(self, m: Module, given: Mapping[str, Value], block: int) -> Mapping[str, Value]:
-        later = {
+        delayed = {
             name: Signal(len(given[name]), name=f"{name}{block}", reset_less=True) for name in self._passed
         }
-        later |= {name: Signal(name=f"{name}{block}", init=value) for name, value in self._events.items()}
-        m.d.sync += [register.eq(given[name]) for name, register in later.items()]
-        return later
+        delayed |= {name: Signal(name=f"{name}{block}", init=value) for name, value in self._events.items()}
+        m.d.sync += [register.eq(given[name]) for name, register in delayed.items()]
+        return delayed
 
     def _block(self, m: Module, given: Mapping[str, Value], block: int, held: list[Value]) -> Value:
         """Add a block's lanes; return the word of the selected one."""

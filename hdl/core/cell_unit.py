@@ -136,8 +136,8 @@ class CellUnit(Unit):
             self.next_last.eq(stores & before.last),
             self.next_word.eq(stores & (before.slot == last_slot)),
         ]
-        place = DelayLine(m, result_layout(self._manifest), self.next_result, "result", 1).at(1)
-        m.d.comb += [self.result.eq(place), self.value.eq(delay(m, value, result))]
+        destination = DelayLine(m, result_layout(self._manifest), self.next_result, "result", 1).at(1)
+        m.d.comb += [self.result.eq(destination), self.value.eq(delay(m, value, result))]
 
 
 def _yields(beat: Struct) -> Value:
@@ -146,7 +146,7 @@ def _yields(beat: Struct) -> Value:
 
 
 class _Cell:
-    """One graph as a pipeline: ``at(place, stage)`` is a node's value, so many cycles after the gates."""
+    """One graph as a pipeline; ``at(node_number, stage)`` is a node's value at a pipeline stage."""
 
     def __init__(self, unit: CellUnit, m: Module, number: int, graph: CellGraph, old: Signal) -> None:
         self._unit = unit
@@ -156,30 +156,30 @@ class _Cell:
         self._manifest = unit._manifest
         self._stages = graph.stages(self._manifest.parameters)
         self._deep = self._manifest.parameters.pipeline.cell > 3
-        self._later: dict[tuple[int, int], Value] = {}
+        self._delayed: dict[tuple[int, int], Value] = {}
         self._clipped: tuple[Value, int] = (Const(0, 1), 0)
-        for place, node in enumerate(graph.nodes):
-            stage = unit._timing.state if node.kind == "state" else self._stages[place]
-            value = old if node.kind == "state" else self._node(place, node)
-            self._later[place, stage] = value
+        for node_number, node in enumerate(graph.nodes):
+            stage = unit._timing.state if node.kind == "state" else self._stages[node_number]
+            value = old if node.kind == "state" else self._node(node_number, node)
+            self._delayed[node_number, stage] = value
 
-    def at(self, place: int, stage: int) -> Value:
+    def at(self, node_number: int, stage: int) -> Value:
         """A node's value at a stage: its own or a later one."""
-        if (place, stage) not in self._later:
-            before = self.at(place, stage - 1)
-            fixed = self.graph.nodes[place].kind == "constant"
-            self._later[place, stage] = before if fixed else delay(self._m, before, 1)
-        return self._later[place, stage]
+        if (node_number, stage) not in self._delayed:
+            before = self.at(node_number, stage - 1)
+            fixed = self.graph.nodes[node_number].kind == "constant"
+            self._delayed[node_number, stage] = before if fixed else delay(self._m, before, 1)
+        return self._delayed[node_number, stage]
 
     def clipped_at(self, stage: int) -> Value:
         """Whether what is kept was limited."""
         flag, since = self._clipped
         return delay(self._m, flag, stage - since)
 
-    def _node(self, place: int, node: Node) -> Value:
+    def _node(self, node_number: int, node: Node) -> Value:
         begins = max((self._stages[arg] for arg in node.args), default=0)
         args = [self.at(arg, begins) for arg in node.args]
-        name = f"cell{self.number}_{node.kind}{place}"
+        name = f"cell{self.number}_{node.kind}{node_number}"
         match node.kind:
             case "gate":
                 return self._gate(node.index)
@@ -201,7 +201,7 @@ class _Cell:
                 over, under = args[0] > node.value, args[0] < -node.value
                 return self._register(node, name, Mux(over, node.value, Mux(under, -node.value, args[0])))
             case "narrow":
-                return self._narrow(place, node, name, args[0])
+                return self._narrow(node_number, node, name, args[0])
             case "table":
                 return self._table(node, name, args[0])
             case "pieces":
@@ -224,7 +224,7 @@ class _Cell:
         bits = self._manifest.numerics.preactivation.bits - 1
         return self._unit.negative[index], self._unit.magnitudes.word_select(index, bits)
 
-    def _narrow(self, place: int, node: Node, name: str, value: Value) -> Value:
+    def _narrow(self, node_number: int, node: Node, name: str, value: Value) -> Value:
         """Round half up and limit, beside each other."""
         m, most = self._m, node.format.maximum
         drop = self.graph.nodes[node.args[0]].format.fraction - node.format.fraction
@@ -232,11 +232,11 @@ class _Cell:
         rounded = (value + half) >> drop if drop > 0 else value << -drop
         over = value >= ((most + 1) << drop) - half if drop >= 0 else rounded > most
         under = value < (-most << drop) - half if drop >= 0 else rounded < -most
-        late = 1 if self._deep else 0
-        over, under, rounded = (delay(m, flag, late) for flag in (over, under, rounded))
+        extra = 1 if self._deep else 0
+        over, under, rounded = (delay(m, flag, extra) for flag in (over, under, rounded))
         result = self._register(node, name, Mux(over, most, Mux(under, -most, rounded)))
-        if place == self.graph.state:
-            self._clipped = delay(m, over | under, 1), self._stages[place]
+        if node_number == self.graph.state:
+            self._clipped = delay(m, over | under, 1), self._stages[node_number]
         return result
 
     def _table(self, node: Node, name: str, value: Value) -> Value:

@@ -96,11 +96,11 @@ class GateUnit(Unit):
         limit, half = numerics.cell.maximum, (1 << drop) >> 1
         cell = Signal(signed(numerics.cell.bits), reset_less=True)
         clipped = Signal(reset_less=True)
-        late = self._cell_stages - 3
-        over = delay(m, total >= ((limit + 1) << drop) - half, late)
-        under = delay(m, total < (-limit << drop) - half, late)
+        extra = self._cell_stages - 3
+        over = delay(m, total >= ((limit + 1) << drop) - half, extra)
+        under = delay(m, total < (-limit << drop) - half, extra)
         m.d.sync += [
-            cell.eq(Mux(over, limit, Mux(under, -limit, delay(m, _round(total, drop), late)))),
+            cell.eq(Mux(over, limit, Mux(under, -limit, delay(m, _round(total, drop), extra)))),
             clipped.eq(over | under),
         ]
         self._write_state(m, beat, beat.valid & beat.lstm, cell, clipped)
@@ -113,10 +113,10 @@ class GateUnit(Unit):
         # The magnitude of a negative sum, half of a unit going towards zero: ~t is -t - 1.
         size = Signal(signed(len(total)))
         m.d.comb += size.eq(total ^ (total < 0).replicate(len(total)).as_signed())
-        beyond = delay(m, size >= ((most + 1) << drop) - half, late)
+        beyond = delay(m, size >= ((most + 1) << drop) - half, extra)
         m.d.sync += [
-            negative.eq(delay(m, total < 0, late)),
-            magnitude.eq(Mux(beyond, most, delay(m, _round(size, drop), late))),
+            negative.eq(delay(m, total < 0, extra)),
+            magnitude.eq(Mux(beyond, most, delay(m, _round(size, drop), extra))),
         ]
         return negative, magnitude
 
@@ -182,9 +182,9 @@ class GateUnit(Unit):
         """Announce what the sequencer counts, decided a cycle before: it is far."""
         parameters = self._manifest.parameters
         last_slot = parameters.macs // parameters.gate_units - 1
-        for place, (beat, wanted) in enumerate(((dense, dense.dense), (hidden, hidden.lstm))):
+        for position, (beat, wanted) in enumerate(((dense, dense.dense), (hidden, hidden.lstm))):
             stores = beat.valid & wanted & beat.store
-            last, word = Signal(name=f"last{place}"), Signal(name=f"word{place}")
+            last, word = Signal(name=f"last{position}"), Signal(name=f"word{position}")
             m.d.sync += [last.eq(stores & beat.last), word.eq(stores & (beat.slot == last_slot))]
             with m.If(last):
                 m.d.comb += self.next_last.eq(1)
@@ -193,8 +193,8 @@ class GateUnit(Unit):
 
     def _select(self, m: Module, from_dense: Value, dense: Value, hidden: Value) -> None:
         """Give the result and its place, which was announced a cycle before."""
-        place = DelayLine(m, result_layout(self._manifest), self.next_result, "result", 1).at(1)
-        m.d.comb += [self.result.eq(place), self.value.eq(Mux(delay(m, from_dense, 1), dense, hidden))]
+        destination = DelayLine(m, result_layout(self._manifest), self.next_result, "result", 1).at(1)
+        m.d.comb += [self.result.eq(destination), self.value.eq(Mux(delay(m, from_dense, 1), dense, hidden))]
 
 
 def _sum_bits(manifest: Manifest) -> int:

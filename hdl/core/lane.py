@@ -106,11 +106,11 @@ class Lane(_LanePorts, Component):
                 for found, product in zip(products, pair, strict=True):
                     found.append(product)
             return products
-        (mine,), (own,) = products, factors
+        (mine,), (factor_list,) = products, factors
         for index in range(in_luts, macs - 1, 2):
-            mine.extend(multiply_pair(m, own[index], own[index + 1], hard, f"product{index}"))
+            mine.extend(multiply_pair(m, factor_list[index], factor_list[index + 1], hard, f"product{index}"))
         if (macs - in_luts) % 2:
-            mine.append(multiply(m, *own[-1], hard, f"product{macs - 1}"))
+            mine.append(multiply(m, *factor_list[-1], hard, f"product{macs - 1}"))
         return products
 
     def _accumulate(self, m: Module, word_sum: Value) -> Signal:

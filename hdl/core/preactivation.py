@@ -96,10 +96,10 @@ class Preactivation(Component):
         m = Module()
         totals = self._collect(m)
         sums = self._add(m, totals)
-        late = min(self._manifest.parameters.pipeline.narrow, 3) - 2
+        extra = min(self._manifest.parameters.pipeline.narrow, 3) - 2
         for gate, (plain, negated) in enumerate(sums):
-            self._round(m, gate, delay(m, plain, late), delay(m, negated, late))
-        self._write_partial(m, [delay(m, plain, late) for plain, _ in sums])
+            self._round(m, gate, delay(m, plain, extra), delay(m, negated, extra))
+        self._write_partial(m, [delay(m, plain, extra) for plain, _ in sums])
         return m
 
     def _collect(self, m: Module) -> list[Value]:

@@ -411,9 +411,9 @@ class Sequencer(ProgramPart):
         step, this = self._step, op is self._fields
         # While an operation reads the input, or one is loaded that does, the next step's is the other.
         other = self._fields["from_input"] | (0 if this else op["from_input"])
-        place = self.input_bank ^ other
-        same = self._same(self.halves_streams.word_select(place, len(self._stream)))
-        there = self.halves_full.bit_select(place, 1) & same & ~self.window_wanted
+        next_bank = self.input_bank ^ other
+        same = self._same(self.halves_streams.word_select(next_bank, len(self._stream)))
+        there = self.halves_full.bit_select(next_bank, 1) & same & ~self.window_wanted
         ends = self._last_op if this else op["ends"] | (op["ends_suppressed"] & self._suppress_next)
         first = Mux(there & step["prefetches"], step["prefetch"], 0)
         return Mux(ends, first, op["follows"])

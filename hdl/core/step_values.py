@@ -11,9 +11,9 @@ from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.layouts import most_values
 from rtlstm.spec.manifest import Manifest
 
-__all__ = ["StepPart", "StepValues", "Way", "after_first", "count_values", "shape_port"]
+__all__ = ["PortSide", "StepPart", "StepValues", "after_first", "count_values", "shape_port"]
 
-Way = Literal["inputs", "outputs"]
+PortSide = Literal["inputs", "outputs"]
 """Values into a step, or out of it."""
 
 
@@ -29,18 +29,18 @@ class StepPart(Component):
     """Of a loadable core only."""
 
 
-def _most(manifest: Manifest, way: Way) -> int:
+def _most(manifest: Manifest, side: PortSide) -> int:
     """How many values a step can have."""
     inputs, outputs = most_values(manifest)
-    return inputs if way == "inputs" else outputs
+    return inputs if side == "inputs" else outputs
 
 
-def after_first(manifest: Manifest, part: StepPart, way: Way) -> ValueLike:
+def after_first(manifest: Manifest, part: StepPart, side: PortSide) -> ValueLike:
     """How many values follow a step's first one; ``part`` has the port of :func:`shape_port`."""
     if manifest.parameters.capacity is None:
-        return _most(manifest, way) - 1
+        return _most(manifest, side) - 1
     # Of 16 bits, as SHAPE has: 0 stands for 65,536 values.
-    values = part.shape[:16] if way == "inputs" else part.shape[16:]
+    values = part.shape[:16] if side == "inputs" else part.shape[16:]
     return (values - 1)[:16]
 
 
@@ -53,18 +53,18 @@ class StepValues:
 
 
 def count_values(
-    m: Module, manifest: Manifest, part: StepPart, way: Way, moved: Value, by: int = 1
+    m: Module, manifest: Manifest, part: StepPart, side: PortSide, moved: Value, by: int = 1
 ) -> StepValues:
     """Count a step's values, ``by`` of them in each cycle with ``moved``.
 
     ``part`` has the port of :func:`shape_port`; another network is loaded between steps only. Its first step
     may begin in the cycle after the next.
     """
-    most, begins = _most(manifest, way), after_first(manifest, part, way)
+    most, begins = _most(manifest, side), after_first(manifest, part, side)
     # How many follow the first value of the next transfer.
     loadable = manifest.parameters.capacity is not None
-    left = Signal(range(most), init=0 if loadable else most - 1, reset_less=loadable, name=f"{way}_left")
-    first = Signal(init=1, name=f"{way}_first")
+    left = Signal(range(most), init=0 if loadable else most - 1, reset_less=loadable, name=f"{side}_left")
+    first = Signal(init=1, name=f"{side}_first")
     last = left < by
     with m.If(moved):
         m.d.sync += [left.eq(Mux(last, begins, left - by)), first.eq(last)]

@@ -122,7 +122,7 @@ def verilog_header(manifest: Manifest, what: str, modules: Mapping[str, Sequence
     for name, ports in modules.items():
         page = "ports.md" if {"bus_data", "rx"} & {port for port, *_ in ports} else "buses.md"
         lines += ["", f"Ports of {name}, see docs/{page} of rtlstm:"]
-        lines += [f"  {port:16} {way:3} {width:4}  {text}" for port, way, width, text in ports]
+        lines += [f"  {port:16} {direction:3} {width:4}  {text}" for port, direction, width, text in ports]
     return "".join(f"// {line}".rstrip() + "\n" for line in lines) + "\n"
 
 

@@ -194,7 +194,7 @@ def tidy_netlist(text: str, outputs: Mapping[str, frozenset[str]]) -> str:
     modules = list(_read(text))
     driven = {f"\\{name}": {f"\\{port}" for port in ports} for name, ports in outputs.items()}
     for module in modules:
-        driven[module.name] = {name for name, way in module.directions.items() if way == "output"}
+        driven[module.name] = {name for name, direction in module.directions.items() if direction == "output"}
     for module in modules:
         for cell in list(module.cells):
             _even(module, cell)
@@ -262,16 +262,16 @@ def _part_wires(module: _Module, driven: Mapping[str, set[str]]) -> None:
     sources = {a: b for left, right in module.connects for a, b in zip(left, right, strict=True)}
     fed = {b for a, b in sources.items() if a[0] == b[0] and not isinstance(b, str)}
     order: list[Bit] = [*sorted(fed - set(sources))]
-    own: dict[Bit, Bit] = {}
+    part_wires: dict[Bit, Bit] = {}
     if order:
-        own = dict(zip(order, module.new_wire("$tidy$part", len(order)), strict=True))
-        module.connects.append((order, list(own.values())))
+        part_wires = dict(zip(order, module.new_wire("$tidy$part", len(order)), strict=True))
+        module.connects.append((order, list(part_wires.values())))
     for cell in module.cells:
         for port in _outward(cell, driven) & set(cell.ports):
-            cell.ports[port] = [own.get(bit, bit) for bit in cell.ports[port]]
+            cell.ports[port] = [part_wires.get(bit, bit) for bit in cell.ports[port]]
 
     def origin(bit: Bit) -> Bit:
-        return origin(sources[bit]) if bit in sources else own.get(bit, bit)
+        return origin(sources[bit]) if bit in sources else part_wires.get(bit, bit)
 
     module.connects = [
         (left, [origin(b) if b in fed and a[0] == b[0] else b for a, b in zip(left, right, strict=True)])
@@ -290,9 +290,9 @@ def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
     for left, right in module.connects:
         drives.update(left)
         reads.update(right)
-    for name, way in module.directions.items():
+    for name, direction in module.directions.items():
         port_bits = [(name, index) for index in range(module.widths[name])]
-        (drives if way == "input" else reads).update(port_bits)
+        (drives if direction == "input" else reads).update(port_bits)
     unused: list[Bit] = []
     for name, width in list(module.widths.items()):
         bits = [(name, index) for index in range(width)]

@@ -10,13 +10,13 @@ from amaranth.lib.wiring import In
 
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.component import Component, Domain
+from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.lane import Lane, lane_module
-from rtlstm.hdl.core.top import Core
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
+from rtlstm.hdl.link.linked_core import LinkedCore
 from rtlstm.hdl.link.serial_link import link_limits
-from rtlstm.hdl.link.top import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.sequences.sequence_core import SequenceCore
 from rtlstm.spec.family import GENERIC, find_family
@@ -52,8 +52,8 @@ def primitives(family: str, owner: str = "") -> str:
     With an ``owner`` their modules bear its name, ``OWNER_memory`` and so on, so that those of two families
     stand in one design.
     """
-    own = find_family(family).primitives
-    paths = own or (files("rtlstm.hdl").joinpath("primitives", "portable.v"),)
+    family_primitives = find_family(family).primitives
+    paths = family_primitives or (files("rtlstm.hdl").joinpath("primitives", "portable.v"),)
     text = "".join(path.read_text() for path in paths)
     return text.replace(_PREFIX, f"{owner}_") if owner else text
 
@@ -168,7 +168,8 @@ def core_to_verilog(manifest: Manifest) -> str:
 def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
     """Generate the Verilog of a core with a serial line as its interface.
 
-    The top module is a :class:`~rtlstm.hdl.link.top.LinkedCore`, named as the manifest with ``_link`` behind.
+    The top module is a :class:`~rtlstm.hdl.link.linked_core.LinkedCore`, named like the
+    manifest with ``_link`` appended.
 
     Raises
     ------

@@ -7,21 +7,23 @@ from rtlstm.hdl.primitives.pipeline import ReadPort
 __all__ = ["read_bytes"]
 
 
-def read_bytes(m: Module, read: ReadPort, place: Signal, there: Value) -> tuple[Signal, Signal, Signal]:
+def read_bytes(
+    m: Module, read: ReadPort, byte_address: Signal, there: Value
+) -> tuple[Signal, Signal, Signal]:
     """Read a memory byte by byte; return ``(valid, data, ready)`` of that stream.
 
     A byte every second cycle.
 
     Parameters
     ----------
-    place
+    byte_address
         Where the next byte stands: moves on when it is taken. May be set while ``there`` is 0.
     there
         Whether that byte has been written.
     """
-    valid, ready = Signal(name=f"{place.name}_valid"), Signal(name=f"{place.name}_ready")
-    m.d.comb += read.addr.eq(place)
+    valid, ready = Signal(name=f"{byte_address.name}_valid"), Signal(name=f"{byte_address.name}_ready")
+    m.d.comb += read.addr.eq(byte_address)
     m.d.sync += valid.eq(there & ~(valid & ready))
     with m.If(valid & ready):
-        m.d.sync += place.eq(place + 1)
+        m.d.sync += byte_address.eq(byte_address + 1)
     return valid, read.data, ready

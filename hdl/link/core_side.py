@@ -2,8 +2,8 @@
 
 from amaranth.lib import wiring
 
+from rtlstm.hdl.core.core import core_ports
 from rtlstm.hdl.core.step_values import shape_port
-from rtlstm.hdl.core.top import core_ports
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["core_names", "core_side"]

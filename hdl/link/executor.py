@@ -5,8 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Struct, connect_some
+from rtlstm.hdl.core.core import CorePorts
 from rtlstm.hdl.core.step_values import shape_port
-from rtlstm.hdl.core.top import CorePorts
 from rtlstm.hdl.link.core_side import core_side
 from rtlstm.hdl.link.request_queue import REQUEST
 from rtlstm.hdl.link.steps import StepFeeder, StepReader

@@ -88,20 +88,26 @@ class RequestMemory(Component):
         read, write = storage(m, self._memories["requests"], "requests")
         known, note = storage(m, self._memories["records of requests"], "records")
         # One bit more than an address has: a full ring is not an empty one. Records never fill theirs.
-        place = Signal(ceil_log2(self._size) + 1)
+        byte_address = Signal(ceil_log2(self._size) + 1)
         record, published = (Signal(range(RECORDS), name=name) for name in ("record", "published"))
-        self._write(m, write, note, published, place, record)
-        self._read(m, read, known, published, place, record)
+        self._write(m, write, note, published, byte_address, record)
+        self._read(m, read, known, published, byte_address, record)
         return m
 
     def _write(
-        self, m: Module, write: WritePort, note: WritePort, published: Signal, place: Signal, record: Signal
+        self,
+        m: Module,
+        write: WritePort,
+        note: WritePort,
+        published: Signal,
+        byte_address: Signal,
+        record: Signal,
     ) -> None:
-        base, end, used = (Signal.like(place, name=name) for name in ("base", "end", "used"))
+        base, end, used = (Signal.like(byte_address, name=name) for name in ("base", "end", "used"))
         size, refused = Signal(REQUEST["length"].shape), Signal()
         opened, following = Signal.like(record, name="opened"), Signal.like(record, name="following")
         m.d.comb += [
-            used.eq(end - place),
+            used.eq(end - byte_address),
             size.eq(end - base),
             following.eq(opened + 1),
             self.fits.eq(~refused & (following != record)),
@@ -127,11 +133,17 @@ class RequestMemory(Component):
             m.d.sync += [base.eq(0), end.eq(0), opened.eq(0), published.eq(0)]
 
     def _read(
-        self, m: Module, read: ReadPort, known: ReadPort, published: Signal, place: Signal, record: Signal
+        self,
+        m: Module,
+        read: ReadPort,
+        known: ReadPort,
+        published: Signal,
+        byte_address: Signal,
+        record: Signal,
     ) -> None:
         left = Signal(REQUEST["length"].shape)
         kind, there, closing = Signal.like(self.kind, reset_less=True), Signal(), Signal()
-        valid, data, ready = read_bytes(m, read, place, (left != 0) & ~self.close & ~self.clear)
+        valid, data, ready = read_bytes(m, read, byte_address, (left != 0) & ~self.close & ~self.clear)
         m.d.comb += [
             known.addr.eq(record),
             self.there.eq(there),
@@ -153,4 +165,11 @@ class RequestMemory(Component):
         with m.If(self.close):
             m.d.sync += [there.eq(0), closing.eq(1)]
         with m.If(self.clear):
-            m.d.sync += [record.eq(0), place.eq(0), left.eq(0), there.eq(0), closing.eq(0), looked.eq(0)]
+            m.d.sync += [
+                record.eq(0),
+                byte_address.eq(0),
+                left.eq(0),
+                there.eq(0),
+                closing.eq(0),
+                looked.eq(0),
+            ]

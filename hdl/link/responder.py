@@ -26,7 +26,7 @@ class Responder(Component):
     Members
     -------
     o : Out(stream of :data:`~rtlstm.hdl.link.framing.BODY`)
-    made, oldest, oldest_place, address, word, number, end, error
+    made, oldest, oldest_address, address, word, number, end, error
         From and to the :class:`~rtlstm.hdl.link.response_store.ResponseMemory`.
     session, expected, ack, acked, answer, answers, answered, again, ending
         From and to the :class:`~rtlstm.hdl.link.session.LinkSession`.
@@ -41,7 +41,7 @@ class Responder(Component):
     o: stream.Interface
     made: Signal
     oldest: Signal
-    oldest_place: Signal
+    oldest_address: Signal
     address: Signal
     word: Signal
     number: Signal
@@ -67,7 +67,7 @@ class Responder(Component):
                 "o": Out(stream.Signature(BODY)),
                 "made": In(16),
                 "oldest": Out(range(RECORDS)),
-                "oldest_place": Out(bits + 1),
+                "oldest_address": Out(bits + 1),
                 "address": Out(bits),
                 "word": In(8),
                 "number": Out(range(RECORDS)),
@@ -92,7 +92,7 @@ class Responder(Component):
         m = Module()
         # The first response that the host has not got, and the next to be sent.
         wanted, sending = (Signal(16, name=f"{name}_number") for name in ("wanted", "sending"))
-        cursor = Signal.like(self.oldest_place)
+        cursor = Signal.like(self.oldest_address)
         self._acknowledge(m, wanted)
         # What is sent is an answer; the next response is to be forgotten; the header as it was when begun.
         reports, frees, rewinds, passes = Signal(), Signal(), Signal(), Signal()
@@ -131,7 +131,7 @@ class Responder(Component):
                     m.d.sync += reports.eq(1)
                     m.next = "HEAD"
                 with m.Elif(rewinds):
-                    m.d.sync += [rewinds.eq(0), cursor.eq(self.oldest_place), sending.eq(wanted)]
+                    m.d.sync += [rewinds.eq(0), cursor.eq(self.oldest_address), sending.eq(wanted)]
                 with m.Elif(sending[: len(self.oldest)] != self.made[: len(self.oldest)]):
                     m.next = "ASK"
             with m.State("ASK"):
@@ -141,7 +141,7 @@ class Responder(Component):
                 with m.If(frees):
                     m.next = "FREE"
             with m.State("FREE"):
-                m.d.sync += [self.oldest_place.eq(self.end), self.oldest.eq(self.oldest + 1)]
+                m.d.sync += [self.oldest_address.eq(self.end), self.oldest.eq(self.oldest + 1)]
                 m.next = "IDLE"
                 with m.If(sending[: len(self.oldest)] == self.oldest):
                     m.d.comb += passes.eq(1)
@@ -175,8 +175,8 @@ class Responder(Component):
         with m.If(self.again):
             m.d.sync += rewinds.eq(1)
         with m.If(self.clear):
-            places = (wanted, sending, self.oldest, self.oldest_place, cursor)
-            m.d.sync += [place.eq(0) for place in places]
+            pointers = (wanted, sending, self.oldest, self.oldest_address, cursor)
+            m.d.sync += [position.eq(0) for position in pointers]
         return m
 
     def _acknowledge(self, m: Module, wanted: Signal) -> None:
@@ -195,9 +195,9 @@ class Responder(Component):
         Not by shifting: most bytes of a report are constant, and tables are then few.
         """
         byte = Signal(8)
-        report = [self.report.word_select(place, 8) for place in range(LinkReport.LAYOUT.size)]
+        report = [self.report.word_select(position, 8) for position in range(LinkReport.LAYOUT.size)]
         with m.Switch(index):
-            for place, value in enumerate(begun + report):
-                with m.Case(place):
+            for position, value in enumerate(begun + report):
+                with m.Case(position):
                     m.d.comb += byte.eq(value)
         return byte

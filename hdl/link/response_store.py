@@ -56,7 +56,7 @@ class ResponseMemory(Component):
     discard: Signal
     made: Signal
     oldest: Signal
-    oldest_place: Signal
+    oldest_address: Signal
     clear: Signal
     address: Signal
     word: Signal
@@ -78,7 +78,7 @@ class ResponseMemory(Component):
                 "discard": In(1),
                 "made": Out(16),
                 "oldest": In(range(RECORDS)),
-                "oldest_place": In(self._bits + 1),
+                "oldest_address": In(self._bits + 1),
                 "clear": In(1),
                 "address": In(self._bits),
                 "word": Out(8),
@@ -93,7 +93,9 @@ class ResponseMemory(Component):
         read, write = storage(m, self._memories["responses"], "responses")
         known, note = storage(m, self._memories["records of responses"], "records")
         # Where the open response begins, and its next byte goes.
-        base, place, used = (Signal(self._bits + 1, name=name) for name in ("base", "place", "used"))
+        base, byte_address, used = (
+            Signal(self._bits + 1, name=name) for name in ("base", "byte_address", "used")
+        )
         following, size = Signal.like(self.made), Signal(range(PAYLOAD_LIMIT + 1))
         taken = Signal()
         m.d.comb += [
@@ -101,16 +103,16 @@ class ResponseMemory(Component):
             self.word.eq(read.data),
             known.addr.eq(self.number),
             Cat(self.end, self.error).eq(known.data),
-            used.eq(place - self.oldest_place),
-            size.eq(place - base),
+            used.eq(byte_address - self.oldest_address),
+            size.eq(byte_address - base),
             self.full.eq(size == PAYLOAD_LIMIT),
             taken.eq(self.i.valid & self.i.ready),
-            write.addr.eq(place),
+            write.addr.eq(byte_address),
             write.data.eq(self.i.payload),
             write.en.eq(taken & ~self.discard),
             following.eq(self.made + 1),
             note.addr.eq(self.made),
-            note.data.eq(Cat(place, self.failed)),
+            note.data.eq(Cat(byte_address, self.failed)),
             note.en.eq(self.finish & ~self.discard),
         ]
         # Whether there is room comes from registers: it takes an adder or two.
@@ -120,13 +122,13 @@ class ResponseMemory(Component):
             self.i.ready.eq(spare & ~taken & ~self.full & ~self.finish),
         ]
         with m.If(taken):
-            m.d.sync += place.eq(place + 1)
+            m.d.sync += byte_address.eq(byte_address + 1)
         with m.If(self.restart):
-            m.d.sync += place.eq(base)
+            m.d.sync += byte_address.eq(base)
         with m.If(note.en):
-            m.d.sync += [base.eq(place), self.made.eq(following)]
+            m.d.sync += [base.eq(byte_address), self.made.eq(following)]
         with m.If(self.finish & self.discard):
-            m.d.sync += place.eq(base)
+            m.d.sync += byte_address.eq(base)
         with m.If(self.clear):
-            m.d.sync += [base.eq(0), place.eq(0), self.made.eq(0)]
+            m.d.sync += [base.eq(0), byte_address.eq(0), self.made.eq(0)]
         return m

@@ -5,8 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import connect_some
+from rtlstm.hdl.core.core import CorePorts
 from rtlstm.hdl.core.layouts import most_values
-from rtlstm.hdl.core.top import CorePorts
 from rtlstm.hdl.link.core_side import core_names, core_side
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
@@ -110,7 +110,7 @@ class LinkDevice(CorePorts):
         connect_some(m, requests, executor, ("there", "request", "close"))
         wiring.connect(m, executor.o, responses.i)
         connect_some(m, executor, responses, ("restart", "finish", "failed", "full", "room"))
-        read = ("made", "word", "end", "error", "oldest", "oldest_place", "address", "number")
+        read = ("made", "word", "end", "error", "oldest", "oldest_address", "address", "number")
         connect_some(m, responses, responder, read)
         news = ("session", "expected", "ack", "acked", "answer", "answers", "again", "ending", "answered")
         connect_some(m, session, responder, news)

@@ -28,9 +28,9 @@ __all__ = [
 def delay(m: Module, value: Value, cycles: int) -> Value:
     """Return a datapath value as it was ``cycles`` clock cycles ago; it carries no reset."""
     for _ in range(cycles):
-        later = Signal(value.shape(), reset_less=True, name=f"{_name(value)}_d")
-        m.d.sync += later.eq(value)
-        value = later
+        delayed = Signal(value.shape(), reset_less=True, name=f"{_name(value)}_d")
+        m.d.sync += delayed.eq(value)
+        value = delayed
     return value
 
 

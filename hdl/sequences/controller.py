@@ -140,13 +140,13 @@ class SequenceMemory(Component):
 
     def _store(self, m: Module, enable: Value, row: Value, slot: Value, data: Value, ends: Value) -> None:
         """Write values side by side at a place of a word; a step's last ones clear the rest of it."""
-        places = len(self.word) // len(data)
-        each = len(self._write.en) // places
+        slot_count = len(self.word) // len(data)
+        each = len(self._write.en) // slot_count
         m.d.comb += [
             self._write.addr.eq(row),
-            self._write.data.eq(Cat(Mux(slot == i, data, 0) for i in range(places))),
+            self._write.data.eq(Cat(Mux(slot == i, data, 0) for i in range(slot_count))),
             self._write.en.eq(
-                Cat((enable & ((slot == i) | (ends & (slot < i)))).replicate(each) for i in range(places))
+                Cat((enable & ((slot == i) | (ends & (slot < i)))).replicate(each) for i in range(slot_count))
             ),
         ]
 
@@ -204,7 +204,7 @@ class SequenceMemory(Component):
         size = plan.steps * plan.row_words
         part = Signal(len(self.part), name=f"{name}_part")
         left = Signal.like(self._steps, name=f"{name}_left", reset_less=True)
-        front, back = (Signal(self._rows, name=f"{name}_{way}", reset_less=True) for way in ("front", "back"))
+        front, back = (Signal(self._rows, name=f"{name}_{end}", reset_less=True) for end in ("front", "back"))
         halves = [size * ((one.number + half) % 2) for one in parts]
         count = range(len(parts))
         closes = self._of_part(m, part, f"{name}_closes", [int(one.closes) for one in parts])
@@ -256,23 +256,23 @@ class SequenceMemory(Component):
         come = self.result.valid & self.result.emit
         part, base, ends_pass, ends_all = self._walk(m, "store", come & self.result.last, 1)
         word = self._of_part(m, part, "store_word", [one.first_beat // slots for one in plan.parts])
-        place = self._of_part(m, part, "store_place", [one.first_beat % slots for one in plan.parts])
+        first_slot = self._of_part(m, part, "store_slot", [one.first_beat % slots for one in plan.parts])
         closes = self._of_part(m, part, "store_ends", [int(one.closes) for one in plan.parts])
         # Which of its step's results comes next.
         begins, row, slot = Signal(init=1), Signal(self._rows), Signal(range(slots))
         here, there = Signal(range(slots)), Signal(self._rows)
-        m.d.comb += [here.eq(Mux(begins, place, slot)), there.eq(Mux(begins, base + word, row))]
+        m.d.comb += [here.eq(Mux(begins, first_slot, slot)), there.eq(Mux(begins, base + word, row))]
         wraps = here == slots - 1
         valid = Cat(bit.replicate(len(self.values) // units) for bit in self.result.mask)
-        late = {
+        decoded = {
             "enable": come,
             "row": there,
             "slot": here,
             "data": self.values & valid,
             "ends": self.result.last & closes,
         }
-        registers = {name: Signal(len(value), name=f"store_{name}") for name, value in late.items()}
-        m.d.sync += [registers[name].eq(value) for name, value in late.items()]
+        registers = {name: Signal(len(value), name=f"store_{name}") for name, value in decoded.items()}
+        m.d.sync += [registers[name].eq(value) for name, value in decoded.items()]
         with m.If(self._phase != _Phase.LOAD):
             self._store(m, **registers)
         with m.If(come):
@@ -349,7 +349,7 @@ class SequenceMemory(Component):
 def _delay_events(m: Module, event: Value, cycles: int) -> Value:
     """Delay what must not be seen after a reset."""
     for index in range(cycles):
-        later = Signal(name=f"event{index}")
-        m.d.sync += later.eq(event)
-        event = later
+        delayed = Signal(name=f"event{index}")
+        m.d.sync += delayed.eq(event)
+        event = delayed
     return event

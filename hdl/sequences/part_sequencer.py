@@ -84,10 +84,10 @@ class PartSequencer(Sequencer):
     def _of(self, bits: Signal, stream: Value | None = None) -> Value:
         """A bit of the current part in a stream, the current one if none is named."""
         part = self._fields["part"]
-        place = Cat(
+        bit_index = Cat(
             part, Const(0, len(self.step_part) - len(part)), self._stream if stream is None else stream
         )
-        return bits.bit_select(place, 1)
+        return bits.bit_select(bit_index, 1)
 
     def _conditions(self, m: Module) -> None:
         super()._conditions(m)

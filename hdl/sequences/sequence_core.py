@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.wiring import In, Member
 
-from rtlstm.hdl.core.top import Core
+from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.hdl.sequences.part_sequencer import PartSequencer
 from rtlstm.spec.manifest import Manifest

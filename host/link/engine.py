@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from rtlstm.host.link.framing import Deframer, Frame
-from rtlstm.host.link.timing import LinkTimeouts, RetryTimer
-from rtlstm.host.link.window import Request, SendWindow
+from rtlstm.host.link.send_window import Request, SendWindow
+from rtlstm.host.link.timeouts import LinkTimeouts, RetryTimer
 from rtlstm.spec.link import LINK_VERSION, SEQUENCE, FrameType, LinkReport
 
 __all__ = ["LinkEngine", "LinkStatistics"]
@@ -151,7 +151,7 @@ class LinkEngine:
             if requests and was_silent:
                 self._asked = now
             frames += requests
-        data = b"".join(frame.to_line() for frame in frames)
+        data = b"".join(frame.to_wire() for frame in frames)
         if data:
             data, self._prefix = self._prefix + data, b""
         statistics.bytes_sent += len(data)

@@ -31,7 +31,7 @@ class Frame(NamedTuple):
     ack: int
     payload: bytes = b""
 
-    def to_line(self) -> bytes:
+    def to_wire(self) -> bytes:
         """Return the bytes for the line."""
         body = HEADER.pack(self.type, self.session, self.seq, self.ack) + self.payload
         encoded: bytes = cobs.encode(body + crc32c(body).to_bytes(CRC_BYTES, "little"))

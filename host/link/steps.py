@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.host.link.window import Request
+from rtlstm.host.link.send_window import Request
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import HEADER, SUPPRESS, FrameType, Limits, value_bytes

@@ -50,15 +50,15 @@ def design_pieces(function: ActivationFunction, input: Format, output: Format) -
         raise ConfigurationError(f"activation {function} is not made of straight lines; it needs a table")
     lines = made_of.lines
     starts = [math.ldexp(start, input.fraction) for start in made_of.starts]
-    places = output.fraction - input.fraction
-    most = input.bits + max(0, -places)
-    extra = next((e for e in range(most) if _exact(lines, output.fraction, places, e)), most)
+    added_fraction = output.fraction - input.fraction
+    most = input.bits + max(0, -added_fraction)
+    extra = next((e for e in range(most) if _exact(lines, output.fraction, added_fraction, e)), most)
     return PiecewiseLinear(
         function=function,
         input=input,
         output=output,
         thresholds=tuple(math.floor(x) + 1 if made_of.exclusive else math.ceil(x) for x in starts),
-        slopes=tuple(round(np.ldexp(slope, places + extra)) for slope, _ in lines),
+        slopes=tuple(round(np.ldexp(slope, added_fraction + extra)) for slope, _ in lines),
         offsets=tuple(round(np.ldexp(offset, output.fraction + extra)) for _, offset in lines),
         extra=extra,
         lowest=int(output.to_integers(max(made_of.low, -1e18))),
@@ -66,10 +66,10 @@ def design_pieces(function: ActivationFunction, input: Format, output: Format) -
     )
 
 
-def _exact(lines: tuple[tuple[float, float], ...], fraction: int, places: int, extra: int) -> bool:
+def _exact(lines: tuple[tuple[float, float], ...], fraction: int, added_fraction: int, extra: int) -> bool:
     """Whether slopes and offsets are integers with so many extra bits."""
     return all(
-        float(np.ldexp(slope, places + extra)).is_integer()
+        float(np.ldexp(slope, added_fraction + extra)).is_integer()
         and float(np.ldexp(offset, fraction + extra)).is_integer()
         for slope, offset in lines
     )

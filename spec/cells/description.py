@@ -53,10 +53,10 @@ class Cell(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for place, step in enumerate(self.steps):
-            if any(not 0 <= arg < place for arg in step.args):
+        for position, step in enumerate(self.steps):
+            if any(not 0 <= arg < position for arg in step.args):
                 raise ValueError(
-                    f"step {place} of cell {self.name!r} must use earlier steps, not {step.args}"
+                    f"step {position} of cell {self.name!r} must use earlier steps, not {step.args}"
                 )
         return self
 
@@ -125,7 +125,7 @@ class Term:
     """A value in a description that is being written; ``+``, ``-`` and ``*`` make others."""
 
     builder: "CellBuilder"
-    place: int
+    position: int
 
     def __add__(self, other: "Term | float") -> "Term":
         return self.builder._combine("add", self, other)
@@ -166,7 +166,7 @@ class CellBuilder:
 
     def _combine(self, kind: StepKind, a: Term, b: Term | float) -> Term:
         other = b if isinstance(b, Term) else self.constant(b)
-        return self._add(Operation(kind=kind, args=(a.place, other.place)))
+        return self._add(Operation(kind=kind, args=(a.position, other.position)))
 
     def gate(self, index: int) -> Term:
         """A pre-activation: input part, recurrent part and bias of row ``index`` of the unit."""
@@ -186,16 +186,18 @@ class CellBuilder:
 
     def apply(self, function: ActivationFunction, term: Term) -> Term:
         """An activation function of a value."""
-        return self._add(Operation(kind="apply", args=(term.place,), function=function))
+        return self._add(Operation(kind="apply", args=(term.position,), function=function))
 
     def clip(self, term: Term, limit: float | None) -> Term:
         """The value within ``+-limit``; as it is without one."""
-        return term if limit is None else self._add(Operation(kind="clip", args=(term.place,), value=limit))
+        return (
+            term if limit is None else self._add(Operation(kind="clip", args=(term.position,), value=limit))
+        )
 
     def keep(self, term: Term) -> Term:
         """Keep a value as the new state; the result is what is kept, rounded to the state's format."""
-        kept = self._add(Operation(kind="keep", args=(term.place,)))
-        self._kept = kept.place
+        kept = self._add(Operation(kind="keep", args=(term.position,)))
+        self._kept = kept.position
         return kept
 
     def build(self, name: str, result: Term) -> Cell:
@@ -206,6 +208,6 @@ class CellBuilder:
             gates=1 + max((step.index for step in used if step.kind == "gate"), default=0),
             parameters=1 + max((step.index for step in used if step.kind == "parameter"), default=-1),
             steps=tuple(self._steps),
-            result=result.place,
+            result=result.position,
             state=self._kept,
         )

@@ -93,8 +93,8 @@ class _Resolver:
             self._nodes.append(node)
         return self._known[node]
 
-    def _format(self, place: int) -> Format:
-        return self._nodes[place].format
+    def _format(self, position: int) -> Format:
+        return self._nodes[position].format
 
     def _step(self, step: Operation, args: list[int]) -> int:
         formats = self._formats
@@ -140,18 +140,18 @@ class _Resolver:
             )
         return self._add(kind, Format(bits=bits, fraction=fraction), *args)
 
-    def _narrow(self, place: int, format: Format) -> int:
-        return place if self._format(place) == format else self._add("narrow", format, place)
+    def _narrow(self, position: int, format: Format) -> int:
+        return position if self._format(position) == format else self._add("narrow", format, position)
 
-    def _clip(self, place: int, limit: float) -> int:
-        form = self._format(place)
+    def _clip(self, position: int, limit: float) -> int:
+        form = self._format(position)
         value = int(round_half_up(limit, form.fraction))
-        return place if value >= form.maximum else self._add("clamp", form, place, value=value)
+        return position if value >= form.maximum else self._add("clamp", form, position, value=value)
 
-    def _apply(self, function: ActivationFunction, place: int, step: int) -> int:
+    def _apply(self, function: ActivationFunction, position: int, step: int) -> int:
         if function.name == "identity":
-            return place
-        read = self._read(place, step)
+            return position
+        read = self._read(position, step)
         form = self._format(read)
         linear = function.lines is not None
         if function.within_one:
@@ -163,13 +163,15 @@ class _Resolver:
             return self._add("pieces", output, read, index=self._functions.linear(function, form, output))
         return self._add("table", output, read, index=self._functions.table(function, form, output))
 
-    def _read(self, place: int, step: int) -> int:
+    def _read(self, position: int, step: int) -> int:
         """A value as a function reads it: gates are what it takes already."""
-        inner = self._nodes[place]
+        inner = self._nodes[position]
         while inner.kind == "clamp":
             inner = self._nodes[inner.args[0]]
         if inner.kind == "gate":
-            return place
+            return position
         kept = any(s.kind == "keep" and s.args[0] == step for s in self._cell.steps)
         argument = self._formats.argument
-        return self._narrow(place, argument if kept and argument is not None else self._formats.preactivation)
+        return self._narrow(
+            position, argument if kept and argument is not None else self._formats.preactivation
+        )

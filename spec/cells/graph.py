@@ -70,10 +70,10 @@ class CellGraph(Record):
             begins = max((stages[arg] for arg in node.args), default=0)
             from_sum = node.kind == "table" and self.nodes[node.args[0]].kind != "gate"
             stages.append(begins + cost.get(node.kind, 0) + from_sum)
-        for place, node in enumerate(self.nodes):
+        for position, node in enumerate(self.nodes):
             if node.kind == "state":
-                needed = [self._begins(user, stages) for user in self.nodes if place in user.args]
-                stages[place] = min([parameters.activation, *needed])
+                needed = [self._begins(user, stages) for user in self.nodes if position in user.args]
+                stages[position] = min([parameters.activation, *needed])
         return stages
 
     def _begins(self, node: Node, stages: list[int]) -> int:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rtlstm.spec.record import Record
 
-__all__ = ["Part", "Passes", "feeds", "input_places", "output_places", "part_layers", "reverse_valid"]
+__all__ = ["Part", "Passes", "feeds", "input_positions", "output_positions", "part_layers", "reverse_valid"]
 
 
 class Part(Record):
@@ -62,29 +62,29 @@ def feeds(passes: Passes, layer: int, back: int = 1) -> list[int]:
 def reverse_valid(values: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
     """Turn the valid steps of each sequence round: ``values`` are ``(T, N, ...)``, ``lengths`` ``(N,)``."""
     steps = np.arange(len(values))[:, None]
-    places = np.where(steps < lengths, lengths - 1 - steps, steps)
-    return np.take_along_axis(values, places.reshape(*places.shape, *(1,) * (values.ndim - 2)), axis=0)
+    positions = np.where(steps < lengths, lengths - 1 - steps, steps)
+    return np.take_along_axis(values, positions.reshape(*positions.shape, *(1,) * (values.ndim - 2)), axis=0)
 
 
-def output_places(widths: Sequence[int], gate_units: int) -> list[int]:
+def output_positions(widths: Sequence[int], gate_units: int) -> list[int]:
     """Where each value of parts of these widths stands, side by side.
 
     What a gate unit gives in a cycle is stored together: each part begins at a multiple of ``gate_units``.
     """
     first = 0
-    places: list[int] = []
+    positions: list[int] = []
     for width in widths:
-        places += range(first, first + width)
+        positions += range(first, first + width)
         first = -(-(first + width) // gate_units) * gate_units
-    return places
+    return positions
 
 
-def input_places(
+def input_positions(
     passes: Passes, outputs: Sequence[int], layer: int, inputs: int, gate_units: int
 ) -> list[int]:
     """Where a layer finds its inputs in the vector that it reads; ``outputs`` are those of all layers."""
     found = part_layers(passes)
     for before, parts in pairwise(found):
         if any(layer == layers[0] for layers in parts):
-            return output_places([outputs[layers[-1]] for layers in before], gate_units)
+            return output_positions([outputs[layers[-1]] for layers in before], gate_units)
     return list(range(inputs))

@@ -12,7 +12,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.passes import Passes, input_places, output_places, part_layers
+from rtlstm.spec.program.passes import Passes, input_positions, output_positions, part_layers
 from rtlstm.spec.program.step import Op, Program, compile_program, idle_between
 from rtlstm.spec.record import Record
 
@@ -47,7 +47,7 @@ class SequencePlan(Record):
     """Words of the memory that a step takes in each half."""
     output_beats: int
     """Items of a step's output."""
-    output_places: tuple[int, ...]
+    output_positions: tuple[int, ...]
     """Where each output stands among the words of a step's beats."""
 
     @property
@@ -126,14 +126,14 @@ class _Merger:
             )
             self._parts.append(plan)
             first_beat += self._parameters.drain_beats(width)
-        self._places = output_places(outputs, self._parameters.gate_units)
+        self._positions = output_positions(outputs, self._parameters.gate_units)
         self._widths.append(first_beat * self._parameters.gate_units)
         _wait_for_results(self._ops, begins)
 
     def _add(self, layers: range) -> None:
         """Append a part's operations, each layer's recurrent one right before its others."""
         shapes = [self._shapes[index] for index in layers]
-        places = input_places(
+        positions = input_positions(
             self._passes,
             [shape.outputs for shape in self._shapes],
             layers[0],
@@ -141,7 +141,7 @@ class _Merger:
             self._parameters.gate_units,
         )
         # Between the parts it reads there may be words that belong to none.
-        shapes[0] = shapes[0].replace(inputs=places[-1] + 1)
+        shapes[0] = shapes[0].replace(inputs=positions[-1] + 1)
         program = compile_program(tuple(shapes), self._parameters, self._timing)
         recurrent = {op.layer: op for op in program.ops[: program.body]}
         for op in program.ops[program.body : program.prefetch]:
@@ -190,7 +190,7 @@ class _Merger:
             recurrent_end=len(self._ops),
             copy_words=0,
             inputs=self._widths[0],
-            outputs=self._places[-1] + 1,
+            outputs=self._positions[-1] + 1,
             input_words=self._parameters.words(self._widths[0]),
             weight_rows=self._weights,
             bias_rows=self._biases,
@@ -209,7 +209,7 @@ class _Merger:
             steps=steps,
             row_words=max(self._parameters.words(width) for width in self._widths),
             output_beats=self._widths[-1] // self._parameters.gate_units,
-            output_places=tuple(self._places),
+            output_positions=tuple(self._positions),
         )
 
 

@@ -105,7 +105,7 @@ def test_difference_fails(builds: Path, found: BenchResult, monkeypatch: pytest.
     assert not hardware.replace(steps_off_cycle=1).agrees
     assert not hardware.replace(measured_latency=60).agrees
     monkeypatch.setattr(
-        "rtlstm.bench.run.measure_cycles", lambda *_: hardware.replace(measured_interval=None)
+        "rtlstm.bench.benchmark.measure_cycles", lambda *_: hardware.replace(measured_interval=None)
     )
     done = CliRunner().invoke(app, ["bench", "traffic20", "--quick", "-o", str(builds)])
     assert done.exit_code == 1

@@ -16,10 +16,10 @@ def test_efficiency():
     found = list(measure_efficiency(quick=True))
     assert [each.payload_bytes for each in found] == [256, 256, 12, 12]
     for each in found:
-        assert each.passed and each.steps_per_second == pytest.approx(each.limit_per_second * each.line_use)
+        assert each.passed and each.steps_per_second == pytest.approx(each.limit_per_second * each.port_use)
     assert found[0].payload_share == pytest.approx(256 / 272, rel=0.01)
     assert not found[0].replace(payload_share=0.8).passed
-    assert not found[2].replace(line_use=0.8).passed
+    assert not found[2].replace(port_use=0.8).passed
 
 
 def test_soak_counts_what_is_wrong(monkeypatch):

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
+from rtlstm.bench.cpu_time import sample
 from rtlstm.bench.peers import ENGINES, CppLoop, lstm_session
 from rtlstm.bench.shapes import SHAPES, Shape
-from rtlstm.bench.timing import sample
 from rtlstm.bench.worker import measure_engine, measure_golden, start
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import RtlstmError, ToolError

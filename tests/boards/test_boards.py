@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rtlstm.boards.board import find_line
+from rtlstm.boards.board import find_uart_timing
 from rtlstm.boards.catalogue import BOARDS, find_board
 from rtlstm.boards.constraints import constraints
 from rtlstm.spec.errors import ConfigurationError
@@ -17,7 +17,7 @@ def test_every_board_is_whole(name: str):
     assert board.chosen.device.routable
     pins = list(board.pins())
     assert len({pin.site for pin in pins}) == len({pin.port for pin in pins}) == len(pins)
-    line = find_line(board, 48.0)
+    line = find_uart_timing(board, 48.0)
     assert line.clock_mhz <= 48 and line.baud in BAUD_RATES and abs(line.baud_error) <= 1
     assert line.clock_hz / line.divisor == pytest.approx(line.baud, rel=0.01)
 
@@ -46,12 +46,12 @@ def test_constraint_files():
 
 def test_lines():
     board = find_board("ulx3s-85f")
-    line = find_line(board, 100, 115_200)
+    line = find_uart_timing(board, 100, 115_200)
     assert (line.divisor, line.baud, line.baud_error) == (868, 115_200, pytest.approx(0.006))
     # 3 Mbaud would be 1.5 % off, which the usual choice leaves.
-    assert find_line(board, 50).baud == 2_000_000
-    assert find_line(board, 50, 3_000_000).divisor == 17
-    assert find_line(find_board("colorlight-i9"), 50).baud == 1_000_000
+    assert find_uart_timing(board, 50).baud == 2_000_000
+    assert find_uart_timing(board, 50, 3_000_000).divisor == 17
+    assert find_uart_timing(find_board("colorlight-i9"), 50).baud == 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_lines():
 )
 def test_impossible_lines(clock: float, baud: int | None, words: str):
     with pytest.raises(ConfigurationError, match=words):
-        find_line(find_board("ulx3s-85f"), clock, baud)
+        find_uart_timing(find_board("ulx3s-85f"), clock, baud)
 
 
 def test_unknown_board():

@@ -186,7 +186,7 @@ def record(**changes: object) -> Bitstream:
 def test_usual_clock(tmp_path: Path):
     """Without a clock asked for: the board's, or a share of the core's own where that is slower."""
     small = OnBoard.create(small_build(tmp_path / "small", "ecp5"), "ulx3s-12f")
-    assert small.requested_mhz == small.board.usual_mhz == small.line.clock_mhz
+    assert small.requested_mhz == small.board.usual_mhz == small.uart.clock_mhz
     folder = tmp_path / "wide"
     settings = QuantizationSettings(weight_bits=18, data_bits=18)
     generate_build(

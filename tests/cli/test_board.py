@@ -14,14 +14,14 @@ from support.served_board import commands, finish, running, said, served, start
 
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host import Accelerator
-from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import LinkTimeouts
-from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.host.transport import open_transport
-from rtlstm.sim.board import BoardShape, NativeBoard
-from rtlstm.sim.board_line import BoardLine
-from rtlstm.sim.faults import FaultyLine
-from rtlstm.sim.line_server import LineServer
+from rtlstm.sim.board_port import BoardPort
+from rtlstm.sim.faults import FaultyPort
+from rtlstm.sim.port_server import PortServer
+from rtlstm.sim.simulated_board import BoardShape, NativeBoard
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
@@ -52,8 +52,8 @@ def compiled(on_board: OnBoard) -> tuple[Path, BoardShape]:
 
 
 @pytest.fixture
-def line(compiled) -> Iterator[BoardLine]:
-    line = BoardLine(NativeBoard(*compiled))
+def line(compiled) -> Iterator[BoardPort]:
+    line = BoardPort(NativeBoard(*compiled))
     yield line
     line.close()
 
@@ -65,9 +65,9 @@ def steps(manifest: Manifest, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(count, dtype=np.int32), x.astype(np.int32)
 
 
-def test_clock_reset_and_leds(on_board: OnBoard, line: BoardLine):
+def test_clock_reset_and_leds(on_board: OnBoard, line: BoardPort):
     native = line._board
-    assert native.clock_hz == pytest.approx(float(on_board.line.clock_hz))
+    assert native.clock_hz == pytest.approx(float(on_board.uart.clock_hz))
     # Out of reset it waits, dark but for the blinking light, until a host comes.
     assert native.leds & 6 == 0
     with LinkTransport(line, on_board.manifest, seed=1) as transport:
@@ -77,16 +77,16 @@ def test_clock_reset_and_leds(on_board: OnBoard, line: BoardLine):
         assert native.bad_stops == 0
 
 
-def test_waiting_for_less_than_a_cycle_takes_time(line: BoardLine):
+def test_waiting_for_less_than_a_cycle_takes_time(line: BoardPort):
     """A host that waits for what is left of its time must come to its end."""
     begun = line.now()
     line.read(0.1 / 24e6)
     assert begun < line.now() < begun + 1e-6
 
 
-def test_faults_lose_nothing(on_board: OnBoard, board_build: Path, line: BoardLine):
+def test_faults_lose_nothing(on_board: OnBoard, board_build: Path, line: BoardPort):
     """The same words as on a line of its own, with a fault in every twentieth frame."""
-    bad: Line = FaultyLine(line, 0.05, seed=3, longest=0.002)
+    bad: BytePort = FaultyPort(line, 0.05, seed=3, longest=0.002)
     with Accelerator(LinkTransport(bad, on_board.manifest, QUICK, seed=1), on_board.manifest) as board:
         board.load_weights(board_build / "weights.bin")
         x = np.load(board_build.parents[1] / "x.npy")
@@ -98,7 +98,7 @@ def test_faults_lose_nothing(on_board: OnBoard, board_build: Path, line: BoardLi
 
 def test_wrong_rate_is_no_device(on_board: OnBoard, compiled):
     library, shape = compiled
-    line = BoardLine(NativeBoard(library, replace(shape, baud=shape.baud // 2)))
+    line = BoardPort(NativeBoard(library, replace(shape, baud=shape.baud // 2)))
     with pytest.raises(DeviceError, match="check cable, power and bitstream"):
         LinkTransport(line, on_board.manifest, LinkTimeouts(opening=0.01, retry=0.002), seed=1)
 
@@ -134,11 +134,11 @@ def test_faults_on_the_served_line(on_board: OnBoard, cli, tmp_path: Path):
         assert np.array_equal(np.load(tmp_path / "y.npy"), golden.run(np.load(x))[0])
 
 
-def test_one_program_at_a_time(line: BoardLine):
-    with LineServer(line, terminal=False, tcp=0) as server:
+def test_one_program_at_a_time(line: BoardPort):
+    with PortServer(line, terminal=False, tcp=0) as server:
         assert server.port is not None and server.path is None
         with pytest.raises(ConfigurationError, match=f"TCP port {server.port} must be free"):
-            LineServer(line, tcp=server.port)
+            PortServer(line, tcp=server.port)
         first = socket.create_connection(("127.0.0.1", server.port))
         second = socket.create_connection(("127.0.0.1", server.port))
         second.settimeout(5)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rtlstm.boards.catalogue import BOARDS, find_place
+from rtlstm.boards.catalogue import BOARDS, find_target
 from rtlstm.boards.zynq import ZYNQ_BOARDS
 from rtlstm.cli import console
 from rtlstm.fpga.devices import devices
@@ -34,7 +34,7 @@ def test_completion_is_offered():
 def test_devices_are_listed():
     found = json.loads(run("devices", "--json"))["devices"]
     assert [each["name"] for each in found] == list(devices())
-    assert all(find_place(each["name"])[0].device.luts == each["luts"] for each in found)
+    assert all(find_target(each["name"])[0].device.luts == each["luts"] for each in found)
     text = run("devices")
     assert "place and route" in text and "synthesis only" in text and "83,640" in text
 
@@ -42,7 +42,7 @@ def test_devices_are_listed():
 def test_boards_are_listed():
     found = json.loads(run("boards", "--json"))["boards"]
     assert [each["name"] for each in found] == [*BOARDS, *ZYNQ_BOARDS]
-    assert all(find_place(each["name"])[1] == each["name"] for each in found)
+    assert all(find_target(each["name"])[1] == each["name"] for each in found)
     assert "iCEBreaker" in run("boards")
 
 

@@ -17,7 +17,7 @@ from support.small_builds import INPUTS, UNITS, rand, snapshot, tensors
 import rtlstm.gen.builds.compare
 import rtlstm.gen.builds.generate
 from rtlstm.host import Accelerator, SaturationWarning
-from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.toolchain import icarus

@@ -8,8 +8,8 @@ import safetensors.numpy
 from support.small_builds import NARROW, TINY, network, rand, tensors
 
 from rtlstm.gen.builds.generate import generate_build, generate_for
-from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError

@@ -40,7 +40,7 @@ def place(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     found = OnZynq.create(build, ZYNQ_BOARDS["zybo-z7-20"], 60)
     found.write()
-    return found.place
+    return found.output_folder
 
 
 def test_command(cli, build: Path) -> None:
@@ -151,7 +151,7 @@ def test_top_is_sound(tmp_path: Path) -> None:
 
     found = OnZynq.create(zynq_build(tmp_path / "b", family="generic"), ZYNQ_BOARDS["pynq-z2"])
     found.write()
-    files = [str(found.place / name) for name in ("model.v", "top.v")]
+    files = [str(found.output_folder / name) for name in ("model.v", "top.v")]
     options = ("--lint-only", "-Wall", "-Wno-DECLFILENAME", "--top-module", "rtlstm_zynq")
     subprocess.run([str(verilator().binary), *options, *files], env=verilator_environment(), check=True)
     command = [

@@ -19,9 +19,9 @@ from rtlstm.host import Accelerator
 from rtlstm.host.transport import open_transport
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.sim.line_server import LineServer
 from rtlstm.sim.link_device import DeviceEngine
-from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.sim.link_port import SimulatedPort
+from rtlstm.sim.port_server import PortServer
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.parameters import Parameters
@@ -44,10 +44,10 @@ def client(tmp_path_factory) -> Path:
     return compile_client(tmp_path_factory.mktemp("client"))
 
 
-def server(folder: Path) -> LineServer:
+def server(folder: Path) -> PortServer:
     manifest = Manifest.load(folder)
     device = DeviceEngine(open_transport("golden", folder, manifest), manifest)
-    return LineServer(SimulatedLine(device), tcp=0)
+    return PortServer(SimulatedPort(device), tcp=0)
 
 
 @pytest.mark.parametrize("serial", [False, True], ids=["tcp", "serial"])
@@ -179,7 +179,7 @@ def test_loadable(loadable: list[Build], client: Path, tmp_path: Path):
         manifest, folder = build.manifest, build.save(tmp_path / str(index))
         core = Watched(folder, manifest)
         x = build.inputs(5)[:, 0]
-        with LineServer(SimulatedLine(DeviceEngine(core, manifest)), tcp=0) as board:
+        with PortServer(SimulatedPort(DeviceEngine(core, manifest)), tcp=0) as board:
             arguments = (client, f"localhost:{board.port}", folder / "weights.bin", manifest, x)
             texts = (number, f"{device.build_number:x}")
             found = [read_outputs(run_client(*arguments, text)) for text in texts]

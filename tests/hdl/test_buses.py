@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.bus_builds import play_bench, write_build, write_loadable
 
-from rtlstm.sim.bench import Simulator
+from rtlstm.sim.cocotb_run import Simulator
 from rtlstm.spec.buses import BusName
 
 

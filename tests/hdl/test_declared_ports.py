@@ -15,9 +15,9 @@ from support.random_sequences import random_sequence_case
 
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.buses import wrappers
+from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.lane import Lane
-from rtlstm.hdl.core.top import Core
-from rtlstm.hdl.link.top import LinkedCore
+from rtlstm.hdl.link.linked_core import LinkedCore
 from rtlstm.hdl.sequences.sequence_core import SequenceCore
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest

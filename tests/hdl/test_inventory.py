@@ -17,8 +17,8 @@ from support.random_sequences import random_sequence_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.component import Component
+from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.lane import Lane, lane_module
-from rtlstm.hdl.core.top import Core
 from rtlstm.hdl.link.serial_link import SerialLink, link_limits
 from rtlstm.hdl.sequences.sequence_core import SequenceCore
 from rtlstm.spec.inventory import MemorySpec, MultiplierSpec, link_memories, memories, multipliers

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.linked_core import LinkedLine, compile_linked
+from support.linked_core import LinkedPort, compile_linked
 from support.random_builds import Case, make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -12,7 +12,7 @@ from rtlstm.hdl.emit.verilog import linked_core_to_verilog
 from rtlstm.hdl.link.serial_link import link_limits
 from rtlstm.host.device import Device
 from rtlstm.host.link.framing import Deframer, Frame
-from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.spec.link import HEADER, NUMBERED, PAYLOAD_LIMIT, SUPPRESS, FrameType, value_bytes
@@ -56,7 +56,7 @@ class Pair:
     def __init__(self, case: Case) -> None:
         self.case, manifest = case, case.manifest
         library = compile_linked(linked_core_to_verilog(manifest, DIVISOR), f"{manifest.name}_link")
-        self.line = LinkedLine(library, DIVISOR)
+        self.line = LinkedPort(library, DIVISOR)
         transport = LinkTransport(self.line, manifest, seed=1)
         golden = GoldenDevice(Path(), manifest)
         for device in (transport, golden):
@@ -66,8 +66,8 @@ class Pair:
         self._deframers = Deframer(), Deframer()
         believed = transport.report.session
         hello = bytes([1]) + believed.to_bytes(2, "little")
-        self.reference.receive(Frame(FrameType.HELLO, believed, 0, 0, bytes(3)).to_line())
-        answers = self.ask(Frame(FrameType.HELLO, SESSION, 9, 0, hello).to_line())
+        self.reference.receive(Frame(FrameType.HELLO, believed, 0, 0, bytes(3)).to_wire())
+        answers = self.ask(Frame(FrameType.HELLO, SESSION, 9, 0, hello).to_wire())
         assert [frame.type for frame in answers] == [FrameType.REPORT]
         self.next = 0
 
@@ -99,7 +99,7 @@ class Pair:
         data = b""
         first = self.next
         for type, payload in requests:
-            data += Frame(type, SESSION, self.next % 65536, first % 65536, payload).to_line()
+            data += Frame(type, SESSION, self.next % 65536, first % 65536, payload).to_wire()
             self.next += 1
         return self.ask(data)
 
@@ -195,7 +195,7 @@ def test_repeated_requests_are_not_carried_out_again(pair: Pair) -> None:
     frames = [
         Frame(FrameType.READ, SESSION, pair.next + k, pair.next, bytes([Register.ID, 1])) for k in range(3)
     ]
-    lines = [frame.to_line() for frame in frames]
+    lines = [frame.to_wire() for frame in frames]
     assert len(pair.ask(lines[0])) == 1
     assert pair.ask(lines[0]) == []
     # The next but one gives a notice, once.
@@ -204,9 +204,9 @@ def test_repeated_requests_are_not_carried_out_again(pair: Pair) -> None:
     assert len(pair.ask(lines[1] + lines[2])) == 2
     # All three are kept: only an acknowledgement frees them.
     resume = Frame(FrameType.RESUME, SESSION, 7, pair.next + 1, b"")
-    again = pair.ask(resume.to_line())
+    again = pair.ask(resume.to_wire())
     assert [frame.seq for frame in again] == [7, pair.next + 1, pair.next + 2]
-    assert [frame.seq for frame in pair.ask(resume._replace(ack=pair.next).to_line())][1:] == [
+    assert [frame.seq for frame in pair.ask(resume._replace(ack=pair.next).to_wire())][1:] == [
         pair.next + 1,
         pair.next + 2,
     ]
@@ -218,7 +218,7 @@ def test_what_is_no_frame_is_dropped(pair: Pair, body: bytes) -> None:
     rng = np.random.default_rng(len(body))
     errors = pair.line.errors
     good = Frame(FrameType.RESUME, SESSION, 3, pair.next, b"")
-    line = good.to_line()
+    line = good.to_wire()
     bad = [
         line[:-3] + b"\0",
         line[1:],
@@ -233,16 +233,16 @@ def test_what_is_no_frame_is_dropped(pair: Pair, body: bytes) -> None:
 
 def test_sessions(pair: Pair) -> None:
     wrong = Frame(FrameType.RESUME, 0, 4, 0, b"")
-    assert [frame.type for frame in pair.ask(wrong.to_line())] == [FrameType.LOST]
+    assert [frame.type for frame in pair.ask(wrong.to_wire())] == [FrameType.LOST]
     other = Frame(FrameType.HELLO, 77, 4, 0, b"\1\0\0")
-    assert [frame.type for frame in pair.ask(other.to_line())] == [FrameType.LOST]
+    assert [frame.type for frame in pair.ask(other.to_wire())] == [FrameType.LOST]
     same = Frame(FrameType.HELLO, SESSION, 4, 0, b"\1\0\0")
-    assert [frame.type for frame in pair.ask(same.to_line())] == [FrameType.REPORT]
+    assert [frame.type for frame in pair.ask(same.to_wire())] == [FrameType.REPORT]
     # An unfinished chain is forgotten with its session.
-    pair.ask(Frame(FrameType.PART, SESSION, pair.next % 65536, pair.next % 65536, b"\0\0\1").to_line())
+    pair.ask(Frame(FrameType.PART, SESSION, pair.next % 65536, pair.next % 65536, b"\0\0\1").to_wire())
     swap = Frame(FrameType.HELLO, 78, 5, 0, b"\1" + SESSION.to_bytes(2, "little"))
     back = Frame(FrameType.HELLO, SESSION, 6, 0, b"\1" + (78).to_bytes(2, "little"))
     for frame in (swap, back):
-        assert [answer.type for answer in pair.ask(frame.to_line())] == [FrameType.REPORT]
+        assert [answer.type for answer in pair.ask(frame.to_wire())] == [FrameType.REPORT]
     pair.next = 0
     assert len(pair.request((FrameType.READ, bytes([Register.ID, 1])))) == 1

@@ -57,7 +57,7 @@ class Bench:
 
     def __call__(self, *frames: Frame, work: bool = True) -> list[Frame]:
         """Send frames; return what the device says."""
-        self.device.receive(b"".join(frame.to_line() for frame in frames))
+        self.device.receive(b"".join(frame.to_wire() for frame in frames))
         while work and self.device.work():
             pass
         said = []

@@ -61,7 +61,7 @@ def test_crc():
 
 @given(frames)
 def test_frame_is_what_the_page_says(frame: Frame):
-    line = frame.to_line()
+    line = frame.to_wire()
     assert line.count(0) == 1 and line[-1] == 0 and len(line) <= FRAME_LIMIT
     decoded = unstuff(line[:-1])
     body = b"".join(
@@ -74,7 +74,7 @@ def test_frame_is_what_the_page_says(frame: Frame):
 
 @given(st.lists(frames, max_size=4), st.binary(max_size=40), st.lists(st.integers(1, 300), min_size=1))
 def test_receiver_finds_its_place_after_any_bytes(sent: list[Frame], noise: bytes, cuts: list[int]):
-    line = noise + b"\0" + b"".join(frame.to_line() for frame in sent)
+    line = noise + b"\0" + b"".join(frame.to_wire() for frame in sent)
     deframer, found = Deframer(), []
     while line:
         found += deframer.feed(line[: cuts[0]])
@@ -86,7 +86,7 @@ def test_receiver_finds_its_place_after_any_bytes(sent: list[Frame], noise: byte
 @settings(max_examples=300)
 @given(frames, st.data())
 def test_up_to_five_wrong_bits_are_seen(frame: Frame, data: st.DataObject):
-    line = bytearray(frame.to_line())
+    line = bytearray(frame.to_wire())
     for bit in data.draw(st.sets(st.integers(0, 8 * len(line) - 1), min_size=1, max_size=5)):
         line[bit // 8] ^= 1 << bit % 8
     # It may fall apart into several; none of them is taken.
@@ -99,21 +99,21 @@ def test_babble_takes_no_memory():
     for _ in range(200):
         assert deframer.feed(rng.integers(1, 256, 1000, dtype=np.uint8).tobytes()) == []
         assert len(deframer._rest) <= FRAME_LIMIT
-    assert deframer.feed(b"\0" + Frame(1, 2, 3, 4).to_line()) == [Frame(1, 2, 3, 4)]
+    assert deframer.feed(b"\0" + Frame(1, 2, 3, 4).to_wire()) == [Frame(1, 2, 3, 4)]
     assert deframer.dropped == 1
 
 
 def test_sizes():
     longest = Frame(1, 2, 3, 4, b"x" * PAYLOAD_LIMIT)
-    assert Deframer().feed(longest.to_line()) == [longest]
-    assert Deframer().feed(Frame(1, 2, 3, 4, b"x" * (PAYLOAD_LIMIT + 1)).to_line()) == []
-    assert Deframer(64).feed(Frame(1, 2, 3, 4, b"x" * 58).to_line()) == []
+    assert Deframer().feed(longest.to_wire()) == [longest]
+    assert Deframer().feed(Frame(1, 2, 3, 4, b"x" * (PAYLOAD_LIMIT + 1)).to_wire()) == []
+    assert Deframer(64).feed(Frame(1, 2, 3, 4, b"x" * 58).to_wire()) == []
     assert Deframer().feed(b"\x05abcd\0\0\0") == []
     assert BODY_LIMIT + 4 <= 655
 
 
 def test_block_of_254_may_end_with_one_more_byte():
-    line = Frame(0x11, 0x1111, 0x1111, 0x1111, b"x" * 243).to_line()
+    line = Frame(0x11, 0x1111, 0x1111, 0x1111, b"x" * 243).to_wire()
     assert line[0] == 0xFF and len(line) == 256, "choose another payload: this one has a zero in its CRC"
     assert Deframer().feed(line[:-1] + b"\x01\0") == Deframer().feed(line) != []
 

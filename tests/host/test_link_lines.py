@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from rtlstm.host import Accelerator, open_transport, pack
-from rtlstm.host.link.lines import SerialLine, TcpLine
-from rtlstm.host.link.timing import LinkTimeouts
-from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.link.byte_ports import SerialPort, TcpPort
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.golden_device import GoldenDevice
-from rtlstm.sim.line_server import LineServer
 from rtlstm.sim.link_device import DeviceEngine
-from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.sim.link_port import SimulatedPort
+from rtlstm.sim.port_server import PortServer
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.registers import Register
 
@@ -28,8 +28,8 @@ def device(small) -> DeviceEngine:
 
 
 @pytest.fixture
-def server(device) -> Iterator[LineServer]:
-    with LineServer(SimulatedLine(device), tcp=0) as server:
+def server(device) -> Iterator[PortServer]:
+    with PortServer(SimulatedPort(device), tcp=0) as server:
         yield server
 
 
@@ -87,14 +87,14 @@ def test_second_program_is_refused(small, server, backend, tmp_path):
 
 @pytest.mark.parametrize("kind", ["tcp", "serial"])
 def test_unplugged_in_mid_load(small, device, kind, tmp_path):
-    server = LineServer(SimulatedLine(device), tcp=0)
+    server = PortServer(SimulatedPort(device), tcp=0)
 
     def unplug(what: str, done: int, total: int) -> None:
         if done == total // 3:
             server.close()
 
     with server:
-        line = TcpLine("127.0.0.1", server.port) if kind == "tcp" else SerialLine(str(server.path), 115200)
+        line = TcpPort("127.0.0.1", server.port) if kind == "tcp" else SerialPort(str(server.path), 115200)
         transport = LinkTransport(line, small.manifest, HURRY)
         accelerator = Accelerator(transport, small.manifest, unplug)
         with pytest.raises(DeviceError, match=r"nothing was heard of it for \d\.\d s .*check cable"):
@@ -102,7 +102,7 @@ def test_unplugged_in_mid_load(small, device, kind, tmp_path):
         accelerator.close()
     # Plugged in again, and opened again, it works.
     with (
-        LineServer(SimulatedLine(device), tcp=0) as server,
+        PortServer(SimulatedPort(device), tcp=0) as server,
         Accelerator.open(small.save(tmp_path / "b"), f"tcp:127.0.0.1:{server.port}") as accelerator,
     ):
         x = small.inputs(20)
@@ -113,18 +113,18 @@ def test_nobody_answers(small, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(DeviceError, match="nothing was heard"):
             LinkTransport(
-                TcpLine("127.0.0.1", silent.getsockname()[1]), small.manifest, LinkTimeouts(opening=0.3)
+                TcpPort("127.0.0.1", silent.getsockname()[1]), small.manifest, LinkTimeouts(opening=0.3)
             )
         port = silent.getsockname()[1]
     with pytest.raises(DeviceError, match=f"board server must listen at 127.0.0.1:{port}, but it cannot"):
-        TcpLine("127.0.0.1", port)
+        TcpPort("127.0.0.1", port)
     with pytest.raises(DeviceError, match="serial port /dev/none must exist and be free"):
         open_transport("serial:/dev/none", tmp_path, small.manifest)
 
 
 def test_no_device_at_any_rate(small, device, monkeypatch):
-    monkeypatch.setattr("rtlstm.host.link.transport._SEARCH", LinkTimeouts(retry=0.05, opening=0.1))
-    with LineServer(SimulatedLine(device), tcp=0) as server:
+    monkeypatch.setattr("rtlstm.host.link.link_transport._SEARCH", LinkTimeouts(retry=0.05, opening=0.1))
+    with PortServer(SimulatedPort(device), tcp=0) as server:
         device.receive = lambda data: None
         with pytest.raises(DeviceError, match="none does at 3000000, 2000000, 1000000, 115200 baud"):
             open_transport(f"serial:{server.path}", Path(), small.manifest)

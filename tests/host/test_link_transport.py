@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.link_bench import LinkBench, least_limits, separate_runs
 
 from rtlstm.host import Accelerator, Transport, pack
-from rtlstm.host.link.timing import LinkTimeouts
-from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.sim.faults import Fault
-from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ImageError, InputError
 from rtlstm.spec.link import FrameType, Limits
 from rtlstm.spec.registers import Register
@@ -83,7 +83,7 @@ def test_64_streams_over_a_bad_line(make_build):
         assert bench.device.steps - before == 10_000 and bench.device.overflows == 0
         found = accelerator.device.transport.statistics
     # Each kind of fault was there, and cost something.
-    assert set(bench.line.counts) == set(Fault)
+    assert set(bench.port.counts) == set(Fault)
     assert found.repeated and found.surplus and found.damaged and found.resumed and found.reopened
 
 
@@ -135,7 +135,7 @@ def test_efficiency(make_build):
         assert busy / (bench.good.now() - begun) >= 0.97
 
 
-class Cut(SimulatedLine):
+class Cut(SimulatedPort):
     """A line that dies for good with the n-th STEPS: before it has come, or before its response has."""
 
     def __init__(self, device, after, arrives):
@@ -170,7 +170,7 @@ def test_dead_link_is_one_error_and_the_state_is_that_of_a_step(small, arrives):
         transport.read(Register.ID)
     transport.close()
     # In the next session, the stream is where the last step that came has left it, and the report says which.
-    accelerator = Accelerator(LinkTransport(SimulatedLine(bench.device), small.manifest), small.manifest)
+    accelerator = Accelerator(LinkTransport(SimulatedPort(bench.device), small.manifest), small.manifest)
     executed = accelerator.device.transport.report.steps
     assert len(done) == 5 and executed == 5 + arrives
     expected = small.golden.run(x[:executed, None])

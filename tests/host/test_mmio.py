@@ -26,9 +26,9 @@ def simulated(folder: Path) -> SimulatedRegisters:
     bus = Manifest.load(folder).parameters.bus
     sources = [TESTS / "support" / f"{bus}_port.v", folder / "rtl" / "dut.v"]
     if bus == "axilite":
-        place = OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"])
-        place.write()
-        sources.append(place.place / "top.v")
+        target = OnZynq.create(folder, ZYNQ_BOARDS["zybo-z7-20"])
+        target.write()
+        sources.append(target.output_folder / "top.v")
     return SimulatedRegisters(folder / "port.vvp", f"{bus}_port", sources)
 
 

@@ -12,10 +12,10 @@ from support.small_builds import INPUTS, NARROW, OUTPUTS, TINY, network
 
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.host import Accelerator, SharedAccelerator, Transport, backend_names
-from rtlstm.host.link.transport import LinkTransport
+from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.host.mmio import MmioTransport
 from rtlstm.host.transport import open_transport
-from rtlstm.sim.devices import GoldenDevice, IcarusDevice, VerilatorDevice
+from rtlstm.sim.backends import GoldenDevice, IcarusDevice, VerilatorDevice
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
@@ -142,7 +142,7 @@ def opened(name: str, folder: Path) -> Iterator[Transport]:
 def test_every_backend_refuses_the_same_in_the_same_words(
     backend: str, folder: Path, plugin: None, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("rtlstm.sim.devices.load_cached", lambda *_: Untouched())
+    monkeypatch.setattr("rtlstm.sim.backends.load_cached", lambda *_: Untouched())
     with opened(backend, folder) as transport:
         for wrong, message in BAD_STEPS:
             given = {"streams": STREAMS, "x": WHOLE} | wrong

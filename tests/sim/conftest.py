@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rtlstm.sim.ports import PortShape, sign_extend
+from rtlstm.sim.simulated_ports import PortShape, sign_extend
 
 LATENCY = 5
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rtlstm.sim.bench import BusRead, BusWrite, Scenario, play
+from rtlstm.sim.cocotb_run import BusRead, BusWrite, Scenario, play
 from rtlstm.spec.errors import InputError
 
 

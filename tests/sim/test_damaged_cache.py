@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rtlstm.sim.compiled import _runtime
+from rtlstm.sim.compile_model import _runtime
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
-from rtlstm.sim.ports import PortShape
+from rtlstm.sim.simulated_ports import PortShape
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.tools import toolchain
 from rtlstm.tools.cache import CACHE_VARIABLE, cache_folder, cached, load_cached

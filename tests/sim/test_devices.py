@@ -5,8 +5,8 @@ import pytest
 from support.fused_cells import LSTM, fused_numerics
 
 from rtlstm.host.transport import Transport
-from rtlstm.sim.devices import IcarusDevice, VerilatorDevice
-from rtlstm.sim.ports import PortShape
+from rtlstm.sim.backends import IcarusDevice, VerilatorDevice
+from rtlstm.sim.simulated_ports import PortShape
 from rtlstm.spec.errors import BuildError, ConfigurationError, DeviceError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest

@@ -5,7 +5,7 @@ import pytest
 
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
-from rtlstm.sim.ports import pack_beats, unpack_beats
+from rtlstm.sim.simulated_ports import pack_beats, unpack_beats
 from rtlstm.spec.errors import DeviceError, ToolError
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rtlstm.sim import compiled
+from rtlstm.sim import compile_model
 from rtlstm.sim.native import NativeModel, build_native
-from rtlstm.sim.ports import PortShape
+from rtlstm.sim.simulated_ports import PortShape
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
 
 
@@ -153,7 +153,7 @@ def test_every_file_is_in_one_unit(tmp_path, monkeypatch, jobs: int, level: str,
     names = ["Vcore.cpp", "Vcore__1.cpp", "Vcore__Slow.cpp", "Vcore__Syms.cpp"]
     for name in names:
         (tmp_path / name).write_text("//")
-    units = compiled._write_units(tmp_path, jobs)
+    units = compile_model._write_units(tmp_path, jobs)
     assert units == wanted
     texts = "".join((tmp_path / f"{name}.cpp").read_text() for name, _ in units)
     assert sorted(texts.split()[1::2]) == sorted(f'"{name}"' for name in [*names, "harness.cpp"])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Bidirectional, Dense, Lstm, Network

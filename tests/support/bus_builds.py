@@ -7,7 +7,7 @@ import numpy as np
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.sim.bench import Simulator, build_bench, simulator_environment
+from rtlstm.sim.cocotb_run import Simulator, build_bench, simulator_environment
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from rtlstm.host import Accelerator
-from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.registers import Register
 from support.random_builds import Case

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from rtlstm.host import Accelerator, pack
-from rtlstm.host.link.lines import Line
-from rtlstm.host.link.timing import LinkTimeouts
-from rtlstm.host.link.transport import LinkTransport
-from rtlstm.sim.faults import Fault, FaultyLine
+from rtlstm.host.link.byte_ports import BytePort
+from rtlstm.host.link.link_transport import LinkTransport
+from rtlstm.host.link.timeouts import LinkTimeouts
+from rtlstm.sim.faults import Fault, FaultyPort
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DEVICE_LIMITS, DeviceEngine
-from rtlstm.sim.link_line import SimulatedLine
+from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import HEADER, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
@@ -46,13 +46,13 @@ class LinkBench:
         self.manifest: Manifest = self.build.manifest
         self.golden = GoldenDevice(Path(), self.manifest)
         self.device = DeviceEngine(self.golden, self.manifest, self.limits)
-        self.good = SimulatedLine(self.device, self.baud, self.latency)
-        self.line: Line = self.good
+        self.good = SimulatedPort(self.device, self.baud, self.latency)
+        self.port: BytePort = self.good
         if self.rate:
-            self.line = FaultyLine(self.good, self.rate, self.seed, self.faults, longest=0.01)
+            self.port = FaultyPort(self.good, self.rate, self.seed, self.faults, longest=0.01)
 
     def transport(self, timeouts: LinkTimeouts | None = None) -> LinkTransport:
-        return LinkTransport(self.line, self.manifest, timeouts, self.seed)
+        return LinkTransport(self.port, self.manifest, timeouts, self.seed)
 
     def open(self, timeouts: LinkTimeouts | None = None) -> Accelerator:
         """Open it, weights loaded and read back over the link."""

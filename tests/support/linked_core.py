@@ -1,11 +1,11 @@
-"""A linked core compiled to native code, at the other end of a :class:`~rtlstm.host.link.lines.Line`."""
+"""A linked core compiled to native code, behind a :class:`~rtlstm.host.link.byte_ports.BytePort`."""
 
 import ctypes
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rtlstm.sim.compiled import compile_library
+from rtlstm.sim.compile_model import compile_library
 
 HARNESS = Path(__file__).parent / "linked_core.cpp"
 ROOM = 1 << 16
@@ -19,8 +19,8 @@ def compile_linked(verilog: str, top: str) -> Path:
         return compile_library(top, [path], HARNESS, [])
 
 
-class LinkedLine:
-    """The line to a linked core; a :class:`~rtlstm.host.link.lines.Line` whose time is the simulation's."""
+class LinkedPort:
+    """The line to a linked core; a :class:`~rtlstm.host.link.byte_ports.BytePort` in simulated time."""
 
     def __init__(
         self, library: Path, divisor: int, seed: int = 1, mismatch: float = 0.0, clock: float = 1e6

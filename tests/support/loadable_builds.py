@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from rtlstm.gen.builds.loadable import device_settings, with_capacity
-from rtlstm.gen.quantise.hardware import TargetHardware
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.host import Accelerator
-from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest

@@ -92,7 +92,7 @@ class SecondModel:
         self.events: Counter[str] = Counter()
         self.rounded: list[Rounded] = []
         """What was rounded in the first layer since this was cleared."""
-        self._place = 0, 0
+        self._unit_at = 0, 0
         self._parts = [_parts(layer) for layer in network.layers]
         self._biases = [layer.bias.tolist() for layer in network.layers]
 
@@ -196,7 +196,7 @@ class SecondModel:
 
     def _rounded(self, what: str, value: int, drop: int, bits: int) -> tuple[int, bool]:
         """Half up, then limited; and whether it was."""
-        layer, unit = self._place
+        layer, unit = self._unit_at
         if layer == 0:
             self.rounded.append(Rounded(unit, value, drop, bits))
         if drop <= 0:
@@ -238,7 +238,7 @@ class SecondModel:
         results, keeps = [], []
         for unit in range(shape.outputs):
             totals = [row[unit] for row in sums]
-            self._place = at, unit
+            self._unit_at = at, unit
             if not self._fused:
                 own = getattr(self.network.layers[at], "parameters", None)
                 mine = [] if own is None else own[unit].tolist()

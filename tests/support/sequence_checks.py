@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rtlstm.host import Accelerator
 from rtlstm.host.state import State, StateLayout
-from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.program.sequence_schedule import sequence_cycles, sequence_lengths

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlstm.sim.devices import SimulatedDevice
+from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.program.schedule import offer_cycles
 from support.device_pair import pair
 from support.random_builds import Case

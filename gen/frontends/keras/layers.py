@@ -8,8 +8,8 @@ import numpy as np
 from rtlstm.gen.frontends.bidirectional import without_identity
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.keras.archive import Floats, KerasLayer
+from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.gen.frontends.keras.recurrent import activation, activation_name
-from rtlstm.gen.frontends.keras.step import KerasNode, KerasTensor
 from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.spec.activations.functions import ActivationFunction, FunctionName
 from rtlstm.spec.errors import ModelError
@@ -139,8 +139,8 @@ def _slope(step: KerasNode) -> KerasTensor:
 
 def _normalise(step: KerasNode) -> KerasTensor:
     config = step.config
-    own = [name for name, key in (("gamma", "scale"), ("beta", "center")) if config.get(key, True)]
-    names = (*own, "moving_mean", "moving_variance")
+    affine = [name for name, key in (("gamma", "scale"), ("beta", "center")) if config.get(key, True)]
+    names = (*affine, "moving_mean", "moving_variance")
     found = dict(zip(names, step.layer.arrays.get(names), strict=False))
     if "moving_variance" not in found:
         raise ModelError(f"{step.where} has no weights in the file; save the model again")

@@ -9,8 +9,8 @@ from typing import BinaryIO
 
 from rtlstm.gen.frontends.keras.archive import ArchiveResult, KerasLayer, KerasModel, read_archive
 from rtlstm.gen.frontends.keras.layers import LAYERS, LINEAR, MERGERS, WINDOWS, with_activation
+from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.gen.frontends.keras.recurrent import RECURRENT, recurrent
-from rtlstm.gen.frontends.keras.step import KerasNode, KerasTensor
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
 from rtlstm.spec.errors import ModelError, RtlstmError
 from rtlstm.spec.network import Network

@@ -6,7 +6,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.gates import CellKind, reorder
 from rtlstm.gen.frontends.keras.archive import Arrays, KerasLayer
-from rtlstm.gen.frontends.keras.step import KerasNode, KerasTensor
+from rtlstm.gen.frontends.keras.node import KerasNode, KerasTensor
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn

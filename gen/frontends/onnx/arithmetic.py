@@ -27,7 +27,7 @@ def _batch_norm(step: OnnxNode) -> Value:
     if attributes.get("training_mode", 0):
         raise ModelError(f"{step.where}: attribute training_mode must be 0; export the model for inference")
     names = ("scale", "B", "mean", "var")
-    scale, shift, mean, variance = (step.constant(place, name) for place, name in enumerate(names, 1))
+    scale, shift, mean, variance = (step.constant(position, name) for position, name in enumerate(names, 1))
     value = step.along(value, 1, scale.size)
     for name, array in zip(names, (scale, shift, mean, variance), strict=True):
         if array.shape != (value.axes.features,):

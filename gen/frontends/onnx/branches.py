@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from rtlstm.gen.frontends.arrays import import_extra, listed
-from rtlstm.gen.frontends.onnx.graph import OnnxGraph, subgraphs
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, subgraphs
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["take_branches"]
@@ -30,8 +30,8 @@ def take_branches(model: Any, choices: Sequence[str]) -> tuple[OnnxGraph, tuple[
     used: set[str] = set()
     graph = OnnxGraph(model)
     while found := _choices(graph, wanted):
-        for place, taken in found:
-            node = graph.nodes[place]
+        for position, taken in found:
+            node = graph.nodes[position]
             used |= {name for name, _ in wanted if fnmatchcase(graph.label(node), name)}
             notes.append(f"{graph.where(node)}: the {taken} branch was taken")
         _inline(model.graph, dict(found))
@@ -63,7 +63,7 @@ def _choices(graph: OnnxGraph, wanted: Sequence[tuple[str, str]]) -> list[tuple[
     unsure = graph.descendants(ifs) | ifs.keys()
     decided = {index: _decide(graph, node, wanted) for index, node in ifs.items()}
     found = [(index, taken) for index, taken in decided.items() if taken is not None]
-    return [each for each in found if graph.place(ifs[each[0]].input[0]) not in unsure] or found[:1]
+    return [each for each in found if graph.index_of(ifs[each[0]].input[0]) not in unsure] or found[:1]
 
 
 def _decide(graph: OnnxGraph, node: Any, wanted: Sequence[tuple[str, str]]) -> str | None:
@@ -91,8 +91,8 @@ def _inline(graph: Any, taken: Mapping[int, str]) -> None:
     there = {name for each in graph.node for name in each.output}
     there |= {item.name for item in graph.initializer} | {item.name for item in graph.input}
     nodes: list[Any] = []
-    for place, node in enumerate(graph.node):
-        nodes += [node] if place not in taken else _branch(graph, node, taken[place], there)
+    for position, node in enumerate(graph.node):
+        nodes += [node] if position not in taken else _branch(graph, node, taken[position], there)
     del graph.node[:]
     graph.node.extend(nodes)
 
@@ -106,8 +106,12 @@ def _branch(graph: Any, node: Any, taken: str, there: set[str]) -> list[Any]:
             f"{OnnxGraph.where(node)}: its {taken} branch must give {len(node.output)} tensors, not "
             f"{len(inner.output)}; the model is damaged"
         )
-    own = [name for each in inner.node for name in each.output] + [item.name for item in inner.initializer]
-    _rename(inner, {name: f"{OnnxGraph.label(node)}/{name}" for name in own if name and name in there})
+    local_names = [name for each in inner.node for name in each.output] + [
+        item.name for item in inner.initializer
+    ]
+    _rename(
+        inner, {name: f"{OnnxGraph.label(node)}/{name}" for name in local_names if name and name in there}
+    )
     # The branch's outputs get the names that the If node's had.
     links = [
         onnx.helper.make_node("Identity", [source.name], [target], name=f"{target}/{taken}")

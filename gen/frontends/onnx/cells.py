@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rtlstm.gen.frontends.arrays import import_extra
 from rtlstm.gen.frontends.onnx.activations import node_attributes, operator_function, operator_functions
-from rtlstm.gen.frontends.onnx.graph import OnnxGraph
 from rtlstm.gen.frontends.onnx.linear import Linear, read_linear
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.gen.frontends.onnx.states import trace_state
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ModelError
@@ -203,29 +203,29 @@ def _replace(proto: Any, graph: OnnxGraph, cell: _Cell, x: str, h_old: str) -> N
         for source, key in ((x, "x"), (h_old, "h"), (cell.c_old, "c"))
     ]
     after = [move("Squeeze", f"{name}/Y", cell.h, "both"), move("Squeeze", f"{name}/Y_c", cell.c, "zero")]
-    own = _own_nodes(graph, cell, {x, h_old, cell.c_old})
-    place = graph.place(cell.h)
-    nodes = [*graph.nodes[: place + 1], *before, node, *after, *graph.nodes[place + 1 :]]
-    kept = [each for each in nodes if not any(each is mine for mine in own)]
+    members = _cell_nodes(graph, cell, {x, h_old, cell.c_old})
+    position = graph.index_of(cell.h)
+    nodes = [*graph.nodes[: position + 1], *before, node, *after, *graph.nodes[position + 1 :]]
+    kept = [each for each in nodes if not any(each is mine for mine in members)]
     del proto.node[:]
     proto.node.extend(kept)
 
 
-def _own_nodes(graph: OnnxGraph, cell: _Cell, ends: set[str]) -> list[Any]:
+def _cell_nodes(graph: OnnxGraph, cell: _Cell, ends: set[str]) -> list[Any]:
     """The nodes between a cell's inputs and its h that nothing else needs, and those of h and c."""
     between: set[int] = set()
     waiting = [cell.h]
     while waiting:
         tensor = waiting.pop()
-        index = graph.place(tensor)
+        index = graph.index_of(tensor)
         if index >= 0 and tensor not in ends and index not in between:
             between.add(index)
             waiting.extend(graph.nodes[index].input)
-    results = {graph.place(cell.h), graph.place(cell.c)}
-    own = set(results)
+    results = {graph.index_of(cell.h), graph.index_of(cell.c)}
+    members = set(results)
     for index in sorted(between - results, reverse=True):
         readers = {at for name in graph.nodes[index].output for at in graph.consumers(name)}
         handed_out = set(graph.nodes[index].output) & set(graph.outputs)
-        if readers <= own and not handed_out:
-            own.add(index)
-    return [graph.nodes[index] for index in own]
+        if readers <= members and not handed_out:
+            members.add(index)
+    return [graph.nodes[index] for index in members]

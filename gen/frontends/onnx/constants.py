@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra
-from rtlstm.gen.frontends.onnx.functions import subgraphs
+from rtlstm.gen.frontends.onnx.local_functions import subgraphs
 from rtlstm.spec.budget import MAX_COMPUTED, Budget
 from rtlstm.spec.errors import ModelError
 

@@ -32,9 +32,9 @@ def _clip(step: OnnxNode) -> Value:
     attributes = step.attributes()
     limits = [
         float(attributes[name]) if name in attributes
-        else float(step.constant(place, name).reshape(())) if step.has(place)
+        else float(step.constant(position, name).reshape(())) if step.has(position)
         else default
-        for place, name, default in ((1, "min", -math.inf), (2, "max", math.inf))
+        for position, name, default in ((1, "min", -math.inf), (2, "max", math.inf))
     ]  # fmt: skip
     if limits == [0.0, math.inf]:
         return _activate(step, RELU)
@@ -138,8 +138,8 @@ def _pad(step: OnnxNode) -> Value:
     chosen = (step.numbers("axes", 3) if step.has(3) else None) or [0, 1, 2]
     wanted = [0] * len(pads)
     front = pads[chosen.index(2)] if 2 in chosen else pads[chosen.index(-1)] if -1 in chosen else 0
-    for place, axis in enumerate(chosen):
-        wanted[place] = front if axis in (2, -1) else 0
+    for position, axis in enumerate(chosen):
+        wanted[position] = front if axis in (2, -1) else 0
     if pads != wanted or front < 0 or fill or attributes.get("mode", "constant") != "constant":
         raise ModelError(
             f"{step.where} must put zeros in front of the steps (the last of 3 axes), as a causal "

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.onnx.graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 
 __all__ = ["Linear", "read_linear"]
 
@@ -112,10 +112,10 @@ def _matmul(graph: OnnxGraph, node: Any, _: str) -> Linear | None:
 def _add(graph: OnnxGraph, node: Any, _: str) -> Linear | None:
     first, second = (read_linear(graph, name) for name in node.input)
     if first is None or second is None:
-        known, place = (first, 1) if first is not None else (second, 0)
+        known, position = (first, 1) if first is not None else (second, 0)
         if known is None:
             return None
-        shift = _vector(_constant(graph, node, place), len(known.bias))
+        shift = _vector(_constant(graph, node, position), len(known.bias))
         return None if shift is None else Linear(known.terms, known.bias + shift)
     if len(first.bias) != len(second.bias):
         return None
@@ -136,9 +136,9 @@ def _split(graph: OnnxGraph, node: Any, tensor: str) -> Linear | None:
         return None
     rows, parts = len(whole.bias), len(node.output)
     sizes = _integers(graph, node, "split", 1) or [-(-rows // parts)] * parts
-    place = list(node.output).index(tensor)
-    begin = sum(sizes[:place])
-    return whole.rows(slice(begin, begin + sizes[place]))
+    position = list(node.output).index(tensor)
+    begin = sum(sizes[:position])
+    return whole.rows(slice(begin, begin + sizes[position]))
 
 
 def _slice(graph: OnnxGraph, node: Any, _: str) -> Linear | None:

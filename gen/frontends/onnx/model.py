@@ -11,11 +11,11 @@ from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.onnx.branches import take_branches
 from rtlstm.gen.frontends.onnx.cells import join_cells
-from rtlstm.gen.frontends.onnx.graph import OnnxGraph, captured, load_onnx
+from rtlstm.gen.frontends.onnx.known_sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.movers import take_states
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
 from rtlstm.gen.frontends.onnx.ops import STATE_ONLY, Applied, apply_node, cut_earlier
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
-from rtlstm.gen.frontends.onnx.sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.start import find_start, name_condition
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
@@ -173,7 +173,7 @@ class _Reader:
             if node is None or name in self.known or name in self.fetched or self.graph.is_constant(name):
                 continue
             self.fetched.add(name)
-            found.append(self.graph.place(name))
+            found.append(self.graph.index_of(name))
             waiting += node.input
         for index in sorted(found):
             with contextlib.suppress(ModelError):  # then the node that reads it says that it cannot
@@ -260,12 +260,12 @@ class _Reader:
                 f"what follows the LSTM must lead to {listed(map(repr, self.targets))}, but does not; "
                 f"{cut_earlier()}"
             )
-        last = max(ends, key=lambda name: self.graph.place(name))
+        last = max(ends, key=lambda name: self.graph.index_of(name))
         before = self.graph.ancestors([last])
         for name in ends:
             if name == last or ends is not computed:
                 continue
-            if self.graph.place(name) not in before:
+            if self.graph.index_of(name) not in before:
                 raise ModelError(
                     f"the model's outputs {name!r} and {last!r} are two results, but the core computes one "
                     f"chain of layers; choose one as {option('output')}"

@@ -143,7 +143,7 @@ def take_states(step: OnnxNode, parts: Sequence[Value]) -> Value | None:
 
     None if that is not one layer's states, or one direction's.
     """
-    places = [(part, index) for part in parts for index in range(1 + (part.axes.tags[0] == "B"))]
+    entries = [(part, index) for part in parts for index in range(1 + (part.axes.tags[0] == "B"))]
     keep = True
     if step.node.op_type == "Gather":
         chosen = step.graph.constant(step.node.input[1])
@@ -151,12 +151,12 @@ def take_states(step: OnnxNode, parts: Sequence[Value]) -> Value | None:
             return None
         index = int(chosen.reshape(-1)[0])
         keep = chosen.ndim == 1
-        taken = [places[index]] if -len(places) <= index < len(places) else []
+        taken = [entries[index]] if -len(entries) <= index < len(entries) else []
     else:
         starts, ends, strides = (step.numbers(*given) for given in (("starts", 1), ("ends", 2), ("steps", 4)))
         if starts is None or ends is None or len(starts) != 1 or (step.numbers("axes", 3) or [0]) != [0]:
             return None
-        taken = places[starts[0] : ends[0] : (strides or [1])[0]]
+        taken = entries[starts[0] : ends[0] : (strides or [1])[0]]
     if len(taken) == 1:
         part, index = taken[0]
         return _take(step, part, 0, index, keep)

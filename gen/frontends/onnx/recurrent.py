@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import expect_shape, to_float64
 from rtlstm.gen.frontends.gates import reorder
 from rtlstm.gen.frontends.onnx.activations import read_functions
-from rtlstm.gen.frontends.onnx.graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.gen.frontends.onnx.states import length_problems, state_problems
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ModelError
@@ -27,7 +27,7 @@ class _Kind:
     cell: Literal["lstm", "gru", "rnn"]
     gates: int
     functions: tuple[str, ...]
-    own: tuple[str, ...] = ()
+    extra_attributes: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ("X", "W", "R", "B", "sequence_lens", "initial_h")
 
 
@@ -39,7 +39,7 @@ _KINDS: Final[dict[tuple[str, str], _Kind]] = {
     ("", "GRU"): _Kind("gru", 3, ("Sigmoid", "Tanh"), ("linear_before_reset",)),
     ("", "RNN"): _Kind("rnn", 1, ("Tanh",)),
     ("com.microsoft", "DynamicQuantizeLSTM"): _Kind(
-        "lstm", 4, _LSTM.functions, _LSTM.own, (*_LSTM_INPUTS, *_SCALES)
+        "lstm", 4, _LSTM.functions, _LSTM.extra_attributes, (*_LSTM_INPUTS, *_SCALES)
     ),
 }
 _DIRECTIONS: Final = {"forward": 1, "reverse": 1, "bidirectional": 2}
@@ -116,7 +116,7 @@ class _Reader:
         for name in ("input_forget", "layout", "linear_before_reset"):
             if attributes.get(name, 0) not in (0, 1):
                 problems.append(f"attribute {name}={attributes[name]} must be 0 or 1")
-        unknown = set(attributes) - {*_KNOWN, *self.kind.own}
+        unknown = set(attributes) - {*_KNOWN, *self.kind.extra_attributes}
         return problems + [f"attribute {name!r} is not known" for name in sorted(unknown)]
 
     # Weights

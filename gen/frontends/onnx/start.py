@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rtlstm.gen.frontends.arrays import listed
-from rtlstm.gen.frontends.onnx.graph import OnnxGraph, subgraphs
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, subgraphs
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.options import option

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rtlstm.gen.frontends.onnx.graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["length_problems", "state_problems", "trace_state"]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import to_float64
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.flow import Flow
-from rtlstm.gen.frontends.onnx.graph import OnnxGraph
-from rtlstm.gen.frontends.onnx.sizes import KnownSizes
+from rtlstm.gen.frontends.onnx.known_sizes import KnownSizes
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.spec.errors import ModelError
 
 __all__ = ["Known", "OnnxNode", "OnnxState", "Value"]
@@ -86,9 +86,9 @@ class OnnxNode:
         """
         first = self.inputs[0]
         if first is None or len(self.values) > 1:
-            place = next(i for i, value in enumerate(self.inputs) if value is not None and (i or first))
+            number = next(i for i, value in enumerate(self.inputs) if value is not None and (i or first))
             raise ModelError(
-                f"{self.where} must read {self.node.input[place]!r} as its first input alone, or it must be "
+                f"{self.where} must read {self.node.input[number]!r} as its first input alone, or it must be "
                 "constant"
             )
         return first

@@ -12,12 +12,12 @@ from rtlstm.spec.activations.functions import RELU, TANH
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
-__all__ = ["KINDS", "PARAMETERS", "CellKind", "bidirectional_layer", "recurrent_layer"]
+__all__ = ["KINDS", "PARAMETERS", "TorchCell", "bidirectional_layer", "recurrent_layer"]
 
 Floats = NDArray[np.float64]
-CellKind = Literal["LSTM", "GRU", "RNN"]
+TorchCell = Literal["LSTM", "GRU", "RNN"]
 
-KINDS: Final[dict[int, CellKind]] = {4: "LSTM", 3: "GRU", 1: "RNN"}
+KINDS: Final[dict[int, TorchCell]] = {4: "LSTM", 3: "GRU", 1: "RNN"}
 """By the number of gates that are stacked in the weights."""
 PARAMETERS: Final = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 

@@ -179,8 +179,8 @@ class _Converter:
         named = {key: self._plain(item) for key, item in kwargs.items()}
         return self.graph.create_node("call_method", name or "call", given, named, name=label)
 
-    def _item(self, value: Any, *place: int) -> Any:
-        for at in place:
+    def _item(self, value: Any, *indices: int) -> Any:
+        for at in indices:
             value = self.graph.call_function(operator.getitem, (value, at))
         return value
 
@@ -261,7 +261,7 @@ class _Converter:
         state = tuple(state) if isinstance(state, list) else state
         called = self._called(path, [named["input"], state], label)
         final = [(1, 0), (1, 1)] if kind == "LSTM" else [(1,)]
-        return [self._item(called, *place) for place in ((0,), *final)]
+        return [self._item(called, *indices) for indices in ((0,), *final)]
 
     def _cell(self, operation: str, named: Mapping[str, Any], label: str) -> list[Any]:
         kind, gates = _CELLS[operation]

@@ -13,7 +13,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.archive import checked_archive
-from rtlstm.gen.frontends.torch.names import SUPPORTED, module_kind, operation
+from rtlstm.gen.frontends.torch.module_names import SUPPORTED, module_kind, operation
 from rtlstm.gen.frontends.torch.ops import apply, parameter
 from rtlstm.gen.frontends.torch.rebuild import script_kind
 from rtlstm.gen.frontends.torch.recurrent import pack, pad_packed, recurrent

@@ -127,7 +127,7 @@ def get_item(step: TorchNode) -> Any:
 def _index(data: Data, key: tuple[Any, ...], where: str) -> Data:
     data.axes.expect(where)
     if any(item is Ellipsis for item in key):
-        at = next(place for place, item in enumerate(key) if item is Ellipsis)
+        at = next(position for position, item in enumerate(key) if item is Ellipsis)
         missing = len(data.axes.tags) - sum(item is not None for item in key) + 1
         key = (*key[:at], *(slice(None),) * missing, *key[at + 1 :])
     axis = 0

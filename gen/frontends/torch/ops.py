@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from rtlstm.gen.frontends.arrays import FLOAT_TYPES, to_float64
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.bidirectional import at_last_step
+from rtlstm.gen.frontends.torch.module_names import activation_calls
 from rtlstm.gen.frontends.torch.moves import MOVES, get_item
-from rtlstm.gen.frontends.torch.names import activation_calls
 from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, TorchNode, outside_refusal
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction
 from rtlstm.spec.budget import check_size
@@ -243,8 +243,8 @@ def _constant(value: Any, axes: Axes, where: str) -> NDArray[np.float64]:
     array = value.array
     if array.size == 1:
         return array.reshape(())
-    places = [at - array.ndim for at, size in enumerate(array.shape) if size != 1]
-    if len(places) != 1 or len(axes.tags) < -places[0] or axes.tags[places[0]][0] not in "F?":
+    used_axes = [at - array.ndim for at, size in enumerate(array.shape) if size != 1]
+    if len(used_axes) != 1 or len(axes.tags) < -used_axes[0] or axes.tags[used_axes[0]][0] not in "F?":
         raise ModelError(
             f"{where}: a constant of shape {array.shape} must be one number, or one for each feature"
         )
@@ -267,7 +267,7 @@ def _cat(step: TorchNode) -> Data:
 
 
 def apply(step: TorchNode) -> Any:
-    """What an operation gives, one that :func:`~rtlstm.gen.frontends.torch.names.operation` names."""
+    """What an operation gives, one that :func:`~rtlstm.gen.frontends.torch.module_names.operation` names."""
     return _OPERATIONS.get(step.name, _activation)(step)
 
 

@@ -80,8 +80,8 @@ def _conv1d(graph: Any, state: dict[str, Any], where: str) -> Any:
     node = _only(graph, ("aten::conv1d", "aten::_convolution"), where)
     if _find(graph, ("aten::pad", "aten::reflection_pad1d", "aten::replication_pad1d")):
         raise ModelError(f"{where} must pad with zeros")
-    places = (3, 4, 5, 6 if node.kind() == "aten::conv1d" else 8)
-    stride, padding, dilation, groups = (_argument(node, at, where) for at in places)
+    argument_numbers = (3, 4, 5, 6 if node.kind() == "aten::conv1d" else 8)
+    stride, padding, dilation, groups = (_argument(node, at, where) for at in argument_numbers)
     outputs, inputs, size = state["weight"].shape
     return nn.Conv1d(inputs * groups, outputs, size, stride, padding, dilation, groups, bias="bias" in state)
 

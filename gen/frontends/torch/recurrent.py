@@ -6,7 +6,7 @@ from typing import Any
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.reading import ReportBuilder
 from rtlstm.gen.frontends.torch.cells import PARAMETERS, bidirectional_layer, recurrent_layer
-from rtlstm.gen.frontends.torch.names import module_kind
+from rtlstm.gen.frontends.torch.module_names import module_kind
 from rtlstm.gen.frontends.torch.ops import parameter
 from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, TorchNode, TorchState, flatten
 from rtlstm.spec.errors import ModelError

@@ -135,18 +135,18 @@ class _Converter:
         if len(layers) != 1:
             return called
         names = [value.debugName() for value in layers[0].outputs()]
-        places = [(0,), (1,)] if len(names) == 2 else [(0,), (1, 0), (1, 1)]
+        all_indices = [(0,), (1,)] if len(names) == 2 else [(0,), (1, 0), (1, 1)]
         results = list(inner.outputs())
         inside = results[0].node()
         if inside.kind() == "prim::TupleConstruct":
             results = list(inside.inputs())
         if any(value.debugName() not in names for value in results):
             return called  # scripted, with all results in their structure
-        items = [self._item(called, places[names.index(value.debugName())]) for value in results]
+        items = [self._item(called, all_indices[names.index(value.debugName())]) for value in results]
         return items[0] if len(items) == 1 else tuple(items)
 
-    def _item(self, value: Any, place: tuple[int, ...]) -> Any:
-        for at in place:
+    def _item(self, value: Any, indices: tuple[int, ...]) -> Any:
+        for at in indices:
             value = self.graph.call_function(operator.getitem, (value, at))
         return value
 

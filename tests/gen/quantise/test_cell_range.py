@@ -13,7 +13,7 @@ from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.cell_range import search_sample
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
-from rtlstm.host.values import SaturationWarning
+from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, InputError

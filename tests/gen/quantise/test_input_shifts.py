@@ -15,7 +15,7 @@ from rtlstm.gen.quantise.input_shifts import fold_shifts
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator, SharedAccelerator
 from rtlstm.host.loadable import check_loadable
-from rtlstm.host.values import SaturationWarning
+from rtlstm.host.raw_values import SaturationWarning
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ConfigurationError, ImageError

@@ -89,7 +89,7 @@ async def bodies_are_found_among_anything(dut) -> None:
             if rng.random() < 0.5
             else rng.randbytes(size)
         )
-        frame = bytearray(Frame(rng.randrange(256), rng.randrange(65536), 1, 2, payload).to_line())
+        frame = bytearray(Frame(rng.randrange(256), rng.randrange(65536), 1, 2, payload).to_wire())
         damage = rng.randrange(6)
         if damage == 0:
             frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
@@ -139,4 +139,4 @@ async def bodies_are_framed(dut) -> None:
     await give(dut, "i", rng, 0.1, items)
     for _ in range(3000):
         await RisingEdge(dut.clk)
-    assert bytes(taken) == b"".join(frame.to_line() for frame in frames)
+    assert bytes(taken) == b"".join(frame.to_wire() for frame in frames)

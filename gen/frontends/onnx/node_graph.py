@@ -9,7 +9,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.arrays import first_line, import_extra, listed
 from rtlstm.gen.frontends.onnx.constants import Constants
-from rtlstm.gen.frontends.onnx.functions import inline_functions, subgraphs
+from rtlstm.gen.frontends.onnx.local_functions import inline_functions, subgraphs
 from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 
@@ -98,11 +98,11 @@ def _set_length(tensor: Any, size: int) -> None:
 def captured(node: Any) -> Iterator[str]:
     """Tensors of the graph around a node that the graphs inside it read."""
     for graph in subgraphs(node):
-        own = {item.name for item in graph.initializer} | {item.name for item in graph.input}
-        own |= {name for inner in graph.node for name in inner.output}
+        local_names = {item.name for item in graph.initializer} | {item.name for item in graph.input}
+        local_names |= {name for inner in graph.node for name in inner.output}
         read = [name for inner in graph.node for name in (*inner.input, *captured(inner))]
         read += [output.name for output in graph.output]
-        yield from (name for name in read if name not in own)
+        yield from (name for name in read if name not in local_names)
 
 
 class OnnxGraph:
@@ -138,7 +138,7 @@ class OnnxGraph:
         index = self._producer.get(tensor)
         return None if index is None else self.nodes[index]
 
-    def place(self, tensor: str) -> int:
+    def index_of(self, tensor: str) -> int:
         """Index of the node that gives a tensor; -1 for an input or initializer."""
         return self._producer.get(tensor, -1)
 
@@ -166,8 +166,8 @@ class OnnxGraph:
         """Indices of all nodes that depend on nodes, which are given by their indices."""
         found: set[int] = set()
         for index, node in enumerate(self.nodes):  # the checker has seen that they stand in order
-            read = {self.place(name) for name in (*node.input, *captured(node))}
-            if not read.isdisjoint(found) or any(place in nodes for place in read):
+            read = {self.index_of(name) for name in (*node.input, *captured(node))}
+            if not read.isdisjoint(found) or any(position in nodes for position in read):
                 found.add(index)
         return found
 

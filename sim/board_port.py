@@ -2,9 +2,9 @@
 
 import math
 
-from rtlstm.sim.board import NativeBoard
+from rtlstm.sim.simulated_board import NativeBoard
 
-__all__ = ["BoardLine"]
+__all__ = ["BoardPort"]
 
 _AWAKE = 2000
 """The core's cycles after which PLL and reset have let go."""
@@ -12,8 +12,8 @@ _GONE = 0.001
 """Seconds of the board's time that a broken line is away."""
 
 
-class BoardLine:
-    """The serial line of a simulated board, as a :class:`~rtlstm.host.link.lines.Line`.
+class BoardPort:
+    """The serial line of a simulated board, as a :class:`~rtlstm.host.link.byte_ports.BytePort`.
 
     Its time is the board's: it passes only while somebody reads or pauses.
     """

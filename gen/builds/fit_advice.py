@@ -12,7 +12,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Network
 from rtlstm.spec.options import option, options
 
-__all__ = ["WayOut", "find_way_out"]
+__all__ = ["FitAdvice", "find_fit_advice"]
 
 _Fields = dict[str, int | str]
 _DIRECT: _Fields = {"tables": "direct"}
@@ -39,7 +39,7 @@ _GIVEN = ("lanes", "macs", "gate_units", "multipliers", "weight_memory")
 
 
 @dataclass(frozen=True)
-class WayOut:
+class FitAdvice:
     """Options with which a network fits a device."""
 
     more: _Fields
@@ -61,14 +61,14 @@ class WayOut:
         )
 
 
-def find_way_out(
+def find_fit_advice(
     name: str,
     network: Network,
     settings: QuantizationSettings,
     data: Calibration | None,
     request: FitRequest,
     progress: Progress | None = None,
-) -> WayOut | None:
+) -> FitAdvice | None:
     """Try the usual ways to make a network smaller; return the first with which it fits, or None.
 
     Nothing of the array is fixed in them; formats only become narrower than ``settings`` has them.
@@ -88,7 +88,7 @@ def find_way_out(
         except ConfigurationError:
             # Nothing fits still, or these formats cannot be had for this network.
             continue
-        return WayOut(more, less, fit)
+        return FitAdvice(more, less, fit)
     return None
 
 

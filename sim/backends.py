@@ -13,7 +13,7 @@ from rtlstm.host.transport import Progress, Transport, register_words
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
-from rtlstm.sim.ports import Model, PortShape, StepCycles
+from rtlstm.sim.simulated_ports import Model, PortShape, StepCycles
 from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray

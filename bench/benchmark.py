@@ -25,7 +25,7 @@ from rtlstm.bench.records import (
     Target,
 )
 from rtlstm.bench.shapes import Shape
-from rtlstm.bench.worker import Line, describe_machine, start
+from rtlstm.bench.worker import Row, describe_machine, start
 from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import ToolError
 
@@ -126,7 +126,7 @@ def _measure_golden(plan: Plan, progress: Progress | None) -> tuple[GoldenSpeed,
     return tuple(found)
 
 
-def _measure_generate(progress: Progress | None) -> Line:
+def _measure_generate(progress: Progress | None) -> Row:
     _report(progress, f"time the generation of {_BIG_SHAPE}", 0, 1)
     (line,) = start("generate", threads=True, name=_BIG_SHAPE)
     _report(progress, f"time the generation of {_BIG_SHAPE}", 1, 1)
@@ -185,7 +185,7 @@ def _with_pipeline(name: str, hardware: Mapping[str, HardwareFigures]) -> str:
 
 
 def _targets(
-    shapes: tuple[ShapeResult, ...], golden: tuple[GoldenSpeed, ...], generated: Line | None
+    shapes: tuple[ShapeResult, ...], golden: tuple[GoldenSpeed, ...], generated: Row | None
 ) -> tuple[Target, ...]:
     hardware = {shape.name: shape.hardware for shape in shapes}
     simulated = [found for found in hardware.values() if not found.not_simulated]

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.sim.ports import PortShape, StepCycles
+from rtlstm.sim.simulated_ports import PortShape, StepCycles
 from rtlstm.sim.sources import copy_sources, simulation_sources
 from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import InputError, ToolError

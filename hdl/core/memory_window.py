@@ -178,18 +178,18 @@ class MemoryWindow(BusPort):
             answered.eq(answers | gives),
             self.bus_read_data.eq(Mux(gives, staging[:32], value)),
         ]
-        place = Signal.like(address, reset_less=True)
+        staged_address = Signal.like(address, reset_less=True)
         commands = Cat(data == Command.RESET, data == Command.STATE_WRITTEN) & (
             accepted & commanding
         ).replicate(2)
         m.d.sync += [
             written.eq(accepted & write),
-            place.eq(address),
+            staged_address.eq(address),
             # Decided beside the registers' writes and not behind them: the sequencer is far.
             Cat(self.reset_stream, self.state_written).eq(commands),
         ]
         with m.If(written):
-            self._write_register(m, place, given, region, bank, row, word)
+            self._write_register(m, staged_address, given, region, bank, row, word)
         with m.If(takes):
             m.d.sync += staging.eq(Cat(staging[32:], given))
             with m.If(last_word):

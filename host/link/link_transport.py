@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from rtlstm.host.link.byte_ports import BytePort, PortBroken, SerialPort, TcpPort
 from rtlstm.host.link.engine import LinkEngine, LinkStatistics
-from rtlstm.host.link.lines import Line, LineBroken, SerialLine, TcpLine
+from rtlstm.host.link.send_window import Request
 from rtlstm.host.link.steps import StepCodec
-from rtlstm.host.link.timing import LinkTimeouts
-from rtlstm.host.link.window import Request
+from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Progress, Transport, register_words
 from rtlstm.spec.errors import ConfigurationError, DeviceError
@@ -49,7 +49,7 @@ class LinkTransport(Transport):
 
     Parameters
     ----------
-    line
+    port
         The line; the transport closes it, also if this constructor raises.
     manifest
         The build that the device holds.
@@ -65,22 +65,26 @@ class LinkTransport(Transport):
     """
 
     def __init__(
-        self, line: Line, manifest: Manifest, timeouts: LinkTimeouts | None = None, seed: int | None = None
+        self,
+        port: BytePort,
+        manifest: Manifest,
+        timeouts: LinkTimeouts | None = None,
+        seed: int | None = None,
     ) -> None:
         super().__init__(manifest)
-        self._line = line
+        self._port = port
         self._closed = False
         self._broken = False
         self._busy = False
         """A call is at work on the line, or was interrupted at it."""
-        self._trouble: LineBroken | None = None
+        self._trouble: PortBroken | None = None
         """What happened to the line since something came over it."""
         self._posted: deque[Request] = deque()
-        self._engine = LinkEngine(line.now(), timeouts, seed)
+        self._engine = LinkEngine(port.now(), timeouts, seed)
         try:
             self._until(lambda: self._engine.open)
         except BaseException:
-            line.close()
+            port.close()
             raise
         self._codec = StepCodec(manifest, self.report.limits)
         # Beside a register's number, or as the answer, up to what a READ can ask for.
@@ -156,11 +160,11 @@ class LinkTransport(Transport):
                 self.flush()
         finally:
             self._closed = True
-            self._line.close()
+            self._port.close()
 
     def _post(self, chain: list[Request]) -> None:
         self._check()
-        self._engine.submit(chain, self._line.now())
+        self._engine.submit(chain, self._port.now())
         self._posted.extend(chain)
 
     def _begin(self, chains: list[list[Request]]) -> Callable[[], bytes]:
@@ -178,7 +182,7 @@ class LinkTransport(Transport):
 
     def _until(self, done: Callable[[], bool]) -> None:
         """Keep the link going until ``done``."""
-        engine, line = self._engine, self._line
+        engine, port = self._engine, self._port
         self._check()
         self._busy = True
         while True:
@@ -188,8 +192,8 @@ class LinkTransport(Transport):
                 self._busy = False
                 return
             deadline = engine.deadline
-            self._move(0.0 if deadline is None else deadline - line.now())
-            engine.tick(line.now())
+            self._move(0.0 if deadline is None else deadline - port.now())
+            engine.tick(port.now())
             self._check()
 
     def _check(self) -> None:
@@ -197,27 +201,27 @@ class LinkTransport(Transport):
             raise DeviceError("the link is closed; open it again")
         engine = self._engine
         if engine.failure:
-            line = f" ({self._trouble})" if self._trouble else ""
+            port = f" ({self._trouble})" if self._trouble else ""
             raise (_AbsentError if engine.absent else DeviceError)(
-                f"{engine.failure}{line}; check cable, power and bitstream, and open the device again"
+                f"{engine.failure}{port}; check cable, power and bitstream, and open the device again"
             )
 
     def _move(self, seconds: float) -> None:
         """Send what there is to be sent; wait for so long for something to come."""
-        engine, line = self._engine, self._line
+        engine, port = self._engine, self._port
         try:
             if self._broken:
-                line.reopen()
+                port.reopen()
                 self._broken = False
-                engine.reopened(line.now())
-            if data := engine.transmit(line.now()):
-                line.write(data)
-            if data := line.read(seconds):
-                engine.receive(data, line.now())
+                engine.reopened(port.now())
+            if data := engine.transmit(port.now()):
+                port.write(data)
+            if data := port.read(seconds):
+                engine.receive(data, port.now())
                 self._trouble = None
-        except LineBroken as trouble:
+        except PortBroken as trouble:
             self._broken, self._trouble = True, trouble
-            line.pause(min(max(0.0, seconds), _REOPEN_SECONDS))
+            port.pause(min(max(0.0, seconds), _REOPEN_SECONDS))
 
     def _settle(self) -> None:
         """Drop the requests that were answered.
@@ -253,7 +257,7 @@ def open_tcp(
     host, _, port = argument.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigurationError(f"what follows 'tcp:' must be HOST:PORT, not {argument!r}")
-    return LinkTransport(TcpLine(host.strip("[]"), int(port)), manifest)
+    return LinkTransport(TcpPort(host.strip("[]"), int(port)), manifest)
 
 
 def open_serial(
@@ -274,10 +278,10 @@ def open_serial(
             f"what follows 'serial:' must be PORT or PORT@BAUD, such as /dev/ttyUSB0@115200, not {argument!r}"
         )
     if baud:
-        return LinkTransport(SerialLine(port, int(baud)), manifest)
+        return LinkTransport(SerialPort(port, int(baud)), manifest)
     for rate in BAUD_RATES:
         try:
-            return LinkTransport(SerialLine(port, rate), manifest, _SEARCH)
+            return LinkTransport(SerialPort(port, rate), manifest, _SEARCH)
         except _AbsentError:
             continue
     raise DeviceError(

@@ -10,10 +10,10 @@ import tty
 from pathlib import Path
 
 from rtlstm.host.closing import Closing
-from rtlstm.host.link.lines import Line, LineBroken
+from rtlstm.host.link.byte_ports import BytePort, PortBroken
 from rtlstm.spec.errors import ConfigurationError
 
-__all__ = ["LineServer"]
+__all__ = ["PortServer"]
 
 _SLICE = 0.001
 """Seconds of the line's time between two looks at who is connected."""
@@ -24,7 +24,7 @@ _CHUNK = 65536
 _STOP, _HANG_UP = b"s", b"h"
 
 
-class LineServer(Closing):
+class PortServer(Closing):
     """Offers a line to one program at a time: a pseudo-terminal, a TCP port or both.
 
     It serves in a thread, from its creation to :meth:`close`. A second TCP connection is closed, as a serial
@@ -33,7 +33,7 @@ class LineServer(Closing):
 
     Parameters
     ----------
-    line
+    port
         A simulated board's or any other, perhaps with faults on it; the server closes it.
     terminal
         Whether to make a pseudo-terminal.
@@ -49,9 +49,9 @@ class LineServer(Closing):
     """
 
     def __init__(
-        self, line: Line, *, terminal: bool = True, tcp: int | None = None, linger: float = 0.0
+        self, port: BytePort, *, terminal: bool = True, tcp: int | None = None, linger: float = 0.0
     ) -> None:
-        self._line, self._linger = line, linger
+        self._port, self._linger = port, linger
         self._busy, self._awake_until = False, 0.0
         self._client: socket.socket | None = None
         self._listener = None if tcp is None else _listen(tcp)
@@ -106,7 +106,7 @@ class LineServer(Closing):
             for file in (self._terminal, self._slave, self._orders, self._order):
                 if file >= 0:
                     os.close(file)
-            self._line.close()
+            self._port.close()
 
     def _serve(self) -> None:
         try:
@@ -137,10 +137,10 @@ class LineServer(Closing):
             self._accept()
         try:
             if heard:
-                self._line.write(heard)
-            said = self._line.read(_SLICE)
+                self._port.write(heard)
+            said = self._port.read(_SLICE)
             self._say(said)
-        except LineBroken:
+        except PortBroken:
             said = b""
             self._broken()
         self._busy = bool(said)
@@ -196,9 +196,9 @@ class LineServer(Closing):
             termios.tcflush(self._slave, termios.TCIOFLUSH)
         while True:
             try:
-                self._line.reopen()
+                self._port.reopen()
                 return
-            except LineBroken:
+            except PortBroken:
                 continue
 
 

@@ -78,8 +78,8 @@ def module_kind(module: Any) -> str:
 
     known = _modules()
     for base in type(module).__mro__:
-        own = getattr(torch.nn, base.__name__, None) is base and base.__name__ in known
-        if own and getattr(type(module), "forward", None) is getattr(base, "forward", 0):
+        is_torchs = getattr(torch.nn, base.__name__, None) is base and base.__name__ in known
+        if is_torchs and getattr(type(module), "forward", None) is getattr(base, "forward", 0):
             return str(base.__name__)
     return type(module).__name__
 

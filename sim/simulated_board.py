@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtlstm.sim.compiled import compile_library
+from rtlstm.sim.compile_model import compile_library
 from rtlstm.sim.sources import board_models, own_file, simulation_sources
 from rtlstm.spec.family import GENERIC
 from rtlstm.tools.cache import Progress

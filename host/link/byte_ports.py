@@ -7,18 +7,18 @@ from typing import Any, Protocol
 
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
 
-__all__ = ["Line", "LineBroken", "SerialLine", "TcpLine"]
+__all__ = ["BytePort", "PortBroken", "SerialPort", "TcpPort"]
 
 _CHUNK = 65536
 _WRITE_SECONDS = 5.0
 """A line that takes no byte for so long is broken."""
 
 
-class LineBroken(Exception):  # noqa: N818 (no error yet: the line may be opened again)
+class PortBroken(Exception):  # noqa: N818 (no error yet: the line may be opened again)
     """The line was unplugged, or the other end has closed it."""
 
 
-class Line(Protocol):
+class BytePort(Protocol):
     """Carries bytes both ways, perhaps badly."""
 
     def now(self) -> float:
@@ -43,9 +43,9 @@ class Line(Protocol):
 _CLOSED = "the other end has closed the connection; another program may be using it"
 
 
-def _lost(error: OSError) -> LineBroken:
+def _lost(error: OSError) -> PortBroken:
     """Say why a connection is of no use any more."""
-    return LineBroken(_CLOSED if isinstance(error, ConnectionResetError | BrokenPipeError) else error)
+    return PortBroken(_CLOSED if isinstance(error, ConnectionResetError | BrokenPipeError) else error)
 
 
 class _RealTime:
@@ -60,7 +60,7 @@ class _RealTime:
         time.sleep(seconds)
 
 
-class TcpLine(_RealTime):
+class TcpPort(_RealTime):
     """A TCP connection to a board server.
 
     Raises
@@ -75,7 +75,7 @@ class TcpLine(_RealTime):
         self._socket: socket.socket | None = None
         try:
             self.reopen()
-        except LineBroken as error:
+        except PortBroken as error:
             raise DeviceError(
                 f"a board server must listen at {host}:{port}, but it cannot be reached ({error}); "
                 "start it and wait until it says where it listens, or check host and port"
@@ -89,7 +89,7 @@ class TcpLine(_RealTime):
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.settimeout(_WRITE_SECONDS)
         except OSError as error:
-            raise LineBroken(error) from None
+            raise PortBroken(error) from None
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
@@ -108,7 +108,7 @@ class TcpLine(_RealTime):
         except OSError as error:
             raise _lost(error) from None
         if not data:
-            raise LineBroken(_CLOSED)
+            raise PortBroken(_CLOSED)
         return data
 
     def close(self) -> None:
@@ -119,11 +119,11 @@ class TcpLine(_RealTime):
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
-            raise LineBroken("the connection is closed")
+            raise PortBroken("the connection is closed")
         return self._socket
 
 
-class SerialLine(_RealTime):
+class SerialPort(_RealTime):
     """A serial port or pseudo-terminal, 8N1, held for this program alone.
 
     Raises
@@ -139,7 +139,7 @@ class SerialLine(_RealTime):
         self._serial: Any = None
         try:
             self.reopen()
-        except LineBroken as error:
+        except PortBroken as error:
             raise DeviceError(
                 f"the serial port {port} must exist and be free, but it cannot be opened ({error}); "
                 "plug the board in, or close the other program that uses it"
@@ -160,7 +160,7 @@ class SerialLine(_RealTime):
         except serialx.UnsupportedSetting as error:
             raise ConfigurationError(f"{self._port} must take {self._baud} baud, but: {error}") from None
         except (OSError, serialx.SerialException) as error:
-            raise LineBroken(error) from None
+            raise PortBroken(error) from None
         self._serial = port
 
     def write(self, data: bytes) -> None:
@@ -170,10 +170,10 @@ class SerialLine(_RealTime):
             while rest:
                 taken = self._opened().write(rest, timeout=_WRITE_SECONDS)
                 if not taken:
-                    raise LineBroken(f"{self._port} takes no more bytes")
+                    raise PortBroken(f"{self._port} takes no more bytes")
                 rest = rest[taken:]
         except (OSError, ValueError) as error:
-            raise LineBroken(error) from None
+            raise PortBroken(error) from None
 
     def read(self, seconds: float) -> bytes:
         """Return what has come."""
@@ -181,7 +181,7 @@ class SerialLine(_RealTime):
         try:
             count = self._opened().readinto(buffer, timeout=max(0.0, seconds))
         except (OSError, ValueError) as error:
-            raise LineBroken(error) from None
+            raise PortBroken(error) from None
         return bytes(buffer[:count])
 
     def close(self) -> None:
@@ -192,5 +192,5 @@ class SerialLine(_RealTime):
 
     def _opened(self) -> Any:
         if self._serial is None:
-            raise LineBroken(f"{self._port} is closed")
+            raise PortBroken(f"{self._port} is closed")
         return self._serial

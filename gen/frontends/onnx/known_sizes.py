@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rtlstm.gen.frontends.axes import Axes
-from rtlstm.gen.frontends.onnx.graph import OnnxGraph
+from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph
 from rtlstm.gen.frontends.regroup import axis_sizes
 from rtlstm.gen.frontends.sizes import Size, product
 

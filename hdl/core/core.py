@@ -11,12 +11,12 @@ from rtlstm.hdl.component import connect_some
 from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.drain import Drain
 from rtlstm.hdl.core.layouts import DelayLine, stream_bits, token_layout
+from rtlstm.hdl.core.memory_window import BusPort, MemoryWindow
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
 from rtlstm.hdl.core.sequencer import Sequencer
 from rtlstm.hdl.core.units import make_unit
-from rtlstm.hdl.core.window import BusPort, MemoryWindow
 from rtlstm.hdl.primitives.pipeline import delay, storage
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.spec.inventory import memories
@@ -135,8 +135,8 @@ class Core(CorePorts):
 
         self._opened = Signal()
         distance = manifest.parameters.pipeline.window
-        self._access = self._late(m, self._window, "near") if distance > 1 else self._window
-        self._far = self._late(m, self._access, "far") if distance else self._window
+        self._access = self._registered(m, self._window, "window_stage") if distance > 1 else self._window
+        self._array_access = self._registered(m, self._access, "array_access") if distance else self._window
         self._result = self._gate_units[0].result
         tokens = DelayLine(
             m, token_layout(manifest), self._sequencer.token, "token", manifest.parameters.summed
@@ -160,7 +160,7 @@ class Core(CorePorts):
         """Add what gives the output."""
         m.submodules.output_queue = self._output = self._queue = OutputQueue(self._manifest)
 
-    def _late(self, m: Module, source: MemoryWindow | _Access, name: str) -> _Access:
+    def _registered(self, m: Module, source: MemoryWindow | _Access, name: str) -> _Access:
         """Register what the window gives: it is far from most memories."""
         access = _Access(
             row=Signal.like(source.row, reset_less=True, name=f"{name}_row"),
@@ -275,11 +275,14 @@ class Core(CorePorts):
     def _load_program(self, m: Module) -> None:
         """Let the window write the program; what is loaded of a step goes to whoever needs it."""
         m.submodules.step_fields = loaded = StepFields(self._manifest)
-        capacity, window, far = self._manifest.parameters.capacity, self._window, self._far
+        capacity, window, array_access = self._manifest.parameters.capacity, self._window, self._array_access
         assert capacity is not None
         sequencer, drain = self._sequencer, self._drain
         # Each part's row comes from as far as what is written there.
-        for part, access, low in ((sequencer, self._access, 0), (drain, far, len(sequencer.program_data))):
+        for part, access, low in (
+            (sequencer, self._access, 0),
+            (drain, array_access, len(sequencer.program_data)),
+        ):
             operation = access.row < capacity.operations
             m.d.comb += [
                 part.program_write.eq(access.write[Region.PROGRAM] & operation),
@@ -287,9 +290,9 @@ class Core(CorePorts):
             ]
         m.d.comb += [
             loaded.touched.eq(window.touches),
-            loaded.write.eq(far.write[Region.PROGRAM]),
-            loaded.row.eq(far.row),
-            loaded.data.eq(far.write_data),
+            loaded.write.eq(array_access.write[Region.PROGRAM]),
+            loaded.row.eq(array_access.row),
+            loaded.data.eq(array_access.write_data),
             *(part.step.eq(loaded.fields) for part in (sequencer, self._buffer, self._queue)),
             *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._buffer)),
             sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
@@ -299,7 +302,7 @@ class Core(CorePorts):
             window.stopped.eq(loaded.stopped),
             self._program_entry.eq(
                 Mux(
-                    far.row < capacity.operations,
+                    array_access.row < capacity.operations,
                     Cat(sequencer.program_word, drain.program_word),
                     loaded.fields,
                 )
@@ -385,7 +388,7 @@ class Core(CorePorts):
 
     def _memory_window(self, m: Module) -> None:
         """Connect the window to every memory."""
-        window, access, drain = self._window, self._far, self._drain
+        window, access, drain = self._window, self._array_access, self._drain
         opened = self._opened
         m.d.comb += [drain.window.eq(opened), drain.window_row.eq(access.row)]
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)

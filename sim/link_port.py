@@ -7,13 +7,13 @@ from functools import partial
 
 from rtlstm.sim.link_device import DeviceEngine
 
-__all__ = ["SimulatedLine"]
+__all__ = ["SimulatedPort"]
 
 _BITS = 10
 """Bits on the line for a byte: start, eight of data, stop."""
 
 
-class SimulatedLine:
+class SimulatedPort:
     """Both directions of a serial line, byte by byte in time, but not in effort.
 
     Time passes only while the host reads or pauses. The device works in no time.
@@ -85,11 +85,11 @@ class SimulatedLine:
     def close(self) -> None:
         """Do nothing."""
 
-    def _carry(self, way: int, count: int, happens: Callable[[], None]) -> None:
+    def _carry(self, direction: int, count: int, happens: Callable[[], None]) -> None:
         duration = count * self._byte
-        self._free[way] = max(self._now, self._free[way]) + duration
-        self.busy_seconds[way] += duration
-        self._at(self._free[way] + self._latency, happens)
+        self._free[direction] = max(self._now, self._free[direction]) + duration
+        self.busy_seconds[direction] += duration
+        self._at(self._free[direction] + self._latency, happens)
 
     def _at(self, time: float, happens: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._order), happens))

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, connect_some
-from rtlstm.hdl.core.top import Core
+from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.link.core_side import core_names
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
@@ -13,7 +13,7 @@ __all__ = ["LinkedCore"]
 
 
 class LinkedCore(Component):
-    """A :class:`~rtlstm.hdl.core.top.Core` behind a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.
+    """A :class:`~rtlstm.hdl.core.core.Core` behind a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.
 
     Parameters
     ----------
