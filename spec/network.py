@@ -155,18 +155,6 @@ class Lstm(Recurrent):
         """Width of h: the projection's, if there is one."""
         return self.units if self.projection is None else int(self.projection.shape[0])
 
-    @property
-    def plain(self) -> bool:
-        """Whether it is ``torch.nn.LSTM``'s own, forward, without any of the options."""
-        return (
-            (self.gate, self.candidate, self.output_activation) == (SIGMOID, TANH, TANH)
-            and self.peephole is None
-            and self.projection is None
-            and self.clip is None
-            and self.cell_clip is None
-            and not (self.coupled or self.reverse)
-        )
-
 
 class Gru(Recurrent):
     """A GRU layer, ``h = (1 - z) * n + z * h``, with PyTorch's gate order r, z, n.
