@@ -14,6 +14,7 @@ from rtlstm.cli.options import (
     DebugOption,
     JsonOption,
 )
+from rtlstm.cli.wording import next_command
 
 if TYPE_CHECKING:
     from rtlstm.boards.bitstream import Bitstream
@@ -73,6 +74,7 @@ def bitstream(
         }
         session.passed = found.met
         _show(session, build, found)
+        session.next = next_command("program", folder, board=build.board.name)
 
 
 def _write_for_vivado(session: CommandSession, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
@@ -94,6 +96,7 @@ def _write_for_vivado(session: CommandSession, folder: Path, board: "ZynqBoard",
     session.say(f"registers: 0x{project.base_address:08X}, interrupt IRQ_F2P[0]")
     session.say(f"written: {build.output_folder}/ with {', '.join(project.files)}")
     session.say(f"Vivado makes the bitstream: {build.command}")
+    session.next = build.command
     session.say(f"then on the board, with its bitstream and uio.dtsi loaded (docs/boards.md): {run}")
     session.note(f"whether it fits: rtlstm implement {folder} --device {board.device} (synthesis only)")
     session.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
@@ -167,6 +170,6 @@ def program(
         session.fields = {"folder": str(folder), "board": target.name, "file": str(file)}
         load_board(target, file, flash)
         session.say(f"{target.title} holds {file}")
-        session.say(f"try: rtlstm run {folder} --backend serial:PORT@{found.baud} --input x.npy")
+        session.next = next_command("run", folder, backend=f"serial:PORT@{found.baud}", input="x.npy")
         if target.note:
             session.note(target.note)

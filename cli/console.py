@@ -72,6 +72,8 @@ class CommandSession:
         """What ``--json`` prints."""
         self.passed = True
         """Whether the command's checks held; if not, it exits with 1."""
+        self.next: str | None = None
+        """The command that usually follows; people are told, and it is a field of the JSON object."""
         self._debug = debug
         self._notes: list[str] = []
         self._warnings = warnings.catch_warnings()
@@ -93,12 +95,14 @@ class CommandSession:
             return
         code = self._end(error)
         if self.as_json and not isinstance(error, ReaderGoneError):
-            fields = self.fields | {"notes": self._notes}
+            fields = self.fields | {"next": None if code else self.next, "notes": self._notes}
             try:
                 write_output(json.dumps(fields, allow_nan=False))
             except OutputError as failure:
                 # The first error says more.
                 code = code or self._end(failure)
+        elif self.next is not None and not code:
+            write_error(f"next: {plain(self.next)}")
         if code:
             raise typer.Exit(code) from None
 

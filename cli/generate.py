@@ -9,6 +9,7 @@ import typer
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.wording import next_command
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -140,6 +141,7 @@ def generate(
                 **options,
             )
         _show(session, folder, former)
+        session.next = next_command("simulate", folder)
 
 
 def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:

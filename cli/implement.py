@@ -6,6 +6,7 @@ import typer
 
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
+from rtlstm.cli.wording import next_command
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation
@@ -82,6 +83,8 @@ def implement(
         }
         session.passed = found.met is not False
         _show(session, found)
+        board = _board(chosen.device.name)
+        session.next = board and next_command("bitstream", folder, board=board)
         session.say(f"report: {folder / 'report.html'}; logs: {folder / 'impl' / chosen.label}")
 
 
@@ -107,6 +110,13 @@ def _placer(text: str | None) -> "Placer | None":
     if text == "static":
         return "static"
     raise ConfigurationError(f"the placer must be heap or static, not {text!r}")
+
+
+def _board(device: str) -> str | None:
+    """A board with this device, if a bitstream can be made for one."""
+    from rtlstm.boards.catalogue import BOARDS, find_board
+
+    return next((name for name in BOARDS if find_board(name).chosen.device.name == device), None)
 
 
 def _count(value: float | None) -> str:

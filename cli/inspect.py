@@ -9,6 +9,7 @@ import typer
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.wording import next_command
 from rtlstm.gen.frontends.reading import ReadOptions
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def _inspect_model(session: CommandSession, path: Path, options: ReadOptions) ->
     for text in report.notes:
         session.note(text)
     session.say("supported")
+    session.next = next_command("generate", path, output=Path("build") / (report.name or path.stem))
 
 
 def _inspect_build(session: CommandSession, folder: Path) -> None:

@@ -4,7 +4,7 @@
 """
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ What every command takes, and what the same choice is called in Python: `rtlstm.
 declarations in the code: see [an option](extending.md#an-option).
 """
 _COLUMNS = ("Option", "In Python", "Value", "Default", "Meaning")
-_CALLS = {
+_CALLS: dict[str, Callable[..., Any]] = {
     "generate": compile,
     "simulate": Build.simulate,
     "implement": Build.implement,
@@ -93,7 +93,7 @@ def _value(command: str, option: Any) -> str:
     if option.is_flag:
         return ""
     if option.metavar:
-        return option.metavar.replace("|", r"\|")
+        return str(option.metavar).replace("|", r"\|")
     found = inspect.signature(COMMANDS.function(command), eval_str=True).parameters[option.name].annotation
     kind = plain_type(found)
     if inspect.isclass(kind) and issubclass(kind, StrEnum):

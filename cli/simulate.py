@@ -8,6 +8,7 @@ import typer
 
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.cli.wording import next_command
 
 if TYPE_CHECKING:
     from rtlstm.gen.builds.compare import Comparison, Simulator
@@ -62,6 +63,19 @@ def simulate(
         session.fields = {"name": manifest.name, "input": what, "output": output and str(output)}
         session.fields["weights_read_back"] = verify
         _show(session, manifest.name, found, what)
+        session.next = next_command("implement", folder, device=_device(folder))
+
+
+def _device(folder: Path) -> str:
+    """The device that the build's array was chosen for, or a word for the user's."""
+    from rtlstm.gen.builds.report import BuildReport
+    from rtlstm.spec.errors import BuildError
+
+    try:
+        fit = BuildReport.load(folder).fit
+    except BuildError:
+        return "DEVICE"
+    return "DEVICE" if fit is None else fit.estimate.device
 
 
 def _simulator(text: str) -> "Simulator":

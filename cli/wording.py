@@ -6,7 +6,7 @@ from typing import Any
 
 from rtlstm.spec.options import BARE
 
-__all__ = ["CommandWording", "typed_options"]
+__all__ = ["CommandWording", "next_command", "typed_options"]
 
 
 class CommandWording:
@@ -52,3 +52,9 @@ def typed_options(flag: str, values: list[Any]) -> str:
     """Return an option once for each value, quoted where a shell needs that."""
     texts = (f"{value:g}" if isinstance(value, float) else str(value) for value in values)
     return " ".join(f"{flag} {shlex.quote(text)}" for text in texts)
+
+
+def next_command(command: str, folder: object, **options: object) -> str:
+    """Return a command for what a command before made, as it is typed."""
+    texts = (typed_options(f"--{name}", [value]) for name, value in options.items())
+    return " ".join([f"rtlstm {command} {shlex.quote(str(folder))}", *texts])

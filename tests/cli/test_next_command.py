@@ -1,0 +1,54 @@
+"""A command that is done names the one that usually follows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.small_builds import INPUTS
+
+from rtlstm.cli.implement import _board
+from rtlstm.cli.simulate import _device
+from rtlstm.cli.wording import next_command
+
+
+def test_people_read_it_and_json_holds_it(cli, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a build"
+    generate = ("generate", model, "-o", folder, "--lanes", "4", "--macs", "2")
+    done = cli(*generate)
+    assert done.code == 0 and done.err.splitlines()[-1] == f"next: rtlstm simulate '{folder}'"
+    assert "next:" not in done.out
+    done = cli(*generate, "--json")
+    assert done.json["next"] == f"rtlstm simulate '{folder}'" and "next:" not in done.err
+    assert cli("inspect", model, "--json").json["next"] == f"rtlstm generate {model} --output build/tiny"
+    assert cli("inspect", folder, "--json").json["next"] is None
+
+
+def test_nothing_follows_an_error(cli, model: Path, tmp_path: Path) -> None:
+    refused = ("generate", model, "-o", tmp_path / "b", "--lanes", "5")
+    cli(*refused).refused("--lanes must be")
+    assert cli(*refused, "--json").json["next"] is None
+
+
+def test_nothing_follows_a_run(cli, pristine: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, INPUTS)))
+    done = cli("run", pristine, "--backend", "golden", "--input", tmp_path / "x.npy", "--json")
+    assert done.code == 0 and done.json["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("device", "board"), [("lfe5u-85f", "ulx3s-85f"), ("up5k", "icebreaker"), ("xc7a35t", None)]
+)
+def test_a_board_has_the_device(device: str, board: str | None) -> None:
+    assert _board(device) == board
+
+
+def test_device_of_a_build(cli, model: Path, pristine: Path, tmp_path: Path) -> None:
+    assert _device(pristine) == _device(tmp_path) == "DEVICE"
+    folder = tmp_path / "fit"
+    bits = ("--weight-bits", "4", "--data-bits", "8")
+    assert cli("generate", model, "-o", folder, "--fit", "lfe5u-85f-8", *bits).code == 0
+    assert _device(folder) == "lfe5u-85f-8"
+
+
+def test_words_are_quoted_for_a_shell() -> None:
+    assert next_command("run", Path("a b"), input="x y.npy") == "rtlstm run 'a b' --input 'x y.npy'"
