@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.activations.functions import ActivationFunction
-from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer
+from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Lstm, Network, PseudoLayer
 from rtlstm.spec.program.passes import reverse_valid
 
 __all__ = ["FloatResult", "FloatState", "LayerRange", "run_float"]
@@ -86,8 +86,8 @@ class _Cell:
             return self._lstm(self.layer, part)
         if isinstance(self.layer, Gru):
             return self._gru(self.layer, part), None
-        if isinstance(self.layer, Custom):
-            return self._custom(self.layer, part)
+        if isinstance(self.layer, CellLayer):
+            return self._of_cell(self.layer, part)
         return self._apply(self.layer.activation, part + self.h @ self.layer.w_hh.T), None
 
     def _apply(self, function: ActivationFunction, pre: Floats) -> Floats:
@@ -110,11 +110,11 @@ class _Cell:
         self.ranges.see("inner", h)
         return (h if layer.projection is None else h @ layer.projection.T), c
 
-    def _custom(self, layer: Custom, part: Floats) -> tuple[Floats, Floats | None]:
+    def _of_cell(self, layer: CellLayer, part: Floats) -> tuple[Floats, Floats | None]:
         gates = np.split(part + self.h @ layer.w_hh.T, layer.gates, axis=1)
         self.ranges.see("preactivation", np.stack(gates))
         constants = () if layer.parameters is None else tuple(layer.parameters.T)
-        cell = layer.cell
+        cell = layer.step_cell()
         values = cell.values(gates, self.c if layer.has_cell_state else self.h, constants)
         for step in cell.read:
             self.ranges.see("preactivation", values[step])
@@ -171,7 +171,7 @@ class _States:
         given = self.given
         h = np.zeros((self.batch, layer.outputs)) if given is None else np.asarray(given[0][len(self.h)])
         c = None
-        if isinstance(layer, Lstm) or (isinstance(layer, Custom) and layer.has_cell_state):
+        if isinstance(layer, Lstm) or (isinstance(layer, CellLayer) and layer.has_cell_state):
             c = np.zeros((self.batch, layer.units)) if given is None else np.asarray(given[1][len(self.c)])
         return _Cell(layer, h, c, self.cell_limit)
 

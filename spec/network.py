@@ -2,6 +2,7 @@
 
 import base64
 import math
+from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "NETWORK_SCHEMA",
     "Activation",
     "Bidirectional",
+    "CellLayer",
     "Custom",
     "Dense",
     "FloatArray",
@@ -199,42 +201,58 @@ class Rnn(Recurrent):
         return self
 
 
-class Custom(Recurrent):
-    """A recurrent layer with a step function of one's own: ``cell``, written with a ``CellBuilder``.
+class CellLayer(Recurrent):
+    """A recurrent layer whose step function is a cell, written with a ``CellBuilder``.
 
-    ``bias`` is ``(gates * units,)``, ``parameters`` ``(units, K)``: the numbers of each unit's own that the
-    cell uses. A cell whose result is what it keeps has h as its state, another has a c beside h.
+    A subclass is a kind of layer, and says what its cell is. ``bias`` is ``(gates * units,)``, ``parameters``
+    ``(units, K)``: the numbers of each unit's own that the cell uses. A cell whose result is what it keeps
+    has h as its state, another has a c beside h.
     """
 
-    kind: Literal["custom"] = "custom"
-    name: str = "custom"
-    cell: Cell
     bias: FloatArray
     parameters: FloatArray | None = None
+
+    @abstractmethod
+    def step_cell(self) -> Cell:
+        """Return the step function."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         _expect_shape("bias", self.bias, (self.gates * self.units,))
         if self.clip is not None:
             raise ValueError("a custom layer clips where its cell does; leave clip out")
-        if self.cell.parameters:
+        count = self.step_cell().parameters
+        if count:
             constants = np.zeros((0,)) if self.parameters is None else self.parameters
-            _expect_shape("parameters", constants, (self.units, self.cell.parameters))
+            _expect_shape("parameters", constants, (self.units, count))
         return self
 
     @property
     def gates(self) -> int:
         """Rows of a unit."""
-        return self.cell.gates
+        return self.step_cell().gates
 
     @property
     def has_cell_state(self) -> bool:
         """Whether it keeps a c beside h."""
-        return self.cell.state not in (None, self.cell.result)
+        cell = self.step_cell()
+        return cell.state not in (None, cell.result)
 
 
-RecurrentLayer = Annotated[Lstm | Gru | Rnn | Custom, Field(discriminator="kind")]
+class Custom(CellLayer):
+    """A recurrent layer with a step function of one's own: ``cell``."""
+
+    kind: Literal["custom"] = "custom"
+    name: str = "custom"
+    cell: Cell
+
+    def step_cell(self) -> Cell:
+        """Return the step function."""
+        return self.cell
+
+
 PseudoLayer = Lstm | Gru | Rnn | Custom
+RecurrentLayer = Annotated[PseudoLayer, Field(discriminator="kind")]
 
 
 class Bidirectional(Record):
@@ -334,7 +352,7 @@ class Dense(Record):
         return ActivationFunction.of(self.activation, self.alpha, self.beta)
 
 
-Layer = Annotated[Lstm | Gru | Rnn | Custom | Bidirectional | Dense, Field(discriminator="kind")]
+Layer = Annotated[PseudoLayer | Bidirectional | Dense, Field(discriminator="kind")]
 
 
 class Network(Record):

@@ -1,7 +1,7 @@
 """Layers in words: what is special about them."""
 
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
-from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Rnn
+from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, PseudoLayer, Rnn
 
 __all__ = ["layer_options"]
 
@@ -28,9 +28,9 @@ def layer_options(layer: Layer) -> str:
     return ", ".join([*_details(layer), *limits, *(["reverse"] if layer.reverse else []), *reversed_output])
 
 
-def _details(layer: Lstm | Gru | Rnn | Custom) -> list[str]:
+def _details(layer: PseudoLayer) -> list[str]:
     """What the kind of layer has of its own."""
-    if isinstance(layer, Custom):
+    if isinstance(layer, CellLayer):
         return ["a step function of its own"]
     if isinstance(layer, Rnn):
         return _functions(("activation", layer.activation, TANH))

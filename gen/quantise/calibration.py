@@ -11,7 +11,7 @@ from rtlstm.host.state import LayerArrays, StateFormats, split_layers
 from rtlstm.sim.reference import FloatResult, FloatState, run_float
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.network import Custom, Lstm, Network, PseudoLayer
+from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
 
 __all__ = ["Calibration", "keeps_cell_state", "run_reference"]
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 def keeps_cell_state(layer: PseudoLayer) -> bool:
     """Whether a layer has a c beside its h."""
-    return isinstance(layer, Lstm) or (isinstance(layer, Custom) and layer.has_cell_state)
+    return isinstance(layer, Lstm) or (isinstance(layer, CellLayer) and layer.has_cell_state)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from rtlstm.sim.reference import FloatResult, LayerRange
-from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Lstm, Network, PseudoLayer, Rnn
+from rtlstm.spec.network import Bidirectional, Dense, Network, PseudoLayer
 from rtlstm.spec.program.passes import Part, Passes
 
 __all__ = ["FlatLayer", "Product", "Unfolded", "unfold"]
@@ -27,7 +27,7 @@ class Product:
         return 2 * self.outputs
 
 
-FlatLayer = Lstm | Gru | Rnn | Custom | Dense | Product
+FlatLayer = PseudoLayer | Dense | Product
 """A layer that goes one way."""
 
 

@@ -27,7 +27,7 @@ from rtlstm.spec.cells.kinds import (
     product_cell,
     rnn_cell,
 )
-from rtlstm.spec.network import Activation, Custom, Dense, Gru, Lstm, Rnn
+from rtlstm.spec.network import Activation, CellLayer, Dense, Gru, Lstm, Rnn
 from rtlstm.spec.numerics import ShapeKind, has_four_rows, steps_back
 from rtlstm.spec.program.passes import Passes, part_layers
 
@@ -105,8 +105,8 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
                 layers += _gru(layer, origin)
             case Rnn():
                 layers.append(_rnn(layer, origin))
-            case Custom():
-                layers.append(_custom(layer, origin))
+            case CellLayer():
+                layers.append(_of_cell(layer, origin))
             case Product():
                 layers.append(_product(layer, origin, layers))
             case Dense():
@@ -212,8 +212,8 @@ def _rnn(layer: Rnn, origin: int) -> ArrayLayer:
     )
 
 
-def _custom(layer: Custom, origin: int) -> ArrayLayer:
-    cell = layer.cell
+def _of_cell(layer: CellLayer, origin: int) -> ArrayLayer:
+    cell = layer.step_cell()
     kind: ShapeKind = "lstm" if layer.has_cell_state else "unit" if cell.state is None else "gru"
     missing = (4 - cell.gates) * layer.units
     w_in, w_rec, bias = (
