@@ -7,10 +7,10 @@ A component's ports are the signature that it gives to its base class. Bare anno
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from amaranth.hdl import ClockDomain, Module, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, Signal, Value
 from amaranth.lib import data, wiring
 
-__all__ = ["Component", "Domain", "Interface", "Struct", "connect_some"]
+__all__ = ["Component", "Domain", "Interface", "Struct", "add_instance", "connect_some"]
 
 if TYPE_CHECKING:
     Component: TypeAlias = wiring.Component[wiring.Signature]
@@ -46,3 +46,15 @@ def connect_some(m: Module, one: "_Whole", other: "_Whole", names: Iterable[str]
     """
     for name in names:
         wiring.connect(m, _Member(one, name), _Member(other, name))
+
+
+def add_instance(m: Module, module: str, ports: "Interface", name: str, reset: Value) -> None:
+    """Add an instance of a component that is converted to a module of its own.
+
+    ``ports`` are the wires to it, of the component's signature; ``name`` is the instance's.
+    """
+    wires = {
+        f"{'i' if member.flow is wiring.In else 'o'}_{port}": getattr(ports, port)
+        for port, member in ports.signature.members.items()
+    }
+    m.submodules[name] = Instance(module, i_clk=ClockSignal(), i_rst=reset, **wires)

@@ -8,22 +8,21 @@ from amaranth.hdl import (
     ClockSignal,
     Const,
     DomainRenamer,
-    Instance,
     Module,
     ResetSignal,
     Signal,
     Value,
 )
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from rtlstm.hdl.buses.axi_stream import InputStream, OutputStream
 from rtlstm.hdl.buses.control import Control
 from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
 from rtlstm.hdl.buses.request_port import BusSlave
 from rtlstm.hdl.component import Component, Domain, connect_some
-from rtlstm.hdl.core.core import core_ports
-from rtlstm.hdl.core.step_values import StepPart
+from rtlstm.hdl.core.core import X_PORTS, Y_PORTS, core_instance
+from rtlstm.hdl.core.step_values import StepPart, shape_port
 from rtlstm.spec.buses import BUSES, NO_BUS
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -63,17 +62,16 @@ class Wrapper(Component):
             data.rst.eq(ResetSignal() | self._control.reset),
             self.irq.eq(self._control.irq),
         ]
-        ports: dict[str, Signal] = {}
-        arguments: dict[str, object] = {"i_clk": ClockSignal(), "i_rst": data.rst}
-        for name, member in core_ports(self._manifest).items():
-            ports[name] = Signal(member.shape, name=f"core_{name}")
-            arguments[f"{'i' if member.flow == In else 'o'}_{name}"] = ports[name]
-        m.submodules.core = Instance(self._manifest.name, **arguments)
-        self._core = ports
-        for name, port in self._control.signature.members.items():
-            if name.startswith("core_"):
-                ours, inner = getattr(self._control, name), ports[f"bus_{name.removeprefix('core_')}"]
-                m.d.comb += inner.eq(ours) if port.flow == Out else ours.eq(inner)
+        self._core = core = core_instance(m, self._manifest, data.rst)
+        m.d.comb += [
+            core.bus_address.eq(self._control.core_address),
+            core.bus_write.eq(self._control.core_write),
+            core.bus_data.eq(self._control.core_data),
+            core.bus_valid.eq(self._control.core_valid),
+            self._control.core_ready.eq(core.bus_ready),
+            self._control.core_read_data.eq(core.bus_read_data),
+            self._control.core_read_valid.eq(core.bus_read_valid),
+        ]
         # A loadable core forgets what it was given of steps when it is stopped; so does whatever counts them.
         m.domains.steps = steps = Domain(local=True)
         self._switching = self._is_switching(m)
@@ -83,27 +81,21 @@ class Wrapper(Component):
         """Whether another network is being loaded, or outputs of the one before still wait in the core."""
         if self._manifest.parameters.capacity is None:
             return Const(0)
-        stopped, waits = self._core["stopped"], Signal(name="outputs_wait")
+        stopped, waits = self._core.stopped, Signal(name="outputs_wait")
         with m.If(stopped):
             m.d.data += waits.eq(1)
-        with m.Elif(~self._core["y_valid"]):
+        with m.Elif(~self._core.y_valid):
             m.d.data += waits.eq(0)
         return stopped | waits
 
     def _connect(self, m: Module, source: InputStream | InputFifo, sink: OutputStream | OutputFifo) -> None:
         """Connect the core's data ports to what feeds x and takes y."""
-        for name in ("x_data", "x_stream", "x_quiet", "x_valid"):
-            m.d.comb += self._core[name].eq(getattr(source, name))
-        for name in ("y_data", "y_stream", "y_last", "y_valid"):
-            m.d.comb += getattr(sink, name).eq(self._core[name])
-        m.d.comb += [
-            source.x_ready.eq(self._core["x_ready"]),
-            self._core["y_ready"].eq(sink.y_ready),
-            self._control.done.eq(sink.done),
-        ]
+        connect_some(m, self._core, source, X_PORTS)
+        connect_some(m, self._core, sink, Y_PORTS)
+        m.d.comb += self._control.done.eq(sink.done)
         for part in (source, sink):
-            if isinstance(part, StepPart) and "shape" in self._core:
-                m.d.comb += part.shape.eq(self._core["shape"])
+            if isinstance(part, StepPart):
+                connect_some(m, self._core, part, shape_port(self._manifest))
 
     def _lead_out(self, m: Module, part: Component, prefix: str, names: Mapping[str, object]) -> None:
         """Make a part's ports the wrapper's, with a prefix."""

@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Member, Out
 
-from rtlstm.hdl.component import connect_some
+from rtlstm.hdl.component import Interface, add_instance, connect_some
 from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.drain import Drain
 from rtlstm.hdl.core.layouts import DelayLine, stream_bits, token_layout
@@ -23,8 +23,9 @@ from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Core", "CorePorts", "core_ports"]
+__all__ = ["X_PORTS", "Y_PORTS", "Core", "CoreInstance", "CorePorts", "core_instance", "core_ports"]
 
+X_PORTS = ("x_data", "x_stream", "x_quiet", "x_valid", "x_ready")
 Y_PORTS = ("y_data", "y_stream", "y_last", "y_valid", "y_ready")
 
 BUS_PORTS = (
@@ -77,6 +78,38 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
     }
 
 
+class CoreInstance(Interface):
+    """Wires to the ports of a core's module."""
+
+    x_data: Signal
+    x_stream: Signal
+    x_quiet: Signal
+    x_valid: Signal
+    x_ready: Signal
+    y_data: Signal
+    y_stream: Signal
+    y_last: Signal
+    y_valid: Signal
+    y_ready: Signal
+    bus_address: Signal
+    bus_write: Signal
+    bus_data: Signal
+    bus_valid: Signal
+    bus_ready: Signal
+    bus_read_data: Signal
+    bus_read_valid: Signal
+    shape: Signal
+    stopped: Signal
+    """As shape, of a loadable core only."""
+
+
+def core_instance(m: Module, manifest: Manifest, reset: Value) -> CoreInstance:
+    """Add an instance of the module of a build's core; return its ports."""
+    core = CoreInstance(wiring.Signature(core_ports(manifest)), path=("core",))
+    add_instance(m, manifest.name, core, "core", reset)
+    return core
+
+
 class CorePorts(BusPort):
     """A component with the ports of a core that whoever drives one needs, and more."""
 
@@ -108,7 +141,7 @@ class Core(CorePorts):
     _input: InputBuffer | SequenceMemory
     _output: OutputQueue | SequenceMemory
 
-    X_PORTS: ClassVar[tuple[str, ...]] = ("x_data", "x_stream", "x_quiet", "x_valid")
+    _x_ports: ClassVar[tuple[str, ...]] = X_PORTS
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -168,8 +201,12 @@ class Core(CorePorts):
             write=Signal.like(source.write, name=f"{name}_write"),
             write_data=Signal.like(source.write_data, reset_less=True, name=f"{name}_write_data"),
         )
-        for field, register in vars(access).items():
-            m.d.sync += register.eq(getattr(source, field))
+        m.d.sync += [
+            access.row.eq(source.row),
+            access.bank.eq(source.bank),
+            access.write.eq(source.write),
+            access.write_data.eq(source.write_data),
+        ]
         return access
 
     def _vectors(self, m: Module) -> Value:
@@ -262,7 +299,7 @@ class Core(CorePorts):
 
     def _ports(self, m: Module) -> None:
         outside = wiring.flipped(self)
-        connect_some(m, outside, self._input, (*self.X_PORTS, "x_ready"))
+        connect_some(m, outside, self._input, self._x_ports)
         connect_some(m, outside, self._output, Y_PORTS)
         m.d.comb += [
             self._output.result.eq(self._result),

@@ -3,11 +3,11 @@
 Two lanes are one module where they share their multipliers.
 """
 
-from amaranth.hdl import Cat, ClockSignal, Instance, Module, ResetSignal, Signal, Value, signed
+from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Interface
+from rtlstm.hdl.component import Component, Interface, add_instance
 from rtlstm.hdl.primitives.pipeline import delay, multiply, multiply_pair, storage
 from rtlstm.spec.inventory import memories, multipliers
 from rtlstm.spec.manifest import Manifest
@@ -160,11 +160,7 @@ class LaneInstance(_LanePorts, Interface):
 def lane_instance(m: Module, manifest: Manifest, name: str) -> LaneInstance:
     """Add an instance of the build's lane module; return its ports."""
     lane = LaneInstance(_signature(manifest), path=(name,))
-    ports = {
-        f"{'i' if member.flow is In else 'o'}_{name}": getattr(lane, name)
-        for name, member in lane.signature.members.items()
-    }
-    m.submodules[name] = Instance(lane_module(manifest), i_clk=ClockSignal(), i_rst=ResetSignal(), **ports)
+    add_instance(m, lane_module(manifest), lane, name, ResetSignal())
     return lane
 
 

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.wiring import In, Member
 
-from rtlstm.hdl.core.core import Core
+from rtlstm.hdl.core.core import X_PORTS, Core
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.hdl.sequences.part_sequencer import PartSequencer
 from rtlstm.spec.manifest import Manifest
@@ -23,7 +23,7 @@ class SequenceCore(Core):
     _input: SequenceMemory
     _output: SequenceMemory
 
-    X_PORTS = (*Core.X_PORTS, "x_last")
+    _x_ports = (*X_PORTS, "x_last")
 
     def _members(self, manifest: Manifest) -> dict[str, Member]:
         return super()._members(manifest) | {"x_last": In(1)}
