@@ -411,14 +411,14 @@ def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
 
 @needs_icarus
 def test_simulate_fails_where_words_differ(cli, pristine, monkeypatch):
-    exchange = SimulatedDevice.exchange
+    run_steps = SimulatedDevice.run_steps
 
     def wrong(*given):
-        y = exchange(*given)
+        y = run_steps(*given)
         y[3, 1] ^= 1
         return y
 
-    monkeypatch.setattr(SimulatedDevice, "exchange", wrong)
+    monkeypatch.setattr(SimulatedDevice, "run_steps", wrong)
     result = cli("simulate", pristine, "--simulator", "icarus", "--steps", "3", "--json")
     assert result.code == 1, result.err
     assert result.json["passed"] is False

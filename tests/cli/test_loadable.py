@@ -111,7 +111,7 @@ def test_refusals_are_one_sentence(cli, model, device, tmp_path, pristine):
 
 def test_larger_weights_than_the_headroom(device, tmp_path):
     layers = (network().layers[0].replace(w_hh=np.eye(16, 4) * 4000.0),)
-    with pytest.raises(ConfigurationError, match=r"bits? more headroom .* --capacity headroom"):
+    with pytest.raises(ConfigurationError, match=r"bits? more headroom .* larger headroom"):
         generate_for(Network(layers=layers), tmp_path / "out", device)
 
 
