@@ -17,7 +17,7 @@ from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import large_name
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.family import find_family
+from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.inventory import activation_spec, gate_multipliers, weight_memory
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
@@ -320,7 +320,7 @@ class _Search:
     def _hard(self, macs: int, blocks: int, lanes: int) -> int:
         """Most of a lane's multipliers that can be hard ones, with so many blocks for all lanes."""
         weight, data = self._numerics.weight_bits, self._numerics.data_bits
-        pairs = find_family(self._device.family).shares_multipliers(weight, data)
+        pairs = FAMILIES.named(self._device.family).shares_multipliers(weight, data)
         for count in range(macs, 0, -1):
             if lanes * self._family.hard_blocks(weight, data, count) // (1 + pairs) <= blocks:
                 return count

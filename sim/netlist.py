@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError, ToolError
-from rtlstm.spec.family import families, find_family
+from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.toolchain import formal_environment, run_tool
 
@@ -38,7 +38,7 @@ write_verilog -noattr netlist.v
 
 def netlist_families() -> list[str]:
     """Return the names of the families whose netlists can be simulated."""
-    return [name for name, family in families().items() if family.netlist is not None]
+    return [name for name, family in FAMILIES.items() if family.netlist is not None]
 
 
 def flat_netlist(verilog: str, top: str, family: str) -> str:
@@ -51,7 +51,7 @@ def flat_netlist(verilog: str, top: str, family: str) -> str:
     ToolError
         If Yosys is missing or refuses the design.
     """
-    commands = find_family(family).netlist
+    commands = FAMILIES.named(family).netlist
     if commands is None:
         raise ConfigurationError(
             f"netlists can be simulated for the families {', '.join(netlist_families())}, not for {family}"

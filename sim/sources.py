@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from rtlstm.spec.family import find_family
+from rtlstm.spec.family import FAMILIES
 
 __all__ = ["SIMULATION", "board_models", "cell_models", "copy_sources", "own_file", "simulation_sources"]
 
@@ -30,12 +30,12 @@ def own_file(*names: str) -> Path:
 
 def cell_models(family: str) -> list[Path]:
     """Return the files with the models of a family's hard cells; none if it has no need of any."""
-    return list(find_family(family).cell_models)
+    return list(FAMILIES.named(family).cell_models)
 
 
 def board_models(family: str) -> list[Path]:
     """Return the files with the models of what a board's top has besides: the PLL of its device's family."""
-    return [own_file("pll.v"), *find_family(family).pll_models]
+    return [own_file("pll.v"), *FAMILIES.named(family).pll_models]
 
 
 def simulation_sources(verilog: Path, family: str) -> list[Path]:

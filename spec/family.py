@@ -1,38 +1,27 @@
 """Device families: what core, simulation and driver must know of one, and where they are found.
 
-A family is one object. Its class derives from :class:`Family`. Installed packages offer theirs as entry
-points of the group :data:`FAMILIES_GROUP`, rtlstm's own among them; :func:`add_family` adds one to the
-running program. A family is imported when it is first asked for, and needs NumPy and pydantic alone for that.
+A family is one object, whose class derives from :class:`Family`. Installed packages offer theirs as entry
+points, rtlstm's own among them. A family is imported when it is first asked for, and needs NumPy and pydantic
+alone for that.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
 
 __all__ = [
-    "FAMILIES_GROUP",
+    "FAMILIES",
     "GENERIC",
     "Family",
     "FamilyName",
     "NetlistScript",
     "Pipeline",
-    "add_family",
-    "families",
-    "family_names",
-    "find_family",
-    "remove_family",
 ]
-
-FAMILIES_GROUP = "rtlstm.families"
-"""Entry point group of the families: a family's name and its class, which takes no arguments."""
 
 GENERIC = "generic"
 """The family of builds that are for no device in particular: portable Verilog, few registers."""
@@ -120,81 +109,12 @@ class Family(ABC):
         return False
 
 
-_ADDED: dict[str, Family] = {}
-
-
-@cache
-def _installed() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=FAMILIES_GROUP)}
-
-
-@cache
-def _load(name: str) -> Family:
-    point = _installed()[name]
-    made = point.load()
-    family = made() if callable(made) else made
-    if not isinstance(family, Family) or family.name != name:
-        raise ConfigurationError(
-            f"the entry point {name} of {FAMILIES_GROUP} must give a Family of this name, but {point.value} "
-            f"gives {family!r}; correct or remove the package that has it"
-        )
-    return family
-
-
-def family_names() -> list[str]:
-    """Return the names of all families, sorted."""
-    return sorted(_installed().keys() | _ADDED.keys())
-
-
-def families() -> dict[str, Family]:
-    """Return all families by name."""
-    return {name: find_family(name) for name in family_names()}
-
-
-def find_family(name: str) -> Family:
-    """Return the family of this name.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is none; the message lists those that there are.
-    """
-    if name in _ADDED:
-        return _ADDED[name]
-    if name not in _installed():
-        known = family_names()
-        raise ConfigurationError(
-            f"the family must be one of {', '.join(known)}, not {name!r}"
-            if known
-            else "no device family is installed, not even rtlstm's own; install rtlstm again"
-        )
-    return _load(name)
-
-
-def add_family(family: Family) -> None:
-    """Add a family to the running program; a package adds one for good by an entry point.
-
-    Raises
-    ------
-    ConfigurationError
-        If there is one of this name.
-    """
-    if family.name in family_names():
-        raise ConfigurationError(
-            f"the new family must have a name of its own, but there is a family {family.name} already"
-        )
-    _ADDED[family.name] = family
-
-
-def remove_family(name: str) -> None:
-    """Undo :func:`add_family`; ConfigurationError if it has added no such family."""
-    if name not in _ADDED:
-        raise ConfigurationError(f"only families that add_family has added can be removed, not {name!r}")
-    del _ADDED[name]
+FAMILIES: Final[Registry[Family]] = Registry("family", "rtlstm.families", {})
+"""Every family by its name; rtlstm's own are entry points, too, since only their names are known here."""
 
 
 def _known(name: str) -> str:
-    return find_family(name).name
+    return FAMILIES.named(name).name
 
 
 FamilyName = Annotated[str, AfterValidator(_known)]

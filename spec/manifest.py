@@ -13,7 +13,7 @@ from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.family import find_family
+from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
@@ -259,7 +259,7 @@ class Manifest(Record):
     def paired_lanes(self) -> bool:
         """Whether two lanes share each hard multiplier."""
         numerics = self.numerics
-        family = find_family(self.parameters.family)
+        family = FAMILIES.named(self.parameters.family)
         return family.shares_multipliers(numerics.weight_bits, numerics.data_bits)
 
     @property

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.capacity import Capacity
-from rtlstm.spec.family import GENERIC, FamilyName, Pipeline, families, find_family
+from rtlstm.spec.family import FAMILIES, GENERIC, FamilyName, Pipeline
 from rtlstm.spec.options import Option, option
 from rtlstm.spec.record import Record
 
@@ -123,8 +123,8 @@ class Parameters(CoreOptions):
                 f"({self.macs}), so that what drains together is stored together; try "
                 f"{gcd(self.units, self.macs, self.gate_units)}"
             )
-        if self.weight_memory == "large" and not find_family(self.family).large_memory:
-            having = [name for name, family in families().items() if family.large_memory]
+        if self.weight_memory == "large" and not FAMILIES.named(self.family).large_memory:
+            having = [name for name, family in FAMILIES.items() if family.large_memory]
             raise ValueError(
                 f"{option('weight_memory')} must be block on {self.family}, which has no larger memory than "
                 f"block RAM, not large; those of {', '.join(having)} may"
@@ -140,7 +140,7 @@ class Parameters(CoreOptions):
     def for_family(cls, family: str, **fields: Any) -> Self:
         """Return parameters with the family's pipeline depth."""
         direct = fields.get("tables") == "direct"
-        pipeline = find_family(family).pipeline_for(fields.get("lut_macs", 0), direct)
+        pipeline = FAMILIES.named(family).pipeline_for(fields.get("lut_macs", 0), direct)
         return cls(family=family, pipeline=pipeline, **fields)
 
     @property

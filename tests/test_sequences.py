@@ -17,7 +17,7 @@ from rtlstm.gen.builds.compare import random_input
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.backends import SimulatedDevice
-from rtlstm.spec.family import find_family
+from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import Parameters
 
@@ -68,7 +68,7 @@ def test_outputs_of_both_directions_with_gate_units(tmp_path: Path) -> None:
     settings = QuantizationSettings(weight_bits=6, data_bits=6, gate_bits=6, cell_bits=8)
     network = quantise(Network(layers=(first, last)), settings)
     sizes = {"lanes": 16, "macs": 4, "gate_units": 2, "beat_in": 2, "beat_out": 4, "streams": 2}
-    parameters = Parameters(max_steps=4, pipeline=find_family("ecp5").pipeline, **sizes)
+    parameters = Parameters(max_steps=4, pipeline=FAMILIES.named("ecp5").pipeline, **sizes)
     case = make_sequence_case(3, network, parameters, 4)
     plan = case.manifest.sequence
     assert plan is not None and plan.output_positions == (0, 1, 2, 3, 4, 6, 7, 8)
@@ -94,7 +94,7 @@ def test_turned_outputs_and_products(merge: str, tmp_path: Path) -> None:
         [False, True],
         [True],
     ]
-    parameters = Parameters(lanes=4, macs=2, max_steps=4, streams=2, pipeline=find_family("ecp5").pipeline)
+    parameters = Parameters(lanes=4, macs=2, max_steps=4, streams=2, pipeline=FAMILIES.named("ecp5").pipeline)
     check_device(make_sequence_case(4, network, parameters, 4), tmp_path, "icarus")
 
 

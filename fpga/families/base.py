@@ -16,7 +16,7 @@ from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.pll import PllSearch
 from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.family import Family, families, find_family
+from rtlstm.spec.family import FAMILIES, Family
 from rtlstm.spec.record import Record
 
 __all__ = [
@@ -216,7 +216,7 @@ def fpga_family(name: str) -> FpgaFamily:
     ConfigurationError
         If there is none, or it has no devices.
     """
-    family = find_family(name)
+    family = FAMILIES.named(name)
     if not isinstance(family, FpgaFamily):
         having = ", ".join(each.name for each in fpga_families())
         raise ConfigurationError(f"the family must be one with devices ({having}), not {name!r}")
@@ -230,4 +230,4 @@ def estimated_families() -> list[str]:
 
 def fpga_families() -> list[FpgaFamily]:
     """Return the families that have devices."""
-    return [family for family in families().values() if isinstance(family, FpgaFamily)]
+    return [family for family in FAMILIES.values() if isinstance(family, FpgaFamily)]

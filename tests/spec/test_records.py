@@ -9,7 +9,7 @@ import pytest
 from support.random_builds import random_case, random_network
 
 from rtlstm.spec.errors import BuildError, ConfigurationError
-from rtlstm.spec.family import families, find_family
+from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
@@ -85,13 +85,13 @@ def test_bad_parameters_are_refused(fields: dict[str, int], message: str) -> Non
 
 
 def test_families_choose_the_pipeline() -> None:
-    for name, family in families().items():
+    for name, family in FAMILIES.items():
         assert family.name == name
         assert Parameters.for_family(name).pipeline == family.pipeline
-    ecp5 = find_family("ecp5").pipeline
+    ecp5 = FAMILIES.named("ecp5").pipeline
     assert Parameters.for_family("ecp5", tables="direct").pipeline == ecp5.replace(narrow=3)
     assert Parameters.for_family("ecp5", lut_macs=1).pipeline == ecp5.replace(multiplier=3)
-    assert Parameters.for_family("ice40", tables="direct").pipeline == find_family("ice40").pipeline
+    assert Parameters.for_family("ice40", tables="direct").pipeline == FAMILIES.named("ice40").pipeline
 
 
 @pytest.mark.parametrize("seed", range(20))

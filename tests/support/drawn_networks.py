@@ -11,7 +11,7 @@ from numpy.random import Generator
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.functions import ACTIVATIONS, SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.cells.description import Cell, CellBuilder
-from rtlstm.spec.family import Pipeline, family_names, find_family
+from rtlstm.spec.family import FAMILIES, Pipeline
 from rtlstm.spec.network import Bidirectional, Custom, Dense, Gru, Layer, Lstm, Network, PseudoLayer, Rnn
 from rtlstm.spec.parameters import Parameters
 
@@ -253,9 +253,9 @@ def _parameters(draw: Draw, settings: QuantizationSettings) -> Parameters:
     lanes = 4 * draw(st.integers(1, 4))
     common = gcd(lanes // 4, macs)
     units = draw(st.sampled_from([unit for unit in range(1, common + 1) if common % unit == 0]))
-    family = draw(st.sampled_from(family_names()))
+    family = draw(st.sampled_from(sorted(FAMILIES)))
     lut_macs = draw(st.integers(0, macs))
-    pipeline = find_family(family).pipeline_for(lut_macs, settings.tables == "direct")
+    pipeline = FAMILIES.named(family).pipeline_for(lut_macs, settings.tables == "direct")
     if draw(st.booleans()):
         family = "generic"
         least = {"operand": 2, "multiplier": 1, "tree_levels": 1, "collect": 0, "narrow": 2, "table": 1}

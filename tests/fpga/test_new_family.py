@@ -1,0 +1,149 @@
+"""A device family from outside: one file with its Verilog, an entry point, and nothing else touched."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.new_family.toy import TOY
+from support.paths import ROOT
+from support.random_builds import make_case
+
+import rtlstm
+from rtlstm.boards.board import Board, find_uart_timing
+from rtlstm.boards.constraints import constraints
+from rtlstm.fpga.devices import devices, find_device
+from rtlstm.fpga.estimate import estimate
+from rtlstm.fpga.families.base import Pin
+from rtlstm.fpga.place_route import nextpnr_options
+from rtlstm.fpga.synthesis import synthesise
+from rtlstm.fpga.tools import find_yosys
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.host import Accelerator
+from rtlstm.sim.netlist import netlist_build
+from rtlstm.spec.errors import ToolError
+from rtlstm.spec.family import FAMILIES
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.parameters import Parameters
+
+SMALL = QuantizationSettings(weight_bits=4, data_bits=6, gate_bits=8, cell_bits=10)
+
+
+@pytest.fixture(autouse=True)
+def toy() -> Iterator[None]:
+    FAMILIES.add("toy", TOY)
+    yield
+    FAMILIES.remove("toy")
+
+
+def small() -> Network:
+    rng = np.random.default_rng(4)
+    lstm = Lstm(w_ih=rng.normal(size=(8, 2)), w_hh=rng.normal(size=(8, 2)), bias=rng.normal(size=8))
+    return Network(layers=(lstm,))
+
+
+def test_verilog_and_cycles_equal_golden(tmp_path: Path):
+    build = rtlstm.compile(
+        small(), folder=tmp_path, family="toy", lanes=4, macs=2, weight_bits=8, data_bits=8
+    )
+    assert build.manifest.parameters.pipeline == TOY.pipeline
+    assert "TOY_MULT18" in build.verilog.read_text()
+    assert build.simulate(steps=3, simulator="icarus", verify=False).passed
+
+
+def test_fit_fills_its_devices(tmp_path: Path):
+    assert {"toy-9", "toy-90"} <= devices().keys()
+    build = rtlstm.compile(small(), folder=tmp_path, fit="toy-9-2", weight_bits=8, data_bits=8)
+    found = estimate(build.manifest, find_device("toy-9-2"))
+    assert build.manifest.parameters.family == "toy"
+    assert found is not None and found.fits and 0 < found.multipliers <= 27 and found.fmax_mhz <= 90
+    assert found.cell_share <= 90 - 3
+
+
+def test_synthesis_takes_what_was_estimated(tmp_path: Path):
+    chosen = find_device("toy-9")
+    quantised = quantise(small(), SMALL)
+    parameters = Parameters.for_family("toy", lanes=4, macs=1)
+    made = Manifest.create("tiny", quantised.shapes, parameters, quantised.numerics)
+    found = estimate(made, chosen)
+    core = synthesise(core_to_verilog(made), "tiny", chosen.device, find_yosys(), tmp_path).core
+    assert found is not None
+    assert (found.multipliers, found.block_rams) == (core.multipliers, core.block_rams)
+    assert core.luts > 100 and core.ffs > 100
+
+
+def test_cells_and_netlist_equal_golden(tmp_path: Path):
+    """The hard cells in the bench, and the whole netlist behind the driver."""
+    parameters = Parameters.for_family("toy", lanes=4, macs=1)
+    case = make_case(7, quantise(small(), SMALL), parameters, steps=4)
+    folder = netlist_build(case.write(tmp_path / "rtl"), case.manifest, tmp_path / "netlist")
+    text = (folder / case.manifest.rtl).read_text()
+    assert "TOY_MULT18" in text and f"{case.manifest.name}_multiplier" not in text
+    y, _ = case.golden()
+    with Accelerator.open(folder, backend="icarus") as accelerator:
+        device = accelerator.device
+        h, c = ([part[0] for part in parts] for parts in case.state)
+        device.write_state(0, h, c)
+        np.testing.assert_array_equal(device.exchange(case.streams, case.x), y)
+
+
+def test_board_has_constraints_and_a_clock():
+    pins = {name: Pin(port=name, site=site) for name, site in (("clk", "A1"), ("rx", "B1"), ("tx", "C1"))}
+    board = Board(
+        name="toyboard",
+        title="A toy board",
+        device="toy-90",
+        package="box",
+        grade="2",
+        clock=pins["clk"],
+        clock_hz=12_000_000,
+        rx=pins["rx"],
+        tx=pins["tx"],
+        leds=(),
+        usual_mhz=24,
+        loader=(),
+    )
+    assert constraints(board) == "pin clk at A1\npin rx at B1\npin tx at C1\nclock clk 12000000 Hz\n"
+    line = find_uart_timing(board, 50)
+    assert line.clock_mhz == 48 and line.pll.parameters == {"TIMES": 4}
+    options = nextpnr_options(board.chosen, 48, on_board=True)
+    assert options[:6] == ["--device", "toy", "--toy-pins", "pins.txt", "--toy", "routed.toy"]
+    with pytest.raises(ToolError, match="place and route for toy needs"):
+        board.family.find_nextpnr()
+    with pytest.raises(ToolError, match="a bitstream for toy needs"):
+        board.family.need_bitstream().find_packer()
+
+
+def test_installed_package_offers_it(tmp_path: Path):
+    """By an entry point alone, in programs of their own."""
+    offers = tmp_path / "toy-1.0.dist-info"
+    offers.mkdir()
+    (offers / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (offers / "entry_points.txt").write_text("[rtlstm.families]\ntoy = support.new_family.toy:TOY\n")
+    program = (
+        f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT / 'tests')!r}]\n"
+        "from rtlstm.cli.main import main; sys.exit(main(['devices', '--json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {each["name"]: each for each in json.loads(done.stdout)["devices"]}
+    assert found["toy-90"]["family"] == "toy" and found["toy-90"]["fit"]
+
+
+@pytest.mark.parametrize("name", ["ecp5", "ice40", "nexus", "gowin"])
+def test_no_module_decides_by_a_familys_name(name: str):
+    """Outside the families, the boards' catalogue and the benchmarks."""
+    folders = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "cli")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert len(paths) > 200
+    naming = {
+        path.relative_to(ROOT).as_posix()
+        for path in paths
+        if f'"{name}"' in path.read_text() and path.parent.name != "families"
+    }
+    assert naming <= {"boards/catalogue.py"}
