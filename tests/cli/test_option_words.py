@@ -1,0 +1,73 @@
+"""What messages call options: references that every interface can word, below the command line."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+from support.paths import ROOT
+
+from rtlstm.cli.main import COMMANDS
+
+FOLDERS = ("rtlstm", "spec", "tools", "hdl", "host", "sim", "fpga", "boards", "gen")
+OTHER_PROGRAMS = {
+    "boards/bitstream.py": "ecppack's",
+    "boards/catalogue.py": "openFPGALoader's",
+    "fpga/place_route.py": "nextpnr's",
+    "gen/builds/former.py": "a whole command that was run",
+    "hdl/emit/header.py": "a comment in a file: how the build was generated",
+}
+"""Files whose flags are not those of a message, and what they are."""
+FLAGS = {
+    flag
+    for name in COMMANDS
+    for each in COMMANDS[name].params
+    for flag in (*each.opts, *each.secondary_opts)
+    if flag.startswith("--")
+}
+NAMES = {each.name for name in COMMANDS for each in COMMANDS[name].params}
+SOURCES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+
+
+def messages(text: str) -> Iterator[str]:
+    """Yield the texts of a module that are neither documentation nor the flag of a declaration."""
+    tree = ast.parse(text)
+    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    left_out |= {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "flag"
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+            yield node.value
+
+
+def flags_in(text: str) -> set[str]:
+    return FLAGS & {flag for each in messages(text) for flag in re.findall(r"--[a-z][a-z-]*", each)}
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_no_message_has_the_command_lines_words(path: str) -> None:
+    # Device files name the options of nextpnr.
+    if path not in OTHER_PROGRAMS and not path.startswith("fpga/families/"):
+        assert not flags_in(SOURCES[path])
+
+
+def test_a_flag_in_a_message_is_seen() -> None:
+    assert flags_in('"""--lanes"""\nraise ValueError(f"give --lanes {n}")\nOption("", flag="--macs")') == {
+        "--lanes"
+    }
+
+
+def test_referred_options_exist() -> None:
+    calls = [
+        node.args[0].value
+        for text in SOURCES.values()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "option"
+        if isinstance(node.args[0], ast.Constant)
+    ]
+    assert len(calls) > 50 and set(calls) <= NAMES
