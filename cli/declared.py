@@ -3,10 +3,9 @@
 import inspect
 import types
 from collections.abc import Callable
-from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -71,11 +70,9 @@ def _parameter(declared: DeclaredOption) -> inspect.Parameter:
 
 def _typed(declared: DeclaredOption) -> Any:
     """What the command line reads: records make other types of it."""
-    if declared.choices:
-        return StrEnum(declared.name, [(choice, choice) for choice in declared.choices])
     if get_origin(declared.type) is tuple:
         return types.GenericAlias(list, get_args(declared.type)[:1])
-    return declared.type if declared.type in _PLAIN else str
+    return declared.type if declared.type in _PLAIN or get_origin(declared.type) is Literal else str
 
 
 def _is_typed(context: typer.Context, name: str) -> bool:
@@ -84,4 +81,4 @@ def _is_typed(context: typer.Context, name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, StrEnum) else tuple(value) if isinstance(value, list) else value
+    return tuple(value) if isinstance(value, list) else value

@@ -7,10 +7,10 @@ import typer
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
 from rtlstm.cli.wording import next_command
+from rtlstm.fpga.request import Placer, Router
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation
-    from rtlstm.gen.builds.implement import Placer, Router
 
 __all__ = ["implement"]
 
@@ -36,10 +36,10 @@ def implement(
     package: Annotated[str | None, typer.Option(help="By default the device's most common one.")] = None,
     speed_grade: Annotated[str | None, typer.Option(help="By default the slowest.")] = None,
     router: Annotated[
-        str | None, typer.Option(help="router1 or router2; by default the better one for the device.")
+        Router | None, typer.Option(help="Of nextpnr; by default the better one for the device.")
     ] = None,
     placer: Annotated[
-        str | None, typer.Option(help="heap or static; by default the better one for the device.")
+        Placer | None, typer.Option(help="Of nextpnr; by default the better one for the device.")
     ] = None,
     multipliers: Annotated[
         bool, typer.Option("--dsp/--no-dsp", help="Use multiplier blocks, or make multipliers of logic.")
@@ -69,8 +69,8 @@ def implement(
                 chosen,
                 clock_mhz=clock_mhz,
                 seeds=seeds or DEFAULT_SEEDS,
-                router=_router(router),
-                placer=_placer(placer),
+                router=router,
+                placer=placer,
                 multipliers=multipliers,
                 insist=insist,
                 jobs=jobs,
@@ -86,30 +86,6 @@ def implement(
         board = _board(chosen.device.name)
         session.next = board and next_command("bitstream", folder, board=board)
         session.say(f"report: {folder / 'report.html'}; logs: {folder / 'impl' / chosen.label}")
-
-
-def _router(text: str | None) -> "Router | None":
-    from rtlstm.spec.errors import ConfigurationError
-
-    if text is None:
-        return None
-    if text == "router1":
-        return "router1"
-    if text == "router2":
-        return "router2"
-    raise ConfigurationError(f"the router must be router1 or router2, not {text!r}")
-
-
-def _placer(text: str | None) -> "Placer | None":
-    from rtlstm.spec.errors import ConfigurationError
-
-    if text is None:
-        return None
-    if text == "heap":
-        return "heap"
-    if text == "static":
-        return "static"
-    raise ConfigurationError(f"the placer must be heap or static, not {text!r}")
 
 
 def _board(device: str) -> str | None:

@@ -5,9 +5,8 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from rtlstm.cli.main import COMMANDS
 from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
@@ -96,8 +95,8 @@ def _value(command: str, option: Any) -> str:
         return str(option.metavar).replace("|", r"\|")
     found = inspect.signature(COMMANDS.function(command), eval_str=True).parameters[option.name].annotation
     kind = plain_type(found)
-    if inspect.isclass(kind) and issubclass(kind, StrEnum):
-        return ", ".join(f"`{choice.value}`" for choice in kind)
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(kind))
     return _WORDS[kind]
 
 

@@ -9,9 +9,10 @@ import typer
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
 from rtlstm.cli.wording import next_command
+from rtlstm.sim.simulator_names import Simulator
 
 if TYPE_CHECKING:
-    from rtlstm.gen.builds.compare import Comparison, Simulator
+    from rtlstm.gen.builds.compare import Comparison
 
 __all__ = ["simulate"]
 
@@ -23,7 +24,7 @@ def simulate(
         typer.Option("--input", help="Inputs, (T, I) or (T, N, I), .npy or .npz (array x); else random."),
     ] = None,
     lengths: LengthsOption = None,
-    simulator: Annotated[str, typer.Option(help="verilator or icarus.")] = "verilator",
+    simulator: Annotated[Simulator, typer.Option(help="What runs the Verilog.")] = "verilator",
     output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Steps of random input; by default 64, or the longest sequence.")
@@ -43,7 +44,6 @@ def simulate(
         from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.manifest import Manifest
 
-        chosen = _simulator(simulator)
         check_results(output)
         manifest = Manifest.load(folder)
         if input_file is None:
@@ -57,7 +57,7 @@ def simulate(
         with session.progress() as progress, warnings.catch_warnings():
             if input_file is None:
                 warnings.simplefilter("ignore", CodesWarning)
-            found, y = compare(folder, x, valid, chosen, progress, verify)
+            found, y = compare(folder, x, valid, simulator, progress, verify)
         if output is not None:
             save_array(output, y)
         session.fields = {"name": manifest.name, "input": what, "output": output and str(output)}
@@ -76,16 +76,6 @@ def _device(folder: Path) -> str:
     except BuildError:
         return "DEVICE"
     return "DEVICE" if fit is None else fit.estimate.device
-
-
-def _simulator(text: str) -> "Simulator":
-    from rtlstm.spec.errors import ConfigurationError
-
-    if text == "verilator":
-        return "verilator"
-    if text == "icarus":
-        return "icarus"
-    raise ConfigurationError(f"the simulator must be verilator or icarus, not {text!r}")
 
 
 def _show(session: CommandSession, name: str, found: "Comparison", what: str) -> None:

@@ -8,7 +8,11 @@ from rtlstm.spec.family import FamilyName
 from rtlstm.spec.options import Option, option
 from rtlstm.spec.parameters import HARDWARE, CoreOptions, Size, WeightMemory
 
-__all__ = ["HardwareRequest"]
+__all__ = ["HardwareRequest", "Placer", "Router"]
+
+Router = Literal["router1", "router2"]
+Placer = Literal["heap", "static"]
+"""Of nextpnr."""
 
 
 def _multipliers(given: object) -> object:

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.sim.simulated_ports import PortShape, StepCycles
+from rtlstm.sim.simulator_names import Simulator
 from rtlstm.sim.sources import copy_sources, simulation_sources
 from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import InputError, ToolError
@@ -41,7 +41,6 @@ __all__ = [
     "simulator_environment",
 ]
 
-Simulator = Literal["icarus", "verilator"]
 
 _VERILATOR = ("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint")
 

@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, Protocol, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Protocol, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -68,8 +68,6 @@ class DeclaredOption:
     option: Option
     type: Any
     """Without bounds and without None."""
-    choices: tuple[str, ...]
-    """Names that it takes, if it takes only some."""
     default: Any
 
     @property
@@ -87,8 +85,7 @@ def declared_options(*records: type[BaseModel]) -> tuple[DeclaredOption, ...]:
             for name in inspect.get_annotations(holder):
                 if name in fields and (own := _option_of(fields[name])) is not None:
                     kind = plain_type(fields[name].annotation)
-                    choices = get_args(kind) if get_origin(kind) is Literal else ()
-                    found.setdefault(name, DeclaredOption(name, own, kind, choices, fields[name].default))
+                    found.setdefault(name, DeclaredOption(name, own, kind, fields[name].default))
     return tuple(found.values())
 
 

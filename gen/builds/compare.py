@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Progress, Transport, open_transport
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.simulated_ports import StepCycles
+from rtlstm.sim.simulator_names import Simulator
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
@@ -23,7 +24,6 @@ from rtlstm.spec.registers import Register
 
 __all__ = ["Comparison", "Simulator", "compare", "random_input"]
 
-Simulator = Literal["verilator", "icarus"]
 
 _MOST_SEQUENCES = 8
 _STEPS = 64

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
-from typing import Literal
 
 from rtlstm.fpga.estimate import check_estimate, estimate
 from rtlstm.fpga.families.base import fpga_family
@@ -14,6 +13,7 @@ from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.least_blocks import check_inventory, unpacked_registers
 from rtlstm.fpga.place_route import Routed, nextpnr_options, place_and_route
+from rtlstm.fpga.request import Placer, Router
 from rtlstm.fpga.resources import check_fit
 from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
@@ -30,9 +30,6 @@ from rtlstm.spec.options import option
 __all__ = ["DEFAULT_SEEDS", "Placer", "Router", "check_family", "default_jobs", "implement"]
 
 DEFAULT_SEEDS = 3
-
-Router = Literal["router1", "router2"]
-Placer = Literal["heap", "static"]
 
 
 def default_jobs() -> int:

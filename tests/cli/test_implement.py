@@ -56,8 +56,8 @@ def test_small_build_on_ecp5(cli, tmp_path):
     assert again.code == 0, again.err
     assert "stored from an earlier run" in again.out and "Slowest path" in again.out
     assert (logs / "seed1.log").exists()
-    cli(*arguments, "--placer", "sa").refused("the placer must be heap or static, not 'sa'")
-    cli(*arguments, "--router", "router3").refused("the router must be router1 or router2, not 'router3'")
+    cli(*arguments, "--placer", "sa").refused("'sa' is not one of 'heap', 'static'")
+    cli(*arguments, "--router", "router3").refused("'router3' is not one of 'router1', 'router2'")
 
 
 def test_figures(build):
