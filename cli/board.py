@@ -40,7 +40,7 @@ def board(
     clock_mhz: ClockOption = None,
     baud: BaudOption = None,
     faults: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of frames on the line that something befalls.")
+        float, typer.Option(min=0, max=1, help="Share of frames on the line with a fault.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the faults, and of what is in memories at first.")] = 1,
     as_json: JsonOption = False,

@@ -84,8 +84,8 @@ def _keywords(command: str) -> set[str]:
     """The arguments of the function that does in Python what a command does."""
     if command not in _CALLS:
         return set()
-    own = set(inspect.signature(_CALLS[command]).parameters)
-    return own | ({each.name for each in declared_options(*OPTIONS)} if command == "generate" else set())
+    declared = set(inspect.signature(_CALLS[command]).parameters)
+    return declared | ({each.name for each in declared_options(*OPTIONS)} if command == "generate" else set())
 
 
 def _value(command: str, option: Any) -> str:

@@ -32,7 +32,7 @@ __all__ = [
 
 MARGIN = 0.15
 """How far tables and flip-flops of an estimate may be off, as a share; ``bench/estimates.py`` measures it."""
-_UNSURE = ("lookup tables", "flip-flops")
+_UNSURE = ("LUTs", "flip-flops")
 
 
 class Estimate(Resources):

@@ -53,8 +53,8 @@ def _fused(manifest: Manifest) -> GateSizes:
 
 def _registers(cell: CellGraph, parameters: Parameters) -> int:
     count, stages = 0, cell.stages(parameters)
-    for place, node in enumerate(cell.nodes):
-        used = [stages[user] for user, other in enumerate(cell.nodes) if place in other.args]
+    for position, node in enumerate(cell.nodes):
+        used = [stages[user] for user, other in enumerate(cell.nodes) if position in other.args]
         # A register, and as many more as its last user is late.
-        count += node.format.bits * max(1, max(used, default=0) - stages[place])
+        count += node.format.bits * max(1, max(used, default=0) - stages[position])
     return count

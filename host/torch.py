@@ -48,7 +48,7 @@ class _Recurrent(torch.nn.Module):
         if any(part.reversed_output for parts in ends for part in parts):
             raise ConfigurationError(
                 f"{type(self).__name__} needs a build that gives outputs where their inputs stand, but "
-                f"{accelerator.manifest.name!r} gives those of a direction in reverse turned round, for a "
+                f"{accelerator.manifest.name!r} gives those of a direction in reverse reversed, for a "
                 "model that ends with final states; generate it with the recurrent layers' outputs at its end"
             )
         self.accelerator = accelerator

@@ -87,7 +87,7 @@ class Recurrent(Record):
     @model_validator(mode="after")
     def _check_matrices(self) -> Self:
         if self.reversed_output and not self.reverse:
-            raise ValueError("only a layer in reverse can have its outputs turned round")
+            raise ValueError("only a layer in reverse can have its outputs reversed")
         gates = f"{self.gates} * units" if self.gates > 1 else "units"
         if self.w_ih.ndim != 2 or self.w_ih.shape[0] % self.gates or 0 in self.w_ih.shape:
             raise ValueError(f"w_ih must be ({gates}, inputs), not {self.w_ih.shape}")

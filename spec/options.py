@@ -83,9 +83,9 @@ def declared_options(*records: type[BaseModel]) -> tuple[DeclaredOption, ...]:
         fields = record.model_fields
         for holder in record.__mro__:
             for name in inspect.get_annotations(holder):
-                if name in fields and (own := _option_of(fields[name])) is not None:
+                if name in fields and (declared := _option_of(fields[name])) is not None:
                     kind = plain_type(fields[name].annotation)
-                    found.setdefault(name, DeclaredOption(name, own, kind, fields[name].default))
+                    found.setdefault(name, DeclaredOption(name, declared, kind, fields[name].default))
     return tuple(found.values())
 
 

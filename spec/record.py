@@ -18,15 +18,15 @@ def describe_validation(error: ValidationError, record: type[BaseModel] | None =
     names = {each.name for each in declared_options(record)} if record else set()
     parts = []
     for item in error.errors():
-        place = [str(part) for part in item["loc"]]
+        location = [str(part) for part in item["loc"]]
         what = item["msg"].removeprefix("Value error, ")
         given = item["input"]
         if isinstance(given, bool | int | float | str) and item["type"] != "value_error":
             what = what.replace("Input should be", "must be") + f", not {given!r}"
-        if place and place[0] in names:
-            parts.append(what if item["type"] == "value_error" else f"{option(place[0])} {what}")
+        if location and location[0] in names:
+            parts.append(what if item["type"] == "value_error" else f"{option(location[0])} {what}")
         else:
-            where = ".".join(place)
+            where = ".".join(location)
             parts.append(f"{where}: {what}" if where and where not in what else what)
     return "; ".join(parts)
 

@@ -56,7 +56,7 @@ class Cells(Record):
     multipliers: Mapping[str, float] = {}
     block_rams: Mapping[str, float] = {}
     large_rams: Mapping[str, float] = {}
-    logic: str = "lookup tables"
+    logic: str = "LUTs"
     """What the counts of ``luts`` are counts of."""
 
 

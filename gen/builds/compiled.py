@@ -348,8 +348,8 @@ def _check_types(name: object, fit: object, capacities: Mapping[str, int] | None
 
 def _check_alone(options: Mapping[str, Any], **others: object) -> None:
     """Refuse what a device brings itself."""
-    own = [*option_values(ReadOptions, options), "input_range"]
-    given = [key for key in options if key not in own]
+    device_options = [*option_values(ReadOptions, options), "input_range"]
+    given = [key for key in options if key not in device_options]
     given += [key for key, value in others.items() if value is not None]
     if given:
         raise ConfigurationError(

@@ -23,7 +23,7 @@ def layer_options(layer: Layer) -> str:
         function = [str(layer.function)] if layer.activation != "identity" else []
         skip = [] if layer.skip is None else [f"adds what stands {layer.skips} layers back"]
         return ", ".join(function + skip)
-    reversed_output = ["outputs turned round"] if layer.reversed_output else []
+    reversed_output = ["outputs reversed"] if layer.reversed_output else []
     limits = [f"clip {layer.clip:g}"] if layer.clip is not None else []
     return ", ".join([*_details(layer), *limits, *(["reverse"] if layer.reverse else []), *reversed_output])
 

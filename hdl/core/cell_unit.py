@@ -53,7 +53,7 @@ class CellUnit(Unit):
             },
         )
 
-    def connect_item(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
+    def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
         """Connect the units' own numbers, and early whether the state is zero."""
         m.d.comb += [self.unit_constants.eq(unit_constants), self.cell_zero_state.eq(cell_zero_state)]
 

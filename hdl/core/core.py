@@ -279,12 +279,12 @@ class Core(CorePorts):
 
     def _drain_array(self, m: Module) -> None:
         """Deal the lanes' totals to the gate units: unit ``j`` of each block goes to the ``j``-th."""
-        drain, quad = self._drain, 4 * self._manifest.numerics.accumulator.bits
+        drain, four_sums = self._drain, 4 * self._manifest.numerics.accumulator.bits
         units = self._manifest.parameters.gate_units
         for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
             mine = range(index, self._manifest.parameters.units, units)
             m.d.comb += [
-                unit.held.eq(Cat(self._array.held.word_select(number, quad) for number in mine)),
+                unit.held.eq(Cat(self._array.held.word_select(number, four_sums) for number in mine)),
                 unit.blocks.eq(drain.blocks),
                 unit.lanes.eq(drain.lanes),
                 unit.shift_row.eq(drain.shift_row),
@@ -295,7 +295,7 @@ class Core(CorePorts):
                 gates.negative.eq(unit.negative),
                 gates.magnitudes.eq(unit.magnitudes),
             ]
-            gates.connect_item(m, unit.unit_constants, drain.cell_zero_state)
+            gates.connect_beat(m, unit.unit_constants, drain.cell_zero_state)
 
     def _ports(self, m: Module) -> None:
         outside = wiring.flipped(self)

@@ -122,9 +122,9 @@ class GateUnit(Unit):
 
     def _hidden(self, m: Module, output_gate: Value, negative: Signal, magnitude: Signal) -> Signal:
         numerics = self._manifest.numerics
-        squashed = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
+        activated = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
         gate = delay(m, output_gate, self._stages + self._cell_stages)
-        product = multiply(m, _positive(gate), _positive(squashed), self._multipliers["o tanh(c)"], "hidden")
+        product = multiply(m, _positive(gate), _positive(activated), self._multipliers["o tanh(c)"], "hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
         sign = delay(m, negative, self._stages + 1)
         return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
@@ -157,18 +157,18 @@ class GateUnit(Unit):
         value, sign = Mux(beat.sigmoid, gates[0], gates[2]), negative & ~beat.sigmoid
         # What comes straight from a block RAM is chosen in one cycle and rounded in the next.
         chosen = self._compared if self._manifest.parameters.tables == "direct" else 0
-        squashed = _signed(
+        activated = _signed(
             m,
             delay(m, value, chosen),
             delay(m, sign, chosen),
             drop,
             form,
-            f"squashed{width}",
+            f"activated{width}",
             self._compared - chosen,
         )
         plain = Mux(beat.relu & negative, 0, linear)
         plain = _signed(m, plain, negative, 0, form, f"linear{width}", self._compared)
-        return Mux(compared.sigmoid | compared.tanh, squashed, plain)
+        return Mux(compared.sigmoid | compared.tanh, activated, plain)
 
     def _announce(self, m: Module, dense: Struct, hidden: Struct) -> None:
         """Say where the next cycle's result goes: both kinds of items never end in the same cycle."""

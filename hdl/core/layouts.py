@@ -121,11 +121,11 @@ class DelayLine:
     def __init__(self, m: Module, layout: StructLayout, value: ValueLike, name: str, depth: int) -> None:
         stages: list[Struct] = [View(layout, value)]
         for stage in range(1, depth + 1):
-            rest = Signal(layout, reset_less=True, name=f"{name}{stage}")
+            fields = Signal(layout, reset_less=True, name=f"{name}{stage}")
             valid = Signal(name=f"{name}{stage}_valid")
-            m.d.sync += [rest.eq(stages[-1]), valid.eq(stages[-1].valid)]
+            m.d.sync += [fields.eq(stages[-1]), valid.eq(stages[-1].valid)]
             seen = View(layout, Signal(layout, name=f"{name}{stage}_q"))
-            m.d.comb += [seen.eq(rest), seen.valid.eq(valid)]
+            m.d.comb += [seen.eq(fields), seen.valid.eq(valid)]
             stages.append(seen)
         self._stages = stages
 

@@ -109,7 +109,7 @@ class Unit(Component):
             }
         )
 
-    def connect_item(self, m: Module, own: Value, cell_zero_state: Value) -> None:
+    def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
         """Connect what not all units read: an item's own numbers, and early whether its state is zero."""
 
     def connect_bank(self, m: Module, bank: Value) -> None:

@@ -118,7 +118,7 @@ def verilog_header(manifest: Manifest, what: str, modules: Mapping[str, Sequence
         *_wrapped(build_options(manifest)),
     ]
     if parameters.slope_multipliers == "lut":
-        lines.append("  and, as --fit chooses, multipliers of sigmoid's and tanh's slopes of look-up tables")
+        lines.append("  and, as --fit chooses, multipliers of sigmoid's and tanh's slopes of LUTs")
     for name, ports in modules.items():
         page = "ports.md" if {"bus_data", "rx"} & {port for port, *_ in ports} else "buses.md"
         lines += ["", f"Ports of {name}, see docs/{page} of rtlstm:"]

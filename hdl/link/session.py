@@ -95,7 +95,7 @@ class LinkSession(Component):
         head = View(_HEAD, Signal(_HEAD, reset_less=True))
         count = Signal(range(_HELLO_BYTES + CRC_BYTES + 1))
         # The frame that is coming began in a session that is over.
-        waiting, drops, stale = Signal(), Signal(), Signal()
+        waiting, drops, outdated = Signal(), Signal(), Signal()
         # HELLO believes the device to be in the session that it is in.
         knows, same = Signal(reset_less=True), Signal()
         m.d.comb += [
@@ -120,7 +120,7 @@ class LinkSession(Component):
             m.d.sync += waiting.eq(0)
         with m.If(self.ended):
             m.d.sync += [self.ending.eq(0), self.session.eq(self.answer.session), self.expected.eq(0)]
-            m.d.sync += stale.eq(count != 0)
+            m.d.sync += outdated.eq(count != 0)
         with m.FSM():
             with m.State("TAKE"):
                 m.d.comb += self.i.ready.eq(1)
@@ -134,9 +134,9 @@ class LinkSession(Component):
                     with m.If(count == _BELIEVED + 1):
                         m.d.sync += knows.eq(knows & same)
                 with m.Elif(self.i.valid & (count != 0)):
-                    m.d.sync += [count.eq(0), stale.eq(0)]
+                    m.d.sync += [count.eq(0), outdated.eq(0)]
                     whole = self.i.payload.good & (count >= HEADER.size + CRC_BYTES) & ~self.long
-                    with m.If(whole & ~self.ending & ~stale):
+                    with m.If(whole & ~self.ending & ~outdated):
                         with m.If((head.kind != FrameType.HELLO) | (count == _HELLO_BYTES + CRC_BYTES)):
                             m.next = "WEIGH"
                         with m.Else():

@@ -161,8 +161,8 @@ class SequenceMemory(Component):
         step = Signal(range(plan.steps))
         accepted = self.x_valid & self.x_ready
         last_beat = left == 0
-        rest = (inputs - 1) % beat + 1
-        keep = Mux(last_beat, (1 << len(self.x_data) // beat * rest) - 1, -1)
+        last_values = (inputs - 1) % beat + 1
+        keep = Mux(last_beat, (1 << len(self.x_data) // beat * last_values) - 1, -1)
         ends_word = slot == macs // beat - 1
         with m.If(self._phase == _Phase.LOAD):
             self._store(m, accepted, row, slot, (self.x_data & keep)[: len(self.x_data)], last_beat)

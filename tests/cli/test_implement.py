@@ -76,7 +76,7 @@ def test_figures(build):
 def test_estimate_stands_beside_what_is_measured(cli, build, monkeypatch):
     found = implementation(build, 100, estimate=ESTIMATE)
     errors = {use.name: use.error for use in found.resources}
-    assert errors == {"lookup tables": 10, "flip-flops": -10, "multipliers": 0, "block RAMs": 100}
+    assert errors == {"LUTs": 10, "flip-flops": -10, "multipliers": 0, "block RAMs": 100}
     assert found.clock_error == 20
     assert (error_percent(0, 0), error_percent(1, 0)) == (0, 100)
     page = render_report(BuildReport.load(build).with_implementation(found))

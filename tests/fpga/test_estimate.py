@@ -194,7 +194,7 @@ def test_only_what_cannot_fit_is_refused():
     for changes, words in (
         ({"multipliers": 9}, "by its estimate it takes 9 multipliers (it has 8)"),
         ({"multipliers": 0, "block_rams": 31}, "31 block RAMs (it has 30)"),
-        ({"multipliers": 0, "luts": 9000, "large_rams": 5}, "9,000 lookup tables (it has 5,280), 5 SPRAM"),
+        ({"multipliers": 0, "luts": 9000, "large_rams": 5}, "9,000 LUTs (it has 5,280), 5 SPRAM"),
     ):
         with pytest.raises(ConfigurationError, match=re.escape(words)):
             check_estimate("tiny", found.replace(**changes), device)

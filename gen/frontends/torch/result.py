@@ -25,7 +25,7 @@ def choose_output(outputs: list[tuple[str, Any]], report: ReportBuilder, cut: st
     for other, value in data:
         if value.flow is main.flow:
             continue
-        if not _is_on_the_way(value, main):
+        if not _leads_to_output(value, main):
             raise ModelError(f"both {where} and {other} are outputs, but the core computes one chain; {cut}")
         report.note(f"the output {other} is not computed by the core, only the end is")
     _note(where, main, report)
@@ -36,7 +36,7 @@ def _is_computed(data: Data) -> bool:
     return any(layer.kind != "dense" for layer in data.flow.layers)
 
 
-def _is_on_the_way(value: Data, main: Data) -> bool:
+def _leads_to_output(value: Data, main: Data) -> bool:
     before = zip(value.flow.layers, main.flow.layers, strict=False)
     return value.flow.plain and not value.flow.relu and all(mine is theirs for mine, theirs in before)
 

@@ -187,7 +187,7 @@ def _joined_states(h, layers):
 @pytest.mark.parametrize("how", _joined_states(None, 0))
 @pytest.mark.parametrize("layers", [1, 2])
 def test_final_states_of_both_directions(how, layers):
-    """They are what the last step has, if the backward direction's outputs are turned round."""
+    """They are what the last step has, if the backward direction's outputs are reversed."""
 
     def forward(m, x):
         h = m.lstm(x)[1][0]
