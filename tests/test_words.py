@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from rtlstm.cli.main import app
-from rtlstm.spec.registers import Register
+from rtlstm.spec.registers import REGISTERS
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "bench", "cli")
@@ -190,7 +190,11 @@ def test_help():
 
 
 def test_registers():
-    found = [each for one in Register for each in told(one.name, in_prose(one.__doc__ or ""))]
+    found = []
+    for register, described in REGISTERS.items():
+        texts = [described.text, *(field.text for field in described.fields)]
+        assert not any(text.startswith("Of ") for text in texts), f"{register.name}: begin with the noun"
+        found += told(register.name, in_prose("\n".join(texts)))
     assert not found, "\n".join(found)
 
 
