@@ -2,9 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,19 +13,22 @@ from rtlstm.host.steps import Steps
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.plugins import Registry
 from rtlstm.spec.registers import Register
 
-__all__ = ["BACKENDS_GROUP", "Progress", "Transport", "backend_names", "open_transport", "register_words"]
-
-BACKENDS_GROUP = "rtlstm.backends"
-"""Entry point group of the backends: the name given to ``open`` and a factory.
-
-A factory is called as ``factory(folder, manifest, argument, progress)``, where ``argument`` is
-what follows the colon of ``name:argument`` (empty without one).
-"""
+__all__ = ["BACKENDS", "Progress", "Transport", "backend_names", "open_transport", "register_words"]
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(what, done, total)`` during long work."""
+
+BACKENDS: Final = Registry[Callable[[Path, Manifest, str, Progress | None], "Transport"]](
+    "backend", "rtlstm.backends", {}
+)
+"""What makes each backend's transport, by the name given to ``open``; ours are entry points, too.
+
+It is called as ``factory(folder, manifest, argument, progress)``, where ``argument`` is what follows the
+colon of ``name:argument`` (empty without one).
+"""
 
 
 class Transport(Closing):
@@ -155,7 +157,7 @@ def register_words(words: Sequence[int] | IntArray) -> IntArray:
 
 def backend_names() -> list[str]:
     """Names of the installed backends."""
-    return sorted(point.name for point in entry_points(group=BACKENDS_GROUP))
+    return sorted(BACKENDS)
 
 
 def open_transport(
@@ -169,11 +171,9 @@ def open_transport(
         If no such backend is installed, or it gives no transport.
     """
     name, _, argument = backend.partition(":") if isinstance(backend, str) else ("", "", "")
-    found = [point for point in entry_points(group=BACKENDS_GROUP) if point.name == name]
-    if not found:
+    if name not in BACKENDS:
         raise ConfigurationError(f"backend must be one of {', '.join(backend_names())}, not {backend!r}")
-    factory = found[0].load()
-    transport = factory(folder, manifest, argument, progress)
+    transport: object = BACKENDS[name](folder, manifest, argument, progress)
     if not isinstance(transport, Transport):
         raise ConfigurationError(
             f"backend {name!r} must give an object of a class derived from rtlstm.host.Transport, "

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, RtlstmError
 
 __all__ = ["Registry"]
 
@@ -71,6 +71,8 @@ class Registry(Mapping[str, T]):
             point = self._points()[name]
             try:
                 self._items[name] = point.load()
+            except RtlstmError:
+                raise  # it says what to do: an optional package is missing, for one
             except Exception as error:
                 raise ConfigurationError(
                     f"{self.what} {name!r} is offered as {point.value!r}, which cannot be imported: {error}"

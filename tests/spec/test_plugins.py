@@ -3,7 +3,7 @@
 import pytest
 
 from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, FunctionDefinition
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.plugins import Registry
 
 
@@ -15,7 +15,11 @@ def offers(tmp_path, monkeypatch):
     info = tmp_path / "shapes-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shapes\nVersion: 1.0\n")
+    (tmp_path / "bare_shapes.py").write_text(
+        "from rtlstm.spec.errors import ToolError\nraise ToolError('pip install corners')\n"
+    )
     points = "square = shapes:SQUARE\nbroken = broken_shapes:SIX\nmissing = no_such_module:FIVE\n"
+    points += "bare = bare_shapes:SEVEN\n"
     (info / "entry_points.txt").write_text(f"[test.shapes]\n{points}")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -26,7 +30,7 @@ def shapes() -> Registry[int]:
 
 def test_what_an_installed_package_offers_is_there(offers):
     registry = shapes()
-    assert list(registry) == ["triangle", "square", "broken", "missing"]
+    assert list(registry) == ["triangle", "square", "broken", "missing", "bare"]
     assert registry["square"] == 4
     assert registry.named("triangle") == 3
 
@@ -35,6 +39,11 @@ def test_what_an_installed_package_offers_is_there(offers):
 def test_what_cannot_be_imported_is_named(offers, name, why):
     with pytest.raises(ConfigurationError, match=f"shape '{name}' .* cannot be imported: {why}"):
         shapes()[name]
+
+
+def test_what_says_itself_why_it_cannot_be_imported_is_heard(offers):
+    with pytest.raises(ToolError, match="^pip install corners$"):
+        shapes()["bare"]
 
 
 def test_an_item_can_be_added_once_and_taken_away():
