@@ -15,7 +15,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
 from rtlstm.spec.record import Record
 
-__all__ = ["Board", "UartTiming", "find_uart_timing"]
+__all__ = ["Board", "Pin", "UartTiming", "find_uart_timing"]
 
 _WORST_ERROR = Fraction(2, 100)
 """How far a line's rate may be off, with fewest cycles to a bit; see ``hdl/link/uart.py``."""
