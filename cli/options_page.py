@@ -17,9 +17,9 @@ __all__ = ["options_page"]
 _HEAD = """\
 # Options
 
-What every command takes, and what the same choice is called in Python: `rtlstm.compile` has the options of
-`rtlstm generate`, and the methods of a `Build` those of the command of their name. This page is made from the
-declarations in the code: see [an option](extending.md#an-option).
+This page lists the options of every command, with their names in Python. `rtlstm.compile` has the options of
+`rtlstm generate`. A method of a `Build` has the options of the command of the same name. The page is made
+from the declarations in the code ([Extending](extending.md#an-option)).
 """
 _COLUMNS = ("Option", "In Python", "Value", "Default", "Meaning")
 _CALLS: dict[str, Callable[..., Any]] = {
