@@ -1,4 +1,18 @@
-"""The array: blocks of lanes, through which vectors, addresses and control pass one by one."""
+"""The array: blocks of lanes, through which vectors, addresses and control pass one by one.
+
+A block hands on what it was given through one register, so that no net is longer than a block. A word that
+the first block works on in cycle ``n`` is at block ``b`` in cycle ``n + b``:
+
+====================  =================================================================================
+cycle                 block b
+====================  =================================================================================
+n + b                 the word's address is at the block's weight banks
+n + b + summed        the sums of its products are in registers (:mod:`rtlstm.hdl.core.lane`)
+n + b + summed + 1    after a row group's last word: its lanes' sums are in ``held``
+====================  =================================================================================
+
+The drain takes one block per cycle, the first first, so that the skew of ``b`` cycles costs nothing.
+"""
 
 from collections.abc import Mapping
 

@@ -18,10 +18,10 @@ __all__ = ["CellUnit"]
 
 
 class CellUnit(Unit):
-    """Computes every cell of the network for one unit a cycle; an item says which one counts.
+    """Computes every cell of the network for one unit a cycle; a beat says which one counts.
 
     Latency, from pre-activations to results: ``manifest.timing.of_units`` cycles, whatever the cell, and
-    ``pipeline.result`` more. Throughput: one item per cycle. Rounding: as the graphs say, half up with
+    ``pipeline.result`` more. Throughput: one beat per cycle. Rounding: as the graphs say, half up with
     symmetric saturation wherever a value is narrowed.
 
     Members
@@ -95,7 +95,7 @@ class CellUnit(Unit):
         return self._multipliers[name]
 
     def _chosen(self, beat: Struct, number: int) -> Value:
-        """Whether a cell is the item's."""
+        """Whether a cell is the beat's."""
         return beat.cell == number if len(self._manifest.numerics.cells) > 1 else Const(1)
 
     def _keep(self, m: Module, cells: list["_Cell"], beat: Struct) -> None:

@@ -1,4 +1,22 @@
-"""Drains finished row groups from the array, one item per cycle, and says where items belong."""
+"""Drains finished row groups from the array, one beat per cycle, and says where each beat belongs.
+
+A beat is what the units take in one cycle: ``gate_units`` units of an LSTM layer, or as many dense outputs.
+A group whose last word is issued in cycle ``n`` drains from ``S = n + parameters.summed`` on; its beat ``k``
+(0, 1, ...):
+
+=========================================  ============================================================
+cycle                                      what happens
+=========================================  ============================================================
+S - 3 (once per group)                     the group's last word arrives as ``token``
+S - 2, S - 1                               its operation's fields; first rows of each memory, with the
+                                           stream's offset; whether it has a first beat
+S + k                                      ``shift_row`` and ``addend_row``: addresses of the beat
+S + k + 1                                  ``blocks`` or ``lanes`` select its totals in the array
+S + k + 1 + collect + narrow               ``beat``, with its rounded pre-activations
+=========================================  ============================================================
+
+``next_beat`` is ``beat`` one cycle ahead. ``cell_row`` comes three cycles before a unit uses the old state.
+"""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib.data import View
@@ -17,14 +35,14 @@ __all__ = ["Drain"]
 
 
 class Drain(ProgramPart):
-    """Counts the items of every group and the memory rows that go with them.
+    """Counts the beats of every group and the memory rows that go with them.
 
-    An LSTM layer's item is a block: the four totals of each of its ``gate_units`` units. A dense
-    layer's item is one lane of four: a block drains in four cycles.
+    An LSTM layer's beat is a block: the four totals of each of its ``gate_units`` units. A dense
+    layer's beat is one lane of four: a block drains in four cycles.
 
     Latency: with a group's last word issued in cycle ``n`` and ``S = n + summed``, item ``k`` has
     its memory rows in cycle ``S + k``, ``blocks`` and ``lanes`` in the cycle after that, and
-    ``beat`` when its pre-activations are ready. Throughput: one item per cycle.
+    ``beat`` when its pre-activations are ready. Throughput: one beat per cycle.
 
     Members
     -------
@@ -38,7 +56,7 @@ class Drain(ProgramPart):
     beat, next_beat : Out
         What comes out of the rounding, and what will in the next cycle.
     cell_row, cell_zero_state : Out
-        Row of the cell memory, in time for the item's gates; whether the stream's state is zero.
+        Row of the cell memory, in time for the beat's gates; whether the stream's state is zero.
     window, window_row : In
         While the memory window is open, the row that all read ports look at.
     program_write, program_data, program_word
@@ -105,9 +123,9 @@ class Drain(ProgramPart):
         return m
 
     def _sequence(self, m: Module, tokens: DelayLine, ends: Signal, opens: Signal, opening: Value) -> Struct:
-        """Count items and their rows; a group's first item is there as soon as it is summed.
+        """Count beats and their rows; a group's first beat is there as soon as it is summed.
 
-        Whether there is an item is decided one cycle ahead.
+        Whether there is a beat is decided one cycle ahead.
         """
         width = self._parameters.gate_units
         layout = beat_layout(self._manifest)
@@ -120,7 +138,7 @@ class Drain(ProgramPart):
         )
         last_mask = Signal(width, reset_less=True)
         in_last_group = Signal(reset_less=True)
-        # What an operation's items share: also which cell computes them, where there are several kinds.
+        # What an operation's beats share: also which cell computes them, where there are several kinds.
         shared = Cat(beat[name] for name in self._shared)
         flags = Signal(len(shared), reset_less=True)
 
@@ -137,7 +155,7 @@ class Drain(ProgramPart):
             remaining.eq(Mux(ends, more, remaining - (remaining != 0))),
         ]
         wraps = slot == self._parameters.macs // width - 1
-        # The counters' enable (an item is there, or a group opens) is a register, too: it goes far.
+        # The counters' enable (a beat is there, or a group opens) is a register, too: it goes far.
         moves, has_next = Signal(reset_less=True), ends | (remaining != 0)
         m.d.sync += [valid.eq(has_next), moves.eq(has_next | opening)]
         counters = (shift_row, addend_row, partial_row, cell_row)

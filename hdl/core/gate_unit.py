@@ -1,4 +1,23 @@
-"""The gate unit: from four pre-activations to new c and h; and the dense layers' activation."""
+"""The gate unit: from four pre-activations to new c and h; and the dense layers' activation.
+
+One beat enters per cycle. With its pre-activations in cycle 0, ``a = parameters.activation`` (table, and for
+interpolated tables product and sum), ``c = pipeline.cell`` and ``r = pipeline.result``:
+
+=====================  =================================================================================
+cycle                  what is in registers
+=====================  =================================================================================
+a - 3                  row of the old c at the cell memory (from the drain, before the beat if a < 3)
+a                      the gates: sigmoid of i, f, o, tanh of g; the old c, or 0 for a zero state
+a + 1                  the products f * c and i * g
+a + 2                  their exact sum
+a + c                  the new c, rounded and saturated, written to memory; apart, the argument of tanh
+2 a + c                tanh(c)
+2 a + c + 1            h = o * tanh(c), rounded and saturated
+2 a + c + 1 + r        the result; ``next_result`` says one cycle before where it goes
+=====================  =================================================================================
+
+A dense output skips the cell: its activation is there in cycle a, rounded in a + 1, the result in a + 1 + r.
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
@@ -19,7 +38,7 @@ class GateUnit(Unit):
     """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
 
     Latency, from pre-activations: ``2 * activation + pipeline.cell + 1`` cycles to h and
-    ``activation + 1`` to a dense result, and ``pipeline.result`` more. Throughput: one item per
+    ``activation + 1`` to a dense result, and ``pipeline.result`` more. Throughput: one beat per
     cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product
     before; saturation is symmetric.
     """
@@ -171,7 +190,7 @@ class GateUnit(Unit):
         return Mux(compared.sigmoid | compared.tanh, activated, plain)
 
     def _announce(self, m: Module, dense: Struct, hidden: Struct) -> None:
-        """Say where the next cycle's result goes: both kinds of items never end in the same cycle."""
+        """Say where the next cycle's result goes: both kinds of beats never end in the same cycle."""
         for beat, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
             with m.If(beat.valid & wanted):
                 m.d.comb += [

@@ -1,6 +1,18 @@
 """A lane: one weight bank, ``macs`` multipliers, an adder tree and an accumulator.
 
-Two lanes are one module where they share their multipliers.
+Two lanes are one module where they share their multipliers. With a word's address in cycle ``n``,
+``operand`` and ``multiplier`` of ``Pipeline``, and ``tree = parameters.tree``:
+
+=================================  ====================================================================
+cycle                              what is in registers
+=================================  ====================================================================
+n + operand                        the weights, and ``vector`` beside them, at the multipliers
+n + operand + multiplier           ``macs`` products
+n + summed                         their sum, behind ``tree`` registers of the adder tree; ``add`` or
+                                   ``ends`` say what becomes of it
+n + summed + 1                     added to the accumulator; after a row's last word, the row's sum in
+                                   ``held``, where it stays until the next row is complete
+=================================  ====================================================================
 """
 
 from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value, signed

@@ -65,13 +65,13 @@ def token_layout(manifest: Manifest) -> StructLayout:
 
 
 def beat_layout(manifest: Manifest) -> StructLayout:
-    """One item drained from the array: ``gate_units`` units of an LSTM layer or dense outputs."""
+    """One beat drained from the array: ``gate_units`` units of an LSTM layer or dense outputs."""
     program, streams = manifest.program, manifest.parameters.streams
     return StructLayout(
         {
             "valid": 1,
             "last": 1,  # of its operation
-            "mask": manifest.parameters.gate_units,  # the last item may have fewer
+            "mask": manifest.parameters.gate_units,  # the last beat may have fewer
             "writes_partial": 1,
             "lstm": 1,
             "dense": 1,
@@ -92,12 +92,12 @@ def beat_layout(manifest: Manifest) -> StructLayout:
 
 
 def _slot_bits(manifest: Manifest) -> int:
-    """Width of an item's place in a word of the vector memory."""
+    """Width of an beat's place in a word of the vector memory."""
     return row_bits(manifest.parameters.macs // manifest.parameters.gate_units)
 
 
 def result_layout(manifest: Manifest) -> StructLayout:
-    """Where the new values of an item, h or dense outputs side by side, go."""
+    """Where the new values of a beat, h or dense outputs side by side, go."""
     return StructLayout(
         {
             "valid": 1,

@@ -1,4 +1,21 @@
-"""From the array's totals to rounded pre-activations."""
+"""From the array's totals to rounded pre-activations.
+
+With ``blocks`` and ``lanes`` selecting a beat in cycle 0, ``collect = parameters.collect`` (0 to 2) and
+``narrow = pipeline.narrow`` (2 to 4):
+
+======================  ================================================================================
+cycle                   what happens
+======================  ================================================================================
+-1                      ``shift_row`` and ``addend_row`` are at their memories
+0                       a multiplexer picks the totals of the selected block (a register per block if
+                        ``collect`` is 2, and one behind the choice if it is not 0)
+collect                 the picked totals; the row's shift and addend are read
+collect + narrow - 1    shifted right (in two cycles if ``narrow`` is 4) and added to the bias or the stored
+                        partial sum (with a register behind the sum if ``narrow`` is 3 or more)
+collect + narrow        rounded and saturated, as sign and magnitude; also then, the sum of an operation
+                        that stores partial sums is written back
+======================  ================================================================================
+"""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
@@ -22,8 +39,8 @@ class Preactivation(Component):
     """Takes a unit's four totals (a dense output's one) from the block that drains.
 
     They are shifted right by their rows' own shifts, rounding down, and added to a bias or to
-    what the recurrent operation parked. Parking items are written back; all come out limited, as
-    sign and magnitude.
+    the stored partial sum of another operation. Beats that store partial sums are written back; all come out
+    saturated, as sign and magnitude.
 
     Latency: from ``blocks`` and ``lanes``, ``parameters.collect + pipeline.narrow`` cycles. Throughput: one
     item per cycle. Rounding: down when shifting, half up at the end (the bias holds the half);
@@ -37,9 +54,9 @@ class Preactivation(Component):
         One-hot: the block whose totals are an LSTM layer's item, the lane whose total is a dense
         layer's.
     shift_row, addend_row : In
-        The item's rows, one cycle before ``blocks``.
+        The beat's rows, one cycle before ``blocks``.
     next_beat : In
-        The item, a cycle before its pre-activations come out.
+        The beat, a cycle before its pre-activations come out.
     negative : Out(4)
         Signs of the pre-activations, gates i, f, g, o.
     magnitudes : Out(4 * (preactivation.bits - 1))
@@ -106,7 +123,7 @@ class Preactivation(Component):
         """Pick the draining block's totals."""
         manifest, blocks = self._manifest, self._manifest.parameters.blocks
         bits, stages = manifest.numerics.accumulator.bits, manifest.parameters.collect
-        # Where items of one row are finished: dense tanh is the candidate's, all else gate 0's.
+        # Where beats of one row are finished: dense tanh is the candidate's, all else gate 0's.
         shared = ({0} if manifest.has_single_rows else set()) | (
             {CANDIDATE} if manifest.has_single_tanh else set()
         )

@@ -1,4 +1,22 @@
-"""The sequencer: executes the program, one word of the array per cycle."""
+"""The sequencer: executes the program, one word of the array per cycle.
+
+The program is a list of operations, each a matrix-vector product: ``groups`` row groups of ``columns`` words.
+The sequencer walks the words of an operation, then loads the next; no cycle is lost between two operations.
+
+=======  ==========================================================================================
+cycle    what happens
+=======  ==========================================================================================
+k - 1    ``_admit_next`` decides whether a word may be issued in cycle k. What it depends on (results in
+         memory, words of the input, room for the output, the drain) is announced one cycle ahead.
+k        The word is issued: ``token`` is valid, beside ``weight_row``, ``vector_row`` and ``vector_base``.
+k        If it is the operation's last word, ``_table`` (the fields of operation ``_next``) is loaded ...
+k + 1    ... and the next operation's first word may be issued.
+=======  ==========================================================================================
+
+A redirect takes ``REDIRECT_CYCLES`` = 2 cycles. In cycle k a complete input waits whose stream has invalid
+partial sums; in k + 1 ``_next`` is the program's first operation and is loaded; in k + 2 its first word may
+be issued.
+"""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -31,12 +49,12 @@ Case = Literal["loaded", "issued", "waits"]
 class Sequencer(ProgramPart):
     """Issues the program's operations in order; :mod:`rtlstm.spec.program.schedule` is its exact model.
 
-    The parking recurrent operations follow a step at once and prepare the next one; the body's first
-    operation then waits for input. If a step ends with its stream's next input there, the program
-    goes ahead with that instead. A stream whose state was reset or written from outside has its
-    recurrent operations run again first. In an operation's first group, each word waits until it
-    stands in the vector memory or the input buffer; the first word also waits for room for the
-    output. A group's last word waits until the drain is free.
+    The recurrent operations, which store partial sums, follow a step at once and prepare the next one; the
+    body's first operation then waits for input. If a step ends with its stream's next input there, the
+    program prefetches: it multiplies that input first. A stream whose state was reset or written from
+    outside has its recurrent operations run again first. In an operation's first group, each word waits
+    until it is in the vector memory (a RAW hazard) or the input buffer; the first word also waits for room
+    for the output. A group's last word waits until the drain is free.
 
     Whether a word may be issued is decided one cycle ahead, so that little stands between two
     registers; what it depends on is announced a cycle ahead, too.
@@ -76,10 +94,10 @@ class Sequencer(ProgramPart):
     weights_written : In(1)
         Every stream's recurrent part must be computed anew.
     idle : Out(1)
-        Nothing is issued, under way or to be parked any more.
+        Nothing is issued or under way, and no partial sum is to be stored any more.
     flags : Out(3)
-        Of ``command_stream``: zero state; recurrent part not ready; the first layer's h is in its
-        second copy.
+        State of ``command_stream``: it is zero; its partial sums are invalid; the first layer's h is in the
+        second half of its ping-pong buffer.
     step : In, stopped : In(1), program_window : In(1), program_write, program_data, program_word
         Only with a loadable program: what was loaded of a step; no operation is to be loaded; the window
         looks at the program; and the ports of :func:`rtlstm.hdl.core.program_memory.program_ports`.
@@ -356,7 +374,7 @@ class Sequencer(ProgramPart):
         ]
 
     def _next_operation(self, m: Module) -> None:
-        """Load the following operation when one ends, when a stream is cold, after the window."""
+        """Load the following operation when one ends, at a redirect, and after the window."""
         table = self._table
         input_row = self._input_row()
         second = self._of(self._copy) ^ self._flips
@@ -403,7 +421,7 @@ class Sequencer(ProgramPart):
         return Mux(self.input_bank ^ taken, self._manifest.program.input_words, 0)
 
     def _redirect_target(self, m: Module) -> Value:
-        """The operation that a cold stream begins with."""
+        """The operation that a stream with invalid partial sums begins with."""
         return Const(0, len(self._next))
 
     def _successor(self, op: Mapping[str, Value]) -> Value:
@@ -421,9 +439,11 @@ class Sequencer(ProgramPart):
     def _admit_next(self, m: Module) -> None:
         """Decide whether a word is issued in the next cycle.
 
-        There are four cases: an operation is loaded; a word is issued that ends a group, or another
-        one; or none. Each is looked at as if it were the one, so that which it is comes last. A cold
-        stream's input, and any input while the window is wanted, is never ready.
+        This cycle is one of four cases: it loads an operation (``loaded``), issues a word that ends a group
+        (``wraps``), issues another word (``goes_on``), or issues none (``waits``). The readiness of all four
+        is computed side by side, and the case selects among them last: its signals arrive latest.
+        The input of a stream with invalid partial sums is never ready, nor is any while the window is
+        wanted.
         """
         fields, table = self._fields, self._table
         draining, idle_done = self._drain_left > 1, self._idle_left <= 1
@@ -451,7 +471,10 @@ class Sequencer(ProgramPart):
             m.d.sync += self._idle_left.eq(self._idle_left - 1)
 
     def _beyond(self, case: Case, count: Signal) -> Value:
-        """Whether a count has passed the word that comes next."""
+        """Whether a count has passed the word that comes next.
+
+        ``_word_next`` is a register of its own: an adder in front of the comparison would be too slow.
+        """
         if case == "loaded":
             return count != 0
         return _exceeds(count, self._word_next if case == "issued" else self._word)
@@ -520,7 +543,7 @@ class Sequencer(ProgramPart):
 
     @property
     def _prepared(self) -> Value:
-        """The stream's parking recurrent operations have been issued with this word."""
+        """The stream's recurrent operations, which store its partial sums, are issued with this word."""
         return self._advance & self._fields["prepares"]
 
     def _track_activity(self, m: Module) -> None:
@@ -557,7 +580,10 @@ class Sequencer(ProgramPart):
 
 
 def _exceeds(a: Value, b: Value) -> Value:
-    """Whether ``a > b``, without a carry chain: synthesis then sees how deep it is."""
+    """Whether ``a > b``, bit by bit from the top: ``above``, a larger bit was seen; ``equal``, none differed.
+
+    Without a carry chain, whose delay synthesis does not see when it balances logic.
+    """
     width = max(len(a), len(b))
     above: Value = Const(0, 1)
     equal: Value = Const(1, 1)

@@ -1,4 +1,4 @@
-"""What the units share that turn an item's pre-activations into a result."""
+"""What the units share that turn an beat's pre-activations into a result."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -31,7 +31,7 @@ class Unit(Component):
     Parameters
     ----------
     index
-        Which of the ``gate_units`` it is: its place in an item.
+        Which of the ``gate_units`` it is: its place in a beat.
     widths
         Bits of each memory that the window reads back, by name.
     members
@@ -40,7 +40,7 @@ class Unit(Component):
     Members
     -------
     beat, negative, magnitudes : In
-        An item with its pre-activations.
+        A beat with its pre-activations.
     cell_row : In
         Row of the cell memory, three cycles before the old state is used.
     result, value : Out
@@ -53,7 +53,7 @@ class Unit(Component):
         A state was limited in this cycle.
     window, window_row : In
         While the memory window is open, the row that the tables' read ports look at (the cell
-        memory's comes with the item).
+        memory's comes with the beat).
     write, write_data : In
         One bit per region: store ``write_data`` in row ``window_row``.
     entries : Out
@@ -110,7 +110,7 @@ class Unit(Component):
         )
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
-        """Connect what not all units read: an item's own numbers, and early whether its state is zero."""
+        """Connect what not all units read: an beat's own numbers, and early whether its state is zero."""
 
     def connect_bank(self, m: Module, bank: Value) -> None:
         """Connect the window's bank, if there are several tables in a region."""
@@ -141,12 +141,12 @@ class Unit(Component):
         return old
 
     def _write_state(self, m: Module, beat: Struct, writes: Value, state: Value, clipped: Value) -> None:
-        """Keep an item's new state, or the window's; ``clipped`` says that it saturated."""
+        """Keep an beat's new state, or the window's; ``clipped`` says that it saturated."""
         write, counts = self._state_write, beat.mask[self._index]
         m.d.comb += [
             write.en.eq(writes | self.write[Region.CELLS]),
             write.addr.eq(Mux(writes, beat.cell_row, self.window_row)),
-            # Also where an item has no unit of its own: the host reads whole rows.
+            # Also where a beat has no unit of its own: the host reads whole rows.
             write.data.eq(Mux(writes, Mux(counts, state, 0), self.write_data)),
             self.saturated.eq(writes & counts & clipped),
         ]
