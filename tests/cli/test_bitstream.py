@@ -225,9 +225,9 @@ def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
     # Changed or incomplete.
     bits = folder / "boards" / "ulx3s-12f" / "top.bit"
     bits.write_bytes(b"bitz")
-    cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make it with")
+    cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make one with")
     bits.unlink()
-    cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make it with")
+    cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make one with")
 
 
 def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
