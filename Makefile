@@ -25,11 +25,19 @@ TORCH := torch==2.13.0
 
 TOOLS := iverilog g++ make perl
 
-.PHONY: help setup system tcl demo test test-all lint types layers clean FORCE
+# What runs with the oldest packages: numbers, host, simulators, front door, front ends without torch.
+OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
+  tests/host/test_run.py tests/host/test_stream.py tests/host/test_steps_gate.py tests/host/test_link_lines.py \
+  tests/gen/frontends/test_onnx_layers.py tests/gen/frontends/test_tensors.py \
+  tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \
+  tests/cli/test_results.py tests/test_front_door.py
+
+.PHONY: help setup system tcl demo test test-all test-oldest lint types layers clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
 	@echo 'make test      lint, types, layers and the tests (make test-all: the slow ones too)'
+	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
 	@echo 'make setup     .venv with the tools for development; the others call it'
 	@echo 'make clean     remove what was built; built simulators stay in the cache'
 
@@ -112,6 +120,17 @@ test: system tcl lint types layers
 
 test-all: system tcl lint types layers
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' $(PYTEST)
+
+# Installed from a copy, since build/ holds the links of the editable install.
+test-oldest: system
+	@rm -rf build/oldest
+	@mkdir -p build/oldest/source
+	@cp -r $(FOLDERS) pyproject.toml README.md LICENSE LICENSE-OUTPUT.txt build/oldest/source
+	@$(PYTHON) -m venv build/oldest/env
+	@build/oldest/env/bin/python packaging/oldest.py > build/oldest/requirements.txt
+	@build/oldest/env/bin/python -m pip install -q --disable-pip-version-check -r build/oldest/requirements.txt
+	@build/oldest/env/bin/python -m pip install -q --disable-pip-version-check --no-deps build/oldest/source
+	@build/oldest/env/bin/pytest -q -p no:cacheprovider -n $(JOBS) $(OLDEST_TESTS) $(PYTEST)
 
 clean:
 	rm -rf build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
