@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from rtlstm.fpga.families.base import Pin, fpga_family
+from rtlstm.fpga.families.base import Cells, Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.resources import fit_advice
 from rtlstm.fpga.synthesis import NETLIST, Synthesis
@@ -169,7 +169,8 @@ def place_and_route(
         fields = json.loads((found / _REPORT).read_text())
         seconds = json.loads((found / "seconds.json").read_text())
         kinds = _cell_kinds(synthesis.folder / NETLIST)
-        return read_report(fields, kinds, seed=seed, seconds=seconds, stored=not built_now)
+        cells = fpga_family(chosen.device.family).cells
+        return read_report(fields, kinds, cells, seed=seed, seconds=seconds, stored=not built_now)
     except (OSError, ValueError, LookupError) as error:
         raise ToolError(
             f"nextpnr's report {folder / f'seed{seed}.json'} cannot be read "
@@ -218,9 +219,15 @@ def _cell_kinds(netlist: Path) -> dict[str, str]:
 
 
 def read_report(
-    fields: Mapping[str, Any], kinds: Mapping[str, str], *, seed: int, seconds: float, stored: bool
+    fields: Mapping[str, Any],
+    kinds: Mapping[str, str],
+    cells: Cells,
+    *,
+    seed: int,
+    seconds: float,
+    stored: bool,
 ) -> Routed:
-    """Read what ``--report`` wrote.
+    """Read what ``--report`` wrote of a design whose cells have these ``kinds``, of a family's ``cells``.
 
     Raises
     ------
@@ -237,7 +244,7 @@ def read_report(
     return Routed(
         seed=seed,
         fmax_mhz=round(found["achieved"], 2),
-        worst_path=worst_path(paths[0], kinds),
+        worst_path=worst_path(paths[0], kinds, cells),
         used={name: item["used"] for name, item in use.items() if item["used"]},
         available={name: item["available"] for name, item in use.items() if item["used"]},
         seconds=seconds,

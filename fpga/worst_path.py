@@ -4,22 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rtlstm.fpga.families.base import Cells
 from rtlstm.fpga.netlist.harness import CORE, PREFIX
 from rtlstm.spec.record import Record
 
 __all__ = ["WorstPath", "signal_name", "worst_path"]
-
-# Synthesis names a cell after a net near it, then adds the cell's kind and port.
-_ADDED = re.compile(
-    r"_(TRELLIS_|LUT\d|PFUMX|L6MUX|CCU2|DP16K|PDPW|PDPSC|MULT\d|ALU|SB_|DFF|FD1P|WIDEFN|DPR16|MUX2_|RAM16|SDP"
-    r"|INV_|VLO|VHI|DO[AB]?\d).*$"
-)
-_FLIP_FLOP = re.compile(r"_(TRELLIS_FF|SB_DFF\w*|FD1P3\w*|DFF\w*)_Q")
-# Packing adds to names, too.
-_PACKED = re.compile(r"\$(DPRAM|RAMW|CCU2|ccu2|nextpnr|PACK|tr_io|sb_io|conn).*$|_(LC|DFFLC|DSP|RAM)$")
-_MEMORY = re.compile(r"DP16K|PDP|SP16K|RAM40|SDP[BX]|^DP[BX]|^SPX?9?$|pROM|SPRAM|PDPSC512|DPSC512")
-_TABLE = re.compile(r"DPR16|RAM16")
-_MULTIPLIER = re.compile(r"MULT|MAC16")
 
 
 class WorstPath(Record):
@@ -43,16 +32,60 @@ class WorstPath(Record):
     text: str
 
 
-def signal_name(name: str) -> str:
-    """Return the Verilog name behind a cell's or net's name."""
-    clean = name.removeprefix(f"{CORE}.")
-    clean = _PACKED.sub("", clean.partition("/")[0])
-    clean = _ADDED.sub("", clean)
-    clean = re.sub(r"(\[\d+\]|\.\d+)+$", "", clean)
-    return clean.removeprefix(PREFIX) if clean.startswith(PREFIX) else clean
+class _Names:
+    """What tools made of signals' names, and how the signals are found again."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        blocks = (*cells.multipliers, *cells.block_rams, *cells.large_rams)
+        kinds = "|".join((*cells.luts, *cells.flip_flops, *blocks, *cells.others))
+        outputs = "|".join(cells.memory_outputs)
+        # Synthesis names a cell after a net near it, then adds the cell's kind and port. It names a net after
+        # a memory's port likewise.
+        self._added = re.compile(
+            rf"_(?:{kinds})[A-Z0-9]*_.*$" + (rf"|_(?:{outputs})\d.*$" if outputs else "")
+        )
+        self._flip_flop = re.compile(rf"_(?:{'|'.join(cells.flip_flops)})[A-Z0-9]*_Q")
+        # Packing adds to names, too; the first ones are nextpnr's for every family.
+        ends = ("$nextpnr", "$PACK", "$conn", *cells.packed)
+        self._packed = re.compile(
+            "|".join(re.escape(end) + (".*$" if end.startswith("$") else "$") for end in ends)
+        )
+
+    def signal(self, name: str) -> str:
+        """Return the Verilog name behind a cell's or net's name."""
+        clean = name.removeprefix(f"{CORE}.")
+        clean = self._packed.sub("", clean.partition("/")[0])
+        clean = self._added.sub("", clean)
+        clean = re.sub(r"(\[\d+\]|\.\d+)+$", "", clean)
+        return clean.removeprefix(PREFIX) if clean.startswith(PREFIX) else clean
+
+    def kind(self, cell: str, kinds: Mapping[str, str]) -> str:
+        """Return a cell's type in the netlist; packing adds to its name."""
+        whole = cell.partition("/")[0]
+        return kinds.get(whole) or kinds.get(self._packed.sub("", whole), "")
+
+    def end(self, cell: str, kind: str, net: str) -> tuple[str, str]:
+        """Name a path's start or end, and say what it is."""
+        if cell.startswith(PREFIX):
+            return self.signal(cell), "port"
+        if kind in self._cells.multipliers:
+            return self.signal(cell), "multiplier"
+        if kind in self._cells.lutrams:
+            return self.signal(cell), "distributed RAM"
+        if kind in self._cells.block_rams or kind in self._cells.large_rams:
+            return self.signal(cell), "block RAM"
+        # A flip-flop is named after what it drives, unless it is packed with the LUT before it.
+        named = not self._flip_flop.search(cell) and net and not self._added.search(net) and "$abc" not in net
+        return self.signal(net if named else cell), "register"
 
 
-def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> WorstPath:
+def signal_name(name: str, cells: Cells) -> str:
+    """Return the Verilog name behind a cell's or net's name, in a netlist of a family's cells."""
+    return _Names(cells).signal(name)
+
+
+def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], cells: Cells) -> WorstPath:
     """Describe a path of nextpnr's report.
 
     Parameters
@@ -61,24 +94,28 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> W
         ``critical_paths[n].path``.
     kinds
         The type of each cell in the netlist.
+    cells
+        What these types are, and how the family's tools name them.
     """
+    names = _Names(cells)
     routing = sum(step["delay"] for step in path if step["type"] == "routing")
     total = sum(step["delay"] for step in path)
-    crossed = [_kind(str(step["from"]["cell"]), kinds) for step in path if step["type"] == "logic"]
-    multipliers = len(_blocks(path, kinds))
-    cells = sum(not _MULTIPLIER.search(kind) for kind in crossed)
+    crossed = [names.kind(str(step["from"]["cell"]), kinds) for step in path if step["type"] == "logic"]
+    multipliers = _multipliers(path, kinds, names, cells)
+    logic = sum(kind not in cells.multipliers for kind in crossed)
     first, last = path[0], path[-1]
     start_net = next((str(step["net"]) for step in path if step["type"] == "routing"), "")
-    start, start_kind = _end(str(first["from"]["cell"]), kinds, start_net)
-    end, end_kind = _end(str(last["to"]["cell"]), kinds, "")
+    start_cell, end_cell = str(first["from"]["cell"]), str(last["to"]["cell"])
+    start, start_kind = names.end(start_cell, names.kind(start_cell, kinds), start_net)
+    end, end_kind = names.end(end_cell, names.kind(end_cell, kinds), "")
     if start_kind == "port":
         start_kind = "input port"
     if end_kind == "port":
         end_kind = "output port"
-    names = [signal_name(str(step["net"])) for step in path if step["type"] == "routing"]
-    through = [name for name in dict.fromkeys(names) if name not in (start, end) and "$abc" not in name]
+    nets = [names.signal(str(step["net"])) for step in path if step["type"] == "routing"]
+    through = [name for name in dict.fromkeys(nets) if name not in (start, end) and "$abc" not in name]
     share = round(100 * routing / total) if total else 0
-    between = f"{cells} logic cell{'s' if cells != 1 else ''}"
+    between = f"{logic} logic cell{'s' if logic != 1 else ''}"
     if multipliers:
         between += f" and {multipliers} multiplier{'s' if multipliers > 1 else ''}"
     text = (
@@ -93,37 +130,17 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> W
         delay_ns=round(total, 3),
         logic_ns=round(total - routing, 3),
         routing_ns=round(routing, 3),
-        cells=cells,
+        cells=logic,
         multipliers=multipliers,
         through=tuple(through),
         text=text,
     )
 
 
-def _kind(cell: str, kinds: Mapping[str, str]) -> str:
-    """Return a cell's type in the netlist; packing adds to its name."""
-    whole = cell.partition("/")[0]
-    return kinds.get(whole) or kinds.get(_PACKED.sub("", whole), "")
-
-
-def _blocks(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> set[str]:
-    """Return the multipliers that a path passes; nexus's are of several cells each."""
+def _multipliers(
+    path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], names: _Names, cells: Cells
+) -> int:
+    """Count the multipliers that a path passes; nexus's are of several cells each."""
     ends = {str(path[0]["from"]["cell"]).partition("/")[0], str(path[-1]["to"]["cell"]).partition("/")[0]}
-    cells = {str(step["from"]["cell"]).partition("/")[0] for step in path if step["type"] == "logic"}
-    return {cell for cell in cells - ends if _MULTIPLIER.search(_kind(cell, kinds))}
-
-
-def _end(cell: str, kinds: Mapping[str, str], net: str) -> tuple[str, str]:
-    """Name a path's start or end, and say what it is."""
-    kind = _kind(cell, kinds)
-    if cell.startswith(PREFIX):
-        return signal_name(cell), "port"
-    if _MULTIPLIER.search(kind):
-        return signal_name(cell), "multiplier"
-    if _TABLE.search(kind):
-        return signal_name(cell), "distributed RAM"
-    if _MEMORY.search(kind):
-        return signal_name(cell), "block RAM"
-    # A flip-flop is named after what it drives, unless it is packed with the table before it.
-    named = not _FLIP_FLOP.search(cell) and net and not _ADDED.search(net) and "$abc" not in net
-    return signal_name(net if named else cell), "register"
+    passed = {str(step["from"]["cell"]).partition("/")[0] for step in path if step["type"] == "logic"}
+    return sum(names.kind(cell, kinds) in cells.multipliers for cell in passed - ends)

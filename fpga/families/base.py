@@ -56,6 +56,14 @@ class Cells(Record):
     multipliers: Mapping[str, float] = {}
     block_rams: Mapping[str, float] = {}
     large_rams: Mapping[str, float] = {}
+    lutrams: tuple[str, ...] = ()
+    """Those of ``luts`` that are distributed RAM."""
+    others: tuple[str, ...] = ()
+    """How the names of further cells begin, such as multiplexers and constants."""
+    memory_outputs: tuple[str, ...] = ()
+    """Output ports of its RAM whose bits are ports of their own, without the bit's number."""
+    packed: tuple[str, ...] = ()
+    """What packing adds at the end of a cell's name; after a ``$`` more may follow."""
     logic: str = "LUTs"
     """What the counts of ``luts`` are counts of."""
 

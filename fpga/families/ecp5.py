@@ -312,6 +312,10 @@ class Ecp5(FpgaFamily):
         flip_flops=("TRELLIS_FF",),
         multipliers={"MULT18X18D": 1, "MULT9X9D": 0.5},
         block_rams={"DP16KD": 1, "PDPW16KD": 1},
+        lutrams=("TRELLIS_DPR16X4",),
+        others=("TRELLIS_", "PFUMX", "L6MUX"),
+        memory_outputs=("DO", "DOA", "DOB"),
+        packed=("$DPRAM", "$RAMW", "$CCU2", "$tr_io"),
     )
     place_route = PlaceRoute(
         program="nextpnr-ecp5",

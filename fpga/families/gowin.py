@@ -138,6 +138,8 @@ class Gowin(FpgaFamily):
             "MULTADDALU18X18": 2,
         },
         block_rams=dict.fromkeys(("SP", "SPX9", "SDPB", "SDPX9B", "DPB", "DPX9B", "pROM", "pROMX9"), 1),
+        lutrams=("RAM16SDP4", "RAM16SDP2", "RAM16SDP1", "RAM16S4"),
+        others=("MUX2_",),
     )
     place_route = PlaceRoute(
         program="nextpnr-himbaechel",

@@ -180,15 +180,6 @@ class Ice40(FpgaFamily):
         synthesis="synth_ice40 -top {top}",
         cells="read_verilog -D EQUIV +/ice40/cells_sim.v\nblackbox SB_MAC16 SB_RAM40_4K SB_SPRAM256KA",
     )
-    large_memory = True
-    primitives = (_HERE.with_name("ice40.v"), LOGIC_MULTIPLIERS)
-    cell_models = (_HERE.with_name("ice40_cells.v"),)
-    pll_models = (_HERE.with_name("ice40_pll.v"),)
-    netlist = NetlistScript(
-        # Without -dsp, which takes the registers out of multiplier blocks that are instances.
-        synthesis="synth_ice40 -top {top}",
-        cells="read_verilog -D EQUIV +/ice40/cells_sim.v\nblackbox SB_MAC16 SB_RAM40_4K SB_SPRAM256KA",
-    )
     devices = (
         FpgaDevice(
             name="up5k",
@@ -226,6 +217,8 @@ class Ice40(FpgaFamily):
         multipliers={"SB_MAC16": 1},
         block_rams=dict.fromkeys(("SB_RAM40_4K", "SB_RAM40_4KNR", "SB_RAM40_4KNW", "SB_RAM40_4KNRNW"), 1),
         large_rams={"SB_SPRAM256KA": 1},
+        others=("SB_",),
+        packed=("_LC", "_DFFLC", "_DSP", "_RAM", "$sb_io"),
     )
     place_route = PlaceRoute(
         program="nextpnr-ice40",

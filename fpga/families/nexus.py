@@ -80,6 +80,9 @@ class Nexus(FpgaFamily):
         },
         block_rams=dict.fromkeys(("DP16K", "PDP16K", "PDPSC16K", "SP16K"), 1),
         large_rams=dict.fromkeys(("PDPSC512K", "DPSC512K", "SP512K"), 1),
+        lutrams=("DPR16X4",),
+        others=("VLO", "VHI"),
+        packed=("$DPRAM", "$RAMW", "$ccu2"),
     )
     place_route = PlaceRoute(
         program="nextpnr-nexus",

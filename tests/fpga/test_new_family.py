@@ -17,10 +17,11 @@ from rtlstm.boards.board import Board, find_uart_timing
 from rtlstm.boards.constraints import constraints
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import estimate
-from rtlstm.fpga.families.base import Pin
+from rtlstm.fpga.families.base import Pin, fpga_family
 from rtlstm.fpga.place_route import nextpnr_options
 from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys
+from rtlstm.fpga.worst_path import worst_path
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
@@ -117,6 +118,37 @@ def test_board_has_constraints_and_a_clock():
         board.family.find_nextpnr()
     with pytest.raises(ToolError, match="a bitstream for toy needs"):
         board.family.need_bitstream().find_packer()
+
+
+def test_its_cells_describe_the_worst_path():
+    memory, block, end = (
+        "core.vectors.cells.0.0",
+        "core.lane0.product_TOY_MULT18_P_TILE",
+        "core.sum_SB_DFFE_Q_4",
+    )
+    carry = "core.lane0.total_SB_CARRY_CO_2$toy_io"
+    hops = (
+        ("clk-to-q", 1.0, memory, ""),
+        ("routing", 0.5, memory, "core.vectors.word[3]"),
+        ("logic", 2.0, block, ""),
+        ("routing", 0.5, block, "core.lane0.total_SB_CARRY_CO_I1"),
+        ("logic", 0.25, carry, ""),
+        ("routing", 0.5, carry, "core.lane0.next"),
+        ("setup", 0.25, end, ""),
+    )
+    path = [
+        {"type": kind, "delay": delay, "from": {"cell": cell}, "to": {"cell": cell}, "net": net}
+        for kind, delay, cell, net in hops
+    ]
+    kinds = {memory: "SB_RAM40_4K", block.removesuffix("_TILE"): "TOY_MULT18", end: "SB_DFFE"}
+    found = worst_path(path, kinds, TOY.cells)
+    assert (found.start, found.start_kind) == ("vectors.cells", "block RAM")
+    assert (found.end, found.end_kind) == ("sum", "register")
+    assert (found.cells, found.multipliers, found.delay_ns, found.routing_ns) == (1, 1, 5.0, 1.5)
+    assert found.through == ("vectors.word", "lane0.total", "lane0.next")
+    # Another family's cells say nothing about this path.
+    other = worst_path(path, kinds, fpga_family("ecp5").cells)
+    assert (other.start_kind, other.multipliers, other.end) == ("register", 0, "sum_SB_DFFE_Q_4")
 
 
 def test_installed_package_offers_it(tmp_path: Path):

@@ -18,7 +18,7 @@ from rtlstm.fpga.place_route import nextpnr_options, overfull, read_report
 from rtlstm.fpga.resources import check_fit, count_cells, resource_uses
 from rtlstm.fpga.synthesis import script
 from rtlstm.fpga.tools import Tool, find_tool, find_yosys, run_logged
-from rtlstm.fpga.worst_path import signal_name
+from rtlstm.fpga.worst_path import WorstPath, signal_name
 from rtlstm.spec.errors import ConfigurationError, ToolError
 
 ECP5 = {
@@ -165,6 +165,11 @@ def report(*path: dict[str, object]) -> dict[str, object]:
     }
 
 
+def worst_of(path: tuple[dict[str, object], ...], kinds: dict[str, str], family: str) -> WorstPath:
+    cells = fpga_family(family).cells
+    return read_report(report(*path), kinds, cells, seed=1, seconds=0, stored=False).worst_path
+
+
 def test_report_is_put_into_words():
     table, lut, register = "core.table.cells.0.0", "core.mix_LUT4_Z_3", "core.lane0.sum_TRELLIS_FF_Q_12"
     path = (
@@ -175,7 +180,7 @@ def test_report_is_put_into_words():
         step("setup", 0.0, register, register),
     )
     kinds = {table: "DP16KD", lut: "LUT4", register: "TRELLIS_FF"}
-    found = read_report(report(*path), kinds, seed=4, seconds=1.5, stored=False)
+    found = read_report(report(*path), kinds, fpga_family("ecp5").cells, seed=4, seconds=1.5, stored=False)
     assert (found.seed, found.fmax_mhz, found.used) == (4, 123.46, {"TRELLIS_FF": 5})
     worst = found.worst_path
     assert (worst.start, worst.start_kind, worst.end, worst.end_kind) == (
@@ -201,7 +206,7 @@ def test_multipliers_on_the_way_are_told():
         step("routing", 1, block, end, "core.product"),
         step("setup", 0, end, end),
     )
-    worst = read_report(report(*path), {block: "MULT18X18D"}, seed=1, seconds=0, stored=False).worst_path
+    worst = worst_of(path, {block: "MULT18X18D"}, "ecp5")
     assert (worst.cells, worst.multipliers) == (0, 1)
     assert "through 0 logic cells and 1 multiplier to register sum" in worst.text
 
@@ -209,30 +214,33 @@ def test_multipliers_on_the_way_are_told():
 def test_report_names_ports():
     source, end = "port_rst_SB_DFF_Q_DFFLC", "core.state_SB_DFFSR_Q_DFFLC"
     path = (step("clk-to-q", 1, source, source), step("routing", 1, source, end, "core.rst"))
-    worst = read_report(report(*path), {}, seed=1, seconds=0, stored=False).worst_path
+    worst = worst_of(path, {}, "ice40")
     assert (worst.start, worst.start_kind, worst.end) == ("rst", "input port", "state")
-    path = (step("clk-to-q", 1, end, end, ""), step("routing", 1, end, "port_y_data_TRELLIS_FF_Q", "core.a"))
-    worst = read_report(report(*path), {}, seed=1, seconds=0, stored=False).worst_path
+    path = (step("clk-to-q", 1, end, end, ""), step("routing", 1, end, "port_y_data_SB_DFF_Q", "core.a"))
+    worst = worst_of(path, {}, "ice40")
     assert (worst.start, worst.end, worst.end_kind) == ("state", "y_data", "output port")
     packed = "core.busy_next_SB_LUT4_O_LC"
     path = (step("clk-to-q", 1, packed, packed, ""), step("routing", 1, packed, end, "core.busy"))
-    assert read_report(report(*path), {}, seed=1, seconds=0, stored=False).worst_path.start == "busy"
+    assert worst_of(path, {}, "ice40").start == "busy"
 
 
 @pytest.mark.parametrize(
-    ("cell", "name"),
+    ("family", "cell", "name"),
     [
-        ("core.window$179.staging_TRELLIS_FF_Q_23", "window$179.staging"),
-        ("core.bus_write_SB_LUT4_I1_I3_SB_LUT4_O_LC", "bus_write"),
-        ("core.gate.product_MULT18X18_Z/MULT9_CORE_x0_z2", "gate.product"),
-        ("core.vectors.cells.0.56$DPRAM_COMB1", "vectors.cells"),
-        ("core.window$176.$signal", "window$176.$signal"),
-        ("core.lane0.sum[4]", "lane0.sum"),
-        ("core.lane0.value_do_more", "lane0.value_do_more"),
+        ("ecp5", "core.window$179.staging_TRELLIS_FF_Q_23", "window$179.staging"),
+        ("ice40", "core.bus_write_SB_LUT4_I1_I3_SB_LUT4_O_LC", "bus_write"),
+        ("nexus", "core.gate.product_MULT18X18_Z/MULT9_CORE_x0_z2", "gate.product"),
+        ("nexus", "core.sum_FD1P3IX_Q_3", "sum"),
+        ("gowin", "core.done_MUX2_LUT5_O_I0_LUT4_F_1", "done"),
+        ("gowin", "core.sum_DFFRE_Q_2", "sum"),
+        ("ecp5", "core.vectors.cells.0.56$DPRAM_COMB1", "vectors.cells"),
+        ("ecp5", "core.window$176.$signal", "window$176.$signal"),
+        ("ecp5", "core.lane0.sum[4]", "lane0.sum"),
+        ("ecp5", "core.lane0.value_do_more", "lane0.value_do_more"),
     ],
 )
-def test_signal_names(cell: str, name: str):
-    assert signal_name(cell) == name
+def test_signal_names(family: str, cell: str, name: str):
+    assert signal_name(cell, fpga_family(family).cells) == name
 
 
 def shell(text: str) -> Tool:

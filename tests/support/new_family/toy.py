@@ -111,6 +111,8 @@ class Toy(FpgaFamily):
         flip_flops=("SB_DFF",),
         multipliers={"TOY_MULT18": 1},
         block_rams=dict.fromkeys(("SB_RAM40_4K", "SB_RAM40_4KNR", "SB_RAM40_4KNW", "SB_RAM40_4KNRNW"), 1),
+        others=("SB_CARRY",),
+        packed=("_TILE", "$toy"),
     )
     place_route = PlaceRoute(
         program="nextpnr-toy",
