@@ -1,20 +1,16 @@
 """``rtlstm bitstream`` and ``rtlstm program``: a build on a real board."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rtlstm.cli.console import CommandSession
-from rtlstm.cli.options import (
-    BaudOption,
-    BoardOption,
-    BuildArgument,
-    ClockOption,
-    DebugOption,
-    JsonOption,
-)
+from rtlstm.cli.declared import takes_options
+from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
 from rtlstm.cli.wording import next_command
+from rtlstm.gen.builds.command_options import BitstreamOptions, BoardOptions
 
 if TYPE_CHECKING:
     from rtlstm.boards.bitstream import Bitstream
@@ -27,18 +23,10 @@ _SHOWN = 8
 """Resources in the table, those most used."""
 
 
+@takes_options(BoardOptions, BitstreamOptions)
 def bitstream(
     folder: BuildArgument,
-    board: BoardOption,
-    clock_mhz: ClockOption = None,
-    baud: BaudOption = None,
-    seed: Annotated[int, typer.Option(min=1, help="Of place and route; another may be faster.")] = 1,
-    insist: Annotated[
-        bool,
-        typer.Option(
-            "--try", help="Place and route also a design that is fuller than any that is known to succeed."
-        ),
-    ] = False,
+    options: Mapping[str, Any],
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -50,23 +38,19 @@ def bitstream(
         from rtlstm.boards.catalogue import find_any_board
         from rtlstm.boards.zynq import ZynqBoard
         from rtlstm.gen.builds.on_board import OnBoard
-        from rtlstm.spec.errors import ConfigurationError
 
-        target = find_any_board(board)
+        asked = BitstreamOptions(**options)
+        target = find_any_board(asked.board)
         if isinstance(target, ZynqBoard):
-            if baud is not None or seed != 1 or insist:
-                raise ConfigurationError(
-                    f"the core on {target.name} has no serial line, and Vivado takes no seed; leave out "
-                    "--baud, --seed and --try"
-                )
-            _write_for_vivado(session, folder, target, clock_mhz)
+            asked.check_vivado()
+            _write_for_vivado(session, folder, target, asked.clock_mhz)
             return
-        build = OnBoard.create(folder, board, clock_mhz, baud)
+        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
         if not session.as_json:
             _say_uart(session, build)
         note_bus(session, build)
         with session.progress() as progress:
-            found = build.make_bitstream(seed, progress, insist=insist)
+            found = build.make_bitstream(asked.seed, progress, insist=asked.insist)
         session.fields = {
             "folder": str(folder),
             "file": str(build.output_folder / found.file),

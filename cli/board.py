@@ -1,20 +1,16 @@
 """``rtlstm board``: a simulated board to connect to."""
 
 import signal
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rtlstm.cli.bitstream import note_bus
 from rtlstm.cli.console import CommandSession
-from rtlstm.cli.options import (
-    BaudOption,
-    BoardOption,
-    BuildArgument,
-    ClockOption,
-    DebugOption,
-    JsonOption,
-)
+from rtlstm.cli.declared import takes_options
+from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
+from rtlstm.gen.builds.command_options import BoardOptions
 
 if TYPE_CHECKING:
     from rtlstm.host.link.byte_ports import BytePort
@@ -27,9 +23,10 @@ _PAUSE = 0.002
 """Longest pause on a bad line, in the seconds of the board, each of which takes a simulator half a minute."""
 
 
+@takes_options(BoardOptions)
 def board(
     folder: BuildArgument,
-    board: BoardOption,
+    options: Mapping[str, Any],
     tcp: Annotated[
         int | None,
         typer.Option(min=0, max=65535, metavar="PORT", help="TCP port of this machine to listen at; 0, any."),
@@ -37,8 +34,6 @@ def board(
     pty: Annotated[
         bool, typer.Option("--pty/--no-pty", help="Offer a pseudo-terminal, as a serial port.")
     ] = True,
-    clock_mhz: ClockOption = None,
-    baud: BaudOption = None,
     faults: Annotated[
         float, typer.Option(min=0, max=1, help="Share of frames on the line with a fault.")
     ] = 0.0,
@@ -60,7 +55,8 @@ def board(
             raise ConfigurationError(
                 "a board needs a line to its user: leave out --no-pty, or give --tcp PORT"
             )
-        build = OnBoard.create(folder, board, clock_mhz, baud)
+        asked = BoardOptions(**options)
+        build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
         note_bus(session, build)
         with session.progress() as progress:
             native = build.simulate(seed, progress)

@@ -60,11 +60,13 @@ def _parameter(declared: DeclaredOption) -> inspect.Parameter:
     )
     default = declared.default if declared.default != () else None
     kind = _typed(declared)
+    if default is None and not declared.required:
+        kind = kind | None
     return inspect.Parameter(
         declared.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind if default is not None else kind | None, told],
+        default=inspect.Parameter.empty if declared.required else default,
+        annotation=Annotated[kind, told],
     )
 
 

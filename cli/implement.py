@@ -1,13 +1,13 @@
 """``rtlstm implement``: what a build takes of a device, and how fast it runs there."""
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rtlstm.cli.console import CommandSession
+from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
 from rtlstm.cli.wording import next_command
-from rtlstm.fpga.request import Placer, Router
+from rtlstm.gen.builds.command_options import ImplementOptions
 
 if TYPE_CHECKING:
     from rtlstm.fpga.implementation import Implementation
@@ -15,77 +15,32 @@ if TYPE_CHECKING:
 __all__ = ["implement"]
 
 
+@takes_options(ImplementOptions)
 def implement(
     folder: BuildArgument,
-    device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="Such as lfe5u-85f-8, up5k, gw2ar-18, xc7a35t.")
-    ],
-    clock_mhz: Annotated[
-        float | None,
-        typer.Option(
-            "--clock",
-            metavar="MHZ",
-            min=1,
-            max=1000,
-            help="The clock to aim at; exits with 1 if it is missed.",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, max=99, help="Times to place and route; by default 3.")
-    ] = None,
-    package: Annotated[str | None, typer.Option(help="By default the device's most common one.")] = None,
-    speed_grade: Annotated[str | None, typer.Option(help="By default the slowest.")] = None,
-    router: Annotated[
-        Router | None, typer.Option(help="Of nextpnr; by default the better one for the device.")
-    ] = None,
-    placer: Annotated[
-        Placer | None, typer.Option(help="Of nextpnr; by default the better one for the device.")
-    ] = None,
-    multipliers: Annotated[
-        bool, typer.Option("--dsp/--no-dsp", help="Use multiplier blocks, or make multipliers of logic.")
-    ] = True,
-    insist: Annotated[
-        bool,
-        typer.Option(
-            "--try", help="Place and route also a design that is fuller than any that is known to succeed."
-        ),
-    ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Seeds to run at once; by default all cores but one.")
-    ] = None,
+    options: Mapping[str, Any],
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Synthesise a build for a device, place and route it, and report size and clock."""
     with CommandSession(as_json, debug) as session:
-        from rtlstm.fpga.devices import find_device
-        from rtlstm.gen.builds.implement import DEFAULT_SEEDS
+        from rtlstm.fpga.families.device import device_label
         from rtlstm.gen.builds.implement import implement as run
 
-        chosen = find_device(device, package, speed_grade)
+        asked = ImplementOptions(**options)
         with session.progress() as progress:
-            found = run(
-                folder,
-                chosen,
-                clock_mhz=clock_mhz,
-                seeds=seeds or DEFAULT_SEEDS,
-                router=router,
-                placer=placer,
-                multipliers=multipliers,
-                insist=insist,
-                jobs=jobs,
-                progress=progress,
-            )
+            found = run(folder, asked, progress)
+        logs = folder / "impl" / device_label(found.device, found.speed_grade)
         session.fields = {
             "folder": str(folder),
-            "logs": str(folder / "impl" / chosen.label),
+            "logs": str(logs),
             "implementation": found.model_dump(mode="json"),
         }
         session.passed = found.met is not False
         _show(session, found)
-        board = _board(chosen.device.name)
+        board = _board(found.device)
         session.next = board and next_command("bitstream", folder, board=board)
-        session.say(f"report: {folder / 'report.html'}; logs: {folder / 'impl' / chosen.label}")
+        session.say(f"report: {folder / 'report.html'}; logs: {logs}")
 
 
 def _board(device: str) -> str | None:

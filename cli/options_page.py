@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from rtlstm.cli.main import COMMANDS
-from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
-from rtlstm.spec.options import declared_options, plain_type
+from rtlstm.gen.builds.compiled import Build, compile
+from rtlstm.spec.options import plain_type
 
 __all__ = ["options_page"]
 
@@ -84,8 +84,7 @@ def _keywords(command: str) -> set[str]:
     """The arguments of the function that does in Python what a command does."""
     if command not in _CALLS:
         return set()
-    declared = set(inspect.signature(_CALLS[command]).parameters)
-    return declared | ({each.name for each in declared_options(*OPTIONS)} if command == "generate" else set())
+    return set(inspect.signature(_CALLS[command]).parameters)
 
 
 def _value(command: str, option: Any) -> str:

@@ -1,15 +1,16 @@
 """``rtlstm simulate``: the RTL against the golden model."""
 
-import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rtlstm.cli.console import CommandSession
+from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
 from rtlstm.cli.wording import next_command
-from rtlstm.sim.simulator_names import Simulator
+from rtlstm.gen.builds.command_options import SimulateOptions
 
 if TYPE_CHECKING:
     from rtlstm.gen.builds.compare import Comparison
@@ -17,51 +18,38 @@ if TYPE_CHECKING:
 __all__ = ["simulate"]
 
 
+@takes_options(SimulateOptions)
 def simulate(
     folder: BuildArgument,
+    *,
     input_file: Annotated[
         Path | None,
         typer.Option("--input", help="Inputs, (T, I) or (T, N, I), .npy or .npz (array x); else random."),
     ] = None,
     lengths: LengthsOption = None,
-    simulator: Annotated[Simulator, typer.Option(help="What runs the Verilog.")] = "verilator",
+    options: Mapping[str, Any],
     output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of random input; by default 64, or the longest sequence.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the random input; by default 0.")] = None,
-    verify: Annotated[
-        bool, typer.Option(help="Read the weights back before the steps; without it Icarus is much quicker.")
-    ] = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
     with CommandSession(as_json, debug) as session:
         from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
-        from rtlstm.gen.builds.compare import compare, random_input
-        from rtlstm.host import CodesWarning
-        from rtlstm.spec.errors import ConfigurationError
+        from rtlstm.gen.builds.compare import compare_build
         from rtlstm.spec.manifest import Manifest
 
         check_results(output)
         manifest = Manifest.load(folder)
-        if input_file is None:
-            x = random_input(manifest, steps, seed or 0)
-            what = f"random, seed {seed or 0}"
-        elif steps is not None or seed is not None:
-            raise ConfigurationError("--steps and --seed are for random input: leave them out with --input")
-        else:
-            x, what = load_array(input_file, "the input"), str(input_file)
+        asked = SimulateOptions(**options)
+        x = None if input_file is None else load_array(input_file, "the input")
+        what = f"random, seed {asked.seed or 0}" if x is None else str(input_file)
         valid = load_lengths(lengths)
-        with session.progress() as progress, warnings.catch_warnings():
-            if input_file is None:
-                warnings.simplefilter("ignore", CodesWarning)
-            found, y = compare(folder, x, valid, simulator, progress, verify)
+        with session.progress() as progress:
+            found, y = compare_build(folder, asked, x, valid, progress)
         if output is not None:
             save_array(output, y)
         session.fields = {"name": manifest.name, "input": what, "output": output and str(output)}
-        session.fields["weights_read_back"] = verify
+        session.fields["weights_read_back"] = asked.verify
         _show(session, manifest.name, found, what)
         session.next = next_command("implement", folder, device=_device(folder))
 

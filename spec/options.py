@@ -12,10 +12,10 @@ import inspect
 import json
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Protocol, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Protocol, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -32,8 +32,12 @@ __all__ = [
     "option_values",
     "options",
     "plain_type",
+    "shows_options",
     "worded",
 ]
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class DeclaredOption:
     type: Any
     """Without bounds and without None."""
     default: Any
+    required: bool = False
 
     @property
     def flag(self) -> str:
@@ -85,8 +90,36 @@ def declared_options(*records: type[BaseModel]) -> tuple[DeclaredOption, ...]:
             for name in inspect.get_annotations(holder):
                 if name in fields and (declared := _option_of(fields[name])) is not None:
                     kind = plain_type(fields[name].annotation)
-                    found.setdefault(name, DeclaredOption(name, declared, kind, fields[name].default))
+                    required = fields[name].is_required()
+                    default = None if required else fields[name].default
+                    found.setdefault(name, DeclaredOption(name, declared, kind, default, required))
     return tuple(found.values())
+
+
+def shows_options(*records: type[BaseModel]) -> Callable[[Function], Function]:
+    """Show the options of records in the signature of a function that takes them as ``**options``."""
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        *before, _ = signature.parameters.values()
+        shown = [
+            _parameter(each) for each in declared_options(*records) if each.name not in signature.parameters
+        ]
+        # Read by inspect and by notebooks.
+        function.__signature__ = signature.replace(parameters=[*before, *shown])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def _parameter(declared: DeclaredOption) -> inspect.Parameter:
+    none = not declared.required and declared.default is None
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if declared.required else declared.default,
+        annotation=declared.type | None if none else declared.type,
+    )
 
 
 def option_values(record: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """RTL and golden model side by side, every word and every cycle."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -8,7 +9,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rtlstm.gen.builds.command_options import SimulateOptions
 from rtlstm.host import Accelerator
+from rtlstm.host.raw_values import CodesWarning
 from rtlstm.host.steps import Steps
 from rtlstm.host.transport import Progress, Transport, open_transport
 from rtlstm.sim.backends import SimulatedDevice
@@ -22,7 +25,7 @@ from rtlstm.spec.program.sequence_schedule import sequence_cycles, sequence_leng
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
 
-__all__ = ["Comparison", "Simulator", "compare", "random_input"]
+__all__ = ["Comparison", "Simulator", "compare", "compare_build", "random_input"]
 
 
 _MOST_SEQUENCES = 8
@@ -111,6 +114,30 @@ def random_input(manifest: Manifest, steps: int | None, seed: int) -> IntArray:
     count = min(manifest.parameters.streams, _MOST_SEQUENCES)
     shape = (steps, count, manifest.program.inputs)
     return np.random.default_rng(seed).integers(-most, most, shape, endpoint=True)
+
+
+def compare_build(
+    folder: Path,
+    asked: SimulateOptions,
+    x: NDArray[Any] | None = None,
+    lengths: NDArray[Any] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Comparison, NDArray[Any]]:
+    """Run ``x``, or random input if None, through a build's RTL and its golden model, see :func:`compare`.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is an input, and options for a random one.
+    """
+    with warnings.catch_warnings():
+        if x is None:
+            x = random_input(Manifest.load(folder), asked.steps, asked.seed or 0)
+            # Random input is of codes on purpose.
+            warnings.simplefilter("ignore", CodesWarning)
+        else:
+            asked.check_input()
+        return compare(folder, x, lengths, asked.simulator, progress, asked.verify)
 
 
 def compare(

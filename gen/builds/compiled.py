@@ -1,27 +1,27 @@
 """From a model to a build in one call, and what can be done with a build."""
 
 import difflib
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel
 
 from rtlstm.boards.bitstream import Bitstream
 from rtlstm.boards.catalogue import find_any_board, find_target
 from rtlstm.boards.vivado import VivadoProject
 from rtlstm.boards.zynq import ZynqBoard
-from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.fit import FitRequest
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.request import HardwareRequest
-from rtlstm.gen.builds.compare import Comparison, Simulator, compare, random_input
+from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
+from rtlstm.gen.builds.compare import Comparison, compare_build
 from rtlstm.gen.builds.default_array import ArrayRequest
 from rtlstm.gen.builds.folder import check_target
 from rtlstm.gen.builds.generate import default_name, generate_build, generate_for
-from rtlstm.gen.builds.implement import DEFAULT_SEEDS, Placer, Router, implement
+from rtlstm.gen.builds.implement import implement
 from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.gen.builds.report import BuildReport
@@ -30,7 +30,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs
 from rtlstm.host.notebook import html_table
-from rtlstm.host.raw_values import CodesWarning, as_array
+from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
 from rtlstm.host.transport import Progress
 from rtlstm.spec.capacity import Capacity
@@ -38,12 +38,15 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
-from rtlstm.spec.options import declared_options, option, option_values
+from rtlstm.spec.options import declared_options, option, option_values, shows_options
+from rtlstm.spec.record import Record
 
 __all__ = ["OPTIONS", "Build", "compile"]
 
 OPTIONS = (ReadOptions, HardwareRequest, QuantizationSettings)
 """What declares the options of :func:`compile`: about the model, the hardware and the numbers."""
+
+Asked = TypeVar("Asked", bound=Record)
 
 
 class Build:
@@ -105,16 +108,14 @@ class Build:
         with self.open() as accelerator:
             return accelerator.run(x, lengths, state, batch_first, outputs)
 
+    @shows_options(SimulateOptions)
     def simulate(
         self,
         x: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
         *,
-        simulator: Simulator = "verilator",
-        steps: int | None = None,
-        seed: int = 0,
-        verify: bool = True,
         progress: Progress | None = None,
+        **options: Any,
     ) -> Comparison:
         """Run the Verilog in a simulator, and compare every word and cycle with what they must be.
 
@@ -124,67 +125,43 @@ class Build:
             ``(T, N, I)`` or ``(T, I)``; random, of ``steps`` steps and ``seed``, if None.
         lengths
             Valid steps of each sequence.
-        verify
-            Read the weights back before the steps.
+        options
+            Those of ``rtlstm simulate`` by the same names:
+            :class:`rtlstm.gen.builds.command_options.SimulateOptions`.
 
         Raises
         ------
+        ConfigurationError
+            If there is no such option, or it is out of range.
         InputError
             If ``x`` does not fit the build.
         ToolError
             If there is no simulator.
         """
-        given = random_input(self.manifest, steps, seed) if x is None else np.asarray(x)
+        asked = _checked(SimulateOptions, "simulate", options)
+        given = None if x is None else np.asarray(x)
         valid = None if lengths is None else np.asarray(lengths)
-        with warnings.catch_warnings():
-            if x is None:
-                # Random input is of codes on purpose.
-                warnings.simplefilter("ignore", CodesWarning)
-            found, _ = compare(self.folder, given, valid, simulator, progress, verify)
-        return found
+        return compare_build(self.folder, asked, given, valid, progress)[0]
 
-    def implement(
-        self,
-        device: str,
-        *,
-        package: str | None = None,
-        speed_grade: str | None = None,
-        clock_mhz: float | None = None,
-        seeds: int = DEFAULT_SEEDS,
-        router: Router | None = None,
-        placer: Placer | None = None,
-        multipliers: bool = True,
-        insist: bool = False,
-        jobs: int | None = None,
-        progress: Progress | None = None,
-    ) -> Implementation:
-        """Synthesise, place and route for a device; see :func:`rtlstm.gen.builds.implement.implement`."""
-        return implement(
-            self.folder,
-            find_device(device, package, speed_grade),
-            clock_mhz=clock_mhz,
-            seeds=seeds,
-            router=router,
-            placer=placer,
-            multipliers=multipliers,
-            insist=insist,
-            jobs=jobs,
-            progress=progress,
-        )
+    @shows_options(ImplementOptions)
+    def implement(self, device: str, *, progress: Progress | None = None, **options: Any) -> Implementation:
+        """Synthesise, place and route for a device; see :func:`rtlstm.gen.builds.implement.implement`.
 
+        ``options`` are those of ``rtlstm implement`` by the same names:
+        :class:`rtlstm.gen.builds.command_options.ImplementOptions`.
+        """
+        asked = _checked(ImplementOptions, "implement", {"device": device} | options)
+        return implement(self.folder, asked, progress)
+
+    @shows_options(BitstreamOptions)
     def bitstream(
-        self,
-        board: str,
-        *,
-        clock_mhz: float | None = None,
-        baud: int | None = None,
-        seed: int = 1,
-        insist: bool = False,
-        progress: Progress | None = None,
+        self, board: str, *, progress: Progress | None = None, **options: Any
     ) -> Bitstream | VivadoProject:
         """Make a bitstream for a board, or for a Zynq board the folder that Vivado makes it of.
 
         It is kept in ``boards/BOARD`` of the build folder, under the name in the result's ``file``.
+        ``options`` are those of ``rtlstm bitstream`` by the same names:
+        :class:`rtlstm.gen.builds.command_options.BitstreamOptions`.
 
         Raises
         ------
@@ -193,16 +170,13 @@ class Build:
         ToolError
             If a tool is missing or fails.
         """
-        target = find_any_board(board)
-        if not isinstance(target, ZynqBoard):
-            on_board = OnBoard.create(self.folder, board, clock_mhz, baud)
-            return on_board.make_bitstream(seed, progress, insist=insist)
-        if baud is not None or seed != 1 or insist:
-            raise ConfigurationError(
-                f"the core on {target.name} has no serial line, and Vivado takes no seed; leave out "
-                f"{option('baud')}, {option('seed')} and {option('insist', True)}"
-            )
-        return OnZynq.create(self.folder, target, clock_mhz).write()
+        asked = _checked(BitstreamOptions, "bitstream", {"board": board} | options)
+        target = find_any_board(asked.board)
+        if isinstance(target, ZynqBoard):
+            asked.check_vivado()
+            return OnZynq.create(self.folder, target, asked.clock_mhz).write()
+        on_board = OnBoard.create(self.folder, asked.board, asked.clock_mhz, asked.baud)
+        return on_board.make_bitstream(asked.seed, progress, insist=asked.insist)
 
     def report(self) -> BuildReport:
         """Return the report: sizes, formats, cycles, accuracy; ``report.html`` shows it as a page."""
@@ -228,6 +202,7 @@ class Build:
         return html_table(f"rtlstm build {self.name}", self._facts())
 
 
+@shows_options(*OPTIONS)
 def compile(
     model: Any,
     *,
@@ -282,7 +257,7 @@ def compile(
     BuildError
         If ``folder`` holds something else than a build.
     """
-    _check_options(options)
+    _check_options("compile", options, *OPTIONS)
     _check_types(name=name, fit=fit, capacities=capacities, progress=progress)
     if device is not None:
         _check_alone(options, fit=fit, name=name, capacities=capacities)
@@ -322,13 +297,18 @@ def _hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"fit": request}
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    known = [each.name for each in declared_options(*OPTIONS)]
+def _checked(record: type[Asked], call: str, options: Mapping[str, Any]) -> Asked:
+    _check_options(call, options, record)
+    return record(**options)
+
+
+def _check_options(call: str, options: Mapping[str, Any], *records: type[BaseModel]) -> None:
+    known = [each.name for each in declared_options(*records)]
     unknown = [key for key in options if key not in known]
     if unknown:
         similar = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(sorted(known))}"
-        raise ConfigurationError(f"compile has no option {unknown[0]!r}; {hint}")
+        raise ConfigurationError(f"{call} has no option {unknown[0]!r}; {hint}")
 
 
 def _check_types(name: object, fit: object, capacities: Mapping[str, int] | None, progress: object) -> None:

@@ -7,7 +7,7 @@ from rtlstm.boards.bitstream import BITSTREAM_RECORD
 from rtlstm.boards.vivado import RECORD as VIVADO_RECORD
 from rtlstm.fpga.families.device import device_label
 from rtlstm.fpga.implementation import Implementation
-from rtlstm.gen.builds.implement import DEFAULT_SEEDS
+from rtlstm.gen.builds.command_options import DEFAULT_SEEDS
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.record import Record

@@ -6,17 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
+from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import check_estimate, estimate
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.least_blocks import check_inventory, unpacked_registers
 from rtlstm.fpga.place_route import Routed, nextpnr_options, place_and_route
-from rtlstm.fpga.request import Placer, Router
 from rtlstm.fpga.resources import check_fit
 from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys
+from rtlstm.gen.builds.command_options import ImplementOptions
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.host.transport import Progress
@@ -27,9 +28,7 @@ from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 
-__all__ = ["DEFAULT_SEEDS", "Placer", "Router", "check_family", "default_jobs", "implement"]
-
-DEFAULT_SEEDS = 3
+__all__ = ["check_family", "default_jobs", "implement"]
 
 
 def default_jobs() -> int:
@@ -37,40 +36,16 @@ def default_jobs() -> int:
     return max(1, (os.cpu_count() or 1) - 1)
 
 
-def implement(
-    folder: Path,
-    chosen: Chosen,
-    *,
-    clock_mhz: float | None = None,
-    seeds: int = DEFAULT_SEEDS,
-    router: Router | None = None,
-    placer: Placer | None = None,
-    multipliers: bool = True,
-    insist: bool = False,
-    jobs: int | None = None,
-    progress: Progress | None = None,
-) -> Implementation:
+def implement(folder: Path, asked: ImplementOptions, progress: Progress | None = None) -> Implementation:
     """Synthesise, place and route a build, and write the figures into its report.
 
     Parameters
     ----------
-    clock_mhz
-        What the design must reach, and what place and route aims at; by default a clock that is
-        usual for the device is aimed at and none is demanded.
-    seeds
-        How many times to place and route, with seeds 1, 2, ...
-    router
-        nextpnr's router; by default the architecture's.
-    placer
-        nextpnr's placer; by default the architecture's.
-    multipliers
-        Whether to use the device's multiplier blocks; else multipliers are made of logic.
-    insist
-        Whether to go on with a design that is fuller than any that is known to have been routed.
-    jobs
-        Seeds to run at once, by default :func:`default_jobs`.
+    asked
+        Its clock is what place and route aims at, and what the design must reach; by default a clock that is
+        usual for the device is aimed at and none is demanded. The seeds are 1, 2, ...
     progress
-        Called as ``progress(what, done, total)``, from several threads if ``jobs`` is above 1.
+        Called as ``progress(what, done, total)``, from several threads if seeds run at once.
 
     Raises
     ------
@@ -85,14 +60,15 @@ def implement(
     manifest = Manifest.load(folder)
     report = BuildReport.load(folder)
     verilog = read_verilog(folder, manifest)
-    device = chosen.device
+    chosen = find_device(asked.device, asked.package, asked.speed_grade)
+    device, multipliers = chosen.device, asked.multipliers
     family = manifest.parameters.family
     if family != device.family and FAMILIES.named(family).primitives:
         raise ConfigurationError(
             f"{device.name} must have a build of portable Verilog, or one for its family, but "
             f"{manifest.name} was generated for {family}; generate it with {option('family', device.family)}"
         )
-    if clock_mhz is not None and not device.routable:
+    if asked.clock_mhz is not None and not device.routable:
         raise ConfigurationError(
             f"{device.name} is synthesised only, there is no place and route for it here: leave out "
             f"{option('clock_mhz')}"
@@ -101,7 +77,7 @@ def implement(
     if expected is None:
         check_inventory(manifest, device, multipliers)
     else:
-        check_estimate(manifest.name, expected, device, insist)
+        check_estimate(manifest.name, expected, device, asked.insist)
     yosys = find_yosys()
     nextpnr = fpga_family(device.family).find_nextpnr() if device.routable else None
     work = Path(folder) / "impl" / chosen.label
@@ -110,8 +86,10 @@ def implement(
     )
     check_fit(manifest.name, synthesis.core, device)
     # What has an estimate has been held against the limits by it.
-    check_chains(manifest.name, synthesis.folder / NETLIST, device, insist=insist or expected is not None)
-    target = clock_mhz or chosen.target_mhz
+    check_chains(
+        manifest.name, synthesis.folder / NETLIST, device, insist=asked.insist or expected is not None
+    )
+    target = asked.clock_mhz or chosen.target_mhz
     routed: Sequence[Routed] = ()
     tools = {"yosys": yosys.version}
     if nextpnr is not None:
@@ -126,19 +104,19 @@ def implement(
                 work,
                 seed=seed,
                 target_mhz=target,
-                router=router,
-                placer=placer,
+                router=asked.router,
+                placer=asked.placer,
                 report=progress,
                 stop=stop,
             )
 
-        routed = _all_seeds(route, seeds, jobs or default_jobs())
+        routed = _all_seeds(route, asked.seeds, asked.jobs or default_jobs())
     found = Implementation.create(
         chosen=chosen,
         cycles=manifest.cycles,
         core=synthesis.core,
         seeds=routed,
-        requested_mhz=clock_mhz,
+        requested_mhz=asked.clock_mhz,
         estimate=expected,
         multiplier_blocks=multipliers and device.multipliers > 0,
         tools=tools,
@@ -146,7 +124,7 @@ def implement(
         unpacked_ffs=unpacked_registers(manifest, device, multipliers),
         synthesis_seconds=synthesis.seconds,
         target_mhz=target if routed else None,
-        options=tuple(nextpnr_options(chosen, target, router, placer)) if routed else (),
+        options=tuple(nextpnr_options(chosen, target, asked.router, asked.placer)) if routed else (),
     )
     _write(folder, report.with_implementation(found))
     return found

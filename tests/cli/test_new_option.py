@@ -1,8 +1,10 @@
 """An option from outside: a record that declares it and a command that takes it, and nothing else."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 import typer
 from pydantic import Field
@@ -12,8 +14,10 @@ from rtlstm.cli.declared import takes_options
 from rtlstm.cli.main import COMMANDS
 from rtlstm.cli.options_page import options_page
 from rtlstm.cli.wording import CommandWording
-from rtlstm.gen.builds.compiled import OPTIONS
+from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
+from rtlstm.gen.builds.compiled import OPTIONS, Build, compile
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.network import Network, Rnn
 from rtlstm.spec.options import Kept, Option, declared_options, named, option, options, worded
 from rtlstm.spec.record import Record
 
@@ -40,6 +44,13 @@ def command() -> tuple[Any, list[Mapping[str, Any]]]:
     app = typer.Typer(add_completion=False)
     app.command("draw")(draw)
     return typer.main.get_command(app), taken
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    layer = Rnn(w_ih=np.ones((2, 2)), w_hh=np.ones((2, 2)), bias=np.zeros(2))
+    folder = tmp_path_factory.mktemp("built") / "b"
+    return compile(Network(layers=(layer,)), folder=folder, lanes=4, macs=1)
 
 
 def run(command: Any, *words: str) -> int:
@@ -83,8 +94,61 @@ def test_a_message_from_another_process_is_worded_here() -> None:
         named("\ue000zz\ue001")
 
 
-def test_every_option_is_on_the_command_line_and_on_the_page() -> None:
-    flags = {flag for each in COMMANDS["generate"].params for flag in (*each.opts, *each.secondary_opts)}
-    for each in declared_options(*OPTIONS):
+RECORDS: dict[str, tuple[Callable[..., Any], tuple[type[Record], ...]]] = {
+    "generate": (compile, OPTIONS),
+    "simulate": (Build.simulate, (SimulateOptions,)),
+    "implement": (Build.implement, (ImplementOptions,)),
+    "bitstream": (Build.bitstream, (BitstreamOptions,)),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_option_is_on_the_command_line_and_in_python(name: str) -> None:
+    function, records = RECORDS[name]
+    flags = {flag for each in COMMANDS[name].params for flag in (*each.opts, *each.secondary_opts)}
+    keywords = inspect.signature(function).parameters
+    declared = declared_options(*records)
+    assert len(declared) >= 4
+    for each in declared:
         assert set(each.flag.split("/")) <= flags
+        if not each.required:
+            assert keywords[each.name].default == each.default
+    assert not any(each.kind is each.VAR_KEYWORD for each in keywords.values())
+
+
+def test_every_option_is_on_the_page() -> None:
     assert (DOCS / "options.md").read_text() == options_page(), "run python -m rtlstm.cli.options_page"
+
+
+@pytest.mark.parametrize(
+    ("words", "call", "problem"),
+    [
+        ("simulate DIR --steps 0", {"steps": 0}, "{} must be greater than or equal to 1, not 0"),
+        ("simulate DIR --seed -1", {"seed": -1}, "{} must be greater than or equal to 0, not -1"),
+        ("implement DIR --seeds 100", {"seeds": 100}, "{} must be less than or equal to 99, not 100"),
+        ("implement DIR --clock 0", {"clock_mhz": 0.0}, "{} must be greater than or equal to 1, not 0.0"),
+        ("bitstream DIR --baud 110", {"baud": 110}, "{} must be greater than or equal to 300, not 110"),
+        ("board DIR --baud 110", {}, "{} must be greater than or equal to 300, not 110"),
+    ],
+)
+def test_one_check_for_both_interfaces(
+    words: str, call: dict[str, Any], problem: str, cli: Any, built: Build
+) -> None:
+    name, _, *options = words.split()
+    target = {"implement": {"device": "up5k"}, "bitstream": {"board": "ulx3s-85f"}}.get(name, {})
+    needed = {"implement": ["--device", "up5k"], "bitstream": ["--board", "ulx3s-85f"]}
+    more = needed.get(name, ["--board", "ulx3s-85f"] if name == "board" else [])
+    cli(name, built.folder, *more, *options).refused(problem.format(options[0]))
+    if call:
+        with pytest.raises(ConfigurationError) as caught:
+            getattr(built, name)(**target, **call)
+        assert str(caught.value) == problem.format(next(iter(call)))
+
+
+def test_methods_refuse_options_that_they_do_not_have(built: Build) -> None:
+    with pytest.raises(ConfigurationError, match="implement has no option 'seed'; did you mean seeds"):
+        built.implement("up5k", seed=3)
+    with pytest.raises(ConfigurationError, match="steps and seed are for random input"):
+        built.simulate(np.zeros((2, built.inputs)), steps=3)
+    with pytest.raises(ConfigurationError, match="device must be a valid string, not 5"):
+        built.implement(5)  # type: ignore[arg-type]
