@@ -1,4 +1,4 @@
-"""The driver of rtlstm's cores: needs numpy and pydantic, and what a backend brings along."""
+"""The driver of rtlstm's cores. It needs numpy and pydantic, and the packages of the chosen backend."""
 
 from rtlstm.host.accelerator import Accelerator
 from rtlstm.host.asynchronous import AsyncAccelerator, AsyncStream

@@ -83,19 +83,19 @@ class Accelerator(Closing):
         self.device = Device(transport, manifest)
         """The register-level view; for tools."""
         self.saturated_inputs = 0
-        """Input values limited to the input format since the accelerator was opened."""
+        """Number of input values that saturated since the accelerator was opened."""
         self.saturated_outputs = 0
-        """Outputs of a last layer without bounds that stand at their format's ends, since then."""
+        """Number of outputs at a limit of their format since then, if the last layer is unbounded."""
         last = manifest.layers[-1]
         self._bounded = not last.dense or ActivationFunction.of(last.activation).within_one
         ends = {at + layer.feedback for at, layer in enumerate(manifest.layers) if layer.recurrent}
         self._gives_states = len(manifest.layers) - 1 in ends
         self._progress = progress
         self._image: WeightImage | None = None
-        """What was loaded last."""
+        """The image that was loaded last."""
         self._lengths: list[int] = []
         self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
-        """Open streams by number. One that its user has lost is not among them any more."""
+        """Open streams by number. A stream that nothing refers to is removed."""
         self._codes_noted = False
         self.device.identify()
 
@@ -149,25 +149,25 @@ class Accelerator(Closing):
     def load_weights(
         self, weights: str | Path | WeightImage, verify: bool = True, keep_states: bool = False
     ) -> None:
-        """Load an image, or the file of one, and reset every stream, open ones too, or keep their states.
+        """Load an image or an image file. Every stream, open or not, is reset or keeps its state.
 
-        The switch is between two steps: what was asked for before is computed with the old weights, all
-        else with the new ones. If ``verify`` finds a word that does not read back, the weights before are
-        loaded again; if that fails, too, or the link is dead, every step is refused until an image is
-        loaded whole.
+        The weights change between two steps: steps requested before are computed with the old weights,
+        later ones with the new weights. If ``verify`` finds a word that differs, the previous weights are
+        loaded again. If that fails as well, or the link is dead, every step is refused until a complete
+        image is loaded.
 
         Parameters
         ----------
         verify
             Read the weights back and compare every word.
         keep_states
-            Streams go on from the h and c that they have.
+            Streams continue from their present h and c.
 
         Raises
         ------
         ImageError
-            If the image is damaged or of another build, or sums of its weights need more bits than the
-            build has; the device goes on as it is.
+            If the image is damaged or belongs to another build, or sums of its weights need more bits than
+            the build has. The device is unchanged.
         DeviceError
             If ``verify`` is set and a word does not read back, or the link is dead.
         """
@@ -184,24 +184,24 @@ class Accelerator(Closing):
         self._image = image
 
     def _restore(self, image: WeightImage, error: DeviceError) -> NoReturn:
-        """Load the image before, streams keeping their states, and raise what has happened."""
+        """Load the previous image again with the streams' states kept, then raise a DeviceError."""
         try:
             self.device.load(image, True, self._progress, keep_states=True)
         except DeviceError as again:
             raise DeviceError(
-                f"{error}; the weights before could not be loaded again either ({again}): every step is "
-                "refused until weights are loaded whole"
+                f"{error}; the previous weights could not be loaded again either ({again}): every step is "
+                "refused until weights are loaded completely"
             ) from None
         raise DeviceError(
-            f"{error}; the weights before have been loaded again and checked, and streams keep their states"
+            f"{error}; the previous weights have been loaded again and checked, and streams keep their states"
         ) from None
 
     def load(self, folder: str | Path, verify: bool = True) -> None:
-        """Switch a loadable device to the network of another build: program, weights, tables, sizes.
+        """Load the network of another build into a loadable device: program, weights, tables, sizes.
 
-        The other build must be made for the device (``rtlstm generate MODEL --for DIR``), or be the one that
-        the device was made from; of a fixed program it has other weights alone. Until all
-        of it is written and checked the device takes no step.
+        The other build must be generated for the device (``rtlstm generate MODEL --for DIR``), or be the
+        build that the device was made from. If the program is fixed, only the weights may differ. The device
+        takes no step until everything is written and checked.
 
         Parameters
         ----------
@@ -215,9 +215,10 @@ class Accelerator(Closing):
         BuildError, ImageError
             If the folder's manifest or weights cannot be used.
         ConfigurationError
-            If the device's program is fixed, or the build is not for this device; it goes on as it is.
+            If the device's program is fixed, or the build is not for this device, which is then unchanged.
         DeviceError
-            If a stream is held, or the device fails; steps are then refused until a build is loaded whole.
+            If a stream is open, or the device fails: then steps are refused until a build is loaded
+            completely.
         """
         self._check_open()
         folder, verify = as_path("the build folder", folder), as_flag("verify", verify)
@@ -228,8 +229,8 @@ class Accelerator(Closing):
         held = len(self._streams)
         if held:
             raise DeviceError(
-                f"no stream may be open when another network is loaded, but {held} are, whose states mean "
-                "nothing to it; close them first, for example with close_streams"
+                f"no stream may be open while another network is loaded, whose state has another layout, "
+                f"but {held} are open; close them first, for example with close_streams"
             )
         self.device.adopt(manifest)
         self.manifest, self._image, self._lengths = manifest, None, []
@@ -246,8 +247,8 @@ class Accelerator(Closing):
     ) -> tuple[NDArray[Any], State]:
         """Run whole sequences, with PyTorch's shapes.
 
-        Sequences share the streams that nobody holds, in waves; steps past a sequence's length
-        are not sent to the device.
+        Sequences share the free streams, in several passes if there are more sequences than streams. Steps
+        past a sequence's length are not sent to the device.
 
         Parameters
         ----------
@@ -263,8 +264,8 @@ class Accelerator(Closing):
         batch_first
             Whether ``x`` and ``y`` have the batch first. The state never has.
         outputs
-            Which steps' outputs to compute: ``all``; ``last``, each sequence's last valid one; or
-            ``none``, for the states alone. What is not wanted takes no time on the device.
+            Which steps' outputs to compute: ``all``; ``last``, only each sequence's last valid step; or
+            ``none``, if only the states are needed. Other outputs are not computed and take no time.
 
         Returns
         -------
@@ -310,7 +311,7 @@ class Accelerator(Closing):
         return values, self.device.layout.present(h, c, raw, batched)
 
     def _check_batch(self, x: ArrayLike, batch_first: bool) -> tuple[NDArray[Any], bool]:
-        """Return a run's inputs as an array of a right shape, and whether they are a batch."""
+        """Return a run's inputs as an array with a valid shape, and whether they are a batch."""
         array, axes = as_numbers("x", x), ("T", "N")
         if array.ndim == 2:
             return check_values(array, ("T",), self.manifest), False
@@ -337,7 +338,7 @@ class Accelerator(Closing):
         if state is not None:
             h, c, saturations = self.device.layout.parse(state, count if batched else None, raw)
             self.device.layout.warn_saturations(("h_0", "c_0"), saturations, count, stacklevel=3)
-        # In the caller's shape, so that a message names a place in the caller's array.
+        # In the caller's shape, so that a message gives an index into the caller's array.
         x = self._quantise_input(array if batched else array[:, 0], int(valid.sum()) * inputs, stacklevel=3)
         return _Batch(x.reshape(array.shape), valid, h, c)
 
@@ -352,7 +353,7 @@ class Accelerator(Closing):
             )
         if count and (array.min() < 1 or array.max() > steps):
             raise InputError(
-                f"lengths must be within 1 to T = {steps}, but they reach {array.min()} to "
+                f"lengths must be within 1 to T = {steps}, but they range from {array.min()} to "
                 f"{array.max()}; leave empty sequences out of the batch"
             )
         return array.astype(np.int64)
@@ -368,7 +369,7 @@ class Accelerator(Closing):
         return x
 
     def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:
-        """Warn, once, that integers are taken as codes: they are also what counts and classes come as."""
+        """Warn, once, that integers are taken as codes: counts and class numbers are integers, too."""
         if self._codes_noted or not is_raw(array):
             return
         self._codes_noted = True
@@ -382,7 +383,7 @@ class Accelerator(Closing):
         )
 
     def _count_saturated(self, y: IntArray, raw: bool, stacklevel: int) -> None:
-        """Count outputs that the device may have limited, and warn of them unless they are integers."""
+        """Count outputs that may have saturated, and warn about them unless they are integers."""
         if self._bounded:
             return
         form = self.manifest.layers[-1].output
@@ -390,17 +391,17 @@ class Accelerator(Closing):
         self.saturated_outputs += saturations
         if saturations and not raw:
             warnings.warn(
-                f"{saturations} of {y.size} values of y stand at the end of their format, "
-                f"+-{form.to_floats(form.maximum):.6g}, and may have been limited to it; generate with "
+                f"{saturations} of {y.size} values of y are at the limits of their format, "
+                f"+-{form.to_floats(form.maximum):.6g}, and may have saturated; generate with "
                 "calibration data that covers them",
                 SaturationWarning,
                 stacklevel=stacklevel + 1,
             )
 
     def _warn_states(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
-        """Warn of final states that may have been limited, of a network whose states are results like y.
+        """Warn about final states that may have saturated, if the network's states are results like y.
 
-        Where a dense layer is the last, c is limited on purpose if that makes y more accurate.
+        If the last layer is dense, c may saturate on purpose, where that makes y more accurate.
         """
         if self._gives_states:
             self.device.layout.warn_at_limit(name, c, stacklevel + 1)
@@ -412,7 +413,7 @@ class Accelerator(Closing):
         steps, count, _ = batch.x.shape
         y = np.zeros((steps, count, self.manifest.outputs), dtype=np.int64)
         h, c = self.device.layout.zeros(count)
-        # Sequences of like lengths share a wave, so that streams end together.
+        # Sequences of similar length run in the same pass, so that streams end together.
         order = np.argsort(-batch.lengths, kind="stable")
         for begin in range(0, count, len(streams)):
             members = order[begin : begin + len(streams)]
@@ -443,7 +444,7 @@ class Accelerator(Closing):
         lengths = batch.lengths[members]
         valid = np.arange(lengths.max())[:, None] < lengths
         if self.manifest.sequence is None:
-            # Step by step, one of each stream, so that all advance together.
+            # One step of each stream in turn, so that all advance together.
             step, column = np.nonzero(valid)
             ends = None
         else:
@@ -460,16 +461,16 @@ class Accelerator(Closing):
                 part[member] = found
 
     def stream(self) -> Stream:
-        """Reserve a stream of zero state; close it, or use it in a ``with`` statement.
+        """Reserve a stream with zero state; close it, or use it in a ``with`` statement.
 
-        A stream that nothing refers to any more is closed by itself.
+        A stream is closed automatically when nothing refers to it any more.
 
         Raises
         ------
         ConfigurationError
             If the network has a reverse direction.
         DeviceError
-            If every stream is held, or the accelerator is closed.
+            If every stream is open, or the accelerator is closed.
         """
         self._check_open()
         if self.manifest.sequence is not None:
@@ -490,9 +491,9 @@ class Accelerator(Closing):
             stream.close()
 
     def _free(self) -> list[int]:
-        """Numbers of the streams that nobody holds, in order."""
+        """Numbers of the free streams, in order."""
         if len(self._streams) == self.manifest.parameters.streams:
-            # Those that are lost in a circle of references are still there until Python looks for such.
+            # Streams in a reference cycle are freed only by Python's garbage collector.
             gc.collect()
         return sorted(set(range(self.manifest.parameters.streams)) - set(self._streams))
 
@@ -552,7 +553,7 @@ class Accelerator(Closing):
     def _busy(self, what: str) -> str:
         total = self.manifest.parameters.streams
         return (
-            f"{what}, but all {total} of this build are held by open streams; close one, or all with "
+            f"{what}, but all {total} of this build are open; close one, or all with "
             f"close_streams, or generate with {option('streams', total + 1)}"
         )
 
@@ -562,12 +563,12 @@ class Accelerator(Closing):
 
     @property
     def inputs(self) -> int:
-        """Values that a time step reads."""
+        """Number of input values of a time step."""
         return self.manifest.program.inputs
 
     @property
     def outputs(self) -> int:
-        """Values that a time step gives."""
+        """Number of output values of a time step."""
         return self.manifest.outputs
 
     @property
@@ -592,20 +593,20 @@ class Accelerator(Closing):
     def measured_latency_cycles(self) -> int:
         """Cycles of the last step, from taking its last input beat to giving its last output beat.
 
-        A step that was sent while others were under way, as those of a run are, waits in the device's input
-        buffer, which holds two, and that counts. A step sent alone takes ``manifest.cycles``:
-        ``step_latency_cycles``, or ``first_step_latency_cycles`` if it is a stream's first.
+        If other steps are in progress, as in a run, a step waits in the device's input buffer, which holds
+        two steps; the wait is included. A step sent alone takes ``manifest.cycles.step_latency_cycles``, or
+        ``first_step_latency_cycles`` if it is a stream's first.
         """
         return self.device.register(Register.LATENCY)
 
     @property
     def cycles_saved(self) -> int:
-        """Cycles that the last run took less than if all its sequences had been as long as the longest."""
+        """Cycles that the last run saved because some sequences were shorter than the longest."""
         return self.manifest.cycles_saved(self._lengths)
 
     @property
     def cell_saturations(self) -> int:
-        """Cell states limited since the device was reset, modulo 2**32."""
+        """Number of cell states that saturated since the device was reset, modulo 2**32."""
         return self.device.register(Register.CELL_SATURATIONS)
 
     def close(self) -> None:

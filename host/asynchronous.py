@@ -44,16 +44,16 @@ class AsyncAccelerator:
         return cls(await asyncio.to_thread(Accelerator.open, folder, backend, verify, progress))
 
     async def call(self, function: Callable[[Accelerator], Result]) -> Result:
-        """Call ``function(accelerator)`` after all steps asked for so far."""
+        """Call ``function(accelerator)`` after all steps requested so far."""
         return await asyncio.wrap_future(self._shared.call(function))
 
     async def stream(self) -> "AsyncStream":
-        """Reserve a stream of zero state; errors as :meth:`Accelerator.stream`."""
+        """Reserve a stream with zero state. Raises the errors of :meth:`Accelerator.stream`."""
         stream = await self.call(lambda accelerator: accelerator.stream())
         return AsyncStream(SharedStream(self._shared, stream))
 
     async def close(self) -> None:
-        """Finish what was asked for and release the device. May be called again."""
+        """Finish all requested steps and release the device. Further calls do nothing."""
         await asyncio.to_thread(self._shared.close)
 
     async def __aenter__(self) -> Self:
@@ -91,7 +91,7 @@ class AsyncStream:
         await asyncio.wrap_future(self._shared.call(Stream.reset))
 
     async def close(self) -> None:
-        """Give the stream back; harmless if closed already."""
+        """Release the stream. Further calls do nothing."""
         await asyncio.to_thread(self._shared.close)
 
     async def __aenter__(self) -> Self:

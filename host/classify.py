@@ -1,4 +1,4 @@
-"""What a classifier does with its scores, on the host: the last step of networks that end in softmax."""
+"""Softmax and argmax of a classifier's scores, computed on the host."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

@@ -1,4 +1,4 @@
-"""What all have in common that are closed at the end of a ``with`` block."""
+"""Base class of objects that are closed at the end of a ``with`` block."""
 
 from abc import ABC, abstractmethod
 from typing import Self
@@ -7,11 +7,11 @@ __all__ = ["Closing"]
 
 
 class Closing(ABC):
-    """A context manager that closes itself, whatever happens in its block."""
+    """A context manager that closes itself when its block ends, also by an exception."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what it holds. May be called again."""
+        """Release all resources. Further calls do nothing."""
 
     def __enter__(self) -> Self:
         """Return this object."""

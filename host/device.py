@@ -20,25 +20,25 @@ _STATE_IS_ZERO = field(Register.FLAGS, "ZERO")
 _IS_COPIED = field(Register.FLAGS, "COPIED")
 _REGION, _BANK = field(Register.SELECT, "REGION"), field(Register.SELECT, "BANK")
 _POLLS = 100_000
-"""Reads of STATUS, beside a few steps' cycles, before a device counts as dead."""
+"""Reads of STATUS, in addition to the cycles of a few steps, before a device counts as dead."""
 
 
 class Device:
-    """Speaks the register map of one build.
+    """Accesses a core through its registers.
 
     Parameters
     ----------
     transport
         Connection to the core; the device closes it.
     manifest
-        The build that the core must be of.
+        The build that the core must belong to.
     """
 
     def __init__(self, transport: Transport, manifest: Manifest) -> None:
         self.manifest = manifest
         self.layout = StateLayout(manifest)
         self.whole = True
-        """Whether the memories hold one image whole; if not, no step is taken."""
+        """Whether the memories hold one complete image; if not, no step is taken."""
         self._transport: Transport | None = transport
 
     @property
@@ -54,7 +54,7 @@ class Device:
         return self._transport is None
 
     def close(self) -> None:
-        """Close the transport; harmless if closed already."""
+        """Close the transport. Further calls do nothing."""
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
@@ -64,7 +64,7 @@ class Device:
         return int(self.transport.read(register)[0])
 
     def identify(self) -> None:
-        """Check that the core is one of ours and of this build.
+        """Check that the device is an rtlstm core and belongs to this build.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class Device:
             )
 
     def adopt(self, manifest: Manifest) -> None:
-        """Be a device of another build of the same hardware, which is to be loaded next.
+        """Use another build's manifest for the same hardware, before that build is loaded.
 
         Raises
         ------
@@ -103,9 +103,9 @@ class Device:
         progress: Progress | None = None,
         keep_states: bool = False,
     ) -> None:
-        """Write a checked image, read it back if ``verify``, and reset every stream or keep all states.
+        """Write a checked image and read it back if ``verify``. All streams are reset or keep their states.
 
-        What was begun before is finished first; from then on no step is taken before all is written.
+        Steps in progress are finished first; then no step is taken until everything is written.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class Device:
             self.reset(range(self.manifest.parameters.streams))
 
     def _release(self, image: WeightImage, verify: bool) -> None:
-        """Write a program's last row, behind all else: a loadable core stands still until then."""
+        """Write a program's last row, after everything else: a loadable core takes no step until then."""
         if Region.PROGRAM not in image.regions:
             return
         words = image.regions[Region.PROGRAM][0, -1:].astype(np.int64)
@@ -153,13 +153,13 @@ class Device:
         )
 
     def write_rows(self, region: Region, bank: int, row: int, words: IntArray) -> None:
-        """Write words from the start of a row on."""
+        """Write words, beginning at the start of a row."""
         if len(words):
             self._point(region, bank, row)
             self.transport.write(Register.DATA, words)
 
     def read_rows(self, region: Region, bank: int, row: int, count: int) -> IntArray:
-        """Read ``count`` words from the start of a row on."""
+        """Read ``count`` words, beginning at the start of a row."""
         if not count:
             return np.zeros(0, dtype=np.int64)
         self._point(region, bank, row)
@@ -170,7 +170,7 @@ class Device:
         self.transport.write(Register.ROW, [row])
 
     def _await_idle(self) -> None:
-        """Wait for steps that say nothing when they are done."""
+        """Wait for steps that give no output."""
         polls = _POLLS + 4 * self.manifest.cycles.step_interval_cycles
         for _ in range(polls):
             if not _BUSY.of(self.register(Register.STATUS)):
@@ -190,7 +190,7 @@ class Device:
             self._command(stream, Command.RESET)
 
     def write_state(self, stream: int, h: Sequence[IntArray], c: Sequence[IntArray]) -> None:
-        """Give a stream its state, arrays ``(H_l,)`` per layer: h, and cell states."""
+        """Set a stream's state, arrays ``(H_l,)`` per layer: h, and cell states."""
         vectors, cells = self.layout.encode(h, c)
         self.write_rows(Region.VECTORS, 0, self._vector_row(stream), vectors)
         for bank, words in enumerate(cells):
@@ -206,7 +206,7 @@ class Device:
             h, c = self.layout.zeros(1)
             return tuple(array[0] for array in h), tuple(array[0] for array in c)
         layout, first = self.layout, self._vector_row(stream)
-        # Of the first layer's two places only that which holds its h: the other may never have been written.
+        # The first layer's h has two addresses. Only the one in use is read: the other may never be written.
         copy_words, words = self.manifest.program.copy_words, self.manifest.regions[Region.VECTORS].words
         current = copy_words if _IS_COPIED.of(flags) else 0
         vectors = np.zeros(layout.vector_span[1] * words, dtype=np.int64)
@@ -268,9 +268,9 @@ class Device:
 
 
 def _parts(image: WeightImage) -> list[tuple[Region, int, IntArray]]:
-    """Region, bank and words ``(rows, words)`` of all that is written before a program's last row.
+    """Region, bank and words ``(rows, words)`` of everything that is written before a program's last row.
 
-    The program comes first: a loadable core stands still from its first word on.
+    The program comes first: its first word makes a loadable core stop taking steps.
     """
     order = sorted(image.regions, key=lambda region: region != Region.PROGRAM)
     return [

@@ -1,4 +1,4 @@
-"""Whether a build can be loaded into a device that another one was made for."""
+"""Checks whether a build can be loaded into a device that was made from another build."""
 
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -37,7 +37,7 @@ def check_loadable(manifest: Manifest, device: Manifest) -> None:
 
 
 def _differences(manifest: Manifest, device: Manifest) -> str:
-    """What differs, by name."""
+    """Names of the differences."""
     found = ["name"] if manifest.name != device.name else []
     for ours, theirs in ((manifest.parameters, device.parameters), (manifest.numerics, device.numerics)):
         found += [name for name in type(ours).model_fields if getattr(ours, name) != getattr(theirs, name)]

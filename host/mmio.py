@@ -1,7 +1,7 @@
-"""Registers in memory: a wrapped core on the bus of the processor that runs the driver.
+"""Memory-mapped registers: a core with a bus wrapper, on the bus of the processor that runs the driver.
 
 The backend ``mmio:PATH`` or ``mmio:PATH@OFFSET`` maps a file of the system: a UIO device (``/dev/uio0``),
-physical memory (``/dev/mem@0x43C00000``), or a plain file that something else serves.
+physical memory (``/dev/mem@0x43C00000``), or a plain file that another program serves.
 """
 
 import fcntl
@@ -35,11 +35,11 @@ _MAJOR = field(Register.VERSION, "MAJOR")
 _RESET = field(Register.CONTROL, "RESET")
 _SUPPRESS, _STREAM = field(Register.X_STREAM, "SUPPRESS"), field(Register.X_STREAM, "STREAM")
 _TIMEOUT = 5.0
-"""Seconds without any step moving after which the device counts as dead."""
+"""Seconds without progress of any step after which the device counts as dead."""
 
 
 class RegisterFile(Protocol):
-    """Registers that can be reached one word at a time."""
+    """Registers that are read and written one word at a time."""
 
     def read(self, register: Register) -> int:
         """Read a register: an unsigned 32-bit word."""
@@ -48,7 +48,7 @@ class RegisterFile(Protocol):
         """Write an unsigned 32-bit word."""
 
     def close(self) -> None:
-        """Let go of them."""
+        """Release the registers."""
 
 
 class MappedRegisters:
@@ -94,7 +94,7 @@ class MappedRegisters:
         self._words[self._first + register] = word
 
     def close(self) -> None:
-        """Unmap and unlock; harmless if closed already."""
+        """Unmap and unlock the file. Further calls do nothing."""
         if self._file >= 0:
             self._words.release()
             self._map.close()
@@ -103,15 +103,15 @@ class MappedRegisters:
 
 
 class MmioTransport(Transport):
-    """A wrapped core behind its registers.
+    """A transport to a wrapped core through its registers.
 
-    Steps go through the data FIFOs, as many at a time as there is room for. Opening it resets core and FIFOs:
-    a program before it may have left steps there.
+    Steps go through the data FIFOs, as many at a time as there is space for. Opening it resets core and
+    FIFOs: an earlier program may have left steps there.
 
     Parameters
     ----------
     registers
-        The device's; the transport closes them.
+        The device's registers; the transport closes them.
     manifest
         The build. Steps need one with data FIFOs (``--bus axilite`` or ``wishbone``).
 
@@ -125,7 +125,7 @@ class MmioTransport(Transport):
         super().__init__(manifest)
         self._registers: RegisterFile | None = registers
         self._errors = 0
-        # What answers with another ID is nothing of ours: whoever opened it is told so by the driver.
+        # A device with another ID is not an rtlstm core: the driver raises the error for that.
         if registers.read(Register.ID) == IDENTITY:
             major = _MAJOR.of(registers.read(Register.VERSION))
             if major != MAP_VERSION[0]:
@@ -161,16 +161,16 @@ class MmioTransport(Transport):
         Raises
         ------
         DeviceError
-            If nothing moves for 5 seconds, an output is of another stream than is due, or the device refused
-            an access. It has then been reset: all state is zero, and a loadable device stands still, which is
-            an error as well, until weights and program are loaded again.
+            If there is no progress for 5 seconds, an output belongs to another stream than expected, or the
+            device refused an access. The device has then been reset: all state is zero, and a loadable device
+            takes no step, which is an error as well, until weights and program are loaded again.
         """
         registers = self._open()
         loadable = self.manifest.parameters.capacity is not None
         if loadable and _STOPPED.of(registers.read(Register.STATUS)):
             raise DeviceError(
-                "the device stands still, as a loadable one does after a reset; load its weights again, "
-                "which bring the program"
+                "the device must have a program, but a loadable device loses it at a reset; load its weights "
+                "again, which loads the program, too"
             )
         try:
             y = self._exchange(registers, steps.streams, steps.x, ~steps.suppress)
@@ -178,7 +178,7 @@ class MmioTransport(Transport):
             if errors:
                 raise DeviceError(f"the device must take every access, but it has refused {errors}")
         except BaseException:
-            # Steps may be under way still.
+            # Steps may still be in progress.
             self._restart(registers)
             raise
         return y
@@ -211,7 +211,7 @@ class MmioTransport(Transport):
                 deadline = time.monotonic() + _TIMEOUT
             elif time.monotonic() > deadline:
                 raise DeviceError(
-                    f"the device must go on, but no step has moved for {_TIMEOUT:g} s ({sent} of "
+                    f"the device must make progress, but no step has for {_TIMEOUT:g} s ({sent} of "
                     f"{len(streams)} sent, {len(due)} answers missing); it was reset: every state is zero"
                 )
         return y
@@ -223,11 +223,11 @@ class MmioTransport(Transport):
             raise DeviceError(f"{due}, but the device gives one of stream {found}; open it again")
 
     def adopt(self, manifest: Manifest) -> None:
-        """Take steps of another build of the same hardware from now on."""
+        """Use another build of the same hardware from now on."""
         self.manifest = manifest
 
     def close(self) -> None:
-        """Let go of the registers; further calls raise DeviceError."""
+        """Release the registers; further accesses raise DeviceError."""
         registers, self._registers = self._registers, None
         if registers is not None:
             registers.close()

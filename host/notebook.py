@@ -1,4 +1,4 @@
-"""What objects show of themselves in notebooks."""
+"""Tables that objects show in notebooks."""
 
 from collections.abc import Mapping
 from html import escape

@@ -1,4 +1,4 @@
-"""What a caller hands over, checked and turned into integers, and results turned back."""
+"""Checks a caller's values and quantises them to integers, and converts results back."""
 
 import warnings
 from typing import Any
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _FLOAT32_BITS = 25
-"""Of codes, sign and all, that float32 holds exactly."""
+"""Width in bits, with the sign, of the widest codes that float32 holds exactly."""
 
 
 class CodesWarning(UserWarning):
@@ -30,11 +30,11 @@ class CodesWarning(UserWarning):
 
 
 class SaturationWarning(UserWarning):
-    """Values outside their fixed-point format were limited to its range."""
+    """Values outside the range of their fixed-point format were saturated."""
 
 
 def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
-    """Return ``values`` as an array that holds something everywhere.
+    """Return ``values`` as an array without masked values.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def as_flag(name: str, value: Any) -> bool:
     Raises
     ------
     InputError
-        If it is neither one nor 0 or 1: a text or an array is a mistake, not "yes".
+        If it is neither one nor 0 or 1: a text or an array is rejected, not taken as true.
     """
     if isinstance(value, bool | int | np.bool_) and value in (0, 1):
         return bool(value)
@@ -86,7 +86,7 @@ def as_flag(name: str, value: Any) -> bool:
 
 
 def is_raw(array: NDArray[np.generic]) -> bool:
-    """Whether the numbers are integers in a fixed-point format already."""
+    """Whether the numbers are integers, so codes of a fixed-point format."""
     return array.dtype.kind in "iu"
 
 
@@ -97,7 +97,7 @@ def quantise(
     lowest: int | None = None,
     shift: ArrayLike = 0,
 ) -> tuple[IntArray, int]:
-    """Turn floats into integers of ``format``, or check integers that are so already.
+    """Quantise floats to integers of ``format``, or check integers that are codes already.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def quantise(
     format
         Format of the result; floats are rounded half up and saturate.
     lowest
-        Smallest integer accepted as such; ``-format.maximum`` by default.
+        Smallest code accepted; ``-format.maximum`` by default.
     shift
         Floats are multiplied by two to this power first, element-wise.
 
@@ -134,7 +134,7 @@ def quantise(
 
 
 def to_caller(codes: IntArray, format: Format, x: NDArray[np.generic]) -> NDArray[Any]:
-    """Turn outputs into what the caller of ``x`` sees: codes for integers, floats for floats.
+    """Convert outputs to the type of the caller's ``x``: codes for integers, floats for floats.
 
     Floats of at most 32 bits give float32, which holds every code of up to 25 bits exactly; all others
     give float64.
@@ -156,14 +156,14 @@ def warn_saturated(
 ) -> None:
     """Warn that ``count`` of ``total`` values were saturated, if any were, and say what to do.
 
-    ``shift`` is as of :func:`quantise`.
+    ``shift`` is that of :func:`quantise`.
     """
     if count:
         limits = format.to_floats(format.maximum, shift)
         least, most = (f"+-{limit:.6g}" for limit in (limits.min(), limits.max()))
         where = most if least == most else f"their features' ranges, {least} to {most},"
         warnings.warn(
-            f"{count} of {total} values of {name} were outside {where} and were limited to it; {advice}",
+            f"{count} of {total} values of {name} were outside {where} and were saturated; {advice}",
             SaturationWarning,
             stacklevel=stacklevel + 1,
         )

@@ -1,8 +1,7 @@
 """Many streams at once: one accelerator for all threads of a program.
 
-One thread talks to the device. It takes all steps that wait and sends them together, and while the device
-works on them it sends those that have come since, so that the line to it is never idle for want of one
-caller's answer.
+One thread communicates with the device. It sends all waiting steps together. While the device computes them,
+it sends the steps requested since, so that the connection is not idle until a caller has its answer.
 """
 
 import queue
@@ -33,12 +32,12 @@ __all__ = ["SharedAccelerator", "SharedStream"]
 Result = TypeVar("Result")
 
 _AHEAD = 4
-"""Exchanges under way at once."""
+"""Largest number of exchanges in progress."""
 
 
 @dataclass
 class _Steps:
-    """Steps of one stream that a caller waits for."""
+    """Requested steps of one stream."""
 
     stream: Stream
     x: IntArray
@@ -47,7 +46,7 @@ class _Steps:
 
 @dataclass
 class _Call:
-    """Anything else that is to be done in between."""
+    """Any other call, made between two exchanges."""
 
     function: Callable[[], Any]
     future: "Future[Any]" = field(default_factory=Future)
@@ -59,7 +58,7 @@ class SharedAccelerator(Closing):
     Parameters
     ----------
     accelerator
-        It belongs to this object from now on, which closes it.
+        This object owns it from now on and closes it.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -75,7 +74,7 @@ class SharedAccelerator(Closing):
 
     @property
     def manifest(self) -> Manifest:
-        """Of the build that the device holds."""
+        """The manifest of the build that the device holds."""
         return self._accelerator.manifest
 
     @classmethod
@@ -90,7 +89,7 @@ class SharedAccelerator(Closing):
         return cls(Accelerator.open(folder, backend, verify, progress))
 
     def call(self, function: Callable[[Accelerator], Result]) -> "Future[Result]":
-        """Have ``function(accelerator)`` called between two exchanges, after all steps asked for so far.
+        """Request a call of ``function(accelerator)`` after all steps requested so far.
 
         Raises
         ------
@@ -104,16 +103,16 @@ class SharedAccelerator(Closing):
         return job.future
 
     def stream(self) -> "SharedStream":
-        """Reserve a stream of zero state; errors as :meth:`Accelerator.stream`."""
+        """Reserve a stream with zero state. Raises the errors of :meth:`Accelerator.stream`."""
         return SharedStream(self, self.call(lambda accelerator: accelerator.stream()).result())
 
     def close(self) -> None:
-        """Finish what was asked for and release the device. May be called again.
+        """Finish all requests and release the device. Further calls do nothing.
 
         Raises
         ------
         DeviceError
-            If the device did not take what was written to it last.
+            If the device refused the last write.
         """
         with self._lock:
             if not self._closed:
@@ -131,7 +130,7 @@ class SharedAccelerator(Closing):
             self._jobs.put(job)
 
     def _work(self) -> None:
-        """Serve jobs in order; the thread's own."""
+        """Serve jobs in order; this is the thread's function."""
         under_way: deque[tuple[list[_Steps], Callable[[], IntArray]]] = deque()
         more = True
         while more or under_way:
@@ -155,7 +154,7 @@ class SharedAccelerator(Closing):
             self._trouble = error
 
     def _take(self, wait: bool) -> list[_Steps | _Call | None]:
-        """All jobs there are; at least one, if it is to wait."""
+        """Return all waiting jobs; wait for at least one if ``wait`` is set."""
         jobs: list[_Steps | _Call | None] = []
         try:
             while True:
@@ -200,8 +199,8 @@ def _finish(batch: list[_Steps], finish: Callable[[], IntArray]) -> None:
 class SharedStream(Closing):
     """A sequence in progress, as :class:`Stream`, for any thread. A context manager.
 
-    Steps of one stream are computed in the order in which they were asked for. Values outside the
-    input format are limited without a warning.
+    Steps of one stream are computed in the order of the requests. Values outside the
+    input format saturate without a warning.
     """
 
     def __init__(self, shared: SharedAccelerator, stream: Stream) -> None:
@@ -209,9 +208,9 @@ class SharedStream(Closing):
         self._stream = stream
 
     def submit(self, x: ArrayLike) -> "Future[IntArray]":
-        """Ask for ``T`` steps, ``(T, inputs)``; the future gives integers ``(T, outputs)``.
+        """Request ``T`` steps, ``(T, inputs)``; the future gives integers ``(T, outputs)``.
 
-        A future that is cancelled in time takes its steps with it.
+        The steps are not run if the future is cancelled before they are sent.
 
         Raises
         ------
@@ -223,7 +222,7 @@ class SharedStream(Closing):
         return self._ask(x, ("T",))
 
     def _ask(self, x: ArrayLike, leading: tuple[str, ...], advice: str = "") -> "Future[IntArray]":
-        """Ask for steps ``(*leading, inputs)`` on behalf of whoever called the calling function."""
+        """Request steps ``(*leading, inputs)``; warnings name the line that called the calling function."""
         array = check_values(x, leading, self._shared.manifest, advice)
         integers, _ = as_codes(array, self._shared.manifest)
         self._stream.accelerator._note_codes(array, stacklevel=3)
@@ -232,7 +231,7 @@ class SharedStream(Closing):
         return job.future
 
     def step(self, x: ArrayLike) -> NDArray[Any]:
-        """Compute one step and wait for it: ``(inputs,)`` to ``(outputs,)``; as :meth:`Stream.step`."""
+        """Compute one step and wait for it: ``(inputs,)`` to ``(outputs,)``; see :meth:`Stream.step`."""
         return self.present(x, self._ask(x, (), "; use steps for several at once").result()[0])
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
@@ -240,11 +239,11 @@ class SharedStream(Closing):
         return self.present(x, self._ask(x, ("T",)).result())
 
     def present(self, x: ArrayLike, y: IntArray) -> NDArray[Any]:
-        """Turn outputs into what a caller sees who gave ``x``: floats for floats."""
+        """Convert outputs to the type of the caller's ``x``: floats for floats."""
         return to_caller(y, self._shared.manifest.layers[-1].output, as_numbers("x", x))
 
     def call(self, function: Callable[[Stream], Result]) -> "Future[Result]":
-        """Have ``function(stream)`` called after all steps asked for so far."""
+        """Request a call of ``function(stream)`` after all steps requested so far."""
         return self._shared.call(lambda _: function(self._stream))
 
     @property
@@ -261,6 +260,6 @@ class SharedStream(Closing):
         self.call(Stream.reset).result()
 
     def close(self) -> None:
-        """Give the stream back; harmless if closed already."""
+        """Free the stream. Further calls do nothing."""
         if not self._shared._closed:
             self.call(Stream.close).result()

@@ -24,7 +24,7 @@ SNAPSHOT_VERSION = 1
 def save_snapshot(
     path: str | Path, layout: StateLayout, h: Sequence[IntArray], c: Sequence[IntArray]
 ) -> None:
-    """Write a state, arrays ``(H_l,)`` per LSTM layer. An older file stays whole until the new one is.
+    """Write a state, arrays ``(H_l,)`` per LSTM layer. The old file is replaced once the new one is complete.
 
     Raises
     ------
@@ -70,8 +70,8 @@ def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, L
     same = all(np.array_equal(fields.get(name, ()), format) for name, format in expected.items())
     if found != sizes or not same:
         raise InputError(
-            f"{path} must be of LSTM layers of {layout.sizes} units with h in {layout.hidden} and c in "
-            f"{layout.cell}, but it is of others; restore it on a build of the network it was saved from"
+            f"{path} must hold LSTM layers of {layout.sizes} units with h in {layout.hidden} and c in "
+            f"{layout.cell}, but it holds others; restore it on a build of the network it was saved from"
         )
     state = [[fields[f"{name}{index}"] for index in range(len(layout.sizes))] for name in "hc"]
     h, c, _ = layout.parse(state, None, raw=True)

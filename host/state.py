@@ -28,7 +28,7 @@ State = tuple[StatePart, StatePart]
 
 
 class Saturations(NamedTuple):
-    """Values of a caller's state that are beyond their format, and were limited to it."""
+    """Values of a caller's state that saturated because they are beyond their format."""
 
     values: int
     largest: float
@@ -39,14 +39,14 @@ class StateFormats:
     """Shapes and formats of the state of a quantised network.
 
     In integers, a state is h of each recurrent layer as the vector memory holds it, and the cell state of
-    each layer that has one: an LSTM's c; a GRU's h, with more bits. To a caller, a GRU has the latter alone.
+    each layer that has one: an LSTM's c; a GRU's h, with more bits. A caller sees only the latter of a GRU.
 
     Parameters
     ----------
     layers
-        The network's.
-    numerics
-        The network's.
+        The network's layers.
+        numerics
+            The network's formats.
     """
 
     def __init__(self, layers: Sequence[LayerShape], numerics: Numerics) -> None:
@@ -54,7 +54,7 @@ class StateFormats:
         self._hidden = [layers[index + layer.feedback].output for index, layer in recurrent]
         self._kept = [layer.state for layer in layers if layer.state is not None and layer.has_state]
         stateful = [layer.kind for layer in layers if layer.has_state]
-        # Number of the cell state that is a layer's h; those that are an LSTM's c.
+        # ``_wide``: index of the cell state that is a layer's h. ``_lstms``: indices of an LSTM's c.
         numbers = iter(range(len(stateful)))
         cell_of = [next(numbers) if layer.has_state else None for _, layer in recurrent]
         self._wide = [
@@ -98,8 +98,8 @@ class StateFormats:
 
         Returns
         -------
-        h and cell states as arrays ``(N, H_l)`` (N = 1 without a batch), and what was limited of a
-        caller's h and c.
+        h and cell states as arrays ``(N, H_l)`` (N = 1 without a batch), and which values of a
+        caller's h and c saturated.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class StateFormats:
         batch: int | None,
         raw: bool | None,
     ) -> tuple[list[IntArray], Saturations]:
-        """One half of a state in integers, and what was limited of it."""
+        """Return h or c in integers, and which of its values saturated."""
         layers, saturated, largest = [], 0, 0.0
         for index, array in enumerate(split_layers(name, part, sizes, batch)):
             if raw is not None and is_raw(array) != raw:
@@ -153,7 +153,7 @@ class StateFormats:
         batch: int,
         stacklevel: int,
     ) -> None:
-        """Warn of what :meth:`parse` limited of ``batch`` sequences' h and c, whose names these are."""
+        """Warn about values of h and c that saturated in :meth:`parse`; ``names`` are used in the message."""
         (h, c), stacklevel = saturations, stacklevel + 1
         warn_saturated(names[0], h.values, batch * sum(self.sizes), self.hidden, stacklevel)
         limit = _range_of(self.cell, c.largest)
@@ -164,14 +164,14 @@ class StateFormats:
         )
 
     def warn_at_limit(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
-        """Warn of values of an LSTM's c, called ``name``, that stand at the end of their format."""
+        """Warn about values of an LSTM's c, called ``name``, that are at the limits of their format."""
         at_limit = [np.abs(c[number]) == self.cell.maximum for number in self._lstms]
         count = sum(int(np.count_nonzero(values)) for values in at_limit)
         if count:
             limit = self.cell.maximum * self.cell.step
             warnings.warn(
-                f"{count} of {sum(values.size for values in at_limit)} values of {name} stand at the end of "
-                f"their format, +-{limit:.6g}, and may have been limited to it; if they go on elsewhere, "
+                f"{count} of {sum(values.size for values in at_limit)} values of {name} are at the limits of "
+                f"their format, +-{limit:.6g}, and may have saturated; if sequences continue from them, "
                 f"generate with {option('cell_range', _range_of(self.cell, 2.0 * limit))} or more, or with "
                 "calibration data that cover them",
                 SaturationWarning,
@@ -216,10 +216,10 @@ class StateLayout(StateFormats):
         program = manifest.program
         self.macs = manifest.parameters.macs
         self.banks = manifest.parameters.gate_units
-        # (first row, rows) of each layer, and the span that a single burst reads and writes.
+        # (first row, rows) of each layer, and the rows that a single burst reads or writes.
         self._vectors = [(first, manifest.parameters.words(units)) for first, units in program.hidden]
         self._cells = [(first, manifest.parameters.drain_beats(units)) for first, units in program.cells]
-        # The first layer's h may be in the place after its own.
+        # The first layer's h has two addresses, the second directly after the first.
         first, rows = self._vectors[0]
         self.vector_span = _span([*self._vectors, (first + program.copy_words, rows)])
         self.cell_span = _span(self._cells)
@@ -227,9 +227,9 @@ class StateLayout(StateFormats):
         self._cell_bits = manifest.numerics.cell.bits
 
     def encode(self, h: Sequence[IntArray], c: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-        """Words of one stream's ``(H_l,)`` arrays.
+        """Return the memory words of one stream's ``(H_l,)`` arrays.
 
-        Returns the words of the vector span, and of the cell span of each bank ``(banks, words)``.
+        These are the words of the vector span, and of the cell span of each bank ``(banks, words)``.
         """
         vectors = np.zeros((self.vector_span[1], -(-self.macs * self._word_bits // 32)), dtype=np.int64)
         cells = np.zeros((self.banks, self.cell_span[1]), dtype=np.int64)
@@ -243,7 +243,9 @@ class StateLayout(StateFormats):
         return vectors.reshape(-1), cells
 
     def decode(self, vectors: IntArray, cells: IntArray) -> tuple[LayerArrays, LayerArrays]:
-        """Inverse of :meth:`encode`; the first layer's h in the first of its places."""
+        """Return the arrays of memory words, the inverse of :meth:`encode`: the first layer's h is read at
+        its first address.
+        """
         rows_of = vectors.reshape(self.vector_span[1], -1)
         words_of = cells.reshape(self.banks, self.cell_span[1])
         h: list[IntArray] = []

@@ -1,4 +1,4 @@
-"""The one check of what time steps read: type, shape and range, whatever backend computes them."""
+"""Checks type, shape and range of time steps, for all backends."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -26,9 +26,9 @@ def check_values(
     leading
         Sizes of the axes before the inputs; a letter stands for any size.
     manifest
-        The build that reads it.
+        The build that runs the steps.
     advice
-        Ends the message about a wrong shape.
+        Text at the end of the message about a wrong shape.
 
     Raises
     ------
@@ -63,17 +63,17 @@ def as_codes(array: NDArray[np.generic], manifest: Manifest) -> tuple[IntArray, 
 
 @dataclass(frozen=True)
 class Steps:
-    """``K`` time steps in the order in which they are computed; what :meth:`checked` gives is right."""
+    """``K`` time steps in the order in which they are computed, made and checked by :meth:`checked`."""
 
     streams: IntArray
     """Stream of each step, ``(K,)``."""
     x: IntArray
     """Codes of the input format, ``(K, inputs)``."""
     suppress: NDArray[np.bool_]
-    """Which steps' outputs nobody wants, ``(K,)``: they need not be computed, and are 0 in the result."""
+    """Which steps' outputs are suppressed, ``(K,)``: they are not computed, and 0 in the result."""
     ends: NDArray[np.bool_] | None = None
     """Which steps are the last of a sequence, ``(K,)``, for a build that takes whole sequences; the steps
-    of one stand together, on one stream. None for other builds."""
+    of a sequence are consecutive, on one stream. None for other builds."""
 
     def __len__(self) -> int:
         return len(self.streams)
@@ -87,7 +87,7 @@ class Steps:
         suppress: ArrayLike | None = None,
         ends: ArrayLike | None = None,
     ) -> Self:
-        """Check a build's steps; ``suppress`` is none of them if None.
+        """Check a build's steps. No output is suppressed if ``suppress`` is None.
 
         Raises
         ------

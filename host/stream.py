@@ -21,7 +21,7 @@ __all__ = ["Stream", "StreamDevice"]
 
 
 class StreamDevice(Protocol):
-    """What a stream needs of the accelerator that holds it."""
+    """The part of an accelerator that its streams use."""
 
     manifest: Manifest
     device: Device
@@ -34,23 +34,23 @@ class StreamDevice(Protocol):
         stacklevel: int,
         advice: str = "",
     ) -> NDArray[Any]:
-        """Run ``x``, ``(*leading, I)``, a step per stream or all on a single one; return ``(K, O)``."""
+        """Run ``x``, ``(*leading, I)``, one step per stream or all steps on one; return ``(K, O)``."""
 
     def _warn_states(self, name: str, c: Sequence[IntArray], stacklevel: int) -> None:
-        """Warn of cell states that may have been limited."""
+        """Warn about cell states that may have saturated."""
 
     def _note_codes(self, array: NDArray[Any], stacklevel: int) -> None:
         """Warn, once, that integers are taken as codes."""
 
     def _release(self, number: int) -> None:
-        """Take a stream back."""
+        """Free a stream."""
 
 
 class Stream(Closing):
     """A sequence in progress. Made by :meth:`Accelerator.stream`; a context manager.
 
     Floats in give floats out; integers of the build's formats in give integers out. A stream
-    may be as long as it likes: the build's ``max_steps`` limits :meth:`Accelerator.run` alone.
+    may have any number of steps: the build's ``max_steps`` applies only to :meth:`Accelerator.run`.
     Loading weights resets it.
     """
 
@@ -60,7 +60,7 @@ class Stream(Closing):
 
     @property
     def accelerator(self) -> StreamDevice:
-        """The accelerator that computes it; DeviceError once closed."""
+        """The accelerator that computes it. Raises DeviceError after :meth:`close`."""
         if self._accelerator is None:
             raise DeviceError("the stream is closed; open another with Accelerator.stream")
         return self._accelerator
@@ -89,7 +89,7 @@ class Stream(Closing):
         return self.accelerator._stream_steps([self], x, (), stacklevel=2, advice=advice).reshape(-1)
 
     def steps(self, x: ArrayLike) -> NDArray[Any]:
-        """Compute ``T`` steps: ``(T, inputs)`` to ``(T, outputs)``; errors as :meth:`step`."""
+        """Compute ``T`` steps: ``(T, inputs)`` to ``(T, outputs)``. Raises the errors of :meth:`step`."""
         return self.accelerator._stream_steps([self], x, ("T",), stacklevel=2)
 
     @property
@@ -97,7 +97,7 @@ class Stream(Closing):
         """``(h, c)`` as floats, in the structure that an unbatched ``run`` returns.
 
         ``h`` and ``c`` are ``(num_layers, H)``, or tuples of ``(H_l,)`` if the layers differ in
-        size. Setting it accepts floats or integers; a state that was read comes back exactly.
+        size. Setting it accepts floats or integers; a state that was read is restored exactly.
         """
         return self._read_state(raw=False)
 
@@ -110,7 +110,7 @@ class Stream(Closing):
 
     @property
     def state_integers(self) -> State:
-        """:attr:`state` as the device's own integers."""
+        """:attr:`state` as the device's integers."""
         return self._read_state(raw=True)
 
     def _read_state(self, raw: bool) -> State:
@@ -139,7 +139,7 @@ class Stream(Closing):
         Raises
         ------
         InputError
-            If the file is none of a stream with the same layers and formats.
+            If the file is not the state of a stream with the same layers and formats.
         """
         device = self.accelerator.device
         device.write_state(self._number, *load_snapshot(path, device.layout))
@@ -149,7 +149,7 @@ class Stream(Closing):
         self.accelerator.device.reset([self._number])
 
     def close(self) -> None:
-        """Give the stream back; harmless if closed already."""
+        """Free the stream. Further calls do nothing."""
         accelerator, self._accelerator = self._accelerator, None
         if accelerator is not None:
             accelerator._release(self._number)

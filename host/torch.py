@@ -1,8 +1,9 @@
-"""A build in the place of ``torch.nn.LSTM``, ``GRU`` or ``RNN``; needs the extra ``torch``.
+"""Replaces ``torch.nn.LSTM``, ``GRU`` or ``RNN`` with a build; needs the extra ``torch``.
 
 >>> model.lstm = rtlstm.host.torch.LSTM(accelerator, batch_first=model.lstm.batch_first)
 
-The call is PyTorch's: padded tensors or a PackedSequence, with or without a state; the same comes back.
+The call has PyTorch's form: padded tensors or a PackedSequence, with or without a state. The result has the
+same form.
 """
 
 from typing import Any, ClassVar
@@ -23,7 +24,7 @@ class _Recurrent(torch.nn.Module):
     Parameters
     ----------
     accelerator
-        Open on any backend. It stays the caller's to close.
+        Open on any backend. The caller must close it.
     batch_first
         Whether padded inputs and outputs are ``(N, T, features)`` instead of ``(T, N, features)``.
 
@@ -64,7 +65,7 @@ class _Recurrent(torch.nn.Module):
             Floats, ``(T, N, I)``, ``(N, T, I)`` with ``batch_first``, ``(T, I)`` for one sequence; or a
             PackedSequence, whose sequences may be sorted or not.
         hx
-            ``(h_0, c_0)`` of an LSTM, ``h_0`` of others, as PyTorch shapes them; in the batch's own order.
+            ``(h_0, c_0)`` of an LSTM, ``h_0`` of others, in PyTorch's shapes and in the order of the batch.
 
         Returns
         -------
@@ -85,7 +86,7 @@ class _Recurrent(torch.nn.Module):
         return y.to(input), self._give(state, input)
 
     def flatten_parameters(self) -> None:
-        """Do nothing: the weights are in the device."""
+        """Do nothing; the weights are in the device."""
 
     def _run(self, x: Any, lengths: Any, hx: Any, batch_first: bool) -> tuple[Any, Any]:
         y, state = self.accelerator.run(
@@ -96,7 +97,7 @@ class _Recurrent(torch.nn.Module):
     def _run_packed(self, packed: Any, hx: Any) -> tuple[Any, Any]:
         """Pad, run, and pack the outputs as the inputs were."""
         _check_floats("input", packed.data)
-        padded, lengths = rnn.pad_packed_sequence(packed)  # in the batch's own order
+        padded, lengths = rnn.pad_packed_sequence(packed)  # in the order of the batch
         y, state = self._run(padded, lengths.numpy(), hx, batch_first=False)
         if packed.sorted_indices is not None:
             order = packed.sorted_indices.cpu()
@@ -106,31 +107,31 @@ class _Recurrent(torch.nn.Module):
         return outputs, self._give(state, packed.data)
 
     def _take(self, hx: Any) -> Any:
-        """The driver's state from PyTorch's."""
+        """Convert PyTorch's state to the driver's."""
         if hx is None:
             return None
         _check_floats("hx", hx)
         return _to_numpy(hx), ()
 
     def _give(self, state: Any, like: Any) -> Any:
-        """PyTorch's state from the driver's."""
+        """Convert the driver's state to PyTorch's."""
         return _to_tensor(state[0], like)
 
 
 class GRU(_Recurrent):
-    """A build in the place of ``torch.nn.GRU``; see :class:`LSTM`."""
+    """Replaces ``torch.nn.GRU`` with a build; see :class:`LSTM`."""
 
     KIND = "gru"
 
 
 class RNN(_Recurrent):
-    """A build in the place of ``torch.nn.RNN``; see :class:`LSTM`."""
+    """Replaces ``torch.nn.RNN`` with a build; see :class:`LSTM`."""
 
     KIND = "rnn"
 
 
 class LSTM(_Recurrent):
-    """A build in the place of ``torch.nn.LSTM``; dense layers behind it are part of the build's output."""
+    """Replaces ``torch.nn.LSTM`` with a build, whose output is that of the dense layers after it, if any."""
 
     KIND = "lstm"
 
@@ -150,7 +151,7 @@ class LSTM(_Recurrent):
 def _check_floats(name: str, tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
         given = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise InputError(f"{name} must be a tensor of floats, as for torch.nn's own modules, not {given}")
+        raise InputError(f"{name} must be a tensor of floats, as for the modules of torch.nn, not {given}")
 
 
 def _to_numpy(tensor: Any) -> Any:

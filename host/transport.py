@@ -1,4 +1,4 @@
-"""The one interface between the driver and whatever computes: golden model, simulator, board."""
+"""The interface between the driver and its backends: golden model, simulators, boards."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ Progress = Callable[[str, int, int], None]
 BACKENDS: Final = Registry[Callable[[Path, Manifest, str, Progress | None], "Transport"]](
     "backend", "rtlstm.backends", {}
 )
-"""What makes each backend's transport, by the name given to ``open``; ours are entry points, too.
+"""The factory of each backend's transport, by the name given to ``open``; rtlstm's are entry points, too.
 
 It is called as ``factory(folder, manifest, argument, progress)``, where ``argument`` is what follows the
 colon of ``name:argument`` (empty without one).
@@ -34,8 +34,8 @@ colon of ``name:argument`` (empty without one).
 class Transport(Closing):
     """A device that holds one core. Not safe for use from several threads at once.
 
-    A backend says how registers are written and read, how checked steps are run, and how the device is
-    released. All steps go through :meth:`exchange` or :meth:`begin`, which check them.
+    A backend implements register accesses, checked steps, and the release of the device. All steps go
+    through :meth:`exchange` or :meth:`begin`, which check them.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Transport(Closing):
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        """The build whose steps are taken."""
+        """The build whose steps are run."""
 
     @abstractmethod
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
@@ -65,15 +65,16 @@ class Transport(Closing):
     def begin_steps(self, steps: Steps) -> Callable[[], IntArray]:
         """Begin checked steps and return the function that gives what :meth:`run_steps` does.
 
-        By default the steps are run at once. A device that works on while others are sent overrides it.
+        By default the steps are run at once. A backend overrides it if its device computes while further
+        steps are sent.
         """
         y = self.run_steps(steps)
         return lambda: y
 
     def adopt(self, manifest: Manifest) -> None:
-        """Take steps of another build of the same hardware, which is being loaded.
+        """Use another build of the same hardware, which is being loaded.
 
-        A backend that can do so overrides it and sets :attr:`manifest`.
+        A backend that supports this overrides it and sets :attr:`manifest`.
 
         Raises
         ------
@@ -110,7 +111,7 @@ class Transport(Closing):
         Raises
         ------
         InputError
-            If the steps are none that the build can take; the device has seen none of them.
+            If the build cannot take one of the steps; then none is sent to the device.
         DeviceError
             If the device fails, or cannot run whole sequences.
         """
@@ -121,7 +122,8 @@ class Transport(Closing):
     ) -> Callable[[], IntArray]:
         """Check steps and begin them; return the function that waits for their end and gives the outputs.
 
-        Others may be begun before: what was begun is carried out in order. Errors as :meth:`exchange`.
+        Further steps may be begun before these end; all are run in order. Raises the errors of
+        :meth:`exchange`.
         """
         return self.begin_steps(_checked(self, streams, x, suppress, None))
 
@@ -133,7 +135,7 @@ def _checked(
     suppress: ArrayLike | None,
     ends: ArrayLike | None,
 ) -> Steps:
-    """Check what goes to a transport; no method, whose name a backend could take."""
+    """Check steps for a transport. This is not a method, since a backend could override that."""
     if ends is not None and not transport.takes_sequences:
         raise DeviceError(
             "this build takes whole sequences, but the backend sends steps one by one; open the build on "
@@ -143,7 +145,7 @@ def _checked(
 
 
 def register_words(words: Sequence[int] | IntArray) -> IntArray:
-    """Return what is written to a register as ``(K,)`` words.
+    """Return words to be written to a register as an array ``(K,)``.
 
     Raises
     ------
@@ -168,7 +170,7 @@ def open_transport(
     Raises
     ------
     ConfigurationError
-        If no such backend is installed, or it gives no transport.
+        If no such backend is installed, or its factory does not return a transport.
     """
     name, _, argument = backend.partition(":") if isinstance(backend, str) else ("", "", "")
     if name not in BACKENDS:

@@ -1,1 +1,1 @@
-"""The ground floor: networks, formats, programs, manifests. Needs numpy and pydantic alone."""
+"""Contracts that all other layers use: networks, formats, programs, manifests. Needs numpy and pydantic."""

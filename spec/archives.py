@@ -1,4 +1,4 @@
-"""Members of foreign zip archives, of which none unpacks to more than it may."""
+"""Reads members of untrusted zip archives; the size of each unpacked member is limited."""
 
 import lzma
 import zipfile
@@ -24,7 +24,7 @@ DAMAGE = (
     ValueError,
     OverflowError,
 )
-"""What Python's unpacking raises for damaged, encrypted and unusual archives, beside OSError."""
+"""Exceptions of Python's unpacking for damaged, encrypted and unusual archives, besides OSError."""
 
 
 class DamagedArchiveError(ValueError):
@@ -33,7 +33,7 @@ class DamagedArchiveError(ValueError):
 
 @contextmanager
 def open_archive(file: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """Open an archive whose members have different names.
+    """Open an archive and check that no two members have the same name.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def open_archive(file: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[IO[bytes], int]]:
-    """Open a member to be unpacked; gives the file, and how many bytes it declares to have.
+    """Open a member; return the file and its declared size in bytes.
 
     Raises
     ------

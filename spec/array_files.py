@@ -1,4 +1,4 @@
-"""NumPy's ``.npy`` and ``.npz`` files from anywhere: what they declare is checked before arrays are made."""
+"""Reads untrusted ``.npy`` and ``.npz`` files: the declared sizes are checked before arrays are made."""
 
 import math
 import os
@@ -24,7 +24,7 @@ _ARCHIVE = b"PK"
 
 
 class DamagedArraysError(ValueError):
-    """A file is not NumPy's, holds other things than numbers, or is damaged; the message says which."""
+    """A file is not in NumPy's format, holds no numbers, or is damaged; the message says which."""
 
 
 def read_arrays(path: Path) -> Array | dict[str, Array]:

@@ -1,4 +1,4 @@
-"""How large the arrays of one foreign file may be, counted from declared shapes before any is made."""
+"""Limits the size of the arrays of one untrusted file, counted from declared shapes before any is made."""
 
 import math
 from collections.abc import Iterable
@@ -8,11 +8,11 @@ from rtlstm.spec.errors import ModelError, RtlstmError
 __all__ = ["MAX_COMPUTED", "MAX_ELEMENTS", "MAX_TEXT", "Budget", "check_size"]
 
 MAX_ELEMENTS = 2**26
-"""Of all arrays of a file together: half a GiB in float64, far beyond any core's memory."""
+"""Elements of all arrays of a file together: half a GiB in float64, far beyond any core's memory."""
 MAX_COMPUTED = 2**22
-"""Of the arrays together that a small model has computed from constants: they take no room in its file."""
+"""Elements of all arrays that a model computes from constants, which need no space in its file."""
 MAX_TEXT = 2**26
-"""Bytes of a text in a file, such as a model's description in JSON."""
+"""Largest size in bytes of a text in a file, such as a model's description in JSON."""
 
 
 class Budget:
@@ -24,7 +24,7 @@ class Budget:
     def __init__(
         self,
         error: type[RtlstmError] = ModelError,
-        advice: str = "take the part around the recurrent layers alone",
+        advice: str = "use only the part around the recurrent layers",
         limit: int = MAX_ELEMENTS,
     ) -> None:
         self._error, self._advice, self._limit, self._left = error, advice, limit, limit
@@ -35,7 +35,7 @@ class Budget:
         Raises
         ------
         RtlstmError
-            Of the kind given, if the file's arrays have too many elements with it.
+            Of the class given, if the file's arrays then have too many elements.
         """
         sizes = tuple(int(size) for size in shape)
         count = math.prod(max(size, 0) for size in sizes)
@@ -48,7 +48,7 @@ class Budget:
 
 
 def check_size(shape: Iterable[int], what: str) -> None:
-    """Refuse one array that is made from several of a file's and may be larger than all of them.
+    """Refuse an array that is made from several arrays of a file and is too large.
 
     Raises
     ------

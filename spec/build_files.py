@@ -1,8 +1,8 @@
-"""Files of a build folder that other tools compile: used only if they are what was generated.
+"""Files of a build folder that other tools compile: they are used only if their hashes match the manifest.
 
-Verilog can do what its simulator can, call C included, so that every file is checked before it is handed to
-one. A hash shows that a file was damaged, changed or taken from another build. It does not show who
-wrote the folder: whoever can change all of it can change the hashes, too.
+Verilog can call C code in a simulator, so every file is checked before a simulator reads it. A hash shows
+that a file was damaged, changed or taken from another build. It does not show who wrote the folder: someone
+who can change all files can change the hashes, too.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ __all__ = ["check_rtl", "read_listed", "read_verilog"]
 def read_listed(folder: Path, manifest: Manifest, name: str) -> bytes:
     """Return a file of a build folder, ``name`` relative to it, as its manifest lists it.
 
-    A manifest that lists no files, one that was made in this process and not read from a folder, vouches
-    for nothing, and nothing is checked.
+    Nothing is checked if the manifest lists no files: it was then made in this process, not read from a
+    folder.
 
     Raises
     ------
     BuildError
-        If the file cannot be read, is not listed, or is another one than was generated.
+        If the file cannot be read, is not listed, or is not the file that was generated.
     """
     path = Path(folder) / name
     try:
@@ -44,13 +44,13 @@ def read_listed(folder: Path, manifest: Manifest, name: str) -> bytes:
 
 
 def check_rtl(folder: Path, manifest: Manifest) -> Path:
-    """Return the path of a build's Verilog; errors as :func:`read_listed`."""
+    """Return the path of a build's Verilog. Raises the errors of :func:`read_listed`."""
     read_listed(folder, manifest, manifest.rtl)
     return Path(folder) / manifest.rtl
 
 
 def read_verilog(folder: Path, manifest: Manifest) -> str:
-    """Return a build's Verilog; errors as :func:`read_listed`, or if it is no text."""
+    """Return a build's Verilog. Raises the errors of :func:`read_listed`, also if it is not text."""
     try:
         return read_listed(folder, manifest, manifest.rtl).decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The buses between a core and its system: which registers a build answers, and what its wrapper is."""
+"""The buses between a core and its system: the registers that a build has, and its wrapper."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ __all__ = ["BUSES", "NO_BUS", "Bus", "BusName", "registers_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class Bus:
-    """What stands between a core and its system."""
+    """A kind of wrapper between a core and its system."""
 
     owners: tuple[Owner, ...]
-    """Who answers registers in such a build."""
+    """The parts of such a build that have registers."""
     wrapper: str = ""
     """``MODULE:CLASS`` of the wrapper, which is imported to make Verilog: reading a build needs no Amaranth.
 
@@ -51,7 +51,7 @@ BusName = Annotated[str, AfterValidator(_known)]
 
 
 def registers_of(bus: str, access: Literal["r", "w"] | None = None) -> Iterable[Register]:
-    """Registers that a build with this bus answers; those alone that can be read, or written."""
+    """Return the registers of a build with this bus; optionally only readable or only writable ones."""
     return (
         register
         for register, description in REGISTERS.items()

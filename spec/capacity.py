@@ -1,4 +1,4 @@
-"""Capacities: what a core with a loadable program can hold of a network."""
+"""Capacities: the limits of the networks that a core with a loadable program can hold."""
 
 from typing import Annotated
 
@@ -15,39 +15,39 @@ _MOST_HEADROOM = 16
 
 
 class Capacity(Record):
-    """Depths of a loadable core's memories, and what else of a network its hardware limits.
+    """Depths of a loadable core's memories, and its other limits on networks.
 
     Rows and words depend on the array: these bound the sizes of :class:`rtlstm.spec.program.step.Program`.
     """
 
     operations: Annotated[int, Field(ge=4, le=1024)]
-    """Of a step's program."""
+    """Operations of a step's program."""
     inputs: Annotated[int, Field(ge=1, le=65536)]
-    """Values into a step."""
+    """Input values of a step."""
     outputs: Annotated[int, Field(ge=1, le=65536)]
-    """Values out of a step."""
+    """Output values of a step."""
     weight_rows: Annotated[int, Field(ge=1, le=1 << 24)]
-    """Of each lane's weight bank."""
+    """Rows of each lane's weight bank."""
     shift_rows: Annotated[int, Field(ge=1, le=1 << 20)]
-    """Of each gate unit's shift memory."""
+    """Rows of each gate unit's shift memory."""
     bias_rows: Annotated[int, Field(ge=1, le=1 << 20)]
-    """Biases in each gate unit's partial-sum memory."""
+    """Rows of biases in each gate unit's partial-sum memory."""
     partial_rows: Annotated[int, Field(ge=1, le=1 << 20)]
-    """Parked sums of a stream, in each gate unit's partial-sum memory."""
+    """Rows of a stream's partial sums in each gate unit's partial-sum memory."""
     vector_words: Annotated[int, Field(ge=1, le=1 << 20)]
-    """Of the vector memory, for a stream."""
+    """Words of the vector memory for each stream."""
     cell_rows: Annotated[int, Field(ge=1, le=1 << 20)]
-    """Of each gate unit's cell memory, for a stream."""
+    """Rows of each gate unit's cell memory for each stream."""
     headroom: Annotated[int, Field(ge=0, le=_MOST_HEADROOM)] = 4
     """Bits by which another network's weights and sums may be larger than those of the first."""
 
 
 CAPACITIES = tuple(name.replace("_", "-") for name in Capacity.model_fields)
-"""Names as ``rtlstm generate --capacity NAME=NUMBER`` takes them."""
+"""Names for ``rtlstm generate --capacity NAME=NUMBER``."""
 
 
 class Needs(Record):
-    """How much of each of a core's capacities a network takes; all but the headroom."""
+    """What a network needs of each capacity except the headroom."""
 
     operations: int
     inputs: int

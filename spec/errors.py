@@ -1,8 +1,8 @@
 """The errors that rtlstm raises on purpose.
 
 Every message says what must hold, what was given, and what to do about it. The command line
-prints the message alone and exits with 2; a Python caller catches :class:`RtlstmError` or one
-of its kinds.
+prints only the message and exits with 2; a Python caller catches :class:`RtlstmError` or one
+of its subclasses.
 """
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""Device families: what core, simulation and driver must know of one, and where they are found.
+"""Device families: the data of a family that core, simulation and driver use, and the registry of families.
 
-A family is one object, whose class derives from :class:`Family`. Installed packages offer theirs as entry
-points, rtlstm's own among them. A family is imported when it is first asked for, and needs NumPy and pydantic
-alone for that.
+A family is one object, whose class derives from :class:`Family`. Installed packages, rtlstm among them, offer
+their families as entry points. A family is imported when it is first used; the import needs only NumPy and
+pydantic.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 GENERIC = "generic"
-"""The family of builds that are for no device in particular: portable Verilog, few registers."""
+"""The family of builds for no particular device: portable Verilog, few registers."""
 
 
 class Pipeline(Record):
@@ -32,38 +32,38 @@ class Pipeline(Record):
 
     operand: Annotated[int, Field(ge=2, le=4)] = 2
     """Registers from an address to weights and vector at the multipliers: 2, the block RAM of weights
-    has its output register; 3, the vector's has one, too; 4, there is one more behind that of the weights,
-    and before the vector's memory."""
+    has its output register; 3, the vector's has one, too; 4, there is one more after the output register of
+    the weights, and one before the vector's memory."""
     multiplier: Annotated[int, Field(ge=1, le=3)] = 2
     """Registers of a multiplier: 1 at its output, 2 also at its inputs, 3 also inside."""
     tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
     """Adder levels between two registers of the tree that sums a lane's products."""
     collect: Annotated[int, Field(ge=0, le=2)] = 0
-    """Registers behind the multiplexer that picks what drains: 2, each block has one of its own.
+    """Registers after the multiplexer that selects the block to drain: with 2, each block has one as well.
     Several blocks have at least one."""
     narrow: Annotated[int, Field(ge=2, le=4)] = 2
-    """Registers from the picked totals to pre-activations: (partly shifted,) shifted, (added,) rounded
-    and limited."""
+    """Registers from the selected totals to pre-activations: (partly shifted,) shifted, (added,) rounded
+    and saturated."""
     table: Annotated[int, Field(ge=1, le=2)] = 1
     """Registers of an activation table: 2, it is a block RAM with its output register."""
     window: Annotated[int, Field(ge=0, le=2)] = 0
-    """Registers from the memory window to the memories far from it; with any, also on the way back."""
+    """Registers from the memory window to the array's memories; if any, one is in the path back, too."""
     cell: Annotated[int, Field(ge=3, le=4)] = 3
     """Registers from the gates to c: products, sum, (compared with the limits,) rounded."""
     accept: Annotated[int, Field(ge=0, le=1)] = 0
     """Registers from an input transfer to the decision that its word may be read."""
     result: Annotated[int, Field(ge=0, le=2)] = 0
-    """Registers behind the rounding of h and of dense results: 2, one of them before the limiting."""
+    """Registers after the rounding of h and of dense results: with 2, one of them is before saturation."""
 
 
 class NetlistScript(Record):
-    """How Yosys makes a netlist of a family that every simulator can run."""
+    """How Yosys makes a netlist of a family for simulation."""
 
     synthesis: str
     """The command that maps Verilog to the family's cells; ``{top}`` is the top module. It must leave the
     instances of hard cells as they are."""
     cells: str
-    """Commands that read the simulation models of lookup tables, flip-flops and small memories, and make
+    """Commands that read the simulation models of LUTs, flip-flops and small memories, and make
     black boxes of the hard cells."""
 
 
@@ -73,7 +73,7 @@ class Family(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """As ``--family`` takes it and the manifest has it."""
+        """The name for ``--family`` and in the manifest."""
 
     @property
     @abstractmethod
@@ -81,14 +81,14 @@ class Family(ABC):
         """Pipeline of an array with hard multipliers and interpolated tables."""
 
     primitives: tuple[Path, ...] = ()
-    """Verilog files of its own primitives, whose contract is in ``docs/primitives.md``; none, if synthesis
-    infers hard blocks from the portable ones."""
+    """Verilog files of the family's primitives, specified in ``docs/primitives.md``; none if synthesis infers
+    hard blocks from the portable ones."""
     cell_models: tuple[Path, ...] = ()
     """Verilog files with simulation models of the hard cells that are instances in ``primitives``."""
     pll_models: tuple[Path, ...] = ()
     """Verilog files with a model of the PLL's cell, around ``rtlstm_pll_model`` of ``sim/pll.v``."""
     netlist: NetlistScript | None = None
-    """None, if netlists cannot be simulated."""
+    """None if netlists cannot be simulated."""
     large_memory: bool = False
     """Whether devices have memories larger than block RAM, or tools may make one of the portable memory."""
 
@@ -105,12 +105,12 @@ class Family(ABC):
         return self.pipeline
 
     def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:
-        """Whether one hard multiplier holds the products of two lanes, which have one value of the vector."""
+        """Whether one hard multiplier computes products of two lanes, which read the same vector value."""
         return False
 
 
 FAMILIES: Final[Registry[Family]] = Registry("family", "rtlstm.families", {})
-"""Every family by its name; rtlstm's own are entry points, too, since only their names are known here."""
+"""Every family by its name. rtlstm's families are entry points, too: this module knows only their names."""
 
 
 def _known(name: str) -> str:

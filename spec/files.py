@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, wherever its name leads."""
+"""Writes a file completely or not at all, also through symbolic links and into pipes."""
 
 import os
 import secrets
@@ -37,7 +37,7 @@ def write_file(path: str | Path, content: Content) -> None:
 
     A regular file is written under another name first and then replaced, with its permissions. A symbolic
     link stays: the file it leads to is replaced. A pipe or a character device, such as ``/dev/null``, is
-    written to; so is the process's own standard output.
+    written to; so is the process's standard output.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def write_file(path: str | Path, content: Content) -> None:
     Raises
     ------
     InputError
-        If the file cannot be written, or is a folder, a block device or a socket. An older file is then as
-        it was.
+        If the file cannot be written, or is a folder, a block device or a socket. An existing file is then
+        unchanged.
     """
     path = as_path("the file to write", path)
     found = _find(path)
@@ -60,7 +60,7 @@ def write_file(path: str | Path, content: Content) -> None:
         elif found is None or stat.S_ISREG(found.st_mode):
             _replace(Path(os.path.realpath(path)), content, found)
         else:
-            # Without O_CREAT: if the device or pipe has gone meanwhile, no file takes its name.
+            # Without O_CREAT: no file is created if the device or pipe has been removed in the meantime.
             _write_through(os.open(path, os.O_WRONLY | os.O_NOCTTY), content)
     except FileNotFoundError:
         raise _refusal(path, _NO_FOLDER) from None
@@ -74,7 +74,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse a file that :func:`write_file` could not write, before the work begins.
+    """Refuse a file that :func:`write_file` could not write, before a long computation.
 
     Raises
     ------
@@ -94,7 +94,8 @@ def check_writable(path: str | Path) -> None:
 
 
 def _find(path: Path) -> os.stat_result | None:
-    """Return what ``path`` leads to, None if there is nothing yet; refuse what is no file to write to."""
+    """Return the status of the file that ``path`` leads to, None if there is none. Refuse one that cannot be
+    written."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -113,9 +114,9 @@ def _refusal(path: Path, why: str) -> InputError:
 
 
 def _standard_output(found: os.stat_result | None) -> int | None:
-    """Return which of this process's two output streams was found, if any.
+    """Return which of this process's two output streams ``found`` is, if any.
 
-    To open ``/dev/stdout`` anew would begin at the start of a file that the shell has opened already.
+    Opening ``/dev/stdout`` again would begin at the start of a file that the shell has already opened.
     """
     for number in (1, 2):
         with suppress(OSError):
@@ -131,7 +132,7 @@ def _write_through(descriptor: int, content: Content, keep_open: bool = False) -
                 stream.flush()
     with os.fdopen(descriptor, "wb", closefd=not keep_open) as file:
         if callable(content):
-            # A pipe has no position, which some writers ask for.
+            # Some writers read the position, which a pipe has not.
             whole = BytesIO()
             content(whole)
             content = whole.getvalue()

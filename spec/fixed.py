@@ -28,7 +28,7 @@ IntArray = NDArray[np.int64]
 
 
 def round_half_up(values: ArrayLike, fraction: ArrayLike = 0) -> NDArray[np.float64]:
-    """Return ``floor(values * 2**fraction + 1/2)``, element-wise: the one rounding from floats to codes."""
+    """Return ``floor(values * 2**fraction + 1/2)``, element-wise: all rounding from floats to codes."""
     scaled = np.ldexp(np.asarray(values, dtype=np.float64), np.asarray(fraction, dtype=np.int64))
     rounded: NDArray[np.float64] = np.floor(scaled + 0.5)
     return rounded
@@ -47,13 +47,13 @@ def round_shift(value: ArrayLike, shift: ArrayLike) -> IntArray:
 
 
 def saturate(value: ArrayLike, bits: int) -> IntArray:
-    """Limit integers to ``+-(2**(bits-1) - 1)``."""
+    """Saturate integers to ``+-(2**(bits-1) - 1)``."""
     limit = (1 << (bits - 1)) - 1
     return np.clip(np.asarray(value, dtype=np.int64), -limit, limit)
 
 
 def where_bad(name: str, values: NDArray[Any], bad: NDArray[np.bool_]) -> str:
-    """Say which of ``values`` is the first bad one, what it is, and how many more there are."""
+    """Return a text with the index and value of the first bad one of ``values``, and the number of others."""
     first = tuple(int(axis[0]) for axis in np.nonzero(bad))
     others = int(np.count_nonzero(bad)) - 1
     index = f"[{', '.join(map(str, first))}]" if first else ""
@@ -70,7 +70,7 @@ def check_range(
     InputError
         If one is below ``least`` or above ``most``.
     """
-    # Compared as they are: as int64, unsigned ones could come back within the range.
+    # Compared without conversion: large unsigned values would wrap into the range as int64.
     bad = (values < least) | (values > most)
     if bad.any():
         raise InputError(
@@ -97,7 +97,7 @@ class Format(Record):
         Raises
         ------
         ConfigurationError
-            If no format with 32 or fewer integer bits beyond its own does.
+            If even 32 more integer bits do not suffice.
         """
         if not magnitude > 0.0:
             return cls(bits=bits, fraction=bits - 1)
@@ -140,12 +140,12 @@ class Format(Record):
     def to_integers(self, values: ArrayLike, shift: ArrayLike = 0) -> IntArray:
         """Round ``values * 2**shift`` half up to integers of this format, saturating.
 
-        Values must be finite; ``shift`` (element-wise) moves the point of some of them.
+        Values must be finite; ``shift`` (element-wise) moves the binary point.
         """
         return np.clip(self._scaled(values, shift), -self.maximum, self.maximum).astype(np.int64)
 
     def saturated(self, values: ArrayLike, shift: ArrayLike = 0) -> int:
-        """Count the values that :meth:`to_integers` would limit."""
+        """Count the values that :meth:`to_integers` would saturate."""
         return int(np.count_nonzero(np.abs(self._scaled(values, shift)) > self.maximum))
 
     def to_floats(self, integers: ArrayLike, shift: ArrayLike = 0) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
-"""The weight image: a build's memories as 32-bit words, and the file they are kept in.
+"""The weight image: the contents of a build's memories as 32-bit words, and the format of its file.
 
 A file is little-endian throughout: magic, format version, total length, the build's hash, a
 table of segments, the words of each segment in bank, row, word order, and a CRC-32 over all of
-it. Length and CRC stand where every version keeps them, so that damage is never mistaken for
+it. Length and CRC have the same position in every version, so that a damaged file is never taken for
 another version.
 """
 
@@ -48,7 +48,7 @@ def image_shapes(manifest: Manifest) -> dict[Region, tuple[int, int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class WeightImage:
-    """What a build's memories hold before the first step.
+    """The contents of a build's memories before the first step.
 
     ``regions`` maps a region to its words, uint32 of shape ``(banks, image_rows, words)``, the
     least significant word first; ``build_hash`` is the manifest's.
@@ -77,7 +77,7 @@ class WeightImage:
         if self.build_hash != manifest.build_hash:
             raise ImageError(
                 f"the weight image must belong to build {manifest.build_hash[:16]} "
-                f"({manifest.name}), but it is of build {self.build_hash[:16]}; use the "
+                f"({manifest.name}), but it belongs to build {self.build_hash[:16]}; use the "
                 "weights.bin beside this manifest.json"
             )
         expected = image_shapes(manifest)
@@ -120,7 +120,7 @@ class WeightImage:
             banks, rows, words = shape
             size = 4 * banks * rows * words
             if number not in set(Region) or position + size > end:
-                raise ImageError(f"segment {index} of the weight image makes no sense; {_REMEDY}")
+                raise ImageError(f"segment {index} of the weight image is invalid; {_REMEDY}")
             flat = np.frombuffer(data, dtype="<u4", count=banks * rows * words, offset=position)
             regions[Region(number)] = flat.astype(np.uint32).reshape(banks, rows, words)
             position += size
@@ -132,7 +132,7 @@ class WeightImage:
 
     @classmethod
     def load(cls, path: str | Path, manifest: Manifest) -> Self:
-        """Read ``weights.bin``; ImageError as in :meth:`from_bytes`, or if it cannot be read."""
+        """Read ``weights.bin``. Raises ImageError as :meth:`from_bytes`, or if it cannot be read."""
         path = as_path("the weight image", path)
         try:
             data = path.read_bytes()
@@ -151,7 +151,7 @@ def _describe(shapes: Mapping[Region, tuple[int, ...]]) -> str:
 
 
 def _check_envelope(data: bytes) -> tuple[int, bytes]:
-    """Check all that does not need the manifest; return the segment count and the build hash."""
+    """Make the checks that do not need the manifest; return the segment count and the build hash."""
     if data[: len(MAGIC)] != MAGIC[: len(data)]:
         raise ImageError(
             f"a weight image must begin with {MAGIC!r}, but this begins with "

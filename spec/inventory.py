@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 TIMED_STEPS = 8
-"""Steps whose last input beats are remembered: two that wait, two that are computed, and some to spare."""
+"""Steps whose last input beats are recorded: two that wait, two that are computed, and a margin."""
 _QUEUED_STEPS = 2
-"""Steps whose output the queue holds; twice as many behind a sequence memory."""
+"""Steps whose output the queue holds; twice as many after a sequence memory."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class MemorySpec:
     depth: int
     """Words, at least 2."""
     granules: int = 1
-    """Write enables of a word, each for an equal part of it."""
+    """Number of write enables of a word, each for an equal part of it."""
     output_register: bool = False
-    """A word comes two cycles after its address, from a register of the memory's own, not one cycle after."""
+    """The memory has an output register: a word comes two cycles after its address, not one."""
     style: MemoryStyle = "auto"
     asynchronous: bool = False
     """The word comes in the same cycle as its address, as a FIFO's does."""
@@ -68,8 +68,8 @@ class MemorySpec:
 
 
 Pairing = Literal["none", "neighbours", "lanes"]
-"""Which two multipliers are one module, where a family's DSP block may hold both: none; two side by side in
-a lane; those of two lanes, which have the same value of the vector."""
+"""Which two multipliers form one module, where a family's DSP block can hold both: none; two neighbours in a
+lane; those of two lanes that have the same value of the vector."""
 
 
 @dataclass(frozen=True)
@@ -93,25 +93,25 @@ class MultiplierSpec:
 
     @property
     def shared(self) -> bool:
-        """Whether one DSP block holds those of two lanes."""
+        """Whether one DSP block holds multipliers of two lanes."""
         return self.pairing == "lanes"
 
     @property
     def pairs(self) -> int:
-        """Modules that hold two of them."""
+        """Number of modules that hold two of them."""
         return {"none": 0, "neighbours": self.sets * (self.each // 2), "lanes": self.count // 2}[self.pairing]
 
 
 @dataclass(frozen=True)
 class ActivationSpec:
-    """What computes an activation function by a table."""
+    """The table and the multiplier that compute an activation function."""
 
     table: ActivationTable
     direct: bool
     """The table has an entry for each input; nothing is interpolated."""
     memory: MemorySpec
     slope: MultiplierSpec | None
-    """Multiplies the slope of a segment with the place in it; None where every segment has one input only."""
+    """Multiplies the slope of a segment with the offset in it; None where segments have one input each."""
 
 
 def activation_spec(
@@ -137,12 +137,12 @@ def activation_spec(
 
 
 def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
-    """Describe what computes each of the numerics' tables, in the order of the unit's ``table_uses``."""
+    """Describe the units that evaluate the numerics' tables, in the order of the unit's ``table_uses``."""
     parameters, uses = manifest.parameters, manifest.numerics.unit.table_uses
     names = [name for name, _, _ in uses]
     return tuple(
         activation_spec(
-            # Functions of different formats have tables of their own.
+            # Functions with different formats have separate tables.
             name if names.count(name) == 1 else f"{name} {index}",
             table,
             count=count * parameters.gate_units,
@@ -167,7 +167,7 @@ def memories(manifest: Manifest) -> dict[str, MemorySpec]:
 
 
 def weight_memory(lanes: int, width: int, rows: int, kind: WeightMemory) -> MemorySpec:
-    """Return the memories of weights, one to a lane."""
+    """Return the memories of weights, one per lane."""
     return MemorySpec(
         "weights",
         lanes,
@@ -179,7 +179,7 @@ def weight_memory(lanes: int, width: int, rows: int, kind: WeightMemory) -> Memo
 
 
 def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
-    """Yield what the array reads: weights, vectors and the network's input, and what goes with that."""
+    """Yield the memories that the array reads: weights, vectors, the network's input, and related ones."""
     parameters, regions, plan = manifest.parameters, manifest.regions, manifest.sequence
     macs, units = parameters.macs, parameters.gate_units
     weights, vectors = regions[Region.WEIGHTS], regions[Region.VECTORS]
@@ -198,7 +198,7 @@ def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
 
 
 def _drain_memories(manifest: Manifest) -> Iterator[MemorySpec]:
-    """Yield what each gate unit has of rows and states."""
+    """Yield the memories of each gate unit, for rows and states."""
     units, collected = manifest.parameters.gate_units, manifest.parameters.collect > 0
     for name, region, register in (
         ("row shifts", Region.SHIFTS, collected),
@@ -233,8 +233,8 @@ def _clocked(
 ) -> MemorySpec:
     """Describe memories whose word comes ``stages`` (1 or 2) cycles after its address.
 
-    With 2 it is a block RAM with its output register, unless it is tiny. With 1 it is none, because that is
-    slow to answer without the register, unless it is deep.
+    With 2 it is a block RAM with its output register, unless it is tiny. With 1 it is not a block RAM unless
+    it is deep, because a block RAM without the output register is slow.
     """
     style: MemoryStyle = "block" if stages == 2 and depth > 16 else "auto"
     if stages == 1 and depth <= 256:
@@ -243,12 +243,12 @@ def _clocked(
 
 
 LINK_BLOCKS = MemorySpec("blocks of the sender", 1, 8, 512)
-"""What a serial link keeps of a frame until it knows where the next zero byte is, twice."""
+"""Bytes of a frame that a serial link stores until the next zero byte is known, for two blocks."""
 
 
 def link_memories(limits: Limits) -> dict[str, MemorySpec]:
     """Return the memories of a device's serial link, by name."""
-    # Where a response ends, with a bit to tell a full ring from an empty one, and whether it is an error.
+    # The end of a response, with a bit to tell a full ring from an empty one, and whether it is an error.
     end = ceil_log2(limits.response_bytes) + 2
     found = (
         MemorySpec("requests", 1, 8, limits.request_bytes),
@@ -261,7 +261,7 @@ def link_memories(limits: Limits) -> dict[str, MemorySpec]:
 
 
 def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
-    """Return all multipliers of a core, by name; there may be none of a name."""
+    """Return all multipliers of a core, by name; the number may be 0."""
     parameters = manifest.parameters
     slopes = (activation.slope for activation in activations(manifest))
     found = (
@@ -282,7 +282,7 @@ def _lane_multipliers(manifest: Manifest) -> Iterator[MultiplierSpec]:
 
 
 def gate_multipliers(unit: Unit, units: int = 1, cell_stages: int = 3) -> Iterator[MultiplierSpec]:
-    """Yield the multipliers of ``units`` gate units but for those of slopes.
+    """Yield the multipliers of ``units`` gate units except those of slopes.
 
     ``cell_stages`` are the registers from gates to c, ``pipeline.cell``.
     """

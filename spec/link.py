@@ -1,4 +1,4 @@
-"""The serial link's bytes: what ``docs/link.md`` says, as constants that both sides import."""
+"""Constants of the serial link's protocol (``docs/link.md``), used by both sides."""
 
 import struct
 from dataclasses import astuple, dataclass
@@ -32,30 +32,30 @@ __all__ = [
 LINK_VERSION: Final = 1
 
 BAUD_RATES: Final = (3_000_000, 2_000_000, 1_000_000, 115_200)
-"""The rates a host tries, in this order, if it is not told one. 8 data bits, no parity, 1 stop bit."""
+"""The rates that a host tries, in this order, if none is given. 8 data bits, no parity, 1 stop bit."""
 
 CRC_POLYNOMIAL: Final = 0x82F63B78
 """CRC-32C, bits reflected; starts from all ones and is inverted at the end."""
 CRC_CHECK: Final = 0xE3069283
 """The CRC of the nine characters ``123456789``."""
 CRC_RESIDUE: Final = 0x48674BC7
-"""The CRC of anything followed by its own CRC."""
+"""The CRC of any bytes followed by their CRC."""
 CRC_BYTES: Final = 4
 
 BODY_LIMIT: Final = 512
-"""Most bytes of a body, header included, that any device takes or sends."""
+"""Largest number of bytes of a body, header included, of any device."""
 HEADER: Final = struct.Struct("<BHHH")
 """Type, session, sequence number, acknowledgement."""
 PAYLOAD_LIMIT: Final = BODY_LIMIT - HEADER.size
 READ_LIMIT: Final = PAYLOAD_LIMIT // 4
-"""Most words of one READ."""
+"""Largest number of words of one READ."""
 RECORDS: Final = 256
-"""Requests, or responses, that a device has room for, whatever their sizes."""
+"""Largest number of requests, or of responses, that a device stores, for any sizes."""
 REQUEST_FIELDS: Final = {"length": 10, "kind": 4}
-"""What a device notes of a request, in bits: bytes of its payload, those of the frame's checksum counted in,
-and the lower half of the frame's type."""
+"""Bits of a device's record of a request: the payload's length with the frame's checksum, and the lower
+half of the frame's type."""
 SEQUENCE: Final = 1 << 16
-"""Sequence numbers count modulo this."""
+"""Modulus of sequence numbers."""
 
 SUPPRESS: Final = 1 << 15
 """Bit of a step's first two bytes: its output is not wanted."""
@@ -64,7 +64,7 @@ STREAM_MASK: Final = 0x3FF
 
 
 class FrameType(IntEnum):
-    """First byte of a body. Bit 7 says which way a frame goes, bit 4 whether it is numbered."""
+    """First byte of a body. Bit 7 is the direction of a frame, bit 4 says whether it is numbered."""
 
     HELLO = 0x01
     RESUME = 0x02
@@ -94,7 +94,7 @@ class ErrorCode(IntEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device can hold. Bytes are those of bodies, headers included."""
+    """The limits of a device. Bytes are those of bodies, headers included."""
 
     body: int
     """Largest body, in either direction."""
@@ -115,11 +115,11 @@ class LinkReport:
     """The device's session; 0 for none since its reset."""
     limits: Limits
     identity: int
-    """What the ID register reads."""
+    """Value of the ID register."""
     build: int
-    """What the BUILD register reads."""
+    """Value of the BUILD register."""
     steps: int
-    """Steps handed to the core since reset, quiet ones too, modulo 2**32."""
+    """Steps given to the core since reset, suppressed ones included, modulo 2**32."""
     dropped: int
     """Frames dropped since reset, modulo 2**32."""
 
@@ -134,7 +134,7 @@ class LinkReport:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Self:
-        """Read a payload; one that is longer than it should be is of a later version.
+        """Read a payload; a longer one comes from a later version.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The manifest of a build: everything that host, simulation and documentation need."""
+"""The manifest of a build: all data that host, simulation and documentation need."""
 
 import hashlib
 import json
@@ -54,11 +54,11 @@ def _digest(shaped: dict[str, Any]) -> str:
 
 
 _DISAGREEMENT = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
-"""What compiling a program raises if its layers, say, name a cell that there is none of."""
+"""Exceptions of compiling an invalid program, for example one whose layers name a missing cell."""
 
 
 def _difference(found: Any, wanted: Any, path: str = "") -> str | None:
-    """Return the first place in which two JSON values differ, and both values there, in words."""
+    """Return a text with the first path at which two JSON values differ, and both values."""
     if type(found) is type(wanted) and isinstance(wanted, dict | list) and len(found) == len(wanted):
         pairs: Iterable[tuple[Any, Any]] = wanted.items() if isinstance(wanted, dict) else enumerate(wanted)
         for key, value in pairs:
@@ -76,7 +76,7 @@ def _short(value: Any) -> str:
 
 
 class FileHash(Record):
-    """A file of the build folder that other tools compile, and what it must be."""
+    """A file of the build folder that other tools compile, with its hash."""
 
     path: Annotated[str, Field(max_length=200)]
     """Relative to the folder, with slashes."""
@@ -84,9 +84,9 @@ class FileHash(Record):
 
 
 class RegionLayout(Record):
-    """One memory behind the window: ``banks`` memories of ``rows`` words of ``width`` bits.
+    """A memory region of the window: ``banks`` memories of ``rows`` words of ``width`` bits.
 
-    ``image_rows`` of each bank come from the weight image; the rest is working memory.
+    The first ``image_rows`` rows of each bank are in the weight image; the others are working memory.
     """
 
     region: Region
@@ -102,24 +102,24 @@ class RegionLayout(Record):
 
 
 class Manifest(Record):
-    """The contract between a build and whoever uses it. ``manifest.json`` in a build folder."""
+    """The description of a build for all its users: ``manifest.json`` in the build folder."""
 
     schema_version: Literal[3] = MANIFEST_SCHEMA
     name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
     rtlstm_version: str
     build_hash: _Sha256
-    """SHA-256 of everything that shapes the hardware, and of the program (not the weights)."""
+    """SHA-256 of all data that determine the hardware, and of the program (not the weights)."""
     layers: Annotated[tuple[LayerShape, ...], Field(min_length=1)]
     parameters: Parameters
     numerics: Numerics
     program: Program
     cycles: Cycles
     passes: Passes = ()
-    """How whole sequences go through the layers; none if steps go through one by one."""
+    """The passes of whole sequences through the layers; none if steps are computed one by one."""
     sequence: SequencePlan | None = None
-    """What the device needs to compute whole sequences, if it does."""
+    """The programs for whole sequences, if the device computes them."""
     files: tuple[FileHash, ...] = ()
-    """Verilog and C header of the folder; not in the build's hash, and none before they are written."""
+    """Verilog and C header of the folder. They are not in the build's hash; empty until they are written."""
 
     def with_files(self, contents: Mapping[str, str]) -> Self:
         """Return a copy that lists these files of the folder, text by path."""
@@ -160,20 +160,20 @@ class Manifest(Record):
         Raises
         ------
         ConfigurationError
-            If the parameters do not fit the numerics, layers in ``passes`` lack the longest sequence, or
+            If the parameters do not fit the numerics, the longest sequence of ``passes`` is not stated, or
             the network does not fit the parameters' capacities.
         """
         timing = numerics.unit.timing(parameters)
         plan = None
         if passes and parameters.bus != NO_BUS:
             raise ConfigurationError(
-                f"bus must be none for a network that goes backwards in sequences, not {parameters.bus}: "
-                "the wrappers take steps one by one; wrap the core's own streams"
+                f"bus must be none for a network with a reverse direction, not {parameters.bus}: "
+                "the wrappers take steps one by one; connect the core's streams yourself"
             )
         if passes and parameters.capacity is not None:
             raise ConfigurationError(
-                "a loadable core takes steps one by one, but this network goes backwards in sequences; "
-                f"generate a build of its own for it, without {option('capacities')} and {option('device')}"
+                "a loadable core takes steps one by one, but this network has a reverse direction; "
+                f"generate a separate build for it, without {option('capacities')} and {option('device')}"
             )
         if passes:
             program, plan = compile_sequences(layers, passes, parameters, timing)
@@ -211,7 +211,7 @@ class Manifest(Record):
 
     @property
     def device_hash(self) -> str:
-        """SHA-256 of what shapes the hardware alone; a loadable core's does not depend on the network."""
+        """SHA-256 of the data that determine the hardware; for a loadable core independent of the network."""
         if self.parameters.capacity is None:
             return self.build_hash
         shaped = {
@@ -223,12 +223,12 @@ class Manifest(Record):
 
     @property
     def build_number(self) -> int:
-        """What the BUILD register reads: the first 32 bits of the device's hash."""
+        """Value of the BUILD register: the first 32 bits of the device's hash."""
         return int(self.device_hash[:8], 16)
 
     @property
     def constants(self) -> dict[Register, int]:
-        """Registers that always read the same."""
+        """Registers with constant values."""
         program, parameters = self.program, self.parameters
         return {
             Register.ID: IDENTITY,
@@ -242,17 +242,17 @@ class Manifest(Record):
 
     @property
     def outputs(self) -> int:
-        """Width of one step's output; among the words of its beats there may be others that are 0."""
+        """Number of values in the beats of one step's output; values beyond the outputs are 0."""
         return self.program.outputs if self.sequence is None else len(self.sequence.output_positions)
 
     @property
     def buffer_rows(self) -> int:
-        """Words of the memory that the array reads its input from: two steps', or two of all passes' data."""
+        """Words of the memory with the array's input: two steps', or two halves with all passes' data."""
         return 2 * self.program.input_words if self.sequence is None else self.sequence.rows
 
     @property
     def timing(self) -> UnitTiming:
-        """When cells read their state and give their results."""
+        """The stages in which cells read their state and give their results."""
         return self.numerics.unit.timing(self.parameters)
 
     @property
@@ -264,23 +264,23 @@ class Manifest(Record):
 
     @property
     def needs(self) -> Needs:
-        """What the network takes of a loadable core's capacities."""
+        """What the network needs of a loadable core's capacities."""
         return compile_program(self.layers, self.parameters.replace(capacity=None), self.timing).needs
 
     @property
     def has_single_rows(self) -> bool:
-        """Whether there are layers of one row to an output; a loadable core may be given some."""
+        """Whether there are layers with one row per output; a loadable core may be given some."""
         return self.parameters.capacity is not None or any(not layer.four_rows for layer in self.layers)
 
     @property
     def has_single_tanh(self) -> bool:
-        """Whether tanh may be wanted of such a row, by itself."""
+        """Whether tanh of a single row may be needed."""
         wanted = any(layer.activation == "tanh" for layer in self.layers if not layer.four_rows)
         return "tanh" in self.numerics.unit.functions and (wanted or self.parameters.capacity is not None)
 
     @property
     def operation_fields(self) -> list[tuple[list[int], int]]:
-        """Each field of the operations in the program memory, the first in the low bits: values and width."""
+        """Values and width of each field of the operations in the program memory, from the low bits up."""
         unit = self.numerics.unit
         issued, drained = issue_fields(self.program), drain_fields(self.program, self.layers, unit)
         drain = drain_widths(self.parameters, unit)
@@ -292,13 +292,13 @@ class Manifest(Record):
 
     @property
     def step_fields(self) -> list[tuple[int, int]]:
-        """Each field of the program memory's last row, the first in the low bits: value and width."""
+        """Value and width of each field of the program memory's last row, from the low bits up."""
         fields = step_fields(self.program, self.parameters)
         return [(fields[name], width) for name, width in step_widths(self.parameters).items()]
 
     @property
     def regions(self) -> dict[Region, RegionLayout]:
-        """Memories behind the window."""
+        """Memory regions of the window."""
         program, parameters, numerics = self.program, self.parameters, self.numerics
         streams, units, capacity = parameters.streams, parameters.gate_units, parameters.capacity
         sizes = {
@@ -344,7 +344,7 @@ class Manifest(Record):
         }
 
     def cycles_saved(self, lengths: Sequence[int]) -> int:
-        """Cycles that sequences of these lengths take less than if all were as long as the longest."""
+        """Cycles that are saved because sequences of these lengths are not all as long as the longest."""
         longest = max(lengths, default=0)
         if self.sequence is None:
             return sum(longest - length for length in lengths) * self.cycles.step_interval_cycles
@@ -363,14 +363,14 @@ class Manifest(Record):
     def load(cls, folder: Path) -> Self:
         """Read ``manifest.json`` of a build folder.
 
-        Program, cycles and all else that follows from shapes, formats and options is worked out once more
-        and compared. Files that it lists are not read: see :mod:`rtlstm.spec.build_files`.
+        Program, cycles and all other values that follow from shapes, formats and options are computed again
+        and compared. The files that it lists are not read: see :mod:`rtlstm.spec.build_files`.
 
         Raises
         ------
         BuildError
-            If it is missing, is not JSON, has another schema version, does not validate, is not what it was
-            when it was generated, or does not list the folder's Verilog.
+            If it is missing, is not JSON, has another schema version, does not validate, was changed
+            after it was generated, or does not list the folder's Verilog.
         """
         path = Path(folder) / "manifest.json"
         try:
@@ -409,18 +409,18 @@ class Manifest(Record):
         try:
             expected = self.create(self.name, self.layers, self.parameters, self.numerics, self.passes)
         except _DISAGREEMENT as error:
-            apart = "its layers, passes, parameters and formats do not go together"
+            apart = "its layers, passes, parameters and formats are inconsistent"
             raise ConfigurationError(error if isinstance(error, ConfigurationError) else apart) from None
         if expected.build_hash != self.build_hash:
             raise ConfigurationError("its build_hash is not that of its shapes, formats and options")
-        # What was chosen or listed, beside what follows.
+        # The fields that are given; all others follow from them.
         given = {"rtlstm_version", "files"}
         found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
         if difference := _difference(found, wanted):
             raise ConfigurationError(f"by its shapes, formats and options {difference}")
 
     def _check_files(self, folder: Path) -> None:
-        """Refuse a list of other files than there are to be, with a ConfigurationError."""
+        """Check that the required files are listed and no others; raise a ConfigurationError."""
         listed = [file.path for file in self.files]
         allowed = [self.rtl, C_HEADER]
         if listed != [path for path in allowed if path in listed]:

@@ -64,7 +64,7 @@ def _expect_shape(name: str, array: NDArray[np.float64], shape: tuple[int, ...])
 
 
 class Recurrent(Record):
-    """What all recurrent layers have: rows gate by gate, units in order within a gate.
+    """Base class of recurrent layers: rows gate by gate, units in order within a gate.
 
     ``w_ih`` is ``(gates * units, inputs)`` and ``w_hh`` ``(gates * units, outputs)``.
     """
@@ -75,14 +75,14 @@ class Recurrent(Record):
     w_ih: FloatArray
     w_hh: FloatArray
     input_relu: bool = False
-    """Apply ReLU to what the layer reads."""
+    """Apply ReLU to the layer's input."""
     reverse: bool = False
-    """Go from a sequence's last valid step to its first; outputs stand where their inputs do."""
+    """Go from a sequence's last valid step to its first; each output has the index of its input."""
     reversed_output: bool = False
-    """Of a layer in reverse: outputs stand in the order in which they are computed (Keras ``go_backwards``),
-    that of a sequence's first step at its last valid one."""
+    """Outputs of a reverse layer are in the order in which they are computed (Keras ``go_backwards``): that
+    of a sequence's first step is at its last valid step."""
     clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Limit of the magnitude of what each gate's activation reads (ONNX ``clip``)."""
+    """Largest magnitude of each gate's pre-activation, which is clipped to it (ONNX ``clip``)."""
 
     @model_validator(mode="after")
     def _check_matrices(self) -> Self:
@@ -131,15 +131,15 @@ class Lstm(Recurrent):
     peephole: FloatArray | None = None
     projection: FloatArray | None = None
     gate: ActivationFunction = SIGMOID
-    """Of i, f and o."""
+    """Activation of the gates i, f and o."""
     candidate: ActivationFunction = TANH
-    """Of g."""
+    """Activation of the candidate g."""
     output_activation: ActivationFunction = TANH
-    """Of c, for h."""
+    """Activation of c, for h."""
     coupled: bool = False
-    """The forget gate is ``1 - i`` (ONNX ``input_forget``); the rows of f count for nothing."""
+    """The forget gate is ``1 - i`` (ONNX ``input_forget``); the rows of f are not used."""
     cell_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Limit of the magnitude of c."""
+    """Largest magnitude of c, which is clipped to it."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -154,7 +154,7 @@ class Lstm(Recurrent):
 
     @property
     def outputs(self) -> int:
-        """Width of h: the projection's, if there is one."""
+        """Width of h: that of the projection, if there is one."""
         return self.units if self.projection is None else int(self.projection.shape[0])
 
 
@@ -173,9 +173,9 @@ class Gru(Recurrent):
     bias_ih: FloatArray
     bias_hh: FloatArray
     gate: ActivationFunction = SIGMOID
-    """Of r and z."""
+    """Activation of r and z."""
     candidate: ActivationFunction = TANH
-    """Of n."""
+    """Activation of the candidate n."""
     reset_after: bool = True
 
     @model_validator(mode="after")
@@ -204,9 +204,9 @@ class Rnn(Recurrent):
 class CellLayer(Recurrent):
     """A recurrent layer whose step function is a cell, written with a ``CellBuilder``.
 
-    A subclass is a kind of layer, and says what its cell is. ``bias`` is ``(gates * units,)``, ``parameters``
-    ``(units, K)``: the numbers of each unit's own that the cell uses. A cell whose result is what it keeps
-    has h as its state, another has a c beside h.
+    A subclass is a kind of layer and defines its cell. ``bias`` is ``(gates * units,)``; ``parameters``,
+    ``(units, K)``, are the constants of each unit that the cell uses. The state is h if the cell's result is
+    the value that it keeps; otherwise it is h and a c.
     """
 
     bias: FloatArray
@@ -220,7 +220,7 @@ class CellLayer(Recurrent):
     def _check(self) -> Self:
         _expect_shape("bias", self.bias, (self.gates * self.units,))
         if self.clip is not None:
-            raise ValueError("a custom layer clips where its cell does; leave clip out")
+            raise ValueError("a custom layer clips only where its cell does; leave clip out")
         count = self.step_cell().parameters
         if count:
             constants = np.zeros((0,)) if self.parameters is None else self.parameters
@@ -234,13 +234,13 @@ class CellLayer(Recurrent):
 
     @property
     def has_cell_state(self) -> bool:
-        """Whether it keeps a c beside h."""
+        """Whether the state has a c in addition to h."""
         cell = self.step_cell()
         return cell.state not in (None, cell.result)
 
 
 class Custom(CellLayer):
-    """A recurrent layer with a step function of one's own: ``cell``."""
+    """A recurrent layer with the user's step function ``cell``."""
 
     kind: Literal["custom"] = "custom"
     name: str = "custom"
@@ -258,8 +258,8 @@ RecurrentLayer = Annotated[PseudoLayer, Field(discriminator="kind")]
 class Bidirectional(Record):
     """Two recurrent layers that read the same sequence, one from its first step, one from its last.
 
-    ``merge``: outputs side by side, forward first; their sum; their mean; or their product. If ``backward``
-    is turned, a sequence's last valid step has the final h of both.
+    ``merge``: outputs side by side, forward first; their sum; their mean; or their product. If the outputs of
+    ``backward`` are reversed, a sequence's last valid step has the final h of both.
     """
 
     kind: Literal["bidirectional"] = "bidirectional"
@@ -271,13 +271,13 @@ class Bidirectional(Record):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.forward.reverse or not self.backward.reverse:
-            raise ValueError("of the two directions, backward has reverse set and forward has not")
+            raise ValueError("backward must have reverse set, and forward must not")
         if self.forward.inputs != self.backward.inputs:
             raise ValueError(
                 f"both directions read the same values, not {self.forward.inputs} and {self.backward.inputs}"
             )
         if self.forward.input_relu != self.backward.input_relu:
-            raise ValueError("both directions or none apply ReLU to what they read")
+            raise ValueError("input_relu must be the same in both directions")
         if self.merge != "concat" and self.forward.outputs != self.backward.outputs:
             raise ValueError(
                 f"to merge them by {self.merge}, both directions must give as many values, not "
@@ -306,9 +306,10 @@ class Dense(Record):
     """A fully connected layer, ``activation(weight @ relu?(x) + bias)``.
 
     ``weight`` is ``(outputs, inputs)`` and ``bias`` ``(outputs,)``. ``input_relu`` applies ReLU
-    to what the layer reads (silero's head does so). With a ``skip`` ``(outputs, values)`` it adds its product
-    with what the layer gives that stands ``skips`` layers back: 2 leads around the layer before, and from the
-    first layer on, as many as lead in front of the network, to its input. Identities make a residual.
+    to the layer's input, as in silero's head. With a ``skip`` ``(outputs, values)`` the layer adds the
+    product of the skip and the output of the layer that is ``skips`` layers earlier: 2 skips one layer. A
+    number that leads to the position before the first layer means the network's input. An identity makes a
+    residual.
     """
 
     kind: Literal["dense"] = "dense"
@@ -318,19 +319,19 @@ class Dense(Record):
     activation: Activation = "identity"
     alpha: float | None = None
     beta: float | None = None
-    """Of the activation; its defaults if None."""
+    """Parameters of the activation; its defaults if None."""
     input_relu: bool = False
     skip: FloatArray | None = None
     skips: Annotated[int, Field(ge=2)] = 2
     skip_relu: bool = False
-    """Apply ReLU to what the skip reads."""
+    """Apply ReLU to the skip's input."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.weight.ndim != 2 or 0 in self.weight.shape:
             raise ValueError(f"weight must be (outputs, inputs), not {self.weight.shape}")
         if self.skip is None and (self.skips != 2 or self.skip_relu):
-            raise ValueError("skips and skip_relu are of a skip: give its weights, too")
+            raise ValueError("skips and skip_relu need a skip: give its weights, too")
         if self.skip is not None and (self.skip.ndim != 2 or len(self.skip) != len(self.weight)):
             raise ValueError(f"skip must be ({len(self.weight)}, values), not {self.skip.shape}")
         _expect_shape("bias", self.bias, (self.weight.shape[0],))
@@ -365,7 +366,7 @@ class Network(Record):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if all(layer.kind == "dense" for layer in self.layers):
-            raise ValueError("a network must have a recurrent layer; rtlstm is not meant for others")
+            raise ValueError("a network must have a recurrent layer")
         for before, after in zip(self.layers, self.layers[1:], strict=False):
             if after.inputs != before.outputs:
                 raise ValueError(
@@ -379,12 +380,12 @@ class Network(Record):
         return self
 
     def _check_skip(self, layer: Dense, width: int, given: list[int]) -> None:
-        """Refuse a skip that leads nowhere, or to another width; ``given`` ends with that of its source."""
+        """Check the source of a skip and its width; ``given`` are the widths up to its source's."""
         if not given:
-            raise ValueError(f"layer {layer.name!r} skips {layer.skips} layers, more than stand before it")
+            raise ValueError(f"layer {layer.name!r} skips {layer.skips} layers, more than come before it")
         if width != given[-1]:
             raise ValueError(
-                f"the skip of layer {layer.name!r} reads {width} values, but {given[-1]} are given there"
+                f"the skip of layer {layer.name!r} reads {width} values, but its source has {given[-1]}"
             )
         if self.whole_sequences:
             raise ValueError(
@@ -415,7 +416,7 @@ class Network(Record):
 
     @property
     def whole_sequences(self) -> bool:
-        """Whether a layer needs a sequence's last step before it can give its first output."""
+        """Whether a layer has a reverse direction, so that its first output needs a sequence's last step."""
         return any(layer.reverse for layer in self.pseudo_layers)
 
     @property

@@ -42,51 +42,51 @@ __all__ = [
 ShapeKind = Literal[
     "lstm", "gru", "gru_reset", "gru_candidate", "unit", "product", "rnn", "dense", "skip", "sum"
 ]
-"""What the array computes for a layer, and what it keeps: ``lstm`` a c, ``gru`` its h, ``unit`` nothing.
-A GRU that resets before the product takes two: ``gru_reset`` gives ``r h``, ``gru_candidate`` goes on.
-A dense layer that reads an earlier layer's results, too: ``skip`` parks their product, ``sum`` goes on.
-``product`` multiplies two directions, of which it reads a unit's values with a row each."""
+"""What the array computes for a layer. ``lstm`` keeps a c, ``gru`` its h, ``unit`` no state.
+A GRU that resets before the product becomes two layers: ``gru_reset`` gives ``r h`` to ``gru_candidate``.
+A dense layer with a skip becomes two: ``skip`` stores the skip's product as partial sums, ``sum`` adds to it.
+``product`` multiplies two directions; it reads each unit's two values with one row each."""
 
 
 def has_four_rows(kind: ShapeKind) -> bool:
-    """Whether a layer of this kind has four rows to a unit, which finish together; else one to an output."""
+    """Whether a layer of this kind has four rows per unit, which finish together; else one per output."""
     return kind not in ("rnn", "dense", "skip", "sum")
 
 
 def continues_sums(kind: ShapeKind) -> bool:
-    """Whether a layer of this kind adds to the sums that the layer before parked, biases among them."""
+    """Whether a layer of this kind adds to the partial sums that the layer before stored, with biases."""
     return kind in ("gru_candidate", "sum")
 
 
 def steps_back(kind: ShapeKind, skips: int) -> int:
-    """How many layers back the one stands whose results a layer reads; ``skips`` are a skip's."""
+    """Return the distance in layers to the layer whose results are read; ``skips`` is that of a skip."""
     return skips or (2 if kind == "sum" else 1)
 
 
 class LayerShape(Record):
-    """A layer without its weights: what the hardware's program is made from."""
+    """A layer without its weights, from which the hardware's program is compiled."""
 
     kind: ShapeKind
     name: str
     inputs: Annotated[int, Field(ge=1, le=65536)]
     outputs: Annotated[int, Field(ge=1, le=65536)]
     activation: Activation = "identity"
-    """Of a dense layer."""
+    """Activation of a dense layer."""
     input_relu: bool = False
     output: Format
-    """Format of the values the layer gives (h, for an LSTM layer)."""
+    """Format of the layer's outputs (h, for an LSTM layer)."""
     cell: Annotated[int, Field(ge=0)]
-    """Which of the numerics' cells computes its results."""
+    """Index of its cell in the numerics."""
     state: Format | None = None
-    """Of what that cell keeps from step to step."""
+    """Format of the state that the cell keeps from step to step."""
     feedback: Annotated[int, Field(ge=0, le=1)] = 0
-    """How many layers on the one stands whose results its recurrent part reads (a projection's: 1)."""
+    """Distance to the later layer whose results its recurrent part reads (1 with a projection)."""
     skips: Annotated[int, Field(ge=0)] = 0
-    """Of a ``skip``: how many layers back the one stands whose results it reads."""
+    """Distance in layers from a ``skip`` back to the layer whose results it reads."""
 
     @property
     def four_rows(self) -> bool:
-        """Whether it has four rows to a unit, which finish together; else one to an output."""
+        """Whether it has four rows per unit, which finish together; else one per output."""
         return has_four_rows(self.kind)
 
     @property
@@ -101,92 +101,92 @@ class LayerShape(Record):
 
     @property
     def recurrent(self) -> bool:
-        """Whether it has a recurrent product of its own."""
+        """Whether it has a recurrent product."""
         return self.kind in ("lstm", "gru", "gru_reset", "unit", "rnn")
 
     @property
     def continues(self) -> bool:
-        """Whether it adds to the sums that the layer before parked."""
+        """Whether it adds to the partial sums that the layer before stored."""
         return continues_sums(self.kind)
 
     @property
     def before(self) -> int:
-        """How many layers back the one stands whose results it reads."""
+        """Distance in layers back to the layer whose results it reads."""
         return steps_back(self.kind, self.skips)
 
     @property
     def has_state(self) -> bool:
-        """Whether it has rows of the cell memory of its own: a GRU of two layers shares the first one's."""
+        """Whether it has rows of the cell memory. A GRU that became two layers uses the first one's."""
         return self.kind in ("lstm", "gru", "gru_reset")
 
 
 class Accumulator(Record):
-    """Widths of the sums: no sum of any network that the hardware is given may need more.
+    """Widths of the sums. No sum of a network that is loaded into the hardware may need more.
 
-    What a network's sums need is known from its weights alone: see :func:`bound_sums`. A lane sums
-    one part of a row (input, recurrent or dense) in ``bits``. Shifted left by ``align`` and right by
-    the row's own shift (rounding down), the sum has ``GUARD_BITS`` more fraction bits than what is
-    read next; there the parts and the bias meet in ``partial_bits``.
+    The widths that a network's sums need follow from its weights: see :func:`bound_sums`. A lane sums
+    one part of a row (input, recurrent or dense) in ``bits``. The sum is shifted left by ``align`` and right
+    by the row's shift (rounding down). It then has ``GUARD_BITS`` more fraction bits than the format read
+    next; the parts and the bias are added in ``partial_bits``.
     """
 
     bits: Annotated[int, Field(ge=4, le=48)]
     """Signed width that no lane can overflow, whatever the inputs."""
     align: Annotated[int, Field(ge=0, le=32)]
-    """Left shift before the row's right shift (for rows coarser than what is read next)."""
+    """Left shift before the row's right shift (for rows coarser than the format read next)."""
     partial_bits: Annotated[int, Field(ge=4, le=50)]
     """Signed width that no row's shifted parts and bias can overflow."""
 
 
 class FusedTables(Record):
-    """Where among the tables those of the fused LSTM gate unit stand."""
+    """Indices of the fused LSTM gate unit's tables."""
 
     sigmoid: Annotated[int, Field(ge=0)]
     tanh: Annotated[int, Field(ge=0)]
-    """Of the candidate gate g."""
+    """Table of the candidate g."""
     cell_tanh: Annotated[int, Field(ge=0)]
-    """Of the new cell state."""
+    """Table that reads the new cell state."""
 
 
 GUARD_BITS = 4
-"""Fraction bits that a row's parts keep until they are added and rounded."""
+"""Extra fraction bits of a row's parts until they are added and rounded."""
 MOST_INPUT_SHIFT = 32
 """Largest shift of an input feature."""
 
 
 class Numerics(Record):
-    """Formats of the datapath. Layer outputs have formats of their own in :class:`LayerShape`."""
+    """Formats of the datapath. Formats of layer outputs are in :class:`LayerShape`."""
 
     weight_bits: Annotated[int, Field(ge=2, le=18)]
-    """Of every word of weights."""
+    """Bits of each weight in memory."""
     own_weight_bits: tuple[int, int] | None = None
-    """Those that weights of recurrent and of dense layers use of them, if they differ."""
+    """Bits that weights of recurrent and of dense layers use of these, if the numbers differ."""
     input: Format
-    """Of the network's input; its width is that of every vector."""
+    """Format of the network's input; its width is that of every vector."""
     input_shifts: tuple[Annotated[int, Field(ge=0, le=MOST_INPUT_SHIFT)], ...] = ()
-    """Of each input feature: its codes are those of ``x * 2**shift``, and its weights are divided by the same
-    power of two; none if all are 0."""
+    """Shift of each input feature: its codes are those of ``x * 2**shift``, and its weights are divided by
+    the same power of two; empty if all are 0."""
     own_output_bits: Annotated[int, Field(ge=4, le=18)] | None = None
-    """Width of the network's outputs where it is not that of every vector."""
+    """Width of the network's outputs if it differs from that of the other vectors."""
     gate: Format
-    """Of sigmoid and tanh results: ``bits - 1`` fraction bits."""
+    """Bits of sigmoid and tanh results, which have one fraction bit less."""
     preactivation: Format
-    """What sigmoid and tanh of the gates read."""
+    """Format of the pre-activations that sigmoid and tanh of the gates read."""
     cell: Format
-    """Of the stored cell state."""
+    """Format of the stored cell state."""
     cell_argument: Format
-    """Of the new cell state where tanh reads it."""
+    """Format in which tanh reads the new cell state."""
     accumulator: Accumulator
     shift_bits: Annotated[int, Field(ge=1, le=6)]
     """Width of a row's right shift."""
     cells: Annotated[tuple[CellGraph, ...], Field(min_length=1)]
-    """What computes the layers' results."""
+    """The cells that compute the layers' results."""
     tables: tuple[ActivationTable, ...] = ()
     pieces: tuple[PiecewiseLinear, ...] = ()
-    """The functions that cells use, by number."""
+    """The tables that cells use, by index."""
     fused_lstm: FusedTables | None = None
-    """Given if the fused LSTM gate unit computes all cells; else each cell has a pipeline of its own."""
+    """Tables of the fused LSTM gate unit if it computes all cells; None if each cell has a pipeline."""
     unit_parameters: Annotated[int, Field(ge=0, le=4)] = 0
-    """Numbers of each unit's own (peepholes), of ``weight_bits``."""
+    """Number of per-unit constants (peepholes), each of ``weight_bits``."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -219,7 +219,7 @@ class Numerics(Record):
 
     @property
     def unit(self) -> FusedUnit | GraphUnit:
-        """What computes the cells in hardware."""
+        """The unit that computes the cells in hardware."""
         fused, tables = self.fused_lstm, self.tables
         if fused is None:
             return GraphUnit(self.cells, tables, self.pieces)
@@ -233,13 +233,13 @@ class Numerics(Record):
 
     @property
     def hardware(self) -> dict[str, Any]:
-        """The fields that shape the hardware, as JSON has them: not where an input's point is, say."""
+        """The fields that determine the hardware, as in JSON; the input's fraction bits do not, for one."""
         skipped: dict[str, Any] = dict.fromkeys((*self.unit.idle_fields, "input_shifts"), True)
         return self.model_dump(mode="json", exclude=skipped | {"input": {"fraction"}})
 
     @property
     def data_bits(self) -> int:
-        """Bits of inputs, h and dense results but for the network's outputs."""
+        """Bits of inputs, h and dense results other than the network's outputs."""
         return self.input.bits
 
     @property
@@ -249,7 +249,7 @@ class Numerics(Record):
 
     @property
     def result_bits(self) -> int:
-        """Bits that hold every layer's results."""
+        """Bits of the widest layer results."""
         return max(self.data_bits, self.output_bits)
 
     @property
@@ -263,7 +263,7 @@ class Numerics(Record):
 
     @property
     def hidden(self) -> Format:
-        """Format of h, and of dense results behind sigmoid or tanh: within (-1, 1)."""
+        """Format of h, and of dense results after sigmoid or tanh: within (-1, 1)."""
         return Format(bits=self.data_bits, fraction=self.data_bits - 1)
 
     @property
@@ -280,7 +280,7 @@ class QuantizedRecurrent:
     ``shift_ih`` and ``shift_hh`` (4H,), the right shifts that bring each part from the aligned
     accumulator to the pre-activation format with ``GUARD_BITS`` more fraction bits; ``bias`` (4H,) in that
     format, with half a unit of the pre-activation format already added for rounding. ``parameters`` (H, K)
-    are the units' own numbers, if the network's cells use any.
+    are per-unit constants, if the network's cells use any.
     """
 
     w_ih: IntArray
@@ -303,8 +303,8 @@ class QuantizedDense:
     bias: IntArray
     shift: IntArray
     continues: bool = False
-    """Rows go on from what the layer before parked, and have no bias (a sum's; a GRU's candidate's, four per
-    unit)."""
+    """Rows are added to the partial sums of the layer before and have no bias: those of a sum, or of a GRU's
+    candidate, with four per unit."""
 
 
 QuantizedLayer = QuantizedRecurrent | QuantizedDense
@@ -312,13 +312,13 @@ QuantizedLayer = QuantizedRecurrent | QuantizedDense
 
 @dataclass(frozen=True)
 class QuantizedNetwork:
-    """A network in integers: what the weight image holds, with the formats that give it meaning."""
+    """A network in integers: the contents of the weight image, with their formats."""
 
     shapes: tuple[LayerShape, ...]
     numerics: Numerics
     layers: tuple[QuantizedLayer, ...]
     passes: Passes = ()
-    """How whole sequences go through the layers; none if they all go forward, step by step."""
+    """The passes of whole sequences through the layers; none if all layers go forward, step by step."""
 
     @property
     def inputs(self) -> int:
@@ -334,12 +334,12 @@ class QuantizedNetwork:
 
 @dataclass(frozen=True)
 class SumBound:
-    """The largest magnitude that sums of one kind can reach in a layer, whatever the inputs."""
+    """The largest magnitude of the sums of one kind in a layer, for any inputs."""
 
     layer: int
-    """The layer's number."""
+    """The layer's index."""
     what: str
-    """What is summed, in words."""
+    """Name of the sums, for messages."""
     magnitude: int
 
     @property
@@ -353,9 +353,9 @@ class SumBounds:
     """Bounds of all sums of a network's layers."""
 
     lanes: tuple[SumBound, ...]
-    """Of what a lane sums: products with one vector."""
+    """Bounds of a lane's sums: products with one vector."""
     partials: tuple[SumBound, ...]
-    """Of a row's shifted parts and its bias."""
+    """Bounds of the sums of a row's shifted parts and its bias."""
 
     @property
     def lane(self) -> SumBound:
@@ -372,7 +372,7 @@ class SumBounds:
         return Accumulator(bits=self.lane.bits, align=align, partial_bits=self.partial.bits)
 
     def lacking(self, there: Accumulator, layers: Sequence[LayerShape]) -> str | None:
-        """Return a clause that names the first sum that does not fit in the widths ``there``, if any."""
+        """Return a clause that names the first sum that does not fit the widths ``there``, if any."""
         for bound, bits, holder in (
             (self.lane, there.bits, "accumulators"),
             (self.partial, there.partial_bits, "partial sums"),
@@ -384,7 +384,7 @@ class SumBounds:
 
 
 def row_parts(layer: QuantizedLayer) -> tuple[tuple[str, IntArray, IntArray], ...]:
-    """Return what is multiplied by each vector that a layer reads: in words, weights, rows' right shifts."""
+    """Return name, weights and rows' right shifts for each vector that a layer reads."""
     if isinstance(layer, QuantizedRecurrent):
         return ("input products", layer.w_ih, layer.shift_ih), ("products with h", layer.w_hh, layer.shift_hh)
     return (("products", layer.weight, layer.shift),)

@@ -1,11 +1,11 @@
-"""Options: what a user may choose. Each is declared once and named in the words of the interface in use.
+"""Options of the user. Each is declared once and named in the words of the interface in use.
 
 A field of a record whose annotation holds an :class:`Option` is an option. The command line,
-``rtlstm.compile`` and the page ``docs/options.md`` are made of these fields; their types, defaults and bounds
-are the check.
+``rtlstm.compile`` and the page ``docs/options.md`` are made from these fields, whose types, defaults and
+bounds are checked.
 
 A message names an option with :func:`option`. Python's words are ``weight_bits`` and ``weight_bits=8``. The
-command line sets its words for as long as it runs, with :func:`worded`.
+command line sets its words with :func:`worded` while it runs.
 """
 
 import inspect
@@ -42,19 +42,19 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Option:
-    """What the interfaces tell of an option.
+    """The description of an option for all interfaces.
 
     Parameters
     ----------
     help
-        What it chooses; one or two sentences.
+        The meaning of its values; one or two sentences.
     group
         The heading under which it is listed.
     flag
         Its name on the command line; by default ``--`` and the field's name with hyphens. ``--yes/--no``
         names both values of a switch.
     metavar
-        What stands for its value in the help; by default the type.
+        The placeholder for its value in the help; by default the type.
     """
 
     help: str
@@ -68,21 +68,21 @@ class DeclaredOption:
     """An option and the field that declares it."""
 
     name: str
-    """The field's, and the keyword's in Python."""
+    """The name of the field, and of the keyword in Python."""
     option: Option
     type: Any
-    """Without bounds and without None."""
+    """The type without bounds and without None."""
     default: Any
     required: bool = False
 
     @property
     def flag(self) -> str:
-        """Its name on the command line; of a switch both."""
+        """Its name on the command line; both names of a switch."""
         return self.option.flag or f"--{self.name.replace('_', '-')}"
 
 
 def declared_options(*records: type[BaseModel]) -> tuple[DeclaredOption, ...]:
-    """Return the options that records declare: a class's own before its bases', each name once."""
+    """Return the options that records declare: those of a class before those of its bases, each name once."""
     found: dict[str, DeclaredOption] = {}
     for record in records:
         fields = record.model_fields
@@ -123,7 +123,7 @@ def _parameter(declared: DeclaredOption) -> inspect.Parameter:
 
 
 def option_values(record: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the options given that this record declares."""
+    """Return those of the given options that this record declares."""
     names = {each.name for each in declared_options(record)}
     return {name: value for name, value in given.items() if name in names}
 
@@ -133,7 +133,7 @@ def _option_of(field: FieldInfo) -> Option | None:
 
 
 def plain_type(annotation: Any) -> Any:
-    """Return a type without what ``Annotated`` adds to it, and without None."""
+    """Return a type without the metadata of ``Annotated`` and without None."""
     if get_origin(annotation) is Annotated:
         return plain_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -143,17 +143,17 @@ def plain_type(annotation: Any) -> Any:
 
 
 BARE: Final = object()
-"""No value: the option alone is named."""
+"""No value: only the option's name is given."""
 
 
 class Wording(Protocol):
     """How an interface names options."""
 
     separator: str
-    """Between several that are to be given."""
+    """Separator between several options."""
 
     def name(self, option: str, value: Any, command: str) -> str:
-        """Return what an option is called, with a value or :data:`BARE`; see :func:`option`."""
+        """Return an option's name, with a value or :data:`BARE`; see :func:`option`."""
 
 
 class _Python:
@@ -173,26 +173,26 @@ def option(name: str, value: Any = BARE, command: str = "") -> str:
     Parameters
     ----------
     name
-        As Python has it.
+        The name in Python.
     value
-        What to give it.
+        Value to show with it.
     command
-        Whose option it is, where several have one of this name; by default that of ``generate``, else the
-        running command's.
+        The command, if several have an option of this name; by default ``generate`` if it has one, else the
+        running command.
     """
     return _wording.name(name, value, command)
 
 
 def options(values: Mapping[str, Any]) -> str:
-    """Return several options with what to give them, as they are typed."""
+    """Return several options with their values, as they are typed."""
     return _wording.separator.join(option(name, value) for name, value in values.items())
 
 
 @contextmanager
 def worded(wording: Wording) -> Iterator[None]:
-    """Have messages name options so, in the whole process: an interface does this while it runs.
+    """Set the wording of options in messages for the whole process, while an interface runs.
 
-    It holds for all threads, because work that a command hands to threads reports its errors, too.
+    It applies to all threads, because errors also come from the threads of a command.
     """
     global _wording
     before, _wording = _wording, wording
@@ -206,7 +206,7 @@ _KEPT = re.compile("\ue000([^\ue001]*)\ue001")
 
 
 class Kept:
-    """Keeps references to options in a text as they are, for another process to name them: :func:`named`."""
+    """Writes references to options into a text; another process replaces them by names: :func:`named`."""
 
     separator = ", "
 
@@ -217,7 +217,7 @@ class Kept:
 
 
 def named(text: str) -> str:
-    """Return a JSON text in which options are named that a process with :class:`Kept` wording left open.
+    """Return a JSON text in which references of a process with :class:`Kept` wording are replaced by names.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Quantised weights to memory words and back, in the layout of :mod:`rtlstm.spec.program.step`."""
+"""Packs quantised weights into memory words, and unpacks them. See :mod:`rtlstm.spec.program.step`."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,7 +65,7 @@ def pack_fields(values: ArrayLike, bits: int, signed: bool = True) -> WordArray:
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
     if values.size and (values.min() < low or values.max() > high):
         raise ImageError(
-            f"values must be within {low} to {high} to fit in {bits} bits, but they reach "
+            f"values must be within {low} to {high} to fit in {bits} bits, but they range from "
             f"{values.min()} to {values.max()}; quantise them for this build"
         )
     return _to_words(_to_bits(values, bits).reshape(*values.shape[:-1], -1))
@@ -85,13 +85,13 @@ def unpack_fields(words: ArrayLike, bits: int, count: int, signed: bool = True) 
 
 
 def _to_bits(values: IntArray, bits: int) -> NDArray[np.uint8]:
-    """The low ``bits`` bits of each value, least significant first, on a new last axis."""
+    """Return the low ``bits`` bits of each value, least significant first, on a new last axis."""
     octets = np.ascontiguousarray(values, dtype="<i8")[..., None].view(np.uint8)
     return np.unpackbits(octets, axis=-1, count=bits, bitorder="little")
 
 
 def _to_words(bits: NDArray[np.uint8]) -> WordArray:
-    """Bits on the last axis, least significant first, to 32-bit words padded with zeros."""
+    """Return bits on the last axis, least significant first, as 32-bit words padded with zeros."""
     octets = np.packbits(bits, axis=-1, bitorder="little")
     whole = np.zeros((*octets.shape[:-1], -(-octets.shape[-1] // 4) * 4), dtype=np.uint8)
     whole[..., : octets.shape[-1]] = octets
@@ -118,22 +118,22 @@ def unpack_vector(words: ArrayLike, macs: int, bits: int, count: int) -> IntArra
 
 
 def _interleave(rows: IntArray) -> IntArray:
-    """Rows in gate order i, f, g, o to rows ``4 * unit + gate``."""
+    """Reorder rows from gate order i, f, g, o to ``4 * unit + gate``."""
     return rows.reshape(_GATES, -1, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
 
 
 def _separate(rows: IntArray) -> IntArray:
-    """Inverse of :func:`_interleave`."""
+    """Reorder rows from ``4 * unit + gate`` to gate order."""
     return rows.reshape(-1, _GATES, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
 
 
 def _ops(manifest: Manifest, layer: int) -> tuple[Op | None, Op]:
-    """The layer's recurrent operation, if it has one, and the other one."""
+    """Return the layer's recurrent operation, if it has one, and the other one."""
     return manifest.program.recurrent_op(layer), manifest.program.body_op(layer)
 
 
 def _pack_table(table: ActivationTable) -> WordArray:
-    """Rows of a base in the low bits and a slope above it, ``(rows, words)``."""
+    """Return a table's rows, the base in the low bits and the slope above it, ``(rows, words)``."""
     base = _to_bits(np.asarray(table.base, dtype=np.int64), table.base_bits)
     slope = _to_bits(np.asarray(table.slope, dtype=np.int64), table.slope_bits)
     return _to_words(np.concatenate([base, slope], axis=-1))
@@ -145,7 +145,7 @@ def _tables(numerics: Numerics) -> dict[Region, WordArray]:
 
 
 def _program(manifest: Manifest) -> dict[Region, WordArray]:
-    """The program memory: an operation in each row, and in the last one the fields of a step."""
+    """Return the program memory: an operation in each row, and in the last one the fields of a step."""
     capacity = manifest.parameters.capacity
     if capacity is None:
         return {}
@@ -163,7 +163,7 @@ def _program(manifest: Manifest) -> dict[Region, WordArray]:
 
 
 def _stack(banks: list[WordArray]) -> WordArray:
-    """Banks of unlike sizes as one array, padded with zeros."""
+    """Return banks of different sizes as one array, padded with zeros."""
     shape = tuple(max(sizes) for sizes in zip(*(bank.shape for bank in banks), strict=True))
     whole = np.zeros((len(banks), *shape), dtype=np.uint32)
     for number, bank in enumerate(banks):
@@ -172,26 +172,26 @@ def _stack(banks: list[WordArray]) -> WordArray:
 
 
 def _lane_order(op: Op, parameters: Parameters) -> NDArray[np.int64]:
-    """The lane of each row of a group."""
+    """Return the lane of each row of a group."""
     return np.asarray(range(parameters.lanes) if op.four_rows else dense_lanes(parameters))
 
 
 def _positions(manifest: Manifest, layer: int) -> list[int]:
-    """Where each of a layer's inputs stands in the vector that it reads."""
+    """Return the index of each of a layer's inputs in the vector that it reads."""
     outputs = [shape.outputs for shape in manifest.layers]
     units = manifest.parameters.gate_units
     return input_positions(manifest.passes, outputs, layer, manifest.layers[layer].inputs, units)
 
 
 def _spaced(matrix: IntArray, positions: list[int]) -> IntArray:
-    """Columns at their places, zeros between them."""
+    """Return the columns at their indices, with zeros between them."""
     spaced = np.zeros((len(matrix), positions[-1] + 1), dtype=np.int64)
     spaced[:, positions] = matrix
     return spaced
 
 
 def _bank_matrix(matrix: IntArray, op: Op, parameters: Parameters) -> IntArray:
-    """Rows in array order to ``(lanes, groups * columns, macs)``, padded with zeros."""
+    """Convert rows in array order to ``(lanes, groups * columns, macs)``, padded with zeros."""
     lanes, macs = parameters.lanes, parameters.macs
     rows, columns = matrix.shape
     padded = np.zeros((op.groups * lanes, op.columns * macs), dtype=np.int64)
@@ -210,7 +210,7 @@ def _unbank_matrix(banks: IntArray, op: Op, parameters: Parameters, shape: tuple
 
 
 def spread(rows: IntArray, banks: int) -> IntArray:
-    """Deal rows ``(n, ...)`` to ``(banks, ceil(n / banks), ...)`` in turn, padded with zeros."""
+    """Distribute rows ``(n, ...)`` to ``(banks, ceil(n / banks), ...)`` in turn, padded with zeros."""
     padded = np.zeros((-(-len(rows) // banks) * banks, *rows.shape[1:]), dtype=np.int64)
     padded[: len(rows)] = rows
     return padded.reshape(-1, banks, *rows.shape[1:]).swapaxes(0, 1)
@@ -226,7 +226,7 @@ def _within(name: str, values: IntArray, low: int, high: int, shape: tuple[int, 
         raise ImageError(f"{name} must have shape {shape}, not {values.shape}")
     if values.size and (values.min() < low or values.max() > high):
         raise ImageError(
-            f"{name} must be within {low} to {high}, but it reaches {values.min()} to "
+            f"{name} must be within {low} to {high}, but it ranges from {values.min()} to "
             f"{values.max()}; quantise the network with this build's numerics"
         )
 
@@ -272,12 +272,12 @@ def _check_network(network: QuantizedNetwork, manifest: Manifest) -> None:
 
 
 def _check_sums(network: QuantizedNetwork) -> None:
-    """Refuse weights whose sums could overflow the accumulators, and so wrap around."""
+    """Refuse weights whose sums could overflow the accumulators and wrap around."""
     numerics = network.numerics
     needed = bound_sums(network.layers, numerics.input, numerics.accumulator.align)
     if lacking := needed.lacking(numerics.accumulator, network.shapes):
         raise ImageError(
-            f"sums must fit in this build's accumulators, but {lacking}; generate a build of its own for "
+            f"sums must fit in this build's accumulators, but {lacking}; generate a separate build for "
             f"this network, or the build again with more {option('headroom_bits')} (of a loadable one the "
             "capacity headroom)"
         )
@@ -298,17 +298,17 @@ def check_image(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
 
 
 def _by_four(values: IntArray, op: Op) -> IntArray:
-    """Values of a layer's rows as ``(items, 4)``: a unit's four, or four times an output's one."""
+    """Return values of a layer's rows as ``(rows, 4)``: a unit's four, or an output's one four times."""
     return _interleave(values).reshape(-1, _GATES) if op.four_rows else np.repeat(values[:, None], _GATES, 1)
 
 
 def _rows(values: IntArray, op: Op) -> IntArray:
-    """Inverse of :func:`_by_four`."""
+    """Return a layer's rows, the inverse of :func:`_by_four`."""
     return _separate(values.reshape(-1)) if op.four_rows else values[:, 0].copy()
 
 
 def _pack_shifts(shifts: IntArray, unit_constants: IntArray, numerics: Numerics) -> WordArray:
-    """Four shifts, then the units' own numbers, if any."""
+    """Pack four shifts, then the per-unit constants, if any."""
     parts = [(shifts, numerics.shift_bits), (unit_constants, numerics.weight_bits)]
     return _to_words(
         np.concatenate([_to_bits(v, bits).reshape(*v.shape[:-1], -1) for v, bits in parts], axis=-1)
@@ -316,7 +316,7 @@ def _pack_shifts(shifts: IntArray, unit_constants: IntArray, numerics: Numerics)
 
 
 def _unpack_shifts(words: WordArray, numerics: Numerics) -> tuple[IntArray, IntArray]:
-    """Inverse of :func:`_pack_shifts`."""
+    """Return shifts and per-unit constants, the inverse of :func:`_pack_shifts`."""
     shifts = unpack_fields(words, numerics.shift_bits, _GATES, signed=False)
     unit_constants, skip = numerics.unit_parameters, _GATES * numerics.shift_bits
     if not unit_constants:
@@ -328,7 +328,7 @@ def _unpack_shifts(words: WordArray, numerics: Numerics) -> tuple[IntArray, IntA
 
 
 def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
-    """Lay a network out in the memories of a build.
+    """Pack a network into the memories of a build.
 
     Raises
     ------

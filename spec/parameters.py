@@ -1,4 +1,4 @@
-"""What a user may choose about the hardware, and the pipeline that follows from it."""
+"""The options of the hardware, and the pipeline that follows from them."""
 
 from math import ceil, gcd
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -25,22 +25,22 @@ __all__ = [
 ]
 
 TableKind = Literal["interpolated", "direct"]
-"""A line for each segment of the input, or an entry for each input: quicker, larger, coarser."""
+"""Interpolation between a table's entries, or an entry for each input: faster, larger, coarser."""
 MemoryStyle = Literal["auto", "block", "distributed", "huge"]
-"""What ``rtlstm_memory`` is asked to be; see ``docs/primitives.md``."""
+"""Kind of memory requested from ``rtlstm_memory``; see ``docs/primitives.md``."""
 WeightMemory = Literal["block", "large"]
 """Block RAM, or the family's largest memory: iCE40's single port RAM, Nexus' large RAM, UltraRAM."""
 MultiplierKind = Literal["dsp", "lut"]
-"""A hard multiplier, or one of look-up tables."""
+"""A DSP block, or a multiplier of LUTs."""
 
 
 def ceil_log2(value: int) -> int:
-    """Bits needed to count ``value`` things (0 for one)."""
+    """Return the bits of numbers below ``value`` (0 for one)."""
     return (value - 1).bit_length()
 
 
 HARDWARE = "Hardware"
-"""Under which options of the hardware are listed."""
+"""Heading under which options of the hardware are listed."""
 
 Size = Annotated[int, Field(ge=1, le=1024)]
 
@@ -55,7 +55,7 @@ Tables = Annotated[
 
 
 class CoreOptions(Record):
-    """Options of the hardware that are the user's alone: nothing is worked out in their place."""
+    """Options of the hardware that only the user can choose: they are never derived."""
 
     tables: Tables = "interpolated"
     beat_in: Annotated[
@@ -85,17 +85,17 @@ class Parameters(CoreOptions):
     macs: Size = 32
     """Multipliers per lane."""
     gate_units: Annotated[int, Field(ge=1, le=256)] = 1
-    """Units that drain and pass the gates in one cycle; must divide ``lanes / 4`` and ``macs``."""
+    """Units that drain and enter the gate units in one cycle; must divide ``lanes / 4`` and ``macs``."""
     beat_out: Size = 1
     """Output words per transfer; a multiple of ``gate_units``."""
     lut_macs: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Multipliers per lane made of look-up tables; the others are the family's hard ones."""
+    """Multipliers per lane made of LUTs; the others are DSP blocks."""
     slope_multipliers: MultiplierKind = "dsp"
-    """What multiplies the slopes of sigmoid and tanh, five to a gate unit."""
+    """Kind of the multipliers for slopes of sigmoid and tanh, five per gate unit."""
     weight_memory: WeightMemory = "block"
-    """What holds the weights."""
+    """Kind of memory for the weights."""
     capacity: Capacity | None = None
-    """What a loadable program may take; None: the program is a constant of the build."""
+    """Capacities of a loadable program; None if the program is a constant of the build."""
     family: FamilyName = GENERIC
     pipeline: Pipeline = Pipeline()
 
@@ -120,19 +120,19 @@ class Parameters(CoreOptions):
         if self.units % self.gate_units or self.macs % self.gate_units:
             raise ValueError(
                 f"{gate_units} ({self.gate_units}) must divide {lanes} / 4 ({self.units}) and {macs} "
-                f"({self.macs}), so that what drains together is stored together; try "
+                f"({self.macs}), so that units of one drain cycle are stored together; try "
                 f"{gcd(self.units, self.macs, self.gate_units)}"
             )
         if self.weight_memory == "large" and not FAMILIES.named(self.family).large_memory:
             having = [name for name, family in FAMILIES.items() if family.large_memory]
             raise ValueError(
                 f"{option('weight_memory')} must be block on {self.family}, which has no larger memory than "
-                f"block RAM, not large; those of {', '.join(having)} may"
+                f"block RAM, not large; families with larger memory: {', '.join(having)}"
             )
         if self.beat_out % self.gate_units:
             raise ValueError(
                 f"{option('beat_out')} ({self.beat_out}) must be a multiple of {gate_units} "
-                f"({self.gate_units}), which give that many results a cycle; try {self.gate_units}"
+                f"({self.gate_units}), which give that many results per cycle; try {self.gate_units}"
             )
         return self
 
@@ -155,15 +155,15 @@ class Parameters(CoreOptions):
 
     @property
     def blocks(self) -> int:
-        """Groups of ``4 * gate_units`` lanes: what drains together, one block a cycle."""
+        """Number of blocks of ``4 * gate_units`` lanes. One block drains per cycle."""
         return self.units // self.gate_units
 
     def words(self, values: int) -> int:
-        """Words of ``macs`` values that hold ``values`` values."""
+        """Return the words of ``macs`` values that hold ``values`` values."""
         return ceil(values / self.macs)
 
     def drain_beats(self, values: int) -> int:
-        """Drain cycles, and rows of the memories beside the drain, that ``values`` results take."""
+        """Return the drain cycles, and rows of the drain's memories, for ``values`` results."""
         return ceil(values / self.gate_units)
 
     # Stages count cycles from the issue cycle, in which the address registers hold a word's
@@ -171,7 +171,7 @@ class Parameters(CoreOptions):
     # cycle after each other and drain in the same order: stages are those of the first.
 
     HELD: ClassVar[int] = 1
-    """A group's totals."""
+    """Register stages of a group's totals."""
 
     @property
     def tree(self) -> int:
@@ -180,7 +180,7 @@ class Parameters(CoreOptions):
 
     @property
     def collect(self) -> int:
-        """Register stages behind the multiplexer that picks what drains."""
+        """Register stages after the multiplexer that selects the block to drain."""
         return max(self.pipeline.collect, 1 if self.blocks > 1 else 0)
 
     @property
@@ -190,15 +190,15 @@ class Parameters(CoreOptions):
 
     @property
     def activation(self) -> int:
-        """Register stages of sigmoid and tanh: the table's own; then, interpolated, product and sum."""
+        """Register stages of sigmoid and tanh: those of the table, and of product and sum if interpolated."""
         return self.pipeline.table + (2 if self.tables == "interpolated" else 0)
 
     @property
     def preactivation(self) -> int:
-        """Stage of the first drained item's rounded pre-activations."""
+        """Stage of the first beat's rounded pre-activations."""
         return self.summed + self.HELD + self.collect + self.pipeline.narrow
 
     @property
     def partial_to_add(self) -> int:
-        """Least issue cycles from the end of a group that parks to the end of the one that adds."""
+        """Fewest issue cycles between the ends of a group that stores partial sums and the one that adds."""
         return self.HELD + self.collect + self.pipeline.narrow + 1

@@ -1,4 +1,4 @@
-"""Registries: what the package, a program or an installed package offers under a name."""
+"""Registries of named items that this package, a program or an installed package provides."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,19 +13,19 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T]):
-    """Items by name: the package's, those that a program adds, and those of installed packages.
+    """Items by name: those of rtlstm, of the running program, and of installed packages.
 
-    An installed package offers an item as an entry point of ``group``. It is imported when its name, or
-    the values of all items, are asked for first.
+    An installed package offers an item as an entry point of ``group``. It is imported at the first access
+    to its name or to the values of all items.
 
     Parameters
     ----------
     what
-        What an item is, for messages: "activation".
+        The word for an item in messages, such as "activation".
     group
         The group of entry points.
-    items
-        The package's own.
+        items
+            The items of rtlstm.
     """
 
     def __init__(self, what: str, group: str, items: Mapping[str, T]) -> None:
@@ -48,7 +48,7 @@ class Registry(Mapping[str, T]):
         self._items[name] = item
 
     def remove(self, name: str) -> None:
-        """Take an added item away again."""
+        """Remove an added item."""
         del self._items[name]
 
     def named(self, name: str) -> T:
@@ -57,7 +57,7 @@ class Registry(Mapping[str, T]):
         Raises
         ------
         ConfigurationError
-            If there is none of this name, or the package that offers it cannot be imported.
+            If there is no item of this name, or its package cannot be imported.
         """
         if name not in self:
             raise ConfigurationError(
@@ -72,7 +72,7 @@ class Registry(Mapping[str, T]):
             try:
                 self._items[name] = point.load()
             except RtlstmError:
-                raise  # it says what to do: an optional package is missing, for one
+                raise  # its message says what to do, for example that an optional package is missing
             except Exception as error:
                 raise ConfigurationError(
                     f"{self.what} {name!r} is offered as {point.value!r}, which cannot be imported: {error}"
@@ -89,7 +89,7 @@ class Registry(Mapping[str, T]):
         return len({*self._items, *self._points()})
 
     def _points(self) -> dict[str, EntryPoint]:
-        """The entry points, searched again only when ``sys.path`` has changed: it takes milliseconds."""
+        """The entry points. A search is slow, so it is repeated only if ``sys.path`` has changed."""
         if self._searched != tuple(sys.path):
             self._offered = {point.name: point for point in entry_points(group=self.group)}
             self._searched = tuple(sys.path)

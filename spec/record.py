@@ -11,9 +11,9 @@ __all__ = ["Record", "describe_validation"]
 
 
 def describe_validation(error: ValidationError, record: type[BaseModel] | None = None) -> str:
-    """Turn pydantic's list of errors into one sentence, all problems at once.
+    """Return one sentence with all problems of pydantic's list of errors.
 
-    Fields of ``record`` that are options are called what the interface in use calls them.
+    Fields of ``record`` that are options are named in the words of the interface in use.
     """
     names = {each.name for each in declared_options(record)} if record else set()
     parts = []

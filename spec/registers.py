@@ -1,9 +1,9 @@
-"""The register map: one object that RTL, driver, documentation and the C header are made from.
+"""The register map: RTL, driver, documentation and the C header are generated from it.
 
-Registers are 32 bits wide and addressed by number; on a byte-addressed bus register ``n`` stands at
-``4 * n``. The memories of the core are reached through a window: SELECT names the region and bank, ROW
-the row; DATA then reads or writes the row's words, least significant first, and moves on to the next
-row by itself.
+Registers are 32 bits wide and addressed by number; on a byte-addressed bus register ``n`` has the address
+``4 * n``. The memories of the core are accessed through a window: SELECT names the region and bank, ROW
+the row; DATA then reads or writes the row's words, least significant first, and goes on to the next
+row automatically.
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ __all__ = [
 ]
 
 IDENTITY = 0x4C53544D
-"""What the ID register reads: "LSTM" in ASCII."""
+"""Value of the ID register: "LSTM" in ASCII."""
 
 MAP_VERSION = (1, 3)
 """Major and minor version of this map: a new major number breaks drivers."""
 
 Owner = Literal["core", "bus", "fifos"]
-"""Who answers a register: the core, every bus wrapper, or those that have data FIFOs."""
+"""Which part has a register: the core, every bus wrapper, or wrappers with data FIFOs."""
 
 
 class Register(IntEnum):
@@ -80,7 +80,7 @@ class Interrupt(IntFlag):
 
 
 class Region(IntEnum):
-    """Memories behind the window."""
+    """Memories that are accessed through the window."""
 
     WEIGHTS = 0
     PARTIALS = 1
@@ -119,7 +119,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Description:
-    """What a register means, who may do what with it (``r``, ``w`` or ``rw``), and who answers it."""
+    """Meaning of a register, its access (``r``, ``w`` or ``rw``), and the part that has it."""
 
     access: str
     text: str

@@ -16,8 +16,8 @@ Floats = NDArray[np.float64]
 class WeightFormat:
     """Integers of ``bits`` bits, whose magnitude has ``bits - 1``; every row has a power of two as its scale.
 
-    Memories, multipliers and golden model take any integers of that width: which of them are used is decided
-    here alone.
+    Memories, multipliers and golden model take any integers of that width: only this
+    class decides which of them are used.
     """
 
     bits: int
@@ -34,5 +34,5 @@ class WeightFormat:
         return finest
 
     def to_integers(self, values: Floats, scale: IntArray) -> IntArray:
-        """Return weights as integers of ``scale`` fraction bits (element-wise), which must be within."""
+        """Return weights as integers of ``scale`` fraction bits (element-wise), within the format."""
         return round_half_up(values, scale).astype(np.int64)

@@ -1,1 +1,1 @@
-"""The host's side of the serial link; ``docs/link.md`` is the protocol."""
+"""The host's side of the serial link. ``docs/link.md`` describes the protocol."""

@@ -1,4 +1,4 @@
-"""Lines of bytes: serial ports and TCP connections."""
+"""Ports that carry bytes: serial ports and TCP connections."""
 
 import select
 import socket
@@ -11,48 +11,48 @@ __all__ = ["BytePort", "PortBroken", "SerialPort", "TcpPort"]
 
 _CHUNK = 65536
 _WRITE_SECONDS = 5.0
-"""A line that takes no byte for so long is broken."""
+"""Seconds after which a port that accepts no byte counts as broken."""
 
 
-class PortBroken(Exception):  # noqa: N818 (no error yet: the line may be opened again)
-    """The line was unplugged, or the other end has closed it."""
+class PortBroken(Exception):  # noqa: N818 (no error yet: the port may be opened again)
+    """The port was unplugged, or the other end has closed the connection."""
 
 
 class BytePort(Protocol):
-    """Carries bytes both ways, perhaps badly."""
+    """Carries bytes in both directions; bytes may be lost or damaged."""
 
     def now(self) -> float:
-        """Return the line's time in seconds; it never goes back."""
+        """Return the port's time in seconds; it never decreases."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes; raise LineBroken if that is impossible."""
+        """Send bytes. Raise PortBroken if the port cannot send them."""
 
     def read(self, seconds: float) -> bytes:
-        """Return what has come, waiting for the first byte for so long; raise LineBroken."""
+        """Return the received bytes; wait at most ``seconds`` for the first one. May raise PortBroken."""
 
     def pause(self, seconds: float) -> None:
         """Let time pass."""
 
     def reopen(self) -> None:
-        """Open a broken line again, from both ends' first byte on; raise LineBroken."""
+        """Open a broken port again; bytes in transit are lost. Raise PortBroken if it cannot be opened."""
 
     def close(self) -> None:
-        """Release it. May be called again."""
+        """Release the port. Further calls do nothing."""
 
 
 _CLOSED = "the other end has closed the connection; another program may be using it"
 
 
 def _lost(error: OSError) -> PortBroken:
-    """Say why a connection is of no use any more."""
+    """Raise PortBroken: the other end has closed the connection."""
     return PortBroken(_CLOSED if isinstance(error, ConnectionResetError | BrokenPipeError) else error)
 
 
 class _RealTime:
-    """The clock of lines that lead out of this program."""
+    """The clock of ports that connect to other programs or to hardware."""
 
     def now(self) -> float:
-        """Return seconds since some moment."""
+        """Return seconds of the system's monotonic clock."""
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
@@ -99,7 +99,7 @@ class TcpPort(_RealTime):
             raise _lost(error) from None
 
     def read(self, seconds: float) -> bytes:
-        """Return what has come."""
+        """Return the received bytes."""
         connection = self._connected()
         try:
             if not select.select([connection], [], [], max(0.0, seconds))[0]:
@@ -124,7 +124,7 @@ class TcpPort(_RealTime):
 
 
 class SerialPort(_RealTime):
-    """A serial port or pseudo-terminal, 8N1, held for this program alone.
+    """A serial port or pseudo-terminal, 8N1, locked against other programs.
 
     Raises
     ------
@@ -176,7 +176,7 @@ class SerialPort(_RealTime):
             raise PortBroken(error) from None
 
     def read(self, seconds: float) -> bytes:
-        """Return what has come."""
+        """Return the received bytes."""
         buffer = bytearray(_CHUNK)
         try:
             count = self._opened().readinto(buffer, timeout=max(0.0, seconds))

@@ -1,4 +1,4 @@
-"""The host's side of the protocol: bytes and times in, bytes out. It opens no line and reads no clock."""
+"""The host's side of the protocol: bytes and times in, bytes out. It opens no port and reads no clock."""
 
 import random
 import struct
@@ -18,24 +18,24 @@ _HELLO = struct.Struct("<BH")
 
 @dataclass
 class LinkStatistics:
-    """What has gone over the line, and what had to go again."""
+    """Counts of requests, responses and errors on the link."""
 
     bytes_sent: int = 0
     bytes_received: int = 0
     requests: int = 0
     """Requests sent for the first time."""
     repeated: int = 0
-    """Requests sent once more."""
+    """Requests sent again."""
     responses: int = 0
-    """Responses taken."""
+    """Responses accepted."""
     surplus: int = 0
-    """Responses that came again or too early."""
+    """Duplicate responses, and responses that came too early."""
     damaged: int = 0
-    """Frames received damaged."""
+    """Damaged frames received."""
     resumed: int = 0
-    """Times the host asked where the device stands."""
+    """How many times the host asked for the device's status."""
     reopened: int = 0
-    """Times the line was opened anew."""
+    """How many times the port was opened again."""
 
 
 class _Phase(Enum):
@@ -50,16 +50,15 @@ class _Phase(Enum):
 class LinkEngine:
     """One session with a device.
 
-    The caller passes on what the line delivers (:meth:`receive`), sends what :meth:`transmit`
-    returns, and calls :meth:`tick` at :attr:`deadline` at the latest. Times are seconds of any clock
-    that does not go back.
+    The caller passes received bytes to :meth:`receive`, sends what :meth:`transmit` returns, and calls
+    :meth:`tick` at :attr:`deadline` at the latest. Times are seconds of any clock that never decreases.
 
     Parameters
     ----------
     now
         The time.
     timeouts
-        How long to wait for what.
+        How long to wait for each kind of answer.
     seed
         Makes session and numbers repeatable, for tests; from the system's entropy if None.
     """
@@ -68,7 +67,7 @@ class LinkEngine:
         self.failure = ""
         """Why the session is over; empty while it is not."""
         self.report: LinkReport | None = None
-        """What the device says of itself, once the session is open."""
+        """The device's description of itself, once the session is open."""
         self._timeouts = timeouts or LinkTimeouts()
         self._timer = RetryTimer(self._timeouts)
         self._random = random.Random(seed) if seed is not None else random.SystemRandom()
@@ -77,27 +76,27 @@ class LinkEngine:
         self._awaited = False
         """Whether the last unnumbered frame has no answer yet."""
         self._offered = False
-        """Whether the device was asked to take the session."""
+        """Whether the device was asked to join the session."""
         self._gap = False
-        """Whether a response was seen missing since the last one taken."""
+        """Whether a response has been missing since the last accepted one."""
         self._phase = _Phase.QUERY
         self._window: SendWindow | None = None
         self._deframer = Deframer()
         self._statistics = LinkStatistics()
         self._control: list[Frame] = []
         self._prefix = b"\0"
-        """Ends whatever stands on a line that was opened by somebody else before."""
+        """Ends an incomplete frame that an earlier program may have sent."""
         self._begun = self._heard = self._progress = self._asked = now
         self._ask(now)
 
     @property
     def absent(self) -> bool:
-        """Whether the device has never been heard of."""
+        """Whether nothing has been received from the device yet."""
         return self._heard == self._begun
 
     @property
     def open(self) -> bool:
-        """Whether the device has taken the session."""
+        """Whether the device has joined the session."""
         return self._phase is _Phase.OPEN
 
     @property
@@ -107,7 +106,7 @@ class LinkEngine:
 
     @property
     def unsent(self) -> int:
-        """Requests that wait for room in the device."""
+        """Requests that wait for space in the device."""
         return self._requests.unsent
 
     @property
@@ -121,7 +120,7 @@ class LinkEngine:
 
     @property
     def deadline(self) -> float | None:
-        """When :meth:`tick` has something to do; None if not before something comes."""
+        """When :meth:`tick` must be called; None if nothing is to be done before bytes arrive."""
         if self._phase is _Phase.FAILED or self.idle:
             return None
         return min(self._asked + self._timer.interval, self._heard + self._silence)
@@ -136,13 +135,13 @@ class LinkEngine:
         return self._window
 
     def submit(self, chain: Sequence[Request], now: float) -> None:
-        """Queue requests that the device carries out together; see :meth:`SendWindow.submit`."""
+        """Queue requests that the device executes together; see :meth:`SendWindow.submit`."""
         if self.idle:
             self._heard = self._progress = self._asked = now
         self._requests.submit(chain)
 
     def transmit(self, now: float) -> bytes:
-        """Return what is to be sent now."""
+        """Return the bytes to be sent now."""
         frames, self._control = self._control, []
         statistics = self._statistics
         if self._phase is _Phase.OPEN:
@@ -158,7 +157,7 @@ class LinkEngine:
         return data
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take what the line delivered."""
+        """Process received bytes."""
         self._statistics.bytes_received += len(data)
         for frame in self._deframer.feed(data):
             if frame.type in (FrameType.REPORT, FrameType.LOST):
@@ -167,7 +166,7 @@ class LinkEngine:
                 self._take_response(frame, now)
 
     def reopened(self, now: float) -> None:
-        """Learn that the line was broken and is open again: ask the device where it stands."""
+        """Ask for the device's status after the port was opened again."""
         self._statistics.reopened += 1
         self._deframer.reset()
         self._prefix = b"\0"
@@ -175,11 +174,13 @@ class LinkEngine:
             self._ask(now)
 
     def tick(self, now: float) -> None:
-        """Do what the time asks for: ask again, or give up."""
+        """Ask again or give up, where a timeout has expired."""
         if self._phase is _Phase.FAILED or self.idle:
             return
         if now >= self._heard + self._silence:
-            self._fail(f"the device must answer, but nothing was heard of it for {now - self._heard:.1f} s")
+            self._fail(
+                f"the device must answer, but nothing was received from it for {now - self._heard:.1f} s"
+            )
         elif now >= self._progress + self._timeouts.stall:
             self._fail(
                 f"the device must finish its work, but it has answered no request for "
@@ -193,7 +194,7 @@ class LinkEngine:
         self._phase, self.failure = _Phase.FAILED, why
 
     def _ask(self, now: float) -> None:
-        """Ask where the device stands."""
+        """Ask for the device's status."""
         session = self._session if self._phase is _Phase.OPEN else 0
         if self._phase is _Phase.SWAP:
             self._phase = _Phase.QUERY
@@ -206,7 +207,7 @@ class LinkEngine:
         self._nonce = self._nonce % (SEQUENCE - 1) + 1
         self._asked, self._awaited = now, True
         ack = self._requests.ack if self._phase is _Phase.OPEN else 0
-        # What was to be asked before is out of date.
+        # A question that has not been sent yet is obsolete.
         self._control = [Frame(type, session, self._nonce, ack, payload)]
 
     def _take_report(self, frame: Frame, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Bodies to frames on the line, and back; see ``docs/link.md``."""
+"""Converts bodies to frames and frames to bodies; see ``docs/link.md``."""
 
 from typing import NamedTuple
 
@@ -19,11 +19,11 @@ __all__ = ["FRAME_LIMIT", "Deframer", "Frame"]
 _ENCODED_LIMIT = BODY_LIMIT + CRC_BYTES + (BODY_LIMIT + CRC_BYTES) // 254 + 2
 """Bytes of the longest frame before its zero; one more than is needed if a block ends with it."""
 FRAME_LIMIT = _ENCODED_LIMIT + 1
-"""Most bytes of a frame on the line."""
+"""Largest number of bytes of a transmitted frame."""
 
 
 class Frame(NamedTuple):
-    """A body in its parts."""
+    """The parts of a body."""
 
     type: int
     session: int
@@ -32,24 +32,24 @@ class Frame(NamedTuple):
     payload: bytes = b""
 
     def to_wire(self) -> bytes:
-        """Return the bytes for the line."""
+        """Return the bytes to transmit."""
         body = HEADER.pack(self.type, self.session, self.seq, self.ack) + self.payload
         encoded: bytes = cobs.encode(body + crc32c(body).to_bytes(CRC_BYTES, "little"))
         return encoded + b"\0"
 
 
 class Deframer:
-    """Finds the frames in what a line delivers, in pieces of any size."""
+    """Finds the frames in received bytes, which come in pieces of any size."""
 
     def __init__(self, limit: int = BODY_LIMIT) -> None:
         self.dropped = 0
-        """Frames that were damaged."""
+        """Number of damaged frames."""
         self._limit = limit + CRC_BYTES
         self._rest = b""
         self._overlong = False
 
     def reset(self) -> None:
-        """Forget the beginning of a frame: the line was opened anew."""
+        """Discard the beginning of a frame: the port was opened again."""
         self._rest, self._overlong = b"", False
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -64,7 +64,7 @@ class Deframer:
                     self.dropped += 1
                 else:
                     frames.append(frame)
-        # What can be no frame any more is not kept: a line may babble for ever.
+        # Bytes that cannot become a frame are dropped: a port may send noise without end.
         self._overlong |= len(rest) > _ENCODED_LIMIT
         self._rest = b"" if self._overlong else rest
         return frames

@@ -1,4 +1,4 @@
-"""A core at the other end of a line, as a transport; the backends ``serial`` and ``tcp``."""
+"""A transport to a core over a serial port or TCP: the backends ``serial`` and ``tcp``."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,38 +23,38 @@ __all__ = ["LinkTransport", "open_serial", "open_tcp"]
 
 _REOPEN_SECONDS = 0.1
 _SEARCH = LinkTimeouts(retry=0.1, opening=1.0)
-"""For a device that may listen at another rate."""
+"""Timeouts for a device that may use another baud rate."""
 
 _REFUSALS: dict[int, str] = {
     ErrorCode.TYPE: "does not know this kind of request",
     ErrorCode.LENGTH: "found the request too short or too long",
     ErrorCode.REGISTER: "has no such register",
     ErrorCode.STREAM: "has no such stream",
-    ErrorCode.DEVICE: "could not do it, because what stands behind the link failed",
+    ErrorCode.DEVICE: "could not do it, because the core or server that the link connects to failed",
 }
 
 
 class _AbsentError(DeviceError):
-    """Nothing was heard of a device."""
+    """Nothing was received from a device."""
 
 
 class LinkTransport(Transport):
-    """A core at the other end of a line.
+    """A transport to a core at the other end of a port.
 
-    ``write`` returns when the words have been sent: if the device does not take them, the next call
-    raises. ``read`` and ``exchange`` return when the device has answered. A
-    broken line is opened again, as long as patience lasts, and nothing is lost. After a
-    :class:`~rtlstm.spec.errors.DeviceError` for a dead link all further calls raise it again: close
-    the transport and open another. The device stands at some step after the last that was answered.
+    ``write`` returns when the words have been sent: if the device refuses them, the next call
+    raises. ``read`` and ``exchange`` return when the device has answered. A broken port is opened
+    again until the timeout, and nothing is lost. After a :class:`~rtlstm.spec.errors.DeviceError` for
+    a dead link all further calls raise it again: close the transport and open another. The device
+    may have executed steps after the last one that it answered.
 
     Parameters
     ----------
     port
-        The line; the transport closes it, also if this constructor raises.
+        The port; the transport closes it, also if this constructor raises.
     manifest
         The build that the device holds.
     timeouts
-        How long to wait for what.
+        How long to wait for each kind of answer.
     seed
         Makes the session repeatable, for tests.
 
@@ -76,9 +76,9 @@ class LinkTransport(Transport):
         self._closed = False
         self._broken = False
         self._busy = False
-        """A call is at work on the line, or was interrupted at it."""
+        """Whether a call uses the port, or was interrupted while using it."""
         self._trouble: PortBroken | None = None
-        """What happened to the line since something came over it."""
+        """What happened to the port since bytes were last received."""
         self._posted: deque[Request] = deque()
         self._engine = LinkEngine(port.now(), timeouts, seed)
         try:
@@ -87,18 +87,18 @@ class LinkTransport(Transport):
             port.close()
             raise
         self._codec = StepCodec(manifest, self.report.limits)
-        # Beside a register's number, or as the answer, up to what a READ can ask for.
+        # Words that fit beside a register's number or in an answer, up to the limit of a READ.
         self._words = min(READ_LIMIT, (self.report.limits.body - HEADER.size - 1) // 4)
 
     @property
     def report(self) -> LinkReport:
-        """What the device said of itself when the session was opened."""
+        """The device's description of itself, from when the session was opened."""
         assert self._engine.report is not None
         return self._engine.report
 
     @property
     def statistics(self) -> LinkStatistics:
-        """What has gone over the line."""
+        """Counts of requests, responses and errors on the link."""
         return self._engine.statistics
 
     def write(self, register: Register, words: Sequence[int] | IntArray) -> None:
@@ -127,15 +127,15 @@ class LinkTransport(Transport):
     def run_steps(self, steps: Steps) -> IntArray:
         """Run checked steps in order; see :meth:`rtlstm.host.transport.Transport.run_steps`.
 
-        As many requests are under way as the device has room for. If it raises, the device has
-        run the first of the steps, perhaps none or all of them, in order.
+        As many requests are in progress as the device has space for. If it raises, the device has
+        run the steps in order up to some step, perhaps none or all of them.
         """
         return self.begin_steps(steps)()
 
     def begin_steps(self, steps: Steps) -> Callable[[], IntArray]:
         """Begin checked steps, and return the function that waits for their end and gives the outputs.
 
-        Others may be begun before: all that was begun is under way, and is carried out in order.
+        Further steps may be begun before these end; all are run in the order in which they were begun.
         """
         self._busy = True
         finish = self._begin(list(self._codec.encode(steps.streams, steps.x, steps.suppress)))
@@ -144,15 +144,15 @@ class LinkTransport(Transport):
         return lambda: self._codec.decode(finish(), steps.suppress)
 
     def adopt(self, manifest: Manifest) -> None:
-        """Take steps of another build of the same hardware from now on."""
+        """Use another build of the same hardware from now on."""
         self.manifest, self._codec = manifest, StepCodec(manifest, self.report.limits)
 
     def flush(self) -> None:
-        """Wait until the device has taken all that was written; errors as :meth:`write`."""
+        """Wait until the device has accepted all written words. Raises the errors of :meth:`write`."""
         self._until(lambda: not self._posted)
 
     def close(self) -> None:
-        """Wait for what was written, if the link is alive and no call was cut short, and release the line."""
+        """Wait for written words, if the link works and no call was interrupted; release the port."""
         if self._closed:
             return
         try:
@@ -207,7 +207,7 @@ class LinkTransport(Transport):
             )
 
     def _move(self, seconds: float) -> None:
-        """Send what there is to be sent; wait for so long for something to come."""
+        """Send pending bytes; wait at most ``seconds`` for received ones."""
         engine, port = self._engine, self._port
         try:
             if self._broken:
@@ -237,7 +237,7 @@ class LinkTransport(Transport):
                 continue
             code = response.payload[0] if response.payload else 0
             why = _REFUSALS.get(code, f"gave the unknown error code {code}")
-            # What else was asked in the same call is of no use any more.
+            # The other requests of the same call are not needed any more.
             self._posted.clear()
             raise DeviceError(f"the device must take a {request.type.name} request, but it {why}")
 
@@ -268,7 +268,7 @@ def open_serial(
     Raises
     ------
     ConfigurationError
-        If ``argument`` names no port, or a rate that the port cannot take.
+        If ``argument`` names no port, or a rate that the port does not support.
     DeviceError
         If the port cannot be opened or no device answers.
     """
@@ -286,5 +286,5 @@ def open_serial(
             continue
     raise DeviceError(
         f"an rtlstm device must answer on {port}, but none does at {', '.join(map(str, BAUD_RATES))} baud; "
-        "check cable, power and bitstream, or name its rate with serial:PORT@BAUD"
+        "check cable, power and bitstream, or give its rate with serial:PORT@BAUD"
     )

@@ -1,4 +1,4 @@
-"""Requests under way: what may be sent, what must be sent again, and their responses."""
+"""Requests in progress: which may be sent, which must be sent again, and their responses."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -26,12 +26,12 @@ class Request:
 
     @property
     def body_bytes(self) -> int:
-        """What it takes of the device's memory for requests."""
+        """Bytes that it needs in the device's memory for requests."""
         return HEADER.size + len(self.payload)
 
     @property
     def response_bytes(self) -> int:
-        """What it takes of the device's memory for responses; room for an ERROR in any case."""
+        """Bytes that it needs in the device's memory for responses; at least those of an ERROR."""
         return HEADER.size + max(1, self.answer_bytes)
 
 
@@ -64,11 +64,11 @@ class SendWindow:
 
     @property
     def unsent(self) -> int:
-        """Requests that wait for room."""
+        """Requests that wait for space."""
         return len(self._unsent)
 
     def submit(self, chain: Sequence[Request]) -> None:
-        """Queue requests that the device carries out together.
+        """Queue requests that the device executes together.
 
         Raises
         ------
@@ -93,7 +93,7 @@ class SendWindow:
         self._unsent.extend(chain)
 
     def send(self, session: int, now: float) -> Iterator[Frame]:
-        """Take all requests that there is room for, and yield their frames."""
+        """Yield the frames of all requests that there is space for."""
         limits = self.limits
         while self._unsent and len(self._sent) < limits.frames:
             request = self._unsent[0]
@@ -113,20 +113,20 @@ class SendWindow:
             yield Frame(request.type, session, seq, self.ack, request.payload)
 
     def take_ack(self, ack: int) -> None:
-        """Learn that the device has accepted the requests before ``ack``."""
+        """Record that the device has accepted the requests before ``ack``."""
         offset = (ack - self._base) % SEQUENCE
         if offset <= len(self._sent):
             self._accepted = max(self._accepted, self._base + offset)
 
     def mark(self) -> None:
-        """Remember what has been sent: the device is asked what it has accepted of it."""
+        """Remember the requests sent so far: the device is asked which of them it has accepted."""
         self._marked = self._base + len(self._sent)
 
     def go_back(self, ack: int, asked: bool) -> None:
         """Send the requests from ``ack`` on again: the device has not accepted them.
 
-        If it was ``asked``, it has judged what was sent before the last :meth:`mark`; otherwise it
-        speaks because requests after ``ack`` have come to it.
+        If the device was ``asked``, its answer covers requests sent before the last :meth:`mark`; otherwise
+        it reports a gap because requests after ``ack`` have arrived.
         """
         first = self._base + (ack - self._base) % SEQUENCE
         if first < self._accepted or (asked and first >= self._marked):
@@ -139,7 +139,7 @@ class SendWindow:
             self._unsent.appendleft(request)
 
     def deliver(self, frame: Frame) -> Request | None:
-        """Give a response to its request, if it is the next; return that request."""
+        """Store a response with its request, if it is the next one due; return that request."""
         if frame.seq != self.ack:
             return None
         if self._sent:
@@ -147,7 +147,7 @@ class SendWindow:
             self._request_bytes -= request.body_bytes
             self._response_bytes -= request.response_bytes
         elif self._unsent and self._unsent[0].sendings:
-            # It was to be sent again, but had come after all.
+            # It was queued to be sent again, but had arrived in the meantime.
             request = self._unsent.popleft()
         else:
             return None

@@ -1,4 +1,4 @@
-"""Steps to requests, and responses to outputs."""
+"""Converts steps to requests, and responses to outputs."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ __all__ = ["StepCodec", "decode_values", "encode_values"]
 
 
 def encode_values(values: IntArray, size: int) -> NDArray[np.uint8]:
-    """Give each integer its ``size`` bytes, at most 4, little-endian: ``(K, n)`` to ``(K, n * size)``."""
+    """Convert each integer to ``size`` bytes, at most 4, little-endian: ``(K, n)`` to ``(K, n * size)``."""
     words = np.ascontiguousarray(values, dtype="<i4").view(np.uint8)
     parts = words.reshape(*values.shape, 4)[..., :size]
     return parts.reshape(len(values), values.shape[1] * size)
@@ -66,11 +66,11 @@ class StepCodec:
             yield self._chain(step.tobytes(), 0 if suppressed else self._y_bytes)
 
     def _chain(self, step: bytes, output: int) -> list[Request]:
-        """One step over as many requests as its input, and then its output, needs."""
+        """Return the requests of one step: as many as its input and then its output need."""
         room = self._room
         pieces = [step[begin : begin + room] for begin in range(0, len(step), room)]
         inputs = len(pieces)
-        # Output begins in the response to the last piece of input.
+        # The response to the last part of the input contains the first outputs.
         pieces += [b""] * (max(1, -(-output // room)) - 1)
         return [
             Request(
@@ -82,7 +82,7 @@ class StepCodec:
         ]
 
     def decode(self, data: bytes, suppress: NDArray[np.bool_]) -> IntArray:
-        """Outputs ``(steps, outputs)`` of all responses' bytes; zero for quiet steps.
+        """Return outputs ``(steps, outputs)`` from all responses' bytes; zero for suppressed steps.
 
         Raises
         ------

@@ -10,21 +10,21 @@ class LinkTimeouts:
     """Times in seconds."""
 
     retry: float = 0.25
-    """Before the host asks again, as long as it has measured no round trip."""
+    """Wait before the host asks again, until it has measured a round trip."""
     least_retry: float = 0.02
     most_retry: float = 1.0
     opening: float = 3.0
-    """Without a word of the device, before it counts as absent."""
+    """Wait for a first frame of the device before it counts as absent."""
     silence: float = 3.0
-    """Without a word of the device, before the link counts as dead."""
+    """Wait for any frame of the device before the link counts as dead."""
     stall: float = 60.0
-    """Without a response, from a device that answers otherwise."""
+    """Wait for a response to a request, if the device sends other frames."""
 
 
 class RetryTimer:
     """How long to wait for a response: mean and deviation of round trips, doubled at each retry.
 
-    As TCP does it (RFC 6298), requests that were sent twice not counted.
+    The rule is TCP's (RFC 6298); requests that were sent twice are not counted.
     """
 
     def __init__(self, timeouts: LinkTimeouts) -> None:
@@ -43,16 +43,16 @@ class RetryTimer:
         return min(timeouts.most_retry, base * self._factor)
 
     def measured(self, seconds: float) -> None:
-        """Learn of a round trip."""
+        """Record the time of a round trip."""
         if self._mean is None:
             self._mean, self._deviation = seconds, seconds / 2
         self._deviation += (abs(seconds - self._mean) - self._deviation) / 4
         self._mean += (seconds - self._mean) / 8
 
     def progressed(self) -> None:
-        """A response came."""
+        """Record that a response came."""
         self._factor = 1.0
 
     def expired(self) -> None:
-        """The wait was in vain: wait longer the next time."""
+        """Double the next wait, because no response came."""
         self._factor = min(64.0, self._factor * 2)

@@ -33,12 +33,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Lines:
-    """A function made of straight lines: ``slope * x + offset``, limited to ``low`` .. ``high``."""
+    """A piecewise linear function: ``slope * x + offset``, clipped to ``low`` .. ``high``."""
 
     lines: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
     """Slope and offset of each piece, from the lowest ``x`` on."""
     starts: tuple[float, ...] = ()
-    """Where each piece but the first begins."""
+    """The start of each piece except the first."""
     exclusive: bool = False
     """A piece begins right above its start, which belongs to the piece before."""
     low: float = -np.inf
@@ -47,7 +47,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class TorchNames:
-    """What PyTorch calls a function in ``torch.nn.functional``, its module, and alpha and beta."""
+    """PyTorch's names of a function in ``torch.nn.functional``, of its module, and of alpha and beta."""
 
     function: str
     module: str
@@ -56,30 +56,30 @@ class TorchNames:
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionDefinition:
-    """All that the project knows of an activation function; alpha and beta are 0 where it has none.
+    """The definition of an activation function; alpha and beta are 0 if it has none.
 
     The values of a function without ``lines`` must have one sign for all ``x > 0`` and one for all
     ``x < 0``, and its largest magnitude over ``-m .. m`` must be at an end, at 0 or at alpha.
     """
 
     formula: Callable[[Floats, float, float], Floats]
-    """Of x, alpha and beta, in float64; finite for all finite x."""
+    """The function of x, alpha and beta in float64; finite for all finite x."""
     defaults: tuple[float, ...] = ()
-    """Default of alpha, and of beta: of those it has."""
+    """Defaults of alpha and beta, as far as it has them."""
     bounds: tuple[float, float] = (-np.inf, np.inf)
-    """All its values lie between them, whatever x, alpha and beta are."""
+    """Bounds of its values for all x, alpha and beta."""
     odd: bool = False
-    """Whether ``f(-x) == -f(x)``: its table then holds positive inputs alone."""
+    """Whether ``f(-x) == -f(x)``: its table then holds only positive inputs."""
     lines: Callable[[float, float], Lines] | None = None
-    """Of alpha and beta: the straight lines that it is made of; None: the hardware has a table for it."""
+    """Returns its pieces for alpha and beta; None if the hardware has a table for it."""
     saturates: Callable[[float, float], bool] = lambda a, b: False
-    """Of alpha and beta: whether it is flat wherever sigmoid is."""
+    """Returns for alpha and beta whether it is flat wherever sigmoid is."""
     onnx: str = ""
-    """ONNX's name in attributes of recurrent operators, and of the operator; none if empty."""
+    """Its name in attributes of ONNX's recurrent operators, and of the operator; empty if it has none."""
     onnx_operator: bool = True
-    """Whether ONNX has it as an operator, too, which has the defaults."""
+    """Whether ONNX also has an operator of this name, with the same defaults."""
     keras: str = ""
-    """Keras' name as an ``activation``; none if empty."""
+    """Its name as an ``activation`` in Keras; empty if it has none."""
     torch: TorchNames | None = None
     """PyTorch's names; None if it has no such function, or one with other parameters."""
 
@@ -105,7 +105,7 @@ ACTIVATIONS: Final = Registry(
             torch=TorchNames("relu", "ReLU"),
         ),
         "sigmoid": FunctionDefinition(
-            # In this form nothing is lost for x < 0; the limit is for the exponential not to overflow.
+            # This form is exact for x < 0; the limit keeps the exponential from overflowing.
             formula=lambda x, a, b: 1.0 / (1.0 + np.exp(np.minimum(-x, 700.0))),
             bounds=(0.0, 1.0),
             saturates=_always,
@@ -201,7 +201,7 @@ FunctionName = Annotated[str, AfterValidator(_known)]
 
 
 class ActivationFunction(Record):
-    """A function with its parameters. Make one with :meth:`of`, which knows the defaults."""
+    """A function with its parameters. Make one with :meth:`of`, which inserts the defaults."""
 
     name: FunctionName
     alpha: float = 0.0
@@ -228,12 +228,12 @@ class ActivationFunction(Record):
 
     @property
     def definition(self) -> FunctionDefinition:
-        """What the project knows of the function."""
+        """The function's definition."""
         return ACTIVATIONS[self.name]
 
     @property
     def lines(self) -> Lines | None:
-        """The straight lines that it is made of, if it is."""
+        """Its pieces, if it is piecewise linear."""
         made_of = self.definition.lines
         return None if made_of is None else made_of(self.alpha, self.beta)
 
@@ -256,7 +256,7 @@ class ActivationFunction(Record):
         return self.definition.saturates(self.alpha, self.beta)
 
     def max_abs(self, magnitude: float) -> float:
-        """Largest magnitude of its values for inputs of at most ``magnitude``: at an end or a kink."""
+        """Largest magnitude of its values for inputs of at most ``magnitude``; it is at an end or a kink."""
         kinks = [0.0, self.alpha, np.nextafter(self.alpha, np.inf)]
         points = np.array([-magnitude, magnitude, *(x for x in kinks if abs(x) <= magnitude)])
         return float(np.abs(self(points)).max())

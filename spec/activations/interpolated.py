@@ -1,9 +1,9 @@
-"""Interpolated activation functions: the table's design, its integers and its golden result.
+"""Interpolated activation functions: design of the table, its integers and its exact results.
 
 The input's magnitude selects a segment by its high bits; inside a segment the function is a
-straight line, ``(base + slope * low_bits) >> extra``. The table gives the function's magnitude; its sign is
-one for all inputs of a sign. An odd function, like tanh, uses the same segments for negative inputs, and
-the others, like sigmoid, have segments of their own for them.
+straight line, ``(base + slope * low_bits) >> extra``. The table gives the function's magnitude; all
+inputs of one sign have results of one sign. An odd function, like tanh, uses the same segments for negative
+inputs; other functions, like sigmoid, have separate segments for them.
 The design is the smallest table that passes the exhaustive check of :func:`design_table`.
 """
 
@@ -23,9 +23,9 @@ __all__ = ["DIRECT_BITS", "VALUE_BITS", "ActivationTable", "correctly_rounded", 
 
 _EXTRA_MAX = 24
 VALUE_BITS = 18
-"""Most bits of a table's values."""
+"""Largest width of a table's values."""
 DIRECT_BITS = 12
-"""Most input bits of a table with one entry per input."""
+"""Largest input width of a table with one entry per input."""
 
 
 def _named(function: ActivationFunction | FunctionName) -> ActivationFunction:
@@ -70,14 +70,14 @@ class ActivationTable(Record):
 
     @property
     def halves(self) -> int:
-        """1 if negative inputs use the segments of positive ones, else 2."""
+        """Sets of segments: 1 if negative inputs use those of positive ones, else 2."""
         return 1 if self.function.definition.odd else 2
 
     @property
     def negates(self) -> tuple[bool, bool]:
-        """Whether values are negative for inputs that are not, and for negative ones.
+        """Whether values are negative for non-negative inputs, and for negative ones.
 
-        A parameter's sign decides, too: of scaled tanh, and of elu for negative inputs.
+        This also depends on a parameter's sign: for scaled tanh, and for elu with negative inputs.
         """
         above, below = self.function(np.array([1.0, -1.0])) < 0.0
         return bool(above), bool(below)
@@ -94,7 +94,7 @@ class ActivationTable(Record):
 
     @property
     def direct(self) -> bool:
-        """Whether every input has an entry of its own."""
+        """Whether there is one entry per input."""
         return self.low_bits == 0
 
     @property
@@ -113,7 +113,7 @@ class ActivationTable(Record):
         return 1 + max((~value if value < 0 else value).bit_length() for value in self.slope)
 
     def magnitude(self, negative: NDArray[np.bool_], magnitude: IntArray) -> IntArray:
-        """Return what the hardware's table pipeline gives: the value without its sign."""
+        """Return the value without its sign, as the hardware's table pipeline does."""
         base = np.asarray(self.base, dtype=np.int64)
         slope = np.asarray(self.slope, dtype=np.int64)
         index = magnitude >> self.low_bits
@@ -143,7 +143,7 @@ def design_table(
 
     The lines are the best (minimax) ones of each segment, from the chord's slope. The output of a function
     within -1 .. 1 must have ``bits - 1`` fraction bits. A ``direct`` table has one entry per input
-    instead, the correctly rounded value: nothing to multiply or add, but large.
+    instead, the correctly rounded value: this needs no multiplier or adder, but is large.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def _fit(
         rise = round_half_up(slope, extra).astype(np.int64)
         value = (base[:, None] + rise[:, None] * low) >> extra
         good = np.abs(value - goal).max() <= 1 and value.min() >= 0 and value.max() <= output.maximum
-        # Nothing has no sign: an odd function of it is nothing, whatever sign the hardware has for it.
+        # An odd function of 0 is 0, for either sign in the hardware.
         good = good and (not function.definition.odd or value[0, 0] == 0)
         return (base, rise) if good else None
 

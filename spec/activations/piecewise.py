@@ -1,4 +1,4 @@
-"""Piecewise linear activation functions: their integers and golden result."""
+"""Piecewise linear activation functions: their integers and exact results."""
 
 import math
 from typing import Annotated
@@ -15,7 +15,7 @@ __all__ = ["PiecewiseLinear", "design_pieces"]
 
 
 class PiecewiseLinear(Record):
-    """``(slope * x + offset) / 2**extra`` of the piece that ``x`` is in, rounded half up and limited.
+    """``(slope * x + offset) / 2**extra`` of the piece that ``x`` is in, rounded half up and saturated.
 
     Piece ``k`` is where ``k`` of the ``thresholds`` are at most ``x``. Integers of ``input`` and ``output``.
     """
@@ -44,10 +44,10 @@ class PiecewiseLinear(Record):
 
 
 def design_pieces(function: ActivationFunction, input: Format, output: Format) -> PiecewiseLinear:
-    """Choose integers for a function that is made of straight lines: exact where they can be."""
+    """Choose integers for a piecewise linear function: exact ones where possible."""
     made_of = function.lines
     if made_of is None:
-        raise ConfigurationError(f"activation {function} is not made of straight lines; it needs a table")
+        raise ConfigurationError(f"activation {function} is not piecewise linear; it needs a table")
     lines = made_of.lines
     starts = [math.ldexp(start, input.fraction) for start in made_of.starts]
     added_fraction = output.fraction - input.fraction
@@ -67,7 +67,7 @@ def design_pieces(function: ActivationFunction, input: Format, output: Format) -
 
 
 def _exact(lines: tuple[tuple[float, float], ...], fraction: int, added_fraction: int, extra: int) -> bool:
-    """Whether slopes and offsets are integers with so many extra bits."""
+    """Return whether slopes and offsets are integers with this number of extra bits."""
     return all(
         float(np.ldexp(slope, added_fraction + extra)).is_integer()
         and float(np.ldexp(offset, fraction + extra)).is_integer()

@@ -1,1 +1,1 @@
-"""Cells: what becomes of a unit's pre-activations."""
+"""Cells: the functions from a unit's pre-activations and old state to its result and new state."""

@@ -1,8 +1,8 @@
-"""Cells: what becomes of a unit's pre-activations, as a small graph of element-wise operations.
+"""Descriptions of cells: small graphs of element-wise operations on a unit's pre-activations.
 
-A :class:`Cell` is the description, in real numbers: :class:`CellBuilder` writes one like a formula, and
-``rtlstm.spec.cells.kinds`` has those of LSTM, GRU and plain layers. ``rtlstm.spec.cells.formats`` makes a
-:class:`~rtlstm.spec.cells.graph.CellGraph` of it.
+A :class:`Cell` is a description in real numbers. :class:`CellBuilder` makes one from a formula, and
+``rtlstm.spec.cells.kinds`` has those of LSTM, GRU and plain layers. ``rtlstm.spec.cells.formats`` converts it
+to a :class:`~rtlstm.spec.cells.graph.CellGraph`.
 """
 
 from collections.abc import Sequence
@@ -33,19 +33,19 @@ class Operation(Record):
     kind: StepKind
     args: tuple[int, ...] = ()
     index: int = 0
-    """Which gate or parameter."""
+    """Index of the gate or parameter."""
     value: float = 0.0
-    """A constant, or the limit of a clip."""
+    """A constant, or the largest magnitude of a clip."""
     function: ActivationFunction | None = None
 
 
 class Cell(Record):
-    """A description: from a unit's ``gates`` pre-activations and old state to a result and a new state."""
+    """Computes a result and a new state from a unit's ``gates`` pre-activations and old state."""
 
     name: str
     gates: Annotated[int, Field(ge=1, le=MAX_GATES)]
     parameters: Annotated[int, Field(ge=0, le=4)] = 0
-    """Numbers of each unit's own that the steps use (peepholes)."""
+    """Number of per-unit constants (peepholes)."""
     steps: tuple[Operation, ...]
     result: int
     state: int | None = None
@@ -83,7 +83,7 @@ class Cell(Record):
 
     @property
     def read(self) -> tuple[int, ...]:
-        """The steps that activation functions read, but for what is kept."""
+        """Return the steps that activation functions read, except the kept one."""
         kept = {arg for step in self.steps if step.kind == "keep" for arg in step.args} | {self.state}
         return tuple(step.args[0] for step in self.steps if step.kind == "apply" and step.args[0] not in kept)
 
@@ -122,7 +122,7 @@ def _evaluate(
 
 @dataclass(frozen=True)
 class Term:
-    """A value in a description that is being written; ``+``, ``-`` and ``*`` make others."""
+    """A value of a :class:`CellBuilder`; ``+``, ``-`` and ``*`` give further values."""
 
     builder: "CellBuilder"
     position: int
@@ -141,7 +141,7 @@ class Term:
 
 
 class CellBuilder:
-    """Writes a :class:`Cell`, step by step.
+    """Builds a :class:`Cell`, step by step.
 
     >>> from rtlstm.spec.activations.functions import SIGMOID, TANH
     >>> cell = CellBuilder()
@@ -158,7 +158,7 @@ class CellBuilder:
         self._kept: int | None = None
 
     def _add(self, step: Operation) -> Term:
-        """The same step twice is one value."""
+        """Append a step, or return the value of an equal one."""
         if step not in self._known:
             self._known[step] = len(self._steps)
             self._steps.append(step)
@@ -169,33 +169,33 @@ class CellBuilder:
         return self._add(Operation(kind=kind, args=(a.position, other.position)))
 
     def gate(self, index: int) -> Term:
-        """A pre-activation: input part, recurrent part and bias of row ``index`` of the unit."""
+        """Return a pre-activation: input part, recurrent part and bias of row ``index`` of the unit."""
         return self._add(Operation(kind="gate", index=index))
 
     def state(self) -> Term:
-        """What was kept in the step before; zero at first."""
+        """Return the value kept in the time step before; zero in the first one."""
         return self._add(Operation(kind="state"))
 
     def parameter(self, index: int) -> Term:
-        """A number of the unit's own."""
+        """Return a per-unit constant."""
         return self._add(Operation(kind="parameter", index=index))
 
     def constant(self, value: float) -> Term:
-        """A number: a small multiple of a power of two."""
+        """Return a constant, which must be a small multiple of a power of two."""
         return self._add(Operation(kind="constant", value=value))
 
     def apply(self, function: ActivationFunction, term: Term) -> Term:
-        """An activation function of a value."""
+        """Apply an activation function to a value."""
         return self._add(Operation(kind="apply", args=(term.position,), function=function))
 
     def clip(self, term: Term, limit: float | None) -> Term:
-        """The value within ``+-limit``; as it is without one."""
+        """Clip a value to ``+-limit``; return it unchanged if that is None."""
         return (
             term if limit is None else self._add(Operation(kind="clip", args=(term.position,), value=limit))
         )
 
     def keep(self, term: Term) -> Term:
-        """Keep a value as the new state; the result is what is kept, rounded to the state's format."""
+        """Keep a value as the new state; return the kept value, rounded to the state's format."""
         kept = self._add(Operation(kind="keep", args=(term.position,)))
         self._kept = kept.position
         return kept

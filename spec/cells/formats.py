@@ -1,4 +1,4 @@
-"""From a cell's description to its graph: every value gets a fixed-point format, every function a table."""
+"""Converts a cell's description to its graph: values get fixed-point formats, functions get tables."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,11 +28,11 @@ class Functions:
     pieces: list[PiecewiseLinear] = field(default_factory=list)
 
     def table(self, function: ActivationFunction, input: Format, output: Format) -> int:
-        """Number of a table; a new one, if there is none like it."""
+        """Return the index of a table, which is added if there is no equal one."""
         return _number(self.tables, design_table(function, input, output, self.direct))
 
     def linear(self, function: ActivationFunction, input: Format, output: Format) -> int:
-        """Number of a piecewise linear function."""
+        """Return the index of a piecewise linear function, which is added if there is no equal one."""
         return _number(self.pieces, design_pieces(function, input, output))
 
 
@@ -47,19 +47,19 @@ class CellFormats:
     """Formats of a layer's values."""
 
     preactivation: Format
-    """Of the gates, and of what an activation function reads elsewhere."""
+    """Format of the gates, and of the other values that activation functions read."""
     gate: Format
-    """Of activation functions within -1 .. 1."""
+    """Format of results of activation functions within -1 .. 1."""
     output: Format
-    """Of the result."""
+    """Format of the result."""
     state: Format | None = None
     argument: Format | None = None
-    """Of the kept value where an activation function reads it (before it is rounded to ``state``)."""
+    """Format in which an activation function reads the kept value (before it is rounded to ``state``)."""
     parameter: Format | None = None
 
 
 def resolve(cell: Cell, formats: CellFormats, functions: Functions) -> CellGraph:
-    """Give every value of a cell a format, and its functions their tables.
+    """Choose the format of every value of a cell, and the tables of its functions.
 
     Raises
     ------
@@ -164,7 +164,7 @@ class _Resolver:
         return self._add("table", output, read, index=self._functions.table(function, form, output))
 
     def _read(self, position: int, step: int) -> int:
-        """A value as a function reads it: gates are what it takes already."""
+        """Return a value in the format that a function reads; gates already have it."""
         inner = self._nodes[position]
         while inner.kind == "clamp":
             inner = self._nodes[inner.args[0]]

@@ -1,4 +1,4 @@
-"""Which cells the fused LSTM gate unit computes."""
+"""Recognises the cells that the fused LSTM gate unit computes."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ _FUSED = (
 def is_fused_cell(cell: Cell) -> bool:
     """Recognise a cell of the fused unit: a plain LSTM's, or a dense layer's with one of its functions.
 
-    A network's cells are all computed by that unit, or each by a pipeline of its own. The bits are the same;
-    :class:`~rtlstm.spec.cells.unit.FusedUnit` takes fewer cycles.
+    Either that unit computes all cells of a network, or each cell has a separate pipeline. The bits are the
+    same; :class:`~rtlstm.spec.cells.unit.FusedUnit` takes fewer cycles.
     """
     return cell in _FUSED

@@ -1,4 +1,4 @@
-"""Cells in integers: the operations that the golden model and the hardware both follow, on every bit."""
+"""Cells in integers: the operations of golden model and hardware, which agree in every bit."""
 
 from typing import Literal
 
@@ -27,7 +27,7 @@ class Node(Record):
     """One operation on integers; the result is of ``format``.
 
     ``multiply``, ``add`` and ``subtract`` are exact. ``narrow`` rounds half up and saturates.
-    ``clamp`` limits to ``+-value``. ``table`` and ``pieces`` are functions by number ``index``.
+    ``clamp`` clips to ``+-value``. ``table`` and ``pieces`` are functions with the index ``index``.
     """
 
     kind: NodeKind
@@ -38,7 +38,7 @@ class Node(Record):
 
 
 class CellGraph(Record):
-    """A cell in integers: what the golden model computes and the hardware is made from."""
+    """A cell in integers, which the golden model computes and from which the hardware is made."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -58,8 +58,8 @@ class CellGraph(Record):
     def stages(self, parameters: Parameters) -> list[int]:
         """Cycles after the pre-activations in which a register holds each node's value.
 
-        The state and parameters come in time for the first that needs them, but the state not later
-        than an activation function of a gate.
+        State and parameters are there when the first node needs them, the state at the latest with the
+        activation function of a gate.
         """
         deep = parameters.pipeline.cell > 3
         cost = {"multiply": 2 if deep else 1, "add": 1, "subtract": 1, "clamp": 1, "pieces": 3}
@@ -77,5 +77,5 @@ class CellGraph(Record):
         return stages
 
     def _begins(self, node: Node, stages: list[int]) -> int:
-        """When the other values that a node needs are there."""
+        """Return the cycle in which all other values that a node needs are there."""
         return max((stages[arg] for arg in node.args if self.nodes[arg].kind != "state"), default=0)

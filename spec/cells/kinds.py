@@ -1,7 +1,7 @@
-"""The cells of the layers that model files know, each in one place.
+"""The cells of all layers that model files can have.
 
 Gates come in the order of the layer's rows (:mod:`rtlstm.spec.network`); a GRU's candidate has two
-rows where the reset gate stands between its input and its recurrent part.
+rows if the reset gate multiplies only its recurrent part.
 """
 
 from rtlstm.spec.activations.functions import IDENTITY, ActivationFunction
@@ -47,15 +47,15 @@ def gru_cell(layer: Gru) -> Cell:
 
 
 def gru_reset_cell(layer: Gru) -> Cell:
-    """Reset before the product: gate r gives ``r h``, which the candidate's recurrent part multiplies."""
+    """Reset before the product: gate r gives ``r h`` for the candidate's recurrent product."""
     cell = CellBuilder()
     r = cell.apply(layer.gate, cell.clip(cell.gate(0), layer.clip))
-    # The state is the candidate's to change.
+    # Only the candidate's cell changes the state.
     return cell.build("gru_reset", r * cell.state())
 
 
 def gru_candidate_cell(layer: Gru) -> Cell:
-    """What follows :func:`gru_reset_cell`; gates r (unused), z, n."""
+    """The cell after :func:`gru_reset_cell`; gates r (unused), z, n."""
     cell = CellBuilder()
     n = cell.apply(layer.candidate, cell.clip(cell.gate(2), layer.clip))
     return _gru_update(cell, "gru_candidate", layer, n)
@@ -63,7 +63,7 @@ def gru_candidate_cell(layer: Gru) -> Cell:
 
 def _gru_update(cell: CellBuilder, name: str, layer: Gru, n: Term) -> Cell:
     z = cell.apply(layer.gate, cell.clip(cell.gate(1), layer.clip))
-    # The state keeps h with more bits than the array reads, or it would stop where z is close to 1.
+    # The state keeps h with more bits than the array reads: otherwise it would not change for z close to 1.
     return cell.build(name, cell.keep(n + z * (cell.state() - n)))
 
 

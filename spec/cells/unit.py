@@ -1,6 +1,6 @@
-"""What a network's cells become in hardware: one fused LSTM gate unit, or a pipeline for each graph.
+"""The hardware of a network's cells: one fused LSTM gate unit, or a pipeline for each graph.
 
-Program, memory layout, RTL and estimates ask a :class:`Unit` what they need to know of either.
+Program, memory layout, RTL and estimates get all data of either from a :class:`Unit`.
 """
 
 from abc import ABC, abstractmethod
@@ -21,10 +21,10 @@ __all__ = ["FusedUnit", "GraphUnit", "Product", "Unit", "UnitTiming"]
 
 @dataclass(frozen=True)
 class UnitTiming:
-    """Cycles from an item's pre-activations to what a unit makes of them."""
+    """Cycles from a beat's pre-activations to the states and results of a unit."""
 
     state: int
-    """The old state is used first; cells that need it later delay it."""
+    """The first use of the old state; cells that need it later delay it."""
     keep: int
     """The new state is written."""
     of_units: int
@@ -42,7 +42,7 @@ class Product:
     """A product of two signed factors in a unit."""
 
     name: str
-    """Its own among the unit's."""
+    """Unique among the unit's products."""
     a_bits: int
     b_bits: int
     follows_cell: bool = False
@@ -50,12 +50,12 @@ class Product:
 
 
 class Unit(ABC):
-    """What turns pre-activations into results."""
+    """Computes results from pre-activations."""
 
     functions: ClassVar[tuple[Activation, ...]] = ()
-    """What the flags of a single row's item may choose."""
+    """The functions that the flags of a beat of single rows can select."""
     idle_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields of the numerics that do not shape this hardware."""
+    """Fields of the numerics that do not affect this hardware."""
 
     @abstractmethod
     def timing(self, parameters: Parameters) -> UnitTiming:
@@ -64,21 +64,21 @@ class Unit(ABC):
     @property
     @abstractmethod
     def beat_fields(self) -> Mapping[str, int]:
-        """What a beat from the array tells the unit beside its flags: names and widths."""
+        """Names and widths of a beat's fields for the unit, in addition to its flags."""
 
     @property
     @abstractmethod
     def number_bits(self) -> int:
-        """Bits of a cell's number in a program."""
+        """Bits of a cell's index in a program."""
 
     @abstractmethod
     def number(self, cell: int) -> int:
-        """Return a cell's number in a program."""
+        """Return a cell's index in a program."""
 
     @property
     @abstractmethod
     def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:
-        """Tables behind the memory window: those of a region's banks."""
+        """Tables that the memory window can access, by region and bank."""
 
     @property
     @abstractmethod
@@ -88,21 +88,21 @@ class Unit(ABC):
     @property
     @abstractmethod
     def products(self) -> tuple[Product, ...]:
-        """Each product, but for those of tables' slopes."""
+        """All products except those of tables' slopes."""
 
 
 @dataclass(frozen=True)
 class FusedUnit(Unit):
     """The LSTM gate unit: ``c = f c + i g``, ``h = o tanh(c)``, and the plain functions of dense layers.
 
-    An item's flags say what it computes, so that networks may differ in their dense layers.
+    The flags of a beat select the function, so that networks may differ in their dense layers.
     """
 
     sigmoid: ActivationTable
     tanh: ActivationTable
-    """Of the candidate g."""
+    """Table of the candidate g."""
     cell_tanh: ActivationTable
-    """Of the new c, where tanh reads it."""
+    """Table of tanh, which reads the new c."""
     gate: Format
     cell: Format
 
@@ -115,7 +115,7 @@ class FusedUnit(Unit):
 
     @staticmethod
     def timing_of(parameters: Parameters) -> UnitTiming:
-        """Return the same for any formats."""
+        """Return the timing, which does not depend on formats."""
         kept = parameters.activation + parameters.pipeline.cell
         return UnitTiming(
             state=parameters.activation,
@@ -126,21 +126,21 @@ class FusedUnit(Unit):
 
     @property
     def beat_fields(self) -> Mapping[str, int]:
-        """Nothing: the flags say what is computed."""
+        """No fields: the flags select the function."""
         return {}
 
     @property
     def number_bits(self) -> int:
-        """None: cells have no numbers."""
+        """0: cells have no index."""
         return 0
 
     def number(self, cell: int) -> int:
-        """Return 0: the flags say what is computed."""
+        """Return 0: the flags select the function."""
         return 0
 
     @property
     def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:
-        """Tables behind the memory window, a region each."""
+        """Tables that the memory window can access, one per region."""
         return {
             Region.SIGMOID: (self.sigmoid,),
             Region.TANH: (self.tanh,),
@@ -165,14 +165,14 @@ class FusedUnit(Unit):
 
 @dataclass(frozen=True)
 class GraphUnit(Unit):
-    """A pipeline for each graph, side by side; an item says by number which one counts."""
+    """Parallel pipelines, one per graph; the index in a beat selects the one whose result is used."""
 
     cells: tuple[CellGraph, ...]
     tables: tuple[ActivationTable, ...]
     pieces: tuple[PiecewiseLinear, ...]
 
     def timing(self, parameters: Parameters) -> UnitTiming:
-        """Return what all cells have in common, so that results come in the order of their items."""
+        """Return the common timing of all cells, for which results come in the order of their beats."""
         stages = [(cell, cell.stages(parameters)) for cell in self.cells]
         states = [
             stage
@@ -191,21 +191,21 @@ class GraphUnit(Unit):
 
     @property
     def beat_fields(self) -> Mapping[str, int]:
-        """The number of the cell that counts."""
+        """The index of the cell whose result is used."""
         return {"cell": max(1, self.number_bits)}
 
     @property
     def number_bits(self) -> int:
-        """Bits of a cell's number in a program: none if there is one cell."""
+        """Bits of a cell's index in a program: 0 if there is one cell."""
         return ceil_log2(len(self.cells))
 
     def number(self, cell: int) -> int:
-        """Return a cell's place among all."""
+        """Return a cell's index."""
         return cell
 
     @property
     def memories(self) -> Mapping[Region, tuple[ActivationTable, ...]]:
-        """Tables behind the memory window: all in one region, a bank each."""
+        """Tables that the memory window can access: all in one region, one per bank."""
         return {Region.TABLES: self.tables} if self.tables else {}
 
     @property
@@ -218,7 +218,7 @@ class GraphUnit(Unit):
 
     @property
     def products(self) -> tuple[Product, ...]:
-        """Each product, those of linear pieces among them, named as its node is in the Verilog."""
+        """All products, with those of linear pieces, named like their nodes in the Verilog."""
         found: list[Product] = []
         for number, cell in enumerate(self.cells):
             for index, node in enumerate(cell.nodes):

@@ -1,7 +1,7 @@
-"""What the hardware reads of a program: fields of each operation, and those of a step.
+"""The fields of a program that the hardware reads: those of each operation, and those of a step.
 
 In a build with a fixed program they are constants. A core with a loadable program keeps them in the program
-memory: an operation in each row, and in the last row, one past the most operations, those of the step.
+memory: one operation per row, and the fields of the step in the last row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 BEAT_FLAGS = ("writes_partial", "lstm", "dense", "relu", "sigmoid", "tanh", "emit", "store")
-"""What an operation's items share, beside the number of their cell."""
+"""Flags that all beats of an operation share, in addition to the index of their cell."""
 
 Fields = dict[str, list[int]]
 """Values of each field, one per operation."""
 
 
 def issue_fields(program: Program) -> Fields:
-    """What the sequencer reads of every operation."""
+    """The fields of every operation that the sequencer reads."""
     ops = program.ops
     return {
         "columns": [op.columns - 1 for op in ops],
@@ -54,7 +54,7 @@ def issue_fields(program: Program) -> Fields:
         "ends_suppressed": [int(program.follows(index, suppress=True) is None) for index in range(len(ops))],
         "writes_current": [int(op.writes_copy == "current") for op in ops],
         "writes_other": [int(op.writes_copy == "other") for op in ops],
-        # First words of the vectors read, if the first layer's h is in its first or second copy.
+        # First words of the vectors read, for the first and the second copy of the first layer's h.
         "source": [op.source for op in ops],
         "source_copied": [op.source + program.copy_words * op.reads_copy for op in ops],
     }
@@ -100,7 +100,7 @@ def issue_widths(parameters: Parameters) -> dict[str, int]:
 
 
 def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> Fields:
-    """What the drain reads of every operation: counts and flags of its items, and their first rows."""
+    """The fields of every operation that the drain reads: counts and flags of its beats, and first rows."""
     ops = program.ops
     biases = [program.bias_rows * op.adds_partials for op in ops]
     copies = [program.copy_words * (op.writes_copy is not None) for op in ops]
@@ -142,7 +142,7 @@ def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
 
 
 def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
-    """What the hardware must know of a step beside its operations."""
+    """The fields of a step that are not part of its operations."""
     beat = parameters.beat_in
     first = program.ops[program.body]
     return {
@@ -152,7 +152,7 @@ def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
         "inputs": program.inputs & 0xFFFF,
         "outputs": program.outputs & 0xFFFF,
         "beats_after": -(-program.inputs // beat) - 1,
-        # Which values of the last input beat count; all of the input's product is issued in a cycle.
+        # Which values of the last input beat are used; whether the input's product is issued in one cycle.
         "last_beat": (1 << ((program.inputs - 1) % beat + 1)) - 1,
         "one_word": int(first.columns * first.groups == 1),
         "beats_out": -(-program.outputs // parameters.beat_out),
@@ -182,7 +182,7 @@ def _bits(most: Mapping[str, int]) -> dict[str, int]:
 
 
 def _flags(op: Op, layer: LayerShape, unit: Unit) -> int:
-    """Pack what an operation's items share: ``BEAT_FLAGS``, then their cell's number."""
+    """Pack the fields that an operation's beats share: ``BEAT_FLAGS``, then the index of their cell."""
     single = not op.four_rows
     function = layer.activation if single and layer.activation in unit.functions else None
     flags = {

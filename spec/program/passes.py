@@ -1,8 +1,8 @@
-"""How layers go through whole sequences: passes, and the parts that a pass is made of.
+"""Passes of whole sequences through layers, and the parts of a pass.
 
-A *part* is a run of layers that takes a sequence's steps in one direction. Parts of a *pass* read the
-same sequence, and their outputs stand side by side for the pass after it: a bidirectional layer is a
-pass of two parts.
+A *part* is a series of layers that process a sequence's steps in one direction. Parts of a *pass* read the
+same sequence, and the next pass reads their concatenated outputs: a bidirectional layer is a pass of two
+parts.
 """
 
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ __all__ = ["Part", "Passes", "feeds", "input_positions", "output_positions", "pa
 
 
 class Part(Record):
-    """Consecutive layers that go through a sequence together."""
+    """Consecutive layers that process a sequence together."""
 
     layers: Annotated[int, Field(ge=1)]
-    """How many, of the network's layers in their order."""
+    """Number of layers; parts follow the order of the network's layers."""
     reverse: bool = False
-    """From the sequence's last step to its first."""
+    """Process steps from the sequence's last to its first."""
     reversed_output: bool = False
-    """In reverse, with its outputs in the order in which they are computed."""
+    """The part is in reverse, and its outputs are in the order in which they are computed."""
 
 
 Passes = tuple[tuple[Part, ...], ...]
-"""Parts of each pass, in order; none for a network that goes forward only, step by step."""
+"""Parts of each pass, in order; empty for a network without a reverse direction, computed step by step."""
 
 
 def part_layers(passes: Passes) -> list[list[range]]:
-    """Indices of the layers of each part, pass by pass."""
+    """Return the indices of the layers of each part, pass by pass."""
     first, found = 0, []
     for parts in passes:
         mine = []
@@ -46,9 +46,9 @@ def part_layers(passes: Passes) -> list[list[range]]:
 
 
 def feeds(passes: Passes, layer: int, back: int = 1) -> list[int]:
-    """The layers whose outputs a layer reads; none if it reads the network's input.
+    """Return the layers whose outputs a layer reads; none if it reads the network's input.
 
-    Within a part, that is the one that stands so many layers ``back``.
+    Within a part, this is the layer that is ``back`` layers earlier.
     """
     before: list[range] = []
     for parts in part_layers(passes):
@@ -60,16 +60,16 @@ def feeds(passes: Passes, layer: int, back: int = 1) -> list[int]:
 
 
 def reverse_valid(values: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
-    """Turn the valid steps of each sequence round: ``values`` are ``(T, N, ...)``, ``lengths`` ``(N,)``."""
+    """Reverse the valid steps of each sequence: ``values`` are ``(T, N, ...)``, ``lengths`` ``(N,)``."""
     steps = np.arange(len(values))[:, None]
     positions = np.where(steps < lengths, lengths - 1 - steps, steps)
     return np.take_along_axis(values, positions.reshape(*positions.shape, *(1,) * (values.ndim - 2)), axis=0)
 
 
 def output_positions(widths: Sequence[int], gate_units: int) -> list[int]:
-    """Where each value of parts of these widths stands, side by side.
+    """Return the index of each value in the concatenated outputs of parts of these widths.
 
-    What a gate unit gives in a cycle is stored together: each part begins at a multiple of ``gate_units``.
+    The results of one cycle are stored together: each part begins at a multiple of ``gate_units``.
     """
     first = 0
     positions: list[int] = []
@@ -82,7 +82,7 @@ def output_positions(widths: Sequence[int], gate_units: int) -> list[int]:
 def input_positions(
     passes: Passes, outputs: Sequence[int], layer: int, inputs: int, gate_units: int
 ) -> list[int]:
-    """Where a layer finds its inputs in the vector that it reads; ``outputs`` are those of all layers."""
+    """Return the indices of a layer's inputs in the vector that it reads; ``outputs`` is for all layers."""
     found = part_layers(passes)
     for before, parts in pairwise(found):
         if any(layer == layers[0] for layers in parts):

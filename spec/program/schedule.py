@@ -1,9 +1,9 @@
-"""Exact cycle counts of a program, before any synthesis.
+"""Computes exact cycle counts of a program.
 
 The sequencer issues one word of the array per cycle, in program order, and waits only where
-this module waits; the RTL is tested to agree with it on every cycle. Cycle 0 is the cycle that
+this module waits; tests compare every cycle with the RTL. Cycle 0 is the cycle that
 accepts a step's last input beat; a step ends in the cycle that offers its last output beat.
-Nobody stalls: input is offered whenever it is accepted, output is taken at once.
+There are no stalls: input is valid whenever it is accepted, output is accepted at once.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,7 +21,7 @@ REDIRECT_CYCLES = 2
 
 
 class LayerCycles(Record):
-    """Cycles of one layer on the way from input to output."""
+    """Cycles of one layer on the path from input to output."""
 
     name: str
     array_cycles: int
@@ -33,28 +33,28 @@ class LayerCycles(Record):
 
 
 class Cycles(Record):
-    """Cycle counts of one step; see the module's own text for what is timed."""
+    """Cycle counts of one step; the module's docstring defines them."""
 
     step_latency_cycles: int
-    """Of a step whose recurrent part is ready."""
+    """Latency of a step whose recurrent part is ready."""
     array_cycles: int
     overhead_cycles: int
     recurrent_cycles: int
     first_step_latency_cycles: int
-    """Of the first step after a reset or a state load."""
+    """Latency of the first step after a reset or a state load."""
     step_interval_cycles: int
-    """Between steps of one stream, back to back."""
+    """Interval between steps of one stream, back to back."""
     layers: tuple[LayerCycles, ...]
 
     @property
     def use(self) -> float:
-        """Share of cycles in which the array works, back to back."""
+        """Share of cycles in which the array multiplies, in steps back to back."""
         return (self.array_cycles + self.recurrent_cycles) / self.step_interval_cycles
 
 
 @dataclass
 class Timeline:
-    """Walks a program and keeps the cycle in which each thing can happen next."""
+    """Walks through a program and tracks the earliest cycle of each next event."""
 
     program: Program
     parameters: Parameters
@@ -65,8 +65,8 @@ class Timeline:
     results: int = 0
     """First cycle in which every drained result has been written."""
     stored: list[list[int]] = field(default_factory=lambda: [[], []])
-    """First cycle in which each vector word can be read that the last but one and the last
-    operation that stores its results writes."""
+    """First cycles in which the vector words written by the last two operations that store results can be
+    read."""
 
     def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
         """Issue one operation; return the cycle in which its results can be read.
@@ -86,7 +86,7 @@ class Timeline:
         return self.results
 
     def _words(self, op: Op, ends: list[int], stage: int) -> list[int]:
-        """First cycle in which each vector word that an operation writes can be read."""
+        """Return the first cycle in which each vector word that an operation writes can be read."""
         per_group = op.drain_beats * self.parameters.gate_units
         count = (
             (op.groups - 1) * per_group
@@ -101,18 +101,18 @@ class Timeline:
         return words
 
     def prepare(self) -> None:
-        """Issue the parking recurrent operations."""
+        """Issue the recurrent operations that store partial sums."""
         for op in self.program.ops[: self.program.body]:
             self.run(op)
 
     def arrivals(self, begins: int) -> list[int]:
-        """First cycle in which each word can be read of an input whose first beat comes in ``begins``."""
+        """Return the first cycle in which each input word can be read; the first beat comes in ``begins``."""
         macs, beat = self.parameters.macs, self.parameters.beat_in
         counts = (min(first + macs, self.program.inputs) for first in range(0, self.program.inputs, macs))
         return [begins + -(-count // beat) + self.parameters.pipeline.accept for count in counts]
 
     def complete(self, begins: int) -> int:
-        """First cycle in which that input is marked complete."""
+        """Return the first cycle in which that input is marked complete."""
         return self.arrivals(begins)[-1] - self.parameters.pipeline.accept
 
     def step(
@@ -120,9 +120,9 @@ class Timeline:
     ) -> tuple[int, int]:
         """Run a step whose first beat is accepted in cycle ``begins``, and the others right after.
 
-        ``prefetch`` says that the step before ended with this one's input there; then nothing has
-        been prepared. Returns the cycle after which the input buffer is free again and the one
-        that offers the last output beat, or would, if the step is quiet.
+        ``prefetch`` says that this step's input was there when the step before ended; its recurrent
+        part is then not computed yet. Returns the cycle after which the input buffer is free again, and the
+        cycle that offers the last output beat, or would offer it if the output is suppressed.
         """
         program, arrivals = self.program, self.arrivals(begins)
         if first_step:
@@ -139,7 +139,7 @@ class Timeline:
         return released, self.results
 
     def next_is_there(self, begins: int) -> bool:
-        """Whether the next step's input, first beat in ``begins``, is there when this step ends."""
+        """Return whether the next step's input, first beat in ``begins``, is there when this step ends."""
         return self.complete(begins) < self.free - 1
 
 
@@ -151,11 +151,11 @@ def offer_cycles(
     streams: Sequence[int] | None = None,
     suppress: Sequence[bool] | None = None,
 ) -> list[int]:
-    """Cycle in which each of ``steps`` steps offers its last output beat.
+    """Return the cycle in which each of ``steps`` steps offers its last output beat.
 
     Cycle 0 accepts the first input beat. ``streams`` is the stream of each step (one stream if
     None); ``first_step`` says that their states were reset or written just before; ``suppress`` says which
-    steps' output nobody wants (none, if None): of those, the cycle after the last result.
+    steps' outputs are suppressed (none, if None): for those, the cycle after the last result is returned.
     """
     stream_of = [0] * steps if streams is None else list(streams)
     found = step_cycles(program, parameters, stream_of, set() if first_step else set(stream_of), suppress)
@@ -169,9 +169,10 @@ def step_cycles(
     warm: Collection[int],
     suppress: Sequence[bool] | None = None,
 ) -> list[tuple[int, int]]:
-    """Cycles in which each step's last input beat is accepted and its last output beat is offered.
+    """Return the cycles that accept each step's last input beat and offer its last output beat.
 
-    As :func:`offer_cycles`; ``warm`` are the streams whose recurrent part is ready at the beginning.
+    The parameters are those of :func:`offer_cycles`; ``warm`` are the streams whose recurrent part is ready
+    at the beginning.
     """
     silent = [False] * len(streams) if suppress is None else list(suppress)
     known = set(warm)
@@ -187,7 +188,7 @@ def step_cycles(
         begins += beats
         found.append((begins - 1, offered))
         if index >= 1:
-            # The input buffer holds two steps: the next goes where the last but one was read.
+            # The input buffer holds two steps: the next one replaces the last but one, which has been read.
             begins = max(begins, released[index - 1] + 1)
         same = index + 1 < len(streams) and streams[index + 1] == stream
         prefetch = program.prefetch is not None and same and timeline.next_is_there(begins)

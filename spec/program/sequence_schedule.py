@@ -1,7 +1,7 @@
-"""Exact cycle counts of whole sequences, as :mod:`rtlstm.spec.program.schedule` has them of single steps.
+"""Computes exact cycle counts of whole sequences; :mod:`rtlstm.spec.program.schedule` does so for steps.
 
-A sequence is taken in, then pass follows pass, and then its output is given; the next one is taken in
-after that. Nobody stalls.
+The core reads a sequence, computes all passes, then gives its output. Then it reads the next sequence. There
+are no stalls.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ __all__ = [
 START = 3
 """Cycles from a sequence's last input beat to its first word being issued."""
 LOOK = 2
-"""Cycles in which it is decided whether a step's output is given."""
+"""Cycles for the decision whether a step's output is given."""
 GIVE = 2
-"""Cycles from a word of the sequence memory to the beat that its last item completes being offered."""
+"""Cycles from a word of the sequence memory to the offer of the output beat that it completes."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class SequenceCycles:
     """Cycles of one sequence, counted from the first input beat of the first one."""
 
     begun: int
-    """That accepts its first input beat."""
+    """The cycle that accepts its first input beat."""
     accepted: int
-    """That accepts its last one."""
+    """The cycle that accepts its last input beat."""
     computed: int
-    """In which the last result stands in the sequence memory."""
+    """The cycle in which the last result is in the sequence memory."""
     offered: tuple[int, ...]
-    """That offers each step's last output beat; -1 for a step whose output is not wanted."""
+    """The cycles that offer each step's last output beat; -1 for a step whose output is suppressed."""
     done: int
-    """The first in which the next sequence is taken in."""
+    """The first cycle in which the next sequence is read."""
 
 
 def sequence_cycles(
@@ -54,7 +54,7 @@ def sequence_cycles(
 ) -> list[SequenceCycles]:
     """Count the cycles of sequences of these lengths, one after the other.
 
-    ``suppress`` says of all their steps which outputs nobody wants (none, if None).
+    ``suppress`` says which outputs of all their steps are suppressed (none, if None).
     """
     silent = [False] * sum(lengths) if suppress is None else list(suppress)
     found: list[SequenceCycles] = []
@@ -70,13 +70,13 @@ def sequence_cycles(
 
 
 def sequence_lengths(ends: Sequence[bool]) -> list[int]:
-    """Lengths of sequences whose last steps are marked."""
+    """Return the lengths of sequences whose last steps are marked."""
     last = [index for index, end in enumerate(ends) if end]
     return [end - before for before, end in pairwise([-1, *last])]
 
 
 def _compute(program: Program, plan: SequencePlan, parameters: Parameters, length: int, free: int) -> int:
-    """Run all passes, whose first word may be issued in cycle ``free``."""
+    """Run all passes. Their first word may be issued in cycle ``free``."""
     timeline = Timeline(program, parameters, free=free)
     for parts in plan.passes:
         for _ in range(length):
@@ -84,9 +84,9 @@ def _compute(program: Program, plan: SequencePlan, parameters: Parameters, lengt
                 ops = program.ops[part.first : part.last + 1]
                 for op in ops:
                     timeline.run(op)
-                # Steps of a single word follow each other every other cycle.
+                # Steps of a single word are issued every second cycle.
                 timeline.free += sum(op.groups * op.columns for op in ops) == 1
-        # The last result stands in its register, and then in the memory.
+        # The last result is in its register, and one cycle later in the memory.
         timeline.free = timeline.results + 1
     return timeline.results
 
@@ -94,7 +94,7 @@ def _compute(program: Program, plan: SequencePlan, parameters: Parameters, lengt
 def _give(
     plan: SequencePlan, parameters: Parameters, suppress: Sequence[bool], now: int
 ) -> tuple[list[int], int]:
-    """Give the output; return when each step's is offered and when all is on its way."""
+    """Give the output; return the cycle that offers each step's, and the cycle after all have been read."""
     stages = min(parameters.pipeline.operand - 1, 2)
     offered = []
     for silent in suppress:

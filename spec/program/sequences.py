@@ -1,8 +1,8 @@
-"""Whole sequences on the device: the programs of all parts in one, and where their results are kept.
+"""Whole sequences on the device: one program of all parts, and the memory for their results.
 
-Each part of a pass has a program of its own, of one step: before a layer's product with its input comes
-the one with its own h. The sequence memory has two halves, of which a pass reads one and writes the other;
-a step has ``row_words`` words in each.
+Each part of a pass has a program of one step, in which a layer's product with its h comes before the product
+with its input. The sequence memory has two halves: a pass reads one and writes the other. A step has
+``row_words`` words in each.
 """
 
 from collections.abc import Sequence
@@ -20,21 +20,21 @@ __all__ = ["PartPlan", "SequencePlan", "compile_sequences"]
 
 
 class PartPlan(Record):
-    """A part: its operations, and where its results go."""
+    """The operations of a part, and the target of its results."""
 
     first: int
-    """Its first operation."""
+    """Index of its first operation."""
     last: int
-    """Its last one, whose results go to the sequence memory."""
+    """Index of its last operation, whose results are written to the sequence memory."""
     number: int
-    """The pass it belongs to."""
+    """Index of its pass."""
     reverse: bool
     reversed_output: bool
-    """Its results are stored from the first step on, whichever it begins with."""
+    """Its results are stored from the first step on, in either direction."""
     closes: bool
     """It is the last part of its pass."""
     first_beat: int
-    """Where in a step its results begin, in items of ``gate_units`` values."""
+    """Index of its first results in a step, in beats of ``gate_units`` values."""
 
 
 class SequencePlan(Record):
@@ -44,11 +44,11 @@ class SequencePlan(Record):
     steps: int
     """Steps of the longest sequence."""
     row_words: int
-    """Words of the memory that a step takes in each half."""
+    """Words of a step in each half of the memory."""
     output_beats: int
-    """Items of a step's output."""
+    """Beats of a step's output."""
     output_positions: tuple[int, ...]
-    """Where each output stands among the words of a step's beats."""
+    """Index of each output among the values of a step's beats."""
 
     @property
     def passes(self) -> tuple[tuple[PartPlan, ...], ...]:
@@ -62,7 +62,7 @@ class SequencePlan(Record):
         return 2 * self.steps * self.row_words
 
     def follows(self, part: int) -> int:
-        """The part whose step comes next within a pass."""
+        """The part that follows within a pass."""
         if not self.parts[part].closes:
             return part + 1
         return next(index for index, one in enumerate(self.parts) if one.number == self.parts[part].number)
@@ -71,9 +71,9 @@ class SequencePlan(Record):
 def compile_sequences(
     shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, timing: UnitTiming
 ) -> tuple[Program, SequencePlan]:
-    """Compile every part's program and lay them out in the same memories.
+    """Compile every part's program into the same memories.
 
-    ``timing`` is that of the unit which computes the layers' cells.
+    ``timing`` is that of the unit that computes the layers' cells.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def compile_sequences(
 
 
 class _Merger:
-    """Puts programs one after the other: weights, biases, shifts; within a context h, dense results and c."""
+    """Concatenates programs: their weights, biases and shifts; within a context h, dense results and c."""
 
     def __init__(
         self, shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, timing: UnitTiming
@@ -140,7 +140,7 @@ class _Merger:
             shapes[0].inputs,
             self._parameters.gate_units,
         )
-        # Between the parts it reads there may be words that belong to none.
+        # There may be unused words between the parts that it reads.
         shapes[0] = shapes[0].replace(inputs=positions[-1] + 1)
         program = compile_program(tuple(shapes), self._parameters, self._timing)
         recurrent = {op.layer: op for op in program.ops[: program.body]}
@@ -214,7 +214,7 @@ class _Merger:
 
 
 def _wait_for_results(ops: list[Op], begins: int) -> None:
-    """Let recurrent operations wait for the h of the step before, where nothing else has."""
+    """Make recurrent operations wait for the h of the step before, unless an earlier operation has."""
     for index in range(begins, len(ops)):
         if ops[index].kind == "recurrent":
             newer_results = _results_since(ops[begins:], index - begins)
@@ -223,9 +223,9 @@ def _wait_for_results(ops: list[Op], begins: int) -> None:
 
 
 def _results_since(ops: Sequence[Op], index: int) -> int | None:
-    """How many operations have stored results since that whose results an operation reads.
+    """Return how many operations have stored results since the one whose results an operation reads.
 
-    ``ops`` are those of a pass, step after step. None if one in between waited for all results before it.
+    ``ops`` are those of a pass, step after step. None if one in between waited for all earlier results.
     """
     count = 0
     for back in range(1, len(ops) + 1):

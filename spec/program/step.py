@@ -2,7 +2,7 @@
 
 Row order in the array: lane ``4 * unit + gate`` computes a gate (i, f, g, o) of a unit of an LSTM
 layer, ``lanes / 4`` units to a group; :func:`dense_lanes` says which lane computes an output of a
-dense layer. Groups drain ``gate_units`` units or outputs a cycle, in their own order: an *item*.
+dense layer. Groups drain ``gate_units`` units or outputs per cycle, a *beat*, in this order.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ OpKind = Literal["recurrent", "input", "dense"]
 class Op(Record):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
-    Every group drains its items one per cycle: ``gate_units`` units or outputs each. A recurrent
-    layer's ``recurrent`` and ``input`` products meet in the partial sums: the one that comes first
-    adds the biases and ``writes_partials``; the other adds what is parked and ``yields``: its items go on to
-    the gate unit. ``dense`` adds the biases and goes on to its activation; of the two of a layer with a skip,
-    the first adds the biases and ``writes_partials``, the second goes on. Addresses marked *context* are
-    relative to the stream's own part of that memory.
+    A group drains one beat per cycle: ``gate_units`` units or outputs. A recurrent layer has a
+    ``recurrent`` and an ``input`` product. The first one adds the biases and ``writes_partials``;
+    the other ``adds_partials`` and ``yields``: its beats go to the gate unit. ``dense`` adds the biases, and
+    its beats go to the activation. Of the two products of a layer with a skip, the first adds the biases and
+    ``writes_partials``, the second yields. Addresses marked *context* are relative to the stream's part of
+    that memory.
     """
 
     kind: OpKind
@@ -41,60 +41,61 @@ class Op(Record):
     relu: bool
     """Apply ReLU to the vector read."""
     four_rows: bool
-    """Items are units with four rows each, not outputs with one."""
+    """Beats contain units with four rows each, not outputs with one."""
     adds_partials: bool
-    """Items add what another product parked; else they add biases."""
+    """Beats add the partial sums that another product stored; else they add biases."""
     writes_partials: bool
-    """Keep the sums for another product."""
+    """Store the sums as partial sums for another product."""
     yields: bool
-    """The items become results: new h and c, or a dense layer's outputs."""
+    """The beats become results: new h and c, or a dense layer's outputs."""
     waits_for_results: bool
     """Words of the first group wait until the results they read have been written."""
     newer_results: int
-    """How many operations have stored, or will store, results since those that the fence is for."""
+    """Number of operations that have stored, or will store, results after those that it waits for."""
     idle_cycles: int
-    """Idle cycles after this operation, for what is parked to be there when the next one adds it."""
+    """Idle cycles after this operation, so that partial sums are stored before the next one adds them."""
     reads_copy: bool
-    """The vector read is the first layer's h: its current copy."""
+    """The vector read is the current copy of the first layer's h."""
     writes_copy: Literal["current", "other"] | None
-    """The results are the first layer's h: they replace the current copy, or become it."""
+    """The results are the first layer's h: they are written to the current copy or to the other one, which
+    becomes current."""
     weights: int
     """First row of the weight banks."""
     shifts: int
     """First row of the shift memory."""
     addends: int
-    """First row of the partial-sum memory that items add: biases, or (context) parked sums."""
+    """First row of the partial-sum memory that beats add: biases, or (context) partial sums."""
     partials_row: int
-    """First row of the partial-sum memory that items are parked in (context)."""
+    """First row of the partial-sum memory that beats are stored in (context)."""
     drain_beats: int
-    """Items of a full group."""
+    """Beats of a full group."""
     last_drain_beats: int
-    """Items of the last group."""
+    """Beats of the last group."""
     last_units: int
-    """Units or outputs in the last item of the last group."""
+    """Units or outputs in the last beat of the last group."""
     cell: int
-    """First row of the cell memory (context; only of what goes on to the gate unit)."""
+    """First row of the cell memory (context; only if the beats go to the gate unit)."""
     destination: int | None
     """First word of the vector memory written (context), or None."""
     emit: bool
     """Send the results to the output port."""
     results: int
-    """Cycles from the end of a group to its first item's results being written."""
+    """Cycles from the end of a group to the write of its first beat's results."""
 
 
 class Program(Record):
-    """The operations of a step, two ways through them, and the depths of the memories.
+    """The operations of a step, their two orders, and the depths of the memories.
 
-    ``ops`` has three parts. First one parking ``recurrent`` operation per LSTM layer: they prepare
-    a step and run as soon as the one before is done. From ``body`` on, the operations that need the
-    input. From ``prefetch`` on, what takes the place of the first part and the first layer's input
-    product if the stream's next input is there already: that product parks, the recurrent product
-    is the one that ends the layer, and the other layers' recurrent products follow. As the array
-    still reads the old h of the first layer then, that h has two copies. A first layer that takes more
-    than these two products has no third part, and so has a first layer without a recurrent one.
+    ``ops`` has three parts. The first has one ``recurrent`` operation per LSTM layer, which stores partial
+    sums: these prepare a step and run as soon as the step before is done. The second part, from ``body`` on,
+    has the operations that need the input. The third part, from ``prefetch`` on, replaces the first part and
+    the first layer's input product if the stream's next input is already there: the input product stores
+    partial sums, the recurrent product completes the layer, and the other layers' recurrent products follow.
+    Since the array then still reads the old h of the first layer, that h has two copies. There is no third
+    part if the first layer has more than these two products, or no recurrent one.
 
-    Of a core with a loadable program, ``input_words``, ``bias_rows`` and the contexts are the core's
-    capacities: they are where the core finds things, whichever program it holds.
+    In a core with a loadable program, ``input_words``, ``bias_rows`` and the contexts are the core's
+    capacities: they determine addresses, which are the same for all programs.
     """
 
     ops: tuple[Op, ...]
@@ -102,16 +103,16 @@ class Program(Record):
     prefetch: int | None
     """Index of the first operation if the next input is there when a step ends."""
     recurrent_end: int
-    """Index of the operation after the last recurrent layer's, in the second part: where a quiet step,
-    whose output nobody wants, ends."""
+    """Index of the operation after the last recurrent layer's, in the second part: a step with a suppressed
+    output ends there."""
     copy_words: int
-    """Words of the vector memory from one copy of the first layer's h to the other."""
+    """Distance in words of the vector memory from one copy of the first layer's h to the other."""
     inputs: int
     outputs: int
     input_words: int
     weight_rows: int
     bias_rows: int
-    """Rows of the partial-sum memory that hold biases; parked sums follow, stream by stream."""
+    """Rows of the partial-sum memory that hold biases; partial sums follow, stream by stream."""
     partials_context: int
     shift_rows: int
     vector_context: int
@@ -119,14 +120,14 @@ class Program(Record):
     hidden: tuple[tuple[int, int], ...]
     """First vector word (context) and number of values of each recurrent layer's h."""
     cells: tuple[tuple[int, int], ...]
-    """First cell row (context) and number of units of each layer's cell state; ``gate_units`` a row."""
+    """First cell row (context) and number of units of each layer's cell state; a row has ``gate_units``."""
 
     def follows(self, index: int, suppress: bool = False) -> int | None:
         """Return the index of the operation after this one; None if it ends a step."""
         body_end = len(self.ops) if self.prefetch is None else self.prefetch
         if body_end <= index < len(self.ops) - 1:
             return index + 1
-        # The third part leads to what follows the first layer in the second.
+        # After the third part, the second continues after the first layer.
         after = self.body + 1 if index >= body_end else index + 1
         if suppress and index >= self.body and after >= self.recurrent_end:
             return None
@@ -134,7 +135,7 @@ class Program(Record):
 
     @property
     def needs(self) -> Needs:
-        """What the program takes of a core's capacities, if it was compiled without any."""
+        """What the program needs of each capacity, if it was compiled without capacities."""
         return Needs(
             operations=len(self.ops),
             inputs=self.inputs,
@@ -148,16 +149,16 @@ class Program(Record):
         )
 
     def recurrent_op(self, layer: int) -> Op | None:
-        """The layer's recurrent operation, if it has one."""
+        """Return the layer's recurrent operation, if it has one."""
         return next((op for op in self.ops if op.layer == layer and op.kind == "recurrent"), None)
 
     def body_op(self, layer: int) -> Op:
-        """The layer's operation that is not the recurrent one."""
+        """Return the layer's operation that is not the recurrent one."""
         return next(op for op in self.ops if op.layer == layer and op.kind != "recurrent")
 
 
 class _Layout:
-    """Hands out memory rows while operations are appended."""
+    """Allocates memory rows while operations are appended."""
 
     def __init__(
         self, shapes: tuple[LayerShape, ...], parameters: Parameters, timing: UnitTiming, copies: bool
@@ -173,7 +174,7 @@ class _Layout:
         self.outputs_at: list[int | None] = []
         for index, layer in enumerate(shapes):
             kept = index in read_back or (index < len(shapes) - 1 and layer.kind != "skip")
-            # The first layer's two copies stand side by side.
+            # The first layer's two copies are adjacent.
             self.outputs_at.append((0 if index == 0 else self.vectors) if kept else None)
             self.vectors += parameters.words(layer.outputs) if kept else 0
 
@@ -215,26 +216,26 @@ class _Layout:
         self.shifts += parameters.drain_beats(layer.outputs)
 
     def take(self, memory: Literal["biases", "partials", "cells"], index: int) -> int:
-        """Hand out rows for a layer's items; return the first."""
+        """Allocate rows for a layer's beats; return the first."""
         first: int = getattr(self, memory)
         setattr(self, memory, first + self.parameters.drain_beats(self.shapes[index].outputs))
         return first
 
     def again(self, index: int, **changes: object) -> None:
-        """Append operation ``index`` once more, with the same weights, changed."""
+        """Append a changed copy of operation ``index``, with the same weights."""
         self.ops.append(self.ops[index].model_copy(update=changes))
 
     def space(self, first: int, after: int, adder: int) -> None:
-        """Make operation ``after`` rest until what ``first`` parks is there for ``adder``."""
+        """Add idle cycles after ``after``, so that partial sums of ``first`` are there for ``adder``."""
         path = self.ops[first : after + 1]
         idle_cycles = idle_between(path, self.ops[adder], self.parameters.partial_to_add)
         self.ops[after] = self.ops[after].model_copy(update={"idle_cycles": idle_cycles})
 
 
 def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters, timing: UnitTiming) -> Program:
-    """Lay out the memories and order the operations of one step.
+    """Allocate the memories and order the operations of one step.
 
-    ``timing`` is that of the unit which computes the layers' cells.
+    ``timing`` is that of the unit that computes the layers' cells.
 
     Raises
     ------
@@ -248,7 +249,7 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters, timi
     cells = _compute(layout, partials_at, prefetches)
     prefetch = len(layout.ops)
     if prefetches:
-        # Before any operation rests: those that come again rest for reasons of their own.
+        # Before idle cycles are added: repeated operations need other numbers of them.
         _prefetch(layout, body, bias_of[0], partials_at[0])
     if body:
         first = next(index for index, layer in enumerate(shapes) if layer.recurrent)
@@ -290,7 +291,7 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters, timi
 def _prepare(
     layout: _Layout, body: int, prefetches: bool
 ) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:
-    """Append the recurrent operations; return, per layer, rows of biases and parked sums, and places of h."""
+    """Append the recurrent operations; return rows of biases and partial sums, and addresses of h."""
     bias_of, partials_at, hidden = {}, {}, []
     for index, layer in enumerate(layout.shapes):
         if not layer.recurrent:
@@ -315,7 +316,7 @@ def _prepare(
 
 
 def _compute(layout: _Layout, partials_at: dict[int, int], prefetches: bool) -> list[tuple[int, int]]:
-    """Append the operations that need the input; return the places of cell states."""
+    """Append the operations that need the input; return the addresses of cell states."""
     cells: list[tuple[int, int]] = []
     for index, layer in enumerate(layout.shapes):
         skips = layer.kind == "skip"
@@ -332,7 +333,7 @@ def _compute(layout: _Layout, partials_at: dict[int, int], prefetches: bool) -> 
             source=(layout.outputs_at[read] or 0) if index else 0,
             from_input=index == 0,
             relu=layer.input_relu,
-            # What a skip reads, a layer before it has waited for.
+            # An earlier layer has already waited for the results that a skip reads.
             waits_for_results=index > 0 and not skips,
             reads_copy=read == 0 and prefetches,
             writes_copy="current" if index == 0 and prefetches else None,
@@ -366,7 +367,7 @@ def _prefetch(layout: _Layout, body: int, bias: int, partials: int) -> None:
     )
     layout.again(0, writes_partials=False, waits_for_results=body == 1, writes_copy="other", **first)
     for index in range(1, body):
-        # The results of the last layer, then those of the first, are under way.
+        # The results of the last layer, then those of the first, have not been written yet.
         layout.again(index, newer_results=1 if index == body - 1 else 0)
     layout.space(prefetch, prefetch, prefetch + 1)
     if body > 1:
@@ -375,10 +376,10 @@ def _prefetch(layout: _Layout, body: int, bias: int, partials: int) -> None:
 
 
 def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()) -> tuple[list[int], int]:
-    """Issue cycles of each group's last word, if the first word may issue in cycle ``start``.
+    """Return the issue cycles of each group's last word, if the first word may issue in cycle ``start``.
 
-    ``drain_free`` is the first cycle in which a group may end; the one after this operation's
-    last item is returned with the list. ``readable`` is the first cycle in which each word of the
+    ``drain_free`` is the first cycle in which a group may end; the cycle after this operation's
+    last beat is returned with the list. ``readable`` is the first cycle in which each word of the
     vector can be read (at once, if none are given).
     """
     ends = []
@@ -407,13 +408,13 @@ def dense_lanes(parameters: Parameters) -> list[int]:
 
 
 def idle_between(path: Sequence[Op], adder: Op, partial_to_add: int) -> int:
-    """Fewest idle cycles after ``path`` for which no sum that its first operation parks is late."""
+    """Return the fewest idle cycles after ``path`` for its first operation's partial sums to be in time."""
     partials, drain_free = group_ends(path[0], 0, 0)
     last = partials[-1] + path[0].idle_cycles
     for op in path[1:]:
         ends, drain_free = group_ends(op, last + 1, drain_free)
         last = ends[-1] + op.idle_cycles
-    # A later start moves the ends by less where the drain is what they wait for: so try.
+    # A later start moves the ends by less if they wait for the drain: so all numbers are tried in turn.
     for idle_cycles in range(partial_to_add + 1):
         added, _ = group_ends(adder, last + 1 + idle_cycles, drain_free)
         if all(at >= end + partial_to_add for end, at in zip(partials, added, strict=True)):

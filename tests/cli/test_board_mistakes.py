@@ -89,7 +89,7 @@ def test_unplugged_in_mid_load(on_board: OnBoard, run, tmp_path: Path, way: str)
             if written == total // 2:
                 board.kill()
 
-        with pytest.raises(DeviceError, match=r"nothing was heard of it for .*; check cable, power"):
+        with pytest.raises(DeviceError, match=r"nothing was received from it for .*; check cable, power"):
             Accelerator.open(on_board.folder, serial if way == "serial" else tcp, progress=unplug)
         assert done
     with served(on_board, tmp_path) as (_, serial, tcp):

@@ -97,7 +97,7 @@ def test_unplugged_in_mid_load(small, device, kind, tmp_path):
         line = TcpPort("127.0.0.1", server.port) if kind == "tcp" else SerialPort(str(server.path), 115200)
         transport = LinkTransport(line, small.manifest, HURRY)
         accelerator = Accelerator(transport, small.manifest, unplug)
-        with pytest.raises(DeviceError, match=r"nothing was heard of it for \d\.\d s .*check cable"):
+        with pytest.raises(DeviceError, match=r"nothing was received from it for \d\.\d s .*check cable"):
             accelerator.load_weights(pack(small.network, small.manifest))
         accelerator.close()
     # Plugged in again, and opened again, it works.
@@ -111,7 +111,7 @@ def test_unplugged_in_mid_load(small, device, kind, tmp_path):
 
 def test_nobody_answers(small, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        with pytest.raises(DeviceError, match="nothing was heard"):
+        with pytest.raises(DeviceError, match="nothing was received"):
             LinkTransport(
                 TcpPort("127.0.0.1", silent.getsockname()[1]), small.manifest, LinkTimeouts(opening=0.3)
             )

@@ -168,7 +168,7 @@ def test_weights_that_cannot_be_written_leave_those_before(device):
     with accelerator.stream() as stream:
         np.testing.assert_array_equal(stream.steps(x[:4]), expected[:4])
         transport.fails, transport.heals = Region.PROGRAM, True
-        with pytest.raises(DeviceError, match="weights before have been loaded again"):
+        with pytest.raises(DeviceError, match="previous weights have been loaded again"):
             accelerator.load_weights(pack(changed(device), device.manifest), keep_states=True)
         np.testing.assert_array_equal(stream.steps(x[4:]), expected[4:])
 

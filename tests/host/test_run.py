@@ -174,7 +174,7 @@ def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
         accelerator.run(x * 0.01)
         assert accelerator.saturated_outputs == 0
         with pytest.warns(
-            SaturationWarning, match=r"of 24 values of y stand at the end.*calibration"
+            SaturationWarning, match=r"of 24 values of y are at the limits.*calibration"
         ) as caught:
             y, _ = accelerator.run(x * 3)
         assert caught[0].filename == __file__
@@ -203,8 +203,8 @@ def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
         ({"x": [[1.0], [1.0, 2.0]]}, "must be an array of numbers"),
         ({"lengths": [1, 2, 3]}, r"lengths must be 2 integers.* not 3 of type int64"),
         ({"lengths": [1.0, 2.0]}, "not 2 of type float64"),
-        ({"lengths": [0, 2]}, "within 1 to T = 4, but they reach 0 to 2"),
-        ({"lengths": [1, 5]}, "reach 1 to 5"),
+        ({"lengths": [0, 2]}, "within 1 to T = 4, but they range from 0 to 2"),
+        ({"lengths": [1, 5]}, "range from 1 to 5"),
         ({"state": np.zeros((2, 2, 2, 6))}, r"state must be a pair \(h_0, c_0\)"),
         ({"state": (np.zeros((2, 2, 6)),) * 3}, "must be a pair"),
         ({"state": (np.zeros((2, 6)),) * 2}, r"h_0 must be an array \(2, 2, 6\)"),

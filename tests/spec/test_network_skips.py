@@ -28,12 +28,12 @@ def dense(width: int = UNITS, **options: object) -> Dense:
 
 
 def test_a_skip_that_leads_too_far_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="skips 3 layers, more than stand before it"):
+    with pytest.raises(ConfigurationError, match="skips 3 layers, more than come before it"):
         Network(layers=(lstm(), dense(skips=3)))
 
 
 def test_a_skip_of_another_width_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="reads 2 values, but 3 are given there"):
+    with pytest.raises(ConfigurationError, match="reads 2 values, but its source has 3"):
         Network(layers=(lstm(), dense(2)))
 
 

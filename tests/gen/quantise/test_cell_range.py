@@ -192,7 +192,7 @@ def test_an_encoders_state_goes_on_into_a_decoder(tmp_path: Path) -> None:
     np.testing.assert_allclose(given[1], begin[1], atol=0.05)
     with open_build(tmp_path / "decoder", quantise(decoder, calibration=x, state=begin)) as accelerator:
         assert np.array_equal(answers(accelerator.run(x, state=given)[0]), wanted)
-    with pytest.warns(SaturationWarning, match="values of c_n stand at the end of their format, .-7.9"):
+    with pytest.warns(SaturationWarning, match="values of c_n are at the limits of their format, .-7.9"):
         cut = encode(tmp_path / "cut", QuantizationSettings(final_states=False))
     with open_build(tmp_path / "wrong", quantise(decoder, calibration=x, state=begin)) as accelerator:
         wrong = np.count_nonzero(answers(accelerator.run(x, state=cut)[0]) != wanted)
@@ -212,14 +212,14 @@ def test_limited_states_are_told_with_the_range_they_need(tmp_path: Path) -> Non
             accelerator.run(x, state=state)
         assert told[0].filename == __file__
     settings = QuantizationSettings(cell_range=8.0)
-    with pytest.warns(SaturationWarning, match=r"of 128 values of c_n stand.*cell_range=16 or more") as told:
+    with pytest.warns(SaturationWarning, match=r"of 128 values of c_n are at.*cell_range=16 or more") as told:
         encode(tmp_path / "encoder", settings)
     with (
         open_build(tmp_path / "stream", quantise(counting(0.995), settings)) as accelerator,
         accelerator.stream() as stream,
     ):
         stream.steps(np.ones((12, 1)))
-        with pytest.warns(SaturationWarning, match="1 of 2 values of c stand at the end") as told:
+        with pytest.warns(SaturationWarning, match="1 of 2 values of c are at the limits") as told:
             assert stream.state[1][0, 0] < 8
         assert told[0].filename == __file__
         with warnings.catch_warnings():
