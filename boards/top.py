@@ -23,6 +23,7 @@ from rtlstm.fpga.pll import Pll, megahertz
 from rtlstm.hdl.component import Domain
 from rtlstm.hdl.emit.header import SPDX
 from rtlstm.hdl.emit.verilog import convert, primitives
+from rtlstm.hdl.flat_ports import flat_ports
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.spec.manifest import Manifest
 
@@ -122,11 +123,8 @@ def _add_reset(m: Module, locked: Signal, button: Value | None) -> None:
 
 def _core(name: str, ports: tuple[Port, ...], link: SerialLink) -> Instance:
     """Connect the build's core, port by port of the same name, to the link."""
-    wires = {
-        f"{port.direction[0]}_{port.name}": getattr(link, port.name)
-        for port in ports
-        if port.name in link.signature.members
-    }
+    ours = {port.name: port.value for port in flat_ports(link)}
+    wires = {f"{port.direction[0]}_{port.name}": ours[port.name] for port in ports if port.name in ours}
     return Instance(name, i_clk=ClockSignal(), i_rst=ResetSignal(), **wires)
 
 

@@ -66,7 +66,7 @@ class AxiCore(Wrapper):
             sink.frame.eq(source.frame),
             sink.frame_valid.eq(source.frame_valid),
             source.frame_ready.eq(sink.frame_ready),
-            sink.forget.eq(self._switching & ~self._core.y_valid),
+            sink.forget.eq(self._switching & ~self._core.y.valid),
         ]
         self._lead_out(m, source, "s_axis_x_", dict.fromkeys(_STREAM))
         self._lead_out(m, sink, "m_axis_y_", dict.fromkeys(_STREAM))

@@ -98,12 +98,12 @@ class AxiLite(BusSlave):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        address_held, written_address = self._hold(m, "aw", self.awaddr)
-        data_held, written = self._hold(m, "w", self.wdata)
+        address_held, written_address = self._hold(m, "aw", self.awvalid, self.awready, self.awaddr)
+        data_held, written = self._hold(m, "w", self.wvalid, self.wready, self.wdata)
         strobes = Signal(4, reset_less=True)
         with m.If(self.wvalid & self.wready):
             m.d.sync += strobes.eq(self.wstrb)
-        read_held, read_address = self._hold(m, "ar", self.araddr)
+        read_held, read_address = self._hold(m, "ar", self.arvalid, self.arready, self.araddr)
         writes, active, writing = Signal(), Signal(), Signal()
         write_waits = address_held & data_held & ~self.bvalid
         read_waits = read_held & ~self.rvalid
@@ -124,22 +124,22 @@ class AxiLite(BusSlave):
                 m.d.sync += [address_held.eq(0), data_held.eq(0)]
             with m.Else():
                 m.d.sync += [read_held.eq(0), self.rdata.eq(self.bus.read_data)]
-        self._respond(m, "b", writing)
-        self._respond(m, "r", ~writing)
+        self._respond(m, self.bvalid, self.bready, self.bresp, writing)
+        self._respond(m, self.rvalid, self.rready, self.rresp, ~writing)
         return m
 
-    def _hold(self, m: Module, channel: str, payload: Value) -> tuple[Signal, Signal]:
+    def _hold(
+        self, m: Module, channel: str, valid: Value, ready: Value, payload: Value
+    ) -> tuple[Signal, Signal]:
         """Take a transfer of a channel; return whether there is one, and what it carries."""
-        valid, ready = getattr(self, f"{channel}valid"), getattr(self, f"{channel}ready")
         held, word = Signal(name=f"{channel}_held"), Signal.like(payload, name=f"{channel}_word")
         m.d.comb += ready.eq(~held & ~ResetSignal())
         with m.If(valid & ready):
             m.d.sync += [held.eq(1), word.eq(payload)]
         return held, word
 
-    def _respond(self, m: Module, channel: str, mine: Value) -> None:
+    def _respond(self, m: Module, valid: Value, ready: Value, response: Value, mine: Value) -> None:
         """Give the answer to a request of this channel until it is taken."""
-        valid, ready, response = (getattr(self, f"{channel}{part}") for part in ("valid", "ready", "resp"))
         with m.If(self.bus.done & mine):
             m.d.sync += [valid.eq(1), response.eq(Mux(self.bus.refused, SLVERR, 0))]
         with m.Elif(ready):

@@ -2,10 +2,11 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, ResetSignal, Signal, Value
 from amaranth.lib import enum, fifo
+from amaranth.lib.stream import Interface as Stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.layouts import stream_bits
+from rtlstm.hdl.core.layouts import input_beats, output_beats, stream_bits
 from rtlstm.hdl.core.step_values import StepPart, count_values, shape_port
 from rtlstm.spec.manifest import Manifest
 
@@ -41,7 +42,8 @@ class InputStream(StepPart):
     -------
     tdata, tid, tuser, tlast, tvalid, tready
         The stream: values in the low bits of whole bytes; TUSER is the core's ``x_quiet``.
-    x_* : the input port of the core.
+    x : Out(input_beats)
+        To the core.
     malformed : Out(1)
         For one cycle per malformed packet.
     frame : Out(1), frame_valid : Out(1), frame_ready : In(1)
@@ -57,11 +59,7 @@ class InputStream(StepPart):
     tlast: Signal
     tvalid: Signal
     tready: Signal
-    x_data: Signal
-    x_stream: Signal
-    x_quiet: Signal
-    x_valid: Signal
-    x_ready: Signal
+    x: Stream
     malformed: Signal
     frame: Signal
     frame_valid: Signal
@@ -79,11 +77,7 @@ class InputStream(StepPart):
                 "tlast": In(1),
                 "tvalid": In(1),
                 "tready": Out(1),
-                "x_data": Out(beat * manifest.numerics.data_bits),
-                "x_stream": Out(streams),
-                "x_quiet": Out(1),
-                "x_valid": Out(1),
-                "x_ready": In(1),
+                "x": Out(input_beats(manifest)),
                 "malformed": Out(1),
                 "frame": Out(1),
                 "frame_valid": Out(1),
@@ -94,7 +88,7 @@ class InputStream(StepPart):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         manifest = self._manifest
-        mode, moved = Signal(Mode), self.x_valid & self.x_ready
+        x, mode, moved = self.x.payload, Signal(Mode), self.x.valid & self.x.ready
         step = count_values(m, manifest, self, "inputs", moved, manifest.parameters.beat_in)
         first, last = step.first, step.last
         stream, suppress, changed = Signal.like(self.tid), Signal(), Signal()
@@ -104,28 +98,28 @@ class InputStream(StepPart):
         with m.Switch(mode):
             with m.Case(Mode.FORWARD):
                 m.d.comb += [
-                    self.x_valid.eq(self.tvalid & open_ & ~unknown),
-                    self.tready.eq(self.x_ready & open_),
+                    self.x.valid.eq(self.tvalid & open_ & ~unknown),
+                    self.tready.eq(self.x.ready & open_),
                 ]
             with m.Case(Mode.PAD):
-                m.d.comb += self.x_valid.eq(open_)
+                m.d.comb += self.x.valid.eq(open_)
             with m.Case(Mode.DROP):
                 m.d.comb += self.tready.eq(~ResetSignal())
         taken = self.tvalid & self.tready & (mode == Mode.FORWARD)
         changes = ~first & ((self.tid != stream) | (self.tuser != suppress)) & (mode == Mode.FORWARD)
         ends_wrong = taken & (unknown | (last ^ self.tlast))
         m.d.comb += [
-            self.x_data.eq(Mux(mode == Mode.PAD, 0, self._values())),
-            self.x_stream.eq(Mux(first, self.tid, stream)),
-            self.x_quiet.eq(Mux(first, self.tuser, suppress)),
-            self.frame_valid.eq(moved & last & ~self.x_quiet),
+            x.data.eq(Mux(mode == Mode.PAD, 0, self._values())),
+            x.stream.eq(Mux(first, self.tid, stream)),
+            x.suppress.eq(Mux(first, self.tuser, suppress)),
+            self.frame_valid.eq(moved & last & ~x.suppress),
             self.frame.eq((mode == Mode.PAD) | changed | changes | ~self.tlast),
             self.malformed.eq(ends_wrong | (taken & last & (changed | changes))),
         ]
         with m.If(moved):
             m.d.sync += [
-                stream.eq(self.x_stream),
-                suppress.eq(self.x_quiet),
+                stream.eq(x.stream),
+                suppress.eq(x.suppress),
                 changed.eq((changed | changes) & ~last),
             ]
         with m.If(ends_wrong):
@@ -149,7 +143,8 @@ class OutputStream(Component):
 
     Members
     -------
-    y_* : the output port of the core.
+    y : In(output_beats)
+        From the core.
     tdata, tid, tuser, tlast, tvalid, tready
         The stream: values sign-extended to whole bytes; TUSER says that the step's input was malformed.
     frame, frame_valid, frame_ready
@@ -160,11 +155,7 @@ class OutputStream(Component):
         A step's last beat is taken.
     """
 
-    y_data: Signal
-    y_stream: Signal
-    y_last: Signal
-    y_valid: Signal
-    y_ready: Signal
+    y: Stream
     tdata: Signal
     tid: Signal
     tuser: Signal
@@ -182,11 +173,7 @@ class OutputStream(Component):
         beat, streams = manifest.parameters.beat_out, stream_bits(manifest)
         super().__init__(
             {
-                "y_data": In(beat * manifest.numerics.output_bits),
-                "y_stream": In(streams),
-                "y_last": In(1),
-                "y_valid": In(1),
-                "y_ready": Out(1),
+                "y": In(output_beats(manifest)),
                 "tdata": Out(beat * padded_bits(manifest.numerics.output_bits)),
                 "tid": Out(streams),
                 "tuser": Out(1),
@@ -208,7 +195,7 @@ class OutputStream(Component):
         bits = self._manifest.numerics.output_bits
         width = padded_bits(bits)
         words = [
-            self.y_data.word_select(index, bits).as_signed()
+            self.y.payload.data.word_select(index, bits).as_signed()
             for index in range(self._manifest.parameters.beat_out)
         ]
         m.d.comb += [
@@ -217,11 +204,11 @@ class OutputStream(Component):
             frames.w_data.eq(self.frame),
             frames.r_en.eq(self.done),
             self.tdata.eq(Cat(_extended(word, width) for word in words)),
-            self.tid.eq(self.y_stream),
+            self.tid.eq(self.y.payload.stream),
             self.tuser.eq(frames.r_data),
-            self.tlast.eq(self.y_last),
-            self.tvalid.eq(self.y_valid & ~ResetSignal()),
-            self.y_ready.eq(self.tready & ~ResetSignal()),
+            self.tlast.eq(self.y.payload.last),
+            self.tvalid.eq(self.y.valid & ~ResetSignal()),
+            self.y.ready.eq(self.tready & ~ResetSignal()),
             self.done.eq(self.tvalid & self.tready & self.tlast),
         ]
         return m

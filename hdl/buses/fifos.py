@@ -2,10 +2,11 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo
+from amaranth.lib.stream import Interface as Stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.buses.request_port import FifoPort, PortRequests
-from rtlstm.hdl.core.layouts import most_values, stream_bits
+from rtlstm.hdl.core.layouts import input_beats, most_values, output_beats
 from rtlstm.hdl.core.step_values import StepPart, count_values, shape_port
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
@@ -26,30 +27,22 @@ class InputFifo(StepPart):
     -------
     port : In(PortRequests)
         X_DATA, X_STREAM and X_ROOM; others are not looked at, and read 0.
-    x_* : the input port of the core.
+    x : Out(input_beats)
+        To the core.
     shape : In(32)
         Only of a loadable core: values of a step, as its SHAPE register gives them.
     """
 
     port: FifoPort
-    x_data: Signal
-    x_stream: Signal
-    x_quiet: Signal
-    x_valid: Signal
-    x_ready: Signal
+    x: Stream
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        streams = stream_bits(manifest)
         super().__init__(
             shape_port(manifest)
             | {
                 "port": In(PortRequests()),
-                "x_data": Out(manifest.parameters.beat_in * manifest.numerics.data_bits),
-                "x_stream": Out(streams),
-                "x_quiet": Out(1),
-                "x_valid": Out(1),
-                "x_ready": In(1),
+                "x": Out(input_beats(manifest)),
             }
         )
 
@@ -57,9 +50,11 @@ class InputFifo(StepPart):
         m = Module()
         inputs, beat = most_values(self._manifest)[0], self._manifest.parameters.beat_in
         bits, port = self._manifest.numerics.data_bits, self.port
-        width = len(self.x_data) + len(self.x_stream) + 2
+        x = self.x.payload
+        leaves = Signal()
+        width = len(Cat(x, leaves))
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=STEPS * -(-inputs // beat))
-        room, stream, suppress = Signal(range(STEPS + 1), init=STEPS), Signal.like(self.x_stream), Signal()
+        room, stream, suppress = Signal(range(STEPS + 1), init=STEPS), Signal.like(x.stream), Signal()
         slot, accepted = Signal(range(beat)), Signal()
         step = count_values(m, self._manifest, self, "inputs", accepted)
         first, last = step.first, step.last
@@ -72,7 +67,7 @@ class InputFifo(StepPart):
         m.d.comb += accepted.eq(port.decided & port.write & mine & ~refused)
         with m.If(port.decided & port.write & wants_stream & ~unknown):
             m.d.sync += [stream.eq(port.data[: len(stream)]), suppress.eq(port.data[31])]
-        beats = Signal.like(self.x_data)
+        beats = Signal.like(x.data)
         ends = Signal()
         m.d.sync += ends.eq(accepted & (last | (slot == beat - 1)))
         final = Signal()
@@ -84,16 +79,15 @@ class InputFifo(StepPart):
             ]
             with m.If(first):
                 m.d.sync += [named.eq(stream), suppressed.eq(suppress)]
-        leaves = Signal()
-        gone = self.x_valid & self.x_ready & leaves
+        gone = self.x.valid & self.x.ready & leaves
         m.d.sync += room.eq(room - (accepted & first) + gone)
         m.d.comb += [
             port.refused.eq(refused),
             queue.w_en.eq(ends),
             queue.w_data.eq(Cat(beats, named, suppressed, final)),
-            Cat(self.x_data, self.x_stream, self.x_quiet, leaves).eq(queue.r_data),
-            self.x_valid.eq(queue.r_rdy & ~ResetSignal()),
-            queue.r_en.eq(self.x_valid & self.x_ready),
+            Cat(x, leaves).eq(queue.r_data),
+            self.x.valid.eq(queue.r_rdy & ~ResetSignal()),
+            queue.r_en.eq(self.x.valid & self.x.ready),
         ]
         with m.If(wants_stream):
             m.d.comb += port.read_data.eq(Cat(stream, Const(0, 31 - len(stream)), suppress))
@@ -109,7 +103,8 @@ class OutputFifo(StepPart):
     -------
     port : In(PortRequests)
         Y_DATA, Y_STREAM and Y_STEPS; others are not looked at, and read 0.
-    y_* : the output port of the core.
+    y : In(output_beats)
+        From the core.
     done : Out(1)
         A step's last beat arrives.
     shape : In(32)
@@ -117,11 +112,7 @@ class OutputFifo(StepPart):
     """
 
     port: FifoPort
-    y_data: Signal
-    y_stream: Signal
-    y_last: Signal
-    y_valid: Signal
-    y_ready: Signal
+    y: Stream
     done: Signal
 
     def __init__(self, manifest: Manifest) -> None:
@@ -130,11 +121,7 @@ class OutputFifo(StepPart):
             shape_port(manifest)
             | {
                 "port": In(PortRequests()),
-                "y_data": In(manifest.parameters.beat_out * manifest.numerics.output_bits),
-                "y_stream": In(stream_bits(manifest)),
-                "y_last": In(1),
-                "y_valid": In(1),
-                "y_ready": Out(1),
+                "y": In(output_beats(manifest)),
                 "done": Out(1),
             }
         )
@@ -143,7 +130,8 @@ class OutputFifo(StepPart):
         m = Module()
         outputs, beat = most_values(self._manifest)[1], self._manifest.parameters.beat_out
         bits, port = self._manifest.numerics.output_bits, self.port
-        width = len(self.y_data) + len(self.y_stream)
+        y = self.y.payload
+        width = len(Cat(y.data, y.stream))
         depth = STEPS * -(-outputs // beat)
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=depth)
         # Of a loadable core's smallest network, a step is one beat.
@@ -154,17 +142,17 @@ class OutputFifo(StepPart):
         last = count_values(m, self._manifest, self, "outputs", taken).last
         refused = mine & (ready == 0)
         ends = taken & (last | (slot == beat - 1))
-        data, stream = Signal.like(self.y_data), Signal.like(self.y_stream)
+        data, stream = Signal.like(y.data), Signal.like(y.stream)
         word = data.word_select(slot, bits)
         m.d.comb += [
             taken.eq(port.decided & ~port.write & mine & ~refused),
             Cat(data, stream).eq(queue.r_data),
             # What the core still has in reset, as while another network is loaded, is dropped.
-            self.y_ready.eq(queue.w_rdy | ResetSignal()),
-            queue.w_en.eq(self.y_valid & queue.w_rdy & ~ResetSignal()),
-            queue.w_data.eq(Cat(self.y_data, self.y_stream)),
+            self.y.ready.eq(queue.w_rdy | ResetSignal()),
+            queue.w_en.eq(self.y.valid & queue.w_rdy & ~ResetSignal()),
+            queue.w_data.eq(Cat(y.data, y.stream)),
             queue.r_en.eq(ends),
-            self.done.eq(queue.w_en & self.y_last),
+            self.done.eq(queue.w_en & y.last),
             port.refused.eq(refused),
         ]
         m.d.sync += [

@@ -21,7 +21,7 @@ from rtlstm.hdl.buses.control import Control
 from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
 from rtlstm.hdl.buses.request_port import BusSlave
 from rtlstm.hdl.component import Component, Domain, connect_some
-from rtlstm.hdl.core.core import X_PORTS, Y_PORTS, core_instance
+from rtlstm.hdl.core.core import core_instance
 from rtlstm.hdl.core.step_values import StepPart, shape_port
 from rtlstm.spec.buses import BUSES, NO_BUS
 from rtlstm.spec.errors import ConfigurationError
@@ -84,14 +84,14 @@ class Wrapper(Component):
         stopped, waits = self._core.stopped, Signal(name="outputs_wait")
         with m.If(stopped):
             m.d.data += waits.eq(1)
-        with m.Elif(~self._core.y_valid):
+        with m.Elif(~self._core.y.valid):
             m.d.data += waits.eq(0)
         return stopped | waits
 
     def _connect(self, m: Module, source: InputStream | InputFifo, sink: OutputStream | OutputFifo) -> None:
         """Connect the core's data ports to what feeds x and takes y."""
-        connect_some(m, self._core, source, X_PORTS)
-        connect_some(m, self._core, sink, Y_PORTS)
+        wiring.connect(m, source.x, self._core.x)
+        wiring.connect(m, self._core.y, sink.y)
         m.d.comb += self._control.done.eq(sink.done)
         for part in (source, sink):
             if isinstance(part, StepPart):

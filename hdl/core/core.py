@@ -1,32 +1,29 @@
 """The core: all parts of the datapath, wired together."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Member, Out
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Interface, add_instance, connect_some
+from rtlstm.hdl.component import Interface, connect_some
 from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.drain import Drain
-from rtlstm.hdl.core.layouts import DelayLine, stream_bits, token_layout
+from rtlstm.hdl.core.layouts import DelayLine, input_beats, output_beats, token_layout
 from rtlstm.hdl.core.memory_window import BusPort, MemoryWindow
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
 from rtlstm.hdl.core.sequencer import Sequencer
 from rtlstm.hdl.core.units import make_unit
+from rtlstm.hdl.flat_ports import add_instance
 from rtlstm.hdl.primitives.pipeline import delay, storage
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["X_PORTS", "Y_PORTS", "Core", "CoreInstance", "CorePorts", "core_instance", "core_ports"]
-
-X_PORTS = ("x_data", "x_stream", "x_quiet", "x_valid", "x_ready")
-Y_PORTS = ("y_data", "y_stream", "y_last", "y_valid", "y_ready")
+__all__ = ["BUS_PORTS", "Core", "CoreInstance", "CorePorts", "core_instance", "core_ports"]
 
 BUS_PORTS = (
     "bus_address",
@@ -54,19 +51,9 @@ class _Access:
 
 def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
     """Return a core's ports; see ``docs/ports.md``."""
-    parameters, data = manifest.parameters, manifest.numerics.data_bits
-    streams = stream_bits(manifest)
     return {
-        "x_data": In(parameters.beat_in * data),
-        "x_stream": In(streams),
-        "x_quiet": In(1),
-        "x_valid": In(1),
-        "x_ready": Out(1),
-        "y_data": Out(parameters.beat_out * manifest.numerics.output_bits),
-        "y_stream": Out(streams),
-        "y_last": Out(1),
-        "y_valid": Out(1),
-        "y_ready": In(1),
+        "x": In(input_beats(manifest)),
+        "y": Out(output_beats(manifest)),
         "bus_address": In(4),
         "bus_write": In(1),
         "bus_data": In(32),
@@ -81,16 +68,8 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
 class CoreInstance(Interface):
     """Wires to the ports of a core's module."""
 
-    x_data: Signal
-    x_stream: Signal
-    x_quiet: Signal
-    x_valid: Signal
-    x_ready: Signal
-    y_data: Signal
-    y_stream: Signal
-    y_last: Signal
-    y_valid: Signal
-    y_ready: Signal
+    x: stream.Interface
+    y: stream.Interface
     bus_address: Signal
     bus_write: Signal
     bus_data: Signal
@@ -113,14 +92,8 @@ def core_instance(m: Module, manifest: Manifest, reset: Value) -> CoreInstance:
 class CorePorts(BusPort):
     """A component with the ports of a core that whoever drives one needs, and more."""
 
-    x_data: Signal
-    x_stream: Signal
-    x_quiet: Signal
-    x_valid: Signal
-    x_ready: Signal
-    y_data: Signal
-    y_valid: Signal
-    y_ready: Signal
+    x: stream.Interface
+    y: stream.Interface
     shape: Signal
     """Of a loadable core only."""
 
@@ -132,8 +105,6 @@ class Core(CorePorts):
     exact. Ports: ``docs/ports.md``.
     """
 
-    y_stream: Signal
-    y_last: Signal
     stopped: Signal
     """Of a loadable core only."""
 
@@ -141,14 +112,9 @@ class Core(CorePorts):
     _input: InputBuffer | SequenceMemory
     _output: OutputQueue | SequenceMemory
 
-    _x_ports: ClassVar[tuple[str, ...]] = X_PORTS
-
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        super().__init__(self._members(manifest))
-
-    def _members(self, manifest: Manifest) -> dict[str, Member]:
-        return core_ports(manifest)
+        super().__init__(core_ports(manifest))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -298,16 +264,15 @@ class Core(CorePorts):
             gates.connect_beat(m, unit.unit_constants, drain.cell_zero_state)
 
     def _ports(self, m: Module) -> None:
-        outside = wiring.flipped(self)
-        connect_some(m, outside, self._input, self._x_ports)
-        connect_some(m, outside, self._output, Y_PORTS)
+        wiring.connect(m, wiring.flipped(self.x), self._input.x)
+        wiring.connect(m, self._output.y, wiring.flipped(self.y))
         m.d.comb += [
             self._output.result.eq(self._result),
             self._output.values.eq(
                 Cat(unit.value[: self._manifest.numerics.output_bits] for unit in self._gate_units)
             ),
         ]
-        connect_some(m, outside, self._window, BUS_PORTS)
+        connect_some(m, wiring.flipped(self), self._window, BUS_PORTS)
 
     def _load_program(self, m: Module) -> None:
         """Let the window write the program; what is loaded of a step goes to whoever needs it."""

@@ -19,7 +19,8 @@ from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Interface, add_instance
+from rtlstm.hdl.component import Component, Interface
+from rtlstm.hdl.flat_ports import add_instance
 from rtlstm.hdl.primitives.pipeline import delay, multiply, multiply_pair, storage
 from rtlstm.spec.inventory import memories, multipliers
 from rtlstm.spec.manifest import Manifest

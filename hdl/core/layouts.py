@@ -1,6 +1,7 @@
-"""What travels down the pipeline beside the data."""
+"""Layouts of what travels between the parts: beats at the data ports, control beside the data."""
 
 from amaranth.hdl import Module, Signal, ValueLike
+from amaranth.lib import stream
 from amaranth.lib.data import StructLayout, View
 
 from rtlstm.hdl.component import Struct
@@ -10,8 +11,10 @@ from rtlstm.spec.parameters import ceil_log2
 __all__ = [
     "DelayLine",
     "beat_layout",
+    "input_beats",
     "most_values",
     "op_count",
+    "output_beats",
     "part_bits",
     "result_layout",
     "row_bits",
@@ -45,6 +48,25 @@ def op_count(manifest: Manifest) -> int:
 def row_bits(rows: int) -> int:
     """Width of an address of ``rows`` rows."""
     return max(1, ceil_log2(rows))
+
+
+def input_beats(manifest: Manifest) -> stream.Signature:
+    """The stream of a core's input: a step's words, ``beat_in`` at a time.
+
+    The whole step has the ``stream`` and the ``suppress`` flag (its output is not wanted) of its beats.
+    """
+    words = manifest.parameters.beat_in * manifest.numerics.data_bits
+    fields = {"data": words, "stream": stream_bits(manifest), "suppress": 1}
+    if manifest.sequence is not None:
+        fields["last"] = 1  # of the sequence's last step
+    return stream.Signature(StructLayout(fields))
+
+
+def output_beats(manifest: Manifest) -> stream.Signature:
+    """The stream of a core's output: a step's words, ``beat_out`` at a time."""
+    words = manifest.parameters.beat_out * manifest.numerics.output_bits
+    fields = {"data": words, "stream": stream_bits(manifest), "last": 1}  # last: of the step
+    return stream.Signature(StructLayout(fields))
 
 
 def token_layout(manifest: Manifest) -> StructLayout:

@@ -2,10 +2,11 @@
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo
+from amaranth.lib.stream import Interface as Stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
-from rtlstm.hdl.core.layouts import result_layout, row_bits, stream_bits
+from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits, stream_bits
 from rtlstm.hdl.core.program_memory import step_layout, step_values
 from rtlstm.hdl.primitives.pipeline import storage
 from rtlstm.spec.inventory import TIMED_STEPS, memories
@@ -24,7 +25,7 @@ class InputBuffer(Component):
 
     Members
     -------
-    x_data, x_stream, x_quiet, x_valid, x_ready
+    x : In(input_beats)
         The port; see ``docs/ports.md``.
     row : In, word : Out
         Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
@@ -46,11 +47,7 @@ class InputBuffer(Component):
         was is forgotten.
     """
 
-    x_data: Signal
-    x_stream: Signal
-    x_quiet: Signal
-    x_valid: Signal
-    x_ready: Signal
+    x: Stream
     row: Signal
     word: Signal
     full: Signal
@@ -78,11 +75,7 @@ class InputBuffer(Component):
         super().__init__(
             ({"step": In(step_layout(manifest)), "stopped": In(1)} if self._loadable else {})
             | {
-                "x_data": In(manifest.parameters.beat_in * data),
-                "x_stream": In(streams),
-                "x_quiet": In(1),
-                "x_valid": In(1),
-                "x_ready": Out(1),
+                "x": In(input_beats(manifest)),
                 "row": In(row_bits(2 * manifest.program.input_words)),
                 "word": Out(manifest.parameters.macs * data),
                 "full": Out(1),
@@ -121,7 +114,7 @@ class InputBuffer(Component):
         row, slot = Signal(range(words)), Signal(range(macs // beat))
         # In reset nothing is offered room; what the registers do then does not matter.
         open_ = ready & ~self.stopped if self._loadable else ready
-        accepted = self.x_valid & open_
+        x, accepted = self.x.payload, self.x.valid & open_
         same_bank = Signal(init=1)
         for_next = accepted & same_bank
         fills = accepted & last_beat
@@ -136,8 +129,8 @@ class InputBuffer(Component):
         data = Signal(width)
         keep = Cat((~last_beat | bit).replicate(width // beat) for bit in step["last_beat"])
         m.d.comb += [
-            self.x_ready.eq(~ResetSignal() & open_),
-            data.eq(self.x_data & keep),
+            self.x.ready.eq(~ResetSignal() & open_),
+            data.eq(x.data & keep),
             write.addr.eq(row + Mux(bank_in, words, 0)),
             # A word's first beat clears the rest of it, so that no position stays undefined.
             write.data.eq(Cat(Mux(slot == i, data, 0) for i in range(macs // beat))),
@@ -149,9 +142,9 @@ class InputBuffer(Component):
             self.words.eq(row),
             self.grows.eq(news & ends_word),
             self.fills.eq(news & last_beat),
-            self.stream.eq(Mux(news, self.x_stream, streams[bank_out])),
+            self.stream.eq(Mux(news, x.stream, streams[bank_out])),
             # Not before it is needed: an operation of several words outlasts the cycle in which it comes.
-            self.suppress.eq(Mux(news & step["one_word"], self.x_quiet, suppress[bank_out])),
+            self.suppress.eq(Mux(news & step["one_word"], x.suppress, suppress[bank_out])),
             self.halves_full.eq(full),
             self.halves_streams.eq(Cat(*streams)),
             self.bank.eq(bank_out),
@@ -169,8 +162,8 @@ class InputBuffer(Component):
                 last_beat.eq((left == 1) | (after == 0)),
                 slot.eq(Mux(ends_word, 0, slot + 1)),
                 row.eq(row + ends_word),
-                streams[bank_in].eq(self.x_stream),
-                suppress[bank_in].eq(self.x_quiet),
+                streams[bank_in].eq(x.stream),
+                suppress[bank_in].eq(x.suppress),
             ]
             with m.If(last_beat):
                 m.d.sync += [
@@ -203,7 +196,7 @@ class OutputQueue(Component):
     -------
     result, values : In
         Results being written, ``gate_units`` side by side.
-    y_data, y_stream, y_last, y_valid, y_ready
+    y : Out(output_beats)
         The port; see ``docs/ports.md``.
     emits : In(1), room : Out(1)
         Reserve a step's beats; whether there is room for them.
@@ -215,11 +208,7 @@ class OutputQueue(Component):
 
     result: Struct
     values: Signal
-    y_data: Signal
-    y_stream: Signal
-    y_last: Signal
-    y_valid: Signal
-    y_ready: Signal
+    y: Stream
     emits: Signal
     room: Signal
     pushed_last: Signal
@@ -234,11 +223,7 @@ class OutputQueue(Component):
             | {
                 "result": In(result_layout(manifest)),
                 "values": In(manifest.parameters.gate_units * manifest.numerics.output_bits),
-                "y_data": Out(manifest.parameters.beat_out * manifest.numerics.output_bits),
-                "y_stream": Out(stream_bits(manifest)),
-                "y_last": Out(1),
-                "y_valid": Out(1),
-                "y_ready": In(1),
+                "y": Out(output_beats(manifest)),
                 "emits": In(1),
                 "room": Out(1),
                 "pushed_last": Out(1),
@@ -252,8 +237,8 @@ class OutputQueue(Component):
         beats = step_values(self._manifest, self.step if self._loadable else None)["beats_out"]
         depth = self._memory.depth
         m.submodules.queue = queue = fifo.SyncFIFO(width=self._memory.width, depth=depth)
-        slot, packed = Signal(range(beat)), Signal(len(self.y_data))
-        full = Signal(len(self.y_data))
+        slot, packed = Signal(range(beat)), Signal(len(self.y.payload.data))
+        full = Signal(len(packed))
         valid = Cat(bit.replicate(width // units) for bit in self.result.mask)
         value = Signal(width)
         emitted = self.result.valid & self.result.emit
@@ -264,14 +249,14 @@ class OutputQueue(Component):
             queue.w_en.eq(emitted & ends),
             queue.w_data.eq(Cat(full, self.result.stream, self.result.last)),
             self.pushed_last.eq(emitted & self.result.last),
-            Cat(self.y_data, self.y_stream, self.y_last).eq(queue.r_data),
-            self.y_valid.eq(queue.r_rdy & ~ResetSignal()),
-            queue.r_en.eq(self.y_valid & self.y_ready),
+            self.y.payload.eq(queue.r_data),
+            self.y.valid.eq(queue.r_rdy & ~ResetSignal()),
+            queue.r_en.eq(self.y.valid & self.y.ready),
         ]
         with m.If(emitted):
             m.d.sync += [slot.eq(Mux(ends, 0, slot + 1)), packed.eq(Mux(ends, 0, full))]
         credits = Signal(range(depth + 1), init=depth)
-        taken = self.y_valid & self.y_ready
+        taken = self.y.valid & self.y.ready
         # What is reserved or taken in a cycle is counted in the next; so is what is left of it.
         reserved, for_one, for_two = Signal(), Signal(init=1), Signal(init=1)
         m.d.sync += [

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
 from amaranth.back.rtlil import convert as convert_to_rtlil
-from amaranth.hdl import Elaboratable, Module, Shape, Signal, Value
+from amaranth.hdl import Elaboratable, Module, Signal, Value
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
@@ -15,6 +15,7 @@ from rtlstm.hdl.core.lane import Lane, lane_module
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
+from rtlstm.hdl.flat_ports import flat_ports, lead_out
 from rtlstm.hdl.link.linked_core import LinkedCore
 from rtlstm.hdl.link.serial_link import link_limits
 from rtlstm.hdl.link.uart import check_divisor
@@ -77,9 +78,7 @@ def to_verilog(components: Mapping[str, Component], family: str = GENERIC) -> st
     """
     designs = {}
     for name, component in components.items():
-        top, ports = _clocked(component)
-        ports += [Value.cast(value) for _, _, value in component.signature.flatten(component)]
-        designs[name] = (top, ports)
+        designs[name] = _clocked(component)
     owner = next(iter(components))
     cells = primitives(family, owner)
     return convert(designs, owner, cells) + cells
@@ -131,15 +130,14 @@ def _port_lines(component: Component) -> Iterator[PortLine]:
     texts = {**PORT_TEXTS, **getattr(component, "port_texts", {})}
     for name in (pins.clock, pins.reset):
         yield name, "in", 1, texts[name]
-    for path, member in component.signature.members.flatten():
-        if member.is_port:
-            name, direction = "__".join(map(str, path)), "in" if member.flow is In else "out"
-            yield name, direction, Shape.cast(member.shape).width, texts.get(name, "")
+    for port in flat_ports(component):
+        yield port.name, "in" if port.flow is In else "out", len(port.value), texts.get(port.name, "")
 
 
 def _clocked(component: Component) -> tuple[Module, list[Value]]:
-    """Give a component a clock and a reset (``clk``, ``rst``, or what its ``pins`` say), which has a register
-    of its own.
+    """Put a component into a module; return that and its ports: clock, reset and the component's.
+
+    Clock and reset are ``clk`` and ``rst``, or what its ``pins`` say. The reset has a register of its own.
 
     Where that register is placed is then the router's choice, not the pin's. The ready outputs stay
     low until it has let go.
@@ -152,7 +150,7 @@ def _clocked(component: Component) -> tuple[Module, list[Value]]:
     top.domains += [inner, outer]
     top.submodules.core = component
     top.d.pins += inner.rst.eq(~reset if pins.reset_low else reset)
-    return top, [clock, reset]
+    return top, [clock, reset, *lead_out(top, component)]
 
 
 def core_to_verilog(manifest: Manifest) -> str:

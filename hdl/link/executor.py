@@ -31,7 +31,7 @@ class Executor(CorePorts):
         None is being carried out.
     steps : Out(32)
         Steps given to the core.
-    x_*, y_*, bus_*
+    x, y, bus_*
         The core's ports; see ``docs/ports.md``.
     """
 
@@ -101,9 +101,9 @@ class Executor(CorePorts):
         feeder, reader = self._feeder, self._reader
         with_output = feeder.given & feeder.with_output
         outside, shape = wiring.flipped(self), tuple(shape_port(self._manifest))
-        connect_some(m, outside, feeder, ("x_data", "x_stream", "x_quiet", "x_valid", "x_ready"))
+        wiring.connect(m, feeder.x, wiring.flipped(self.x))
         m.d.comb += feeder.i.payload.eq(self.i.payload)
-        connect_some(m, outside, reader, ("y_data", "y_valid", "y_ready"))
+        wiring.connect(m, wiring.flipped(self.y), reader.y)
         connect_some(m, outside, feeder, shape)
         connect_some(m, outside, reader, shape)
         m.d.sync += [

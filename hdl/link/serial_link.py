@@ -72,8 +72,8 @@ class LinkDevice(CorePorts):
         Frames dropped.
     active : Out(1)
         A host has opened a session.
-    x_*, y_*, bus_*
-        The core's ports, see ``docs/ports.md``; ``y_stream`` and ``y_last`` are not needed.
+    x, y, bus_*
+        The core's ports; see ``docs/ports.md``.
 
     Raises
     ------
@@ -157,7 +157,7 @@ class SerialLink(CorePorts):
     -------
     rx : In(1), tx : Out(1)
         The line; ``rx`` need not be synchronous to the clock.
-    errors, active, x_*, y_*, bus_*
+    errors, active, x, y, bus_*
         As of :class:`LinkDevice`.
     """
 

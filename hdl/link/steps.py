@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.core.layouts import most_values, stream_bits
+from rtlstm.hdl.core.layouts import input_beats, most_values, output_beats
 from rtlstm.hdl.core.step_values import StepPart, after_first, count_values, shape_port
 from rtlstm.spec.link import STREAM_MASK, SUPPRESS, value_bytes
 from rtlstm.spec.manifest import Manifest
@@ -27,8 +27,8 @@ class StepFeeder(StepPart):
         The core has no such stream; for one cycle, in which the step is forgotten.
     given, with_output : Out(1)
         A step has been given to the core, for one cycle; its output is wanted.
-    x_data, x_stream, x_quiet, x_valid, x_ready
-        The core's port; see ``docs/ports.md``.
+    x : Out(input_beats)
+        To the core.
     shape : In(32)
         Only of a loadable core: values of a step, as its SHAPE register gives them.
     """
@@ -40,11 +40,7 @@ class StepFeeder(StepPart):
     unknown: Signal
     given: Signal
     with_output: Signal
-    x_data: Signal
-    x_stream: Signal
-    x_quiet: Signal
-    x_valid: Signal
-    x_ready: Signal
+    x: stream.Interface
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -58,11 +54,7 @@ class StepFeeder(StepPart):
                 "unknown": Out(1),
                 "given": Out(1),
                 "with_output": Out(1),
-                "x_data": Out(manifest.parameters.beat_in * manifest.numerics.data_bits),
-                "x_stream": Out(stream_bits(manifest)),
-                "x_quiet": Out(1),
-                "x_valid": Out(1),
-                "x_ready": In(1),
+                "x": Out(input_beats(manifest)),
             }
         )
 
@@ -74,7 +66,8 @@ class StepFeeder(StepPart):
         size = value_bytes(bits)
         word = Signal(16, reset_less=True)
         low = Signal(8 * (size - 1), reset_less=True)
-        data = Signal.like(self.x_data, reset_less=True)
+        x = self.x.payload
+        data = Signal.like(x.data, reset_less=True)
         # Of the value being taken: which byte, its place in its beat, how many come after it.
         byte, slot, left = Signal(range(size)), Signal(range(beat)), Signal(range(inputs))
         # The core has nothing of the step yet; it is the step's last beat.
@@ -82,10 +75,10 @@ class StepFeeder(StepPart):
         payload, value, number = Signal(8), Signal(8 * size), Signal(16)
         taken, filled = Signal(), Signal()
         m.d.comb += [
-            self.x_data.eq(data),
-            self.x_stream.eq(word),
-            self.x_quiet.eq((word & SUPPRESS) != 0),
-            self.with_output.eq(~self.x_quiet),
+            x.data.eq(data),
+            x.stream.eq(word),
+            x.suppress.eq((word & SUPPRESS) != 0),
+            self.with_output.eq(~x.suppress),
             self.i.ready.eq(self.hungry),
             taken.eq(self.hungry & self.i.valid),
             payload.eq(Mux(self.cut, 0, self.i.payload)),
@@ -138,8 +131,8 @@ class StepFeeder(StepPart):
                 with m.If(slot == beat - 1):
                     m.next = "BEAT"
             with m.State("BEAT"):
-                m.d.comb += [self.x_valid.eq(1), self.given.eq(self.x_ready & last_beat)]
-                with m.If(self.x_ready):
+                m.d.comb += [self.x.valid.eq(1), self.given.eq(self.x.ready & last_beat)]
+                with m.If(self.x.ready):
                     m.d.sync += [slot.eq(0), fresh.eq(0)]
                     m.next = "VALUE"
                     with m.If(last_beat):
@@ -155,17 +148,15 @@ class StepReader(StepPart):
     o : Out(stream of 8)
     done : Out(1)
         The last byte of a step is taken with this cycle.
-    y_data, y_valid, y_ready
-        The core's port; see ``docs/ports.md``.
+    y : In(output_beats)
+        From the core.
     shape : In(32)
         As of :class:`StepFeeder`.
     """
 
     o: stream.Interface
     done: Signal
-    y_data: Signal
-    y_valid: Signal
-    y_ready: Signal
+    y: stream.Interface
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -174,9 +165,7 @@ class StepReader(StepPart):
             | {
                 "o": Out(stream.Signature(8)),
                 "done": Out(1),
-                "y_data": In(manifest.parameters.beat_out * manifest.numerics.output_bits),
-                "y_valid": In(1),
-                "y_ready": Out(1),
+                "y": In(output_beats(manifest)),
             }
         )
 
@@ -189,18 +178,18 @@ class StepReader(StepPart):
         taken, last_byte = Signal(), Signal()
         last = count_values(m, self._manifest, self, "outputs", last_byte).last
         m.d.comb += [
-            value.eq(self.y_data.word_select(slot, bits).as_signed()),
+            value.eq(self.y.payload.data.word_select(slot, bits).as_signed()),
             self.o.payload.eq(value.word_select(byte, 8)),
-            self.o.valid.eq(self.y_valid),
+            self.o.valid.eq(self.y.valid),
             taken.eq(self.o.valid & self.o.ready),
             last_byte.eq(taken & (byte == size - 1)),
-            self.y_ready.eq(last_byte & ((slot == beat - 1) | last)),
+            self.y.ready.eq(last_byte & ((slot == beat - 1) | last)),
             self.done.eq(last_byte & last),
         ]
         with m.If(taken):
             m.d.sync += byte.eq(byte + 1)
         with m.If(last_byte):
             m.d.sync += [byte.eq(0), slot.eq(slot + 1)]
-        with m.If(self.y_ready):
+        with m.If(self.y.ready):
             m.d.sync += slot.eq(0)
         return m

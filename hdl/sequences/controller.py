@@ -2,10 +2,18 @@
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import enum, wiring
+from amaranth.lib.stream import Interface as Stream
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Struct, connect_some
-from rtlstm.hdl.core.layouts import part_bits, result_layout, row_bits, stream_bits
+from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.core.layouts import (
+    input_beats,
+    output_beats,
+    part_bits,
+    result_layout,
+    row_bits,
+    stream_bits,
+)
 from rtlstm.hdl.core.ports import OutputQueue
 from rtlstm.hdl.primitives.pipeline import delay, lookup, storage
 from rtlstm.spec.inventory import memories
@@ -30,7 +38,7 @@ class SequenceMemory(Component):
 
     Members
     -------
-    x_data, x_stream, x_quiet, x_last, x_valid, x_ready
+    x : In(input_beats)
         The port; see ``docs/ports.md``.
     hold : In(1)
         No sequence is to begin.
@@ -44,18 +52,13 @@ class SequenceMemory(Component):
         Clocked read, one or two cycles later, as that of the vector memory.
     result, values : In
         Results being written, ``gate_units`` side by side.
-    y_data, y_stream, y_last, y_valid, y_ready
+    y : Out(output_beats)
         The port.
     pushed_last : Out(1), since : Out(32), now : In(32)
         A step's last beat leaves; the cycle of the last input beat; the cycle counter.
     """
 
-    x_data: Signal
-    x_stream: Signal
-    x_quiet: Signal
-    x_last: Signal
-    x_valid: Signal
-    x_ready: Signal
+    x: Stream
     hold: Signal
     computing: Signal
     busy: Signal
@@ -68,11 +71,7 @@ class SequenceMemory(Component):
     word: Signal
     result: Struct
     values: Signal
-    y_data: Signal
-    y_stream: Signal
-    y_last: Signal
-    y_valid: Signal
-    y_ready: Signal
+    y: Stream
     pushed_last: Signal
     since: Signal
     now: Signal
@@ -86,12 +85,7 @@ class SequenceMemory(Component):
         self._rows = row_bits(self._plan.rows)
         super().__init__(
             {
-                "x_data": In(parameters.beat_in * data),
-                "x_stream": In(streams),
-                "x_quiet": In(1),
-                "x_last": In(1),
-                "x_valid": In(1),
-                "x_ready": Out(1),
+                "x": In(input_beats(manifest)),
                 "hold": In(1),
                 "computing": Out(1),
                 "busy": Out(1),
@@ -104,11 +98,7 @@ class SequenceMemory(Component):
                 "word": Out(parameters.macs * data),
                 "result": In(result_layout(manifest)),
                 "values": In(parameters.gate_units * data),
-                "y_data": Out(parameters.beat_out * data),
-                "y_stream": Out(streams),
-                "y_last": Out(1),
-                "y_valid": Out(1),
-                "y_ready": In(1),
+                "y": Out(output_beats(manifest)),
                 "pushed_last": Out(1),
                 "since": Out(32),
                 "now": In(32),
@@ -159,17 +149,17 @@ class SequenceMemory(Component):
         left, slot = Signal(range(beats), init=beats - 1), Signal(range(macs // beat))
         row, first = Signal(self._rows), Signal(self._rows)
         step = Signal(range(plan.steps))
-        accepted = self.x_valid & self.x_ready
+        x, accepted = self.x.payload, self.x.valid & self.x.ready
         last_beat = left == 0
         last_values = (inputs - 1) % beat + 1
-        keep = Mux(last_beat, (1 << len(self.x_data) // beat * last_values) - 1, -1)
+        keep = Mux(last_beat, (1 << len(x.data) // beat * last_values) - 1, -1)
         ends_word = slot == macs // beat - 1
         with m.If(self._phase == _Phase.LOAD):
-            self._store(m, accepted, row, slot, (self.x_data & keep)[: len(self.x_data)], last_beat)
+            self._store(m, accepted, row, slot, (x.data & keep)[: len(x.data)], last_beat)
         m.d.comb += [
-            self.x_ready.eq((self._phase == _Phase.LOAD) & ~ResetSignal()),
+            self.x.ready.eq((self._phase == _Phase.LOAD) & ~ResetSignal()),
             self._suppress_write.addr.eq(step),
-            self._suppress_write.data.eq(self.x_quiet),
+            self._suppress_write.data.eq(x.suppress),
             self._suppress_write.en.eq(accepted & last_beat),
         ]
         with m.If(accepted):
@@ -177,12 +167,12 @@ class SequenceMemory(Component):
                 left.eq(Mux(last_beat, beats - 1, left - 1)),
                 slot.eq(Mux(last_beat | ends_word, 0, slot + 1)),
                 row.eq(Mux(last_beat, first + plan.row_words, row + ends_word)),
-                self.stream.eq(self.x_stream),
+                self.stream.eq(x.stream),
             ]
             with m.If(last_beat):
                 m.d.sync += [step.eq(step + 1), first.eq(first + plan.row_words)]
                 # A sequence ends where the memory does.
-                with m.If(self.x_last | (step == plan.steps - 1)):
+                with m.If(x.last | (step == plan.steps - 1)):
                     m.d.sync += [
                         self._phase.eq(_Phase.WAIT),
                         self._last_row.eq(first),
@@ -333,10 +323,9 @@ class SequenceMemory(Component):
             queue.result.last.eq(delay(m, giving & last, stages + 1)),
             queue.result.mask.eq(Const(-1, units)),
             queue.result.stream.eq(self._given_stream(m, active)),
-            queue.y_ready.eq(self.y_ready),
             self.pushed_last.eq(queue.pushed_last),
         ]
-        connect_some(m, wiring.flipped(self), queue, ("y_data", "y_stream", "y_last", "y_valid"))
+        wiring.connect(m, queue.y, wiring.flipped(self.y))
 
     def _given_stream(self, m: Module, active: Value) -> Signal:
         """The stream whose output is given: the next sequence's may be known before all of it has left."""

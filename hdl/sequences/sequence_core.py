@@ -1,12 +1,10 @@
 """The core of networks with reverse directions: it takes whole sequences."""
 
-from amaranth.hdl import Module, Signal, Value
-from amaranth.lib.wiring import In, Member
+from amaranth.hdl import Module, Value
 
-from rtlstm.hdl.core.core import X_PORTS, Core
+from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.hdl.sequences.part_sequencer import PartSequencer
-from rtlstm.spec.manifest import Manifest
 
 __all__ = ["SequenceCore"]
 
@@ -17,16 +15,9 @@ class SequenceCore(Core):
     Latency and throughput: :mod:`rtlstm.spec.program.sequence_schedule`, exact. Ports: ``docs/ports.md``.
     """
 
-    x_last: Signal
-
     _sequencer: PartSequencer
     _input: SequenceMemory
     _output: SequenceMemory
-
-    _x_ports = (*X_PORTS, "x_last")
-
-    def _members(self, manifest: Manifest) -> dict[str, Member]:
-        return super()._members(manifest) | {"x_last": In(1)}
 
     def _add_input(self, m: Module) -> None:
         m.submodules.sequencer = self._sequencer = PartSequencer(self._manifest)

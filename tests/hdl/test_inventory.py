@@ -106,7 +106,7 @@ def rtlil(components: Mapping[str, Component]) -> str:
 
 
 def ports(component: Component) -> list[Value]:
-    return [value for *_, value in component.signature.flatten(component)]
+    return [Value.cast(value) for *_, value in component.signature.flatten(component)]
 
 
 def core_text(manifest: Manifest) -> str:

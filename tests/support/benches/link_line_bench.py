@@ -8,13 +8,15 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 from cocotbext.uart import UartSink, UartSource
 
+from rtlstm.hdl.link.cobs import DECODED
+from rtlstm.hdl.link.framing import BODY
 from rtlstm.host.link.framing import Deframer, Frame
 
 PERIOD_NS = 1000
 
 
 async def start(dut) -> None:
-    for name in ("received__ready", "sent__valid", "i__valid", "o__ready"):
+    for name in ("received_ready", "sent_valid", "i_valid", "o_ready"):
         if hasattr(dut, name):
             getattr(dut, name).value = 0
     dut.rst.value = 1
@@ -25,29 +27,42 @@ async def start(dut) -> None:
     await RisingEdge(dut.clk)
 
 
+BYTE = ("payload",)
+"""The ports of a stream's payload; of a structure, one for each field, the lowest bits first."""
+
+
 async def take(
-    dut, stream: str, rng: random.Random, pause: float, fields: tuple[str, ...], into: list
+    dut, stream: str, rng: random.Random, pause: float, into: list, fields: tuple[str, ...] = BYTE
 ) -> None:
     """Take what a stream offers, with random pauses; X anywhere in it raises."""
-    ready = getattr(dut, f"{stream}__ready")
-    valid = getattr(dut, f"{stream}__valid")
+    valid, ready = (getattr(dut, f"{stream}_{part}") for part in ("valid", "ready"))
+    payload = [getattr(dut, f"{stream}_{field}") for field in fields]
     while True:
         ready.value = int(rng.random() >= pause)
         await ReadOnly()
         taken = int(valid.value) and int(ready.value)
         if taken:
-            into.append(int(getattr(dut, f"{stream}__payload").value))
+            item = 0
+            for part in reversed(payload):
+                item = item << len(part) | int(part.value)
+            into.append(item)
         await RisingEdge(dut.clk)
 
 
-async def give(dut, stream: str, rng: random.Random, pause: float, payloads: list[int]) -> None:
+async def give(
+    dut, stream: str, rng: random.Random, pause: float, items: list[int], fields: tuple[str, ...] = BYTE
+) -> None:
     """Offer payloads, with random pauses."""
-    valid, payload, ready = (getattr(dut, f"{stream}__{part}") for part in ("valid", "payload", "ready"))
-    for value in payloads:
+    valid, ready = (getattr(dut, f"{stream}_{part}") for part in ("valid", "ready"))
+    payload = [getattr(dut, f"{stream}_{field}") for field in fields]
+    for item in items:
         while rng.random() < pause:
             valid.value = 0
             await RisingEdge(dut.clk)
-        valid.value, payload.value = 1, value
+        valid.value = 1
+        for part in payload:
+            part.value = item & (1 << len(part)) - 1
+            item >>= len(part)
         while True:
             await ReadOnly()
             taken = int(ready.value)
@@ -66,7 +81,7 @@ async def uart_understands_another_uart(dut) -> None:
     await start(dut)
     data = bytes([0x00, 0xFF, 0x55, 0xAA, 0x01, 0x80]) + rng.randbytes(60)
     received: list[int] = []
-    cocotb.start_soon(take(dut, "received", rng, 0.5, (), received))
+    cocotb.start_soon(take(dut, "received", rng, 0.5, received))
     await source.write(data)
     await give(dut, "sent", rng, 0.0, list(data))
     for _ in range(12 * divisor * 3):
@@ -101,7 +116,7 @@ async def bodies_are_found_among_anything(dut) -> None:
             frame += b"\0\0\1\0"
         line += bytes(frame)
     taken: list[int] = []
-    cocotb.start_soon(take(dut, "o", rng, 0.2, (), taken))
+    cocotb.start_soon(take(dut, "o", rng, 0.2, taken, tuple(DECODED.members)))
     await give(dut, "i", rng, 0.2, list(line + b"\0"))
     for _ in range(100):
         await RisingEdge(dut.clk)
@@ -135,8 +150,8 @@ async def bodies_are_framed(dut) -> None:
         # The end is an item of its own, without a byte.
         items += [*body, 256]
     taken: list[int] = []
-    cocotb.start_soon(take(dut, "o", rng, 0.3, (), taken))
-    await give(dut, "i", rng, 0.1, items)
+    cocotb.start_soon(take(dut, "o", rng, 0.3, taken))
+    await give(dut, "i", rng, 0.1, items, tuple(BODY.members))
     for _ in range(3000):
         await RisingEdge(dut.clk)
     assert bytes(taken) == b"".join(frame.to_wire() for frame in frames)
