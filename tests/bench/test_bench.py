@@ -28,6 +28,7 @@ def found(builds: Path) -> BenchResult:
     assert done.exit_code == 0, done.stderr
     fields = json.loads(done.stdout)
     assert fields.pop("notes")
+    assert fields.pop("next") is None
     assert fields == json.loads(saved.read_text())
     return BenchResult.model_validate_json(saved.read_text())
 

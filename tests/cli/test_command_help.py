@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -28,7 +29,9 @@ def test_help_shows_no_type_of_flags(command: str):
 
 
 def test_completion_is_offered():
-    assert "_rtlstm_completion" in run("--show-completion", "bash")
+    # It finds out which shell has called it.
+    command = ["bash", "-c", f"{shlex.quote(sys.executable)} -m rtlstm --show-completion; true"]
+    assert "_rtlstm_completion" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_devices_are_listed():
