@@ -70,9 +70,10 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
 
 def fit_advice(device: FpgaDevice, board: str = "", other: str = "") -> str:
     """What to do about a build that is too large for a device or board; ``other`` is one way more."""
-    remedies = [f"generate it with fewer {option('lanes')} or {option('macs')}", *([other] if other else [])]
-    if fpga_family(device.family).estimates is not None:
-        remedies.insert(0, f"let {option('fit', board or device.name)} choose its array")
+    fewer = f"with fewer {option('lanes')} or {option('macs')}"
+    fitted = f"with {option('fit', board or device.name)}, which chooses its array, or "
+    known = fpga_family(device.family).estimates is not None
+    remedies = [f"generate it {fitted if known else ''}{fewer}", *([other] if other else [])]
     return f"{', '.join(remedies)}, or choose a larger device"
 
 

@@ -10,9 +10,9 @@ from support.implementations import ESTIMATE, implementation
 from support.small_builds import network, own_verilog
 
 from rtlstm.fpga import tools as fpga_tools
+from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.implementation import error_percent
 from rtlstm.gen.builds import implement as module
-from rtlstm.gen.builds.command_options import ImplementOptions
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import render_report
@@ -143,8 +143,8 @@ def test_page_leads_with_what_was_measured(build):
 
 
 def test_missed_clock_ends_with_1(cli, build, monkeypatch):
-    def run(folder, asked, progress):
-        return implementation(folder, 100, asked=asked.clock_mhz)
+    def run(folder, chosen, *, clock_mhz, **rest):
+        return implementation(folder, 100, asked=clock_mhz)
 
     monkeypatch.setattr(module, "implement", run)
     missed = cli("implement", build, "--device", "lfe5u-25f", "--clock", "120")
@@ -175,7 +175,7 @@ def test_missing_or_strange_verilog(cli, build):
     cli("implement", build, "--device", "lfe5u-12f").refused("must have a module tiny")
     rtl.unlink()
     with pytest.raises(BuildError, match=r"tiny\.v cannot be read"):
-        module.implement(build, ImplementOptions(device="lfe5u-12f"))
+        module.implement(build, find_device("lfe5u-12f"))
 
 
 def test_tool_errors_are_one_sentence(cli, build):
@@ -221,7 +221,7 @@ def test_implement_says_so_before_synthesis(cli, tmp_path: Path, model: Path) ->
     made = cli("generate", model, "-o", folder, "--lanes", "8", "--macs", "4")
     assert made.code == 0, made.err
     for device, ways in (
-        ("lfe5u-25f", ("40 multipliers (it has 28)", "let --fit lfe5u-25f choose its array", "--no-dsp")),
+        ("lfe5u-25f", ("40 multipliers (it has 28)", "generate it with --fit lfe5u-25f", "--no-dsp")),
         ("gw1n-9", ("multipliers (it has 20)", "fewer --lanes or --macs", "--no-dsp")),
         ("lifcl-17", ("multipliers (it has 24)", "--no-dsp")),
     ):
@@ -229,6 +229,6 @@ def test_implement_says_so_before_synthesis(cli, tmp_path: Path, model: Path) ->
             f"does not fit {device}: it takes at least", *ways
         )
     refused = cli("bitstream", folder, "--board", "ulx3s-12f")
-    refused.refused("40 multipliers (it has 28)", "let --fit ulx3s-12f choose its array")
+    refused.refused("40 multipliers (it has 28)", "generate it with --fit ulx3s-12f")
     assert "--no-dsp" not in refused.err
     assert not (folder / "impl").exists() and not (folder / "boards").exists()
