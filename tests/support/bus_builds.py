@@ -16,7 +16,9 @@ from rtlstm.spec.parameters import Parameters
 from support.loadable_builds import Build, build_for, make_device, stacked
 
 # A narrow range of c, so that it saturates now and then; outputs of another number of bytes than inputs.
-SETTINGS = QuantizationSettings(weight_bits=6, data_bits=10, output_bits=7, cell_bits=12, cell_range=1.0)
+SETTINGS = QuantizationSettings(
+    weight_bits=6, data_bits=10, output_bits=7, gate_bits=10, cell_bits=12, cell_range=1.0
+)
 SIZES = {"lanes": 8, "macs": 4, "beat_in": 2, "beat_out": 2, "streams": 3}
 """3 streams, so that a stream number can be wrong, and partly filled last beats."""
 CAPACITIES = {"operations": 9, "inputs": 9, "outputs": 7, "weight_rows": 21, "shift_rows": 32}
