@@ -85,5 +85,5 @@ def test_no_longer_sequences(build: Path) -> None:
 def test_builds_need_the_longest_sequence(network: Network, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="max_steps"):
         generate_build(network, tmp_path / "none", parameters=Parameters())
-    with pytest.raises(ConfigurationError, match="--lanes and --macs"):
+    with pytest.raises(ConfigurationError, match="state lanes and macs"):
         generate_build(network, tmp_path / "fit", fit=FitRequest(chosen=find_device("lfe5u-85f-8")))
