@@ -45,8 +45,8 @@ class StateFormats:
     ----------
     layers
         The network's layers.
-        numerics
-            The network's formats.
+    numerics
+        The network's formats.
     """
 
     def __init__(self, layers: Sequence[LayerShape], numerics: Numerics) -> None:

@@ -24,8 +24,8 @@ class Registry(Mapping[str, T]):
         The word for an item in messages, such as "activation".
     group
         The group of entry points.
-        items
-            The items of rtlstm.
+    items
+        The items of rtlstm.
     """
 
     def __init__(self, what: str, group: str, items: Mapping[str, T]) -> None:

@@ -1,1 +1,1 @@
-"""From a quantised network to a build folder, and what is kept in it afterwards."""
+"""Makes build folders from quantised networks, and adds results to them."""

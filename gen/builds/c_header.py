@@ -1,4 +1,4 @@
-"""The C header of a build: its register map and what a driver must know of its shape."""
+"""The C header of a build: its register map and the sizes that a driver needs."""
 
 from collections.abc import Iterable, Iterator
 

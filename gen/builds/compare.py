@@ -1,4 +1,4 @@
-"""RTL and golden model side by side, every word and every cycle."""
+"""Compares RTL and golden model in every word and every cycle."""
 
 import time
 import warnings
@@ -33,12 +33,12 @@ _STEPS = 64
 
 
 class Comparison(Record):
-    """What a comparison found."""
+    """The result of a comparison."""
 
     simulator: str
     sequences: int
     steps: int
-    """Steps computed, of all sequences."""
+    """Steps computed in all sequences."""
     output_words: int
     """Words of the valid steps' outputs."""
     output_different: int
@@ -52,16 +52,16 @@ class Comparison(Record):
     cycles_different: int
     """Steps whose last output beat is not offered in the predicted cycle."""
     seconds: float
-    """Of the RTL's run, without building and loading."""
+    """Wall time of the RTL's run, without compiling and loading."""
 
     @property
     def passed(self) -> bool:
-        """Whether every word and every cycle is as predicted."""
+        """Whether all words and cycles are as predicted."""
         return not (self.output_different or self.state_different or self.cycles_different)
 
     @property
     def steps_per_second(self) -> float:
-        """Speed of the RTL's simulation."""
+        """Simulated clock cycles per second."""
         return self.steps / max(self.seconds, 1e-9)
 
 
@@ -71,7 +71,7 @@ class _Exchange(NamedTuple):
     cycles: StepCycles
 
     def predict(self, manifest: Manifest) -> list[int]:
-        """The cycle that offers each step's last output beat, from that of the first input beat."""
+        """The cycle that offers each step's last output beat; cycle 0 accepts the first input beat."""
         program, parameters, plan = manifest.program, manifest.parameters, manifest.sequence
         if plan is None or self.ends is None:
             return offer_cycles(program, parameters, len(self.streams), streams=self.streams.tolist())
@@ -80,7 +80,7 @@ class _Exchange(NamedTuple):
 
 
 class _Recorder(Transport):
-    """A transport that keeps the cycles of every exchange."""
+    """A transport that records the cycles of every exchange."""
 
     takes_sequences = True
 
@@ -105,7 +105,7 @@ class _Recorder(Transport):
 
 
 def random_input(manifest: Manifest, steps: int | None, seed: int) -> IntArray:
-    """Return integers over the whole input range, ``(steps, N, inputs)``; a sequence per stream.
+    """Return integers over the whole input range, ``(steps, N, inputs)``; one sequence per stream.
 
     By default 64 steps, or as many as a sequence may have on the device, if these are fewer.
     """
@@ -157,7 +157,7 @@ def compare(
 
     Returns
     -------
-    What was found, and the RTL's outputs; ``x`` and the outputs as in ``Accelerator.run``.
+    The comparison, and the RTL's outputs; ``x`` and the outputs have the shapes of ``Accelerator.run``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From a model to a build in one call, and what can be done with a build."""
+"""Makes a build from a model in one call; the class of builds."""
 
 import difflib
 from collections.abc import Mapping
@@ -44,23 +44,23 @@ from rtlstm.spec.record import Record
 __all__ = ["OPTIONS", "Build", "compile"]
 
 OPTIONS = (ReadOptions, HardwareRequest, QuantizationSettings)
-"""What declares the options of :func:`compile`: about the model, the hardware and the numbers."""
+"""The records that declare the options of :func:`compile`: for model, hardware and numbers."""
 
 Asked = TypeVar("Asked", bound=Record)
 
 
 class Build:
-    """A build folder: the hardware of one network, and all that can be done with it.
+    """A build folder: the hardware of one network, with methods to run, simulate and implement it.
 
     Parameters
     ----------
     folder
-        What :func:`compile` or ``rtlstm generate`` wrote.
+        A folder that :func:`compile` or ``rtlstm generate`` wrote.
 
     Raises
     ------
     BuildError
-        If it is no build, or is damaged.
+        If it is not a build, or is damaged.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -69,17 +69,17 @@ class Build:
 
     @property
     def name(self) -> str:
-        """Of the Verilog's top module."""
+        """Name of the Verilog's top module."""
         return self.manifest.name
 
     @property
     def inputs(self) -> int:
-        """Values that a time step reads."""
+        """Number of input values of a time step."""
         return self.manifest.program.inputs
 
     @property
     def outputs(self) -> int:
-        """Values that a time step gives."""
+        """Number of output values of a time step."""
         return self.manifest.outputs
 
     @property
@@ -101,7 +101,7 @@ class Build:
         batch_first: bool = False,
         outputs: Outputs = "all",
     ) -> tuple[NDArray[Any], State]:
-        """Run sequences through the golden model, whose bits are the hardware's.
+        """Run sequences through the golden model, which gives the same bits as the hardware.
 
         Arguments, results and errors are those of :meth:`rtlstm.host.Accelerator.run`.
         """
@@ -117,12 +117,12 @@ class Build:
         progress: Progress | None = None,
         **options: Any,
     ) -> Comparison:
-        """Run the Verilog in a simulator, and compare every word and cycle with what they must be.
+        """Run the Verilog in a simulator, and compare all words and cycles with golden model and prediction.
 
         Parameters
         ----------
         x
-            ``(T, N, I)`` or ``(T, I)``; random, of ``steps`` steps and ``seed``, if None.
+            ``(T, N, I)`` or ``(T, I)``; if None, ``steps`` random steps from ``seed``.
         lengths
             Valid steps of each sequence.
         options
@@ -157,9 +157,9 @@ class Build:
     def bitstream(
         self, board: str, *, progress: Progress | None = None, **options: Any
     ) -> Bitstream | VivadoProject:
-        """Make a bitstream for a board, or for a Zynq board the folder that Vivado makes it of.
+        """Make a bitstream for a board; for a Zynq board make the folder from which Vivado makes it.
 
-        It is kept in ``boards/BOARD`` of the build folder, under the name in the result's ``file``.
+        The result is in ``boards/BOARD`` of the build folder, under the name in the result's ``file``.
         ``options`` are those of ``rtlstm bitstream`` by the same names:
         :class:`rtlstm.gen.builds.command_options.BitstreamOptions`.
 
@@ -217,32 +217,32 @@ def compile(
     progress: Progress | None = None,
     **options: Any,
 ) -> Build:
-    """Turn a model into a build: hardware, weights, manifest and report. Same input, same bytes.
+    """Make a build from a model: hardware, weights, manifest and report. The same input gives the same bytes.
 
     Parameters
     ----------
     model
-        A path, a ``torch.nn.Module``, what :func:`rtlstm.read_model` returned, or a
+        A path, a ``torch.nn.Module``, a result of :func:`rtlstm.read_model`, or a
         :class:`rtlstm.Network`.
     calibration
-        Typical inputs, ``(T, I)`` or ``(T, N, I)``, from which number formats follow.
+        Typical inputs, ``(T, I)`` or ``(T, N, I)``, which determine the number formats.
     calibration_lengths
         Valid steps of each of these sequences, ``(N,)``.
     calibration_state
-        What each of them begins with, ``(h_0, c_0)`` as :meth:`Build.run` takes and gives it; zeros if None.
+        Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`Build.run`; zeros if None.
     folder
         The build folder: new, empty, or a build that is replaced; ``build/NAME`` by default.
     name
-        Of the Verilog's top module; by default from the model.
+        Name of the Verilog's top module; by default from the model.
     fit
-        A device or board, for which the fastest array that fits is chosen.
+        A device or board. The fastest array that fits it is chosen.
     device
-        A build whose hardware takes this network's weights; formats and sizes are then its.
+        A build whose hardware is used for this network's weights; it determines formats and sizes.
     capacities
-        The program is loadable, with these capacities; an empty mapping chooses all.
+        The capacities of a loadable program; those not given are chosen.
     options
-        Those of ``rtlstm generate`` by the same names, ``weight_bits=8`` for ``--weight-bits 8``: which part
-        of the model (:class:`rtlstm.ReadOptions`), the hardware
+        The options of ``rtlstm generate``, such as ``weight_bits=8`` for ``--weight-bits 8``: those for the
+        part of the model (:class:`rtlstm.ReadOptions`), the hardware
         (:class:`rtlstm.fpga.request.HardwareRequest`) and numbers (:class:`rtlstm.QuantizationSettings`).
         ``docs/options.md`` lists them.
 
@@ -251,11 +251,11 @@ def compile(
     ModelError
         If the model cannot be read or is not supported.
     ConfigurationError
-        If there is no such option, or what is asked for cannot be built.
+        If an option does not exist, or the requested hardware cannot be built.
     InputError
         If the calibration data do not fit the network.
     BuildError
-        If ``folder`` holds something else than a build.
+        If ``folder`` holds anything but a build.
     """
     _check_options("compile", options, *OPTIONS)
     _check_types(name=name, fit=fit, capacities=capacities, progress=progress)
@@ -286,7 +286,7 @@ def compile(
 
 
 def _hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is asked of the hardware: an array of sizes of one's own, or a device or board to fill."""
+    """Return the request for the hardware: sizes of the array, or a device or board to fit."""
     if fit is None:
         array = ArrayRequest(**given)
         array.check()
@@ -327,7 +327,7 @@ def _check_types(name: object, fit: object, capacities: Mapping[str, int] | None
 
 
 def _check_alone(options: Mapping[str, Any], **others: object) -> None:
-    """Refuse what a device brings itself."""
+    """Refuse options that the device determines."""
     device_options = [*option_values(ReadOptions, options), "input_range"]
     given = [key for key in options if key not in device_options]
     given += [key for key, value in others.items() if value is not None]
@@ -344,7 +344,7 @@ def _read(model: Any, reading: dict[str, Any], name: str | None) -> tuple[Networ
         return read.network, read.report
     if reading:
         raise ConfigurationError(
-            f"{', '.join(reading)} choose what is read of a model, and this one has been read; give "
+            f"{', '.join(reading)} choose what is read from a model, but this one is read already; give "
             "them to read_model"
         )
     return (model, None) if isinstance(model, Network) else (model.network, model.report)

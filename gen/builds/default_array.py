@@ -1,9 +1,9 @@
-"""The array of a build whose size nobody chose: the smallest that is as fast as a large one.
+"""Chooses the array if the user gives no size: the smallest array that is as fast as the reference array.
 
-The large one is 4 lanes x 32 multipliers. It is more than a network of few units can use: beyond a word for
-each row group more multipliers only lengthen the adder tree. So the sizes below it are tried, by the exact
-schedule of the family's pipeline, and the smallest is taken whose steps have no longer latency and no longer
-interval. A lane counts as one multiplier more, for its accumulator and its memory.
+The reference has 4 lanes x 32 multipliers. A network of few units cannot use all of them: with more than one
+word for each row group, further multipliers only lengthen the adder tree. So smaller sizes are tried with the
+exact schedule of the family's pipeline. The smallest is chosen whose step latency and step interval are not
+longer. A lane counts as one additional multiplier, for its accumulator and its memory.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ from rtlstm.spec.parameters import Parameters
 __all__ = ["ArrayRequest", "choose_array"]
 
 _LANES, _MACS = 4, 32
-"""The array that a smaller one must be as fast as, for each gate unit."""
+"""The reference array, for each gate unit."""
 _STEPS = 50
-"""Steps of the sequences by which arrays are compared, if the network takes whole ones."""
+"""Steps of the sequences for the comparison of arrays, if the network takes whole sequences."""
 
 
 class ArrayRequest(HardwareRequest):
-    """What was chosen about an array of a family's multipliers and memories."""
+    """The user's choices for an array, from a family's multipliers and memories."""
 
     def check(self) -> None:
-        """Check what was chosen, whatever the rest will be.
+        """Check the user's choices, independently of the other sizes.
 
         Raises
         ------
@@ -45,11 +45,11 @@ class ArrayRequest(HardwareRequest):
 
     @property
     def multiple(self) -> int:
-        """Of which the multipliers per lane are."""
+        """Kind of the multipliers in lanes."""
         return lcm(self.gate_units or 1, self.beat_in)
 
     def largest(self) -> Parameters:
-        """Return the array with the default's sizes in the place of those that were not chosen."""
+        """Return the array, with the reference's sizes where none were chosen."""
         macs = -(-max(_MACS, self.lut_macs or 0) // self.multiple) * self.multiple
         return self.parameters(self.lanes or _LANES * (self.gate_units or 1), self.macs or macs)
 
@@ -69,12 +69,12 @@ class ArrayRequest(HardwareRequest):
 
 
 def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters:
-    """Choose lanes and multipliers for a network, as far as the request leaves them open.
+    """Choose lanes and multipliers for a network, unless the request gives them.
 
     Raises
     ------
     ConfigurationError
-        If what was chosen cannot be built.
+        If the user's choices cannot be built.
     """
     large = request.largest()
     if request.lanes and request.macs:
@@ -109,13 +109,13 @@ def _smaller(
 
 
 def _sizes(values: set[int], multiple: int) -> list[int]:
-    """The least sizes of the parts that values can be cut into, each for another number of parts."""
+    """Return the smallest sizes of parts that values can be divided into, for each number of parts."""
     parts = {-(-value // count) for value in values for count in range(1, value + 1)}
     return sorted({-(-part // multiple) * multiple for part in parts})
 
 
 def _words(shapes: tuple[LayerShape, ...], lanes: int, macs: int) -> int:
-    """Words of the array in a step: it takes no fewer cycles."""
+    """Return the words of the array in a step, a lower bound of its cycles."""
     total = 0
     for shape in shapes:
         columns = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
@@ -124,9 +124,9 @@ def _words(shapes: tuple[LayerShape, ...], lanes: int, macs: int) -> int:
 
 
 def _speed(network: QuantizedNetwork, parameters: Parameters) -> tuple[int, int]:
-    """Latency and interval of a step, or of a sequence, in cycles."""
+    """Return latency and interval of a step, or of a sequence, in cycles."""
     if network.passes and parameters.max_steps is not None:
-        # Longer ones differ by steps that all take the same.
+        # Longer sequences only add steps with equal numbers of cycles.
         parameters = parameters.replace(max_steps=min(parameters.max_steps, _STEPS))
     cycles = Manifest.create("size", network.shapes, parameters, network.numerics, network.passes).cycles
     return cycles.step_latency_cycles, cycles.step_interval_cycles

@@ -1,5 +1,5 @@
-"""What would make a network fit a device that it does not fit as asked: fewer bits, direct tables, another
-array."""
+"""Finds options with which a network fits a device, if it does not fit as requested: fewer bits, direct
+tables, another array."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ _TRIED: tuple[_Fields, ...] = (
     _NARROW | _DIRECT | {"weight_bits": 6, "data_bits": 6, "gate_bits": 6},
     _LAST | _DIRECT,
 )
-"""Formats and kinds of tables, in about the order of what they cost in accuracy."""
+"""Formats and kinds of tables, roughly in the order of the accuracy that they cost."""
 
 _GIVEN = ("lanes", "macs", "gate_units", "multipliers", "weight_memory")
-"""What a request may fix about the array."""
+"""The fields of a request that determine the array."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class FitAdvice:
     """Options with which a network fits a device."""
 
     more: _Fields
-    """To be given instead of others of the same name."""
+    """Options to give or change."""
     less: tuple[str, ...]
-    """To be left out."""
+    """Options to leave out."""
     fit: Fit
-    """What then is chosen."""
+    """The design chosen with these options."""
 
     @property
     def text(self) -> str:
-        """A clause for people."""
+        """A clause for messages."""
         parts = [f"without {', '.join(map(option, self.less))}"] if self.less else []
         parts += [f"with {options(self.more)}"] if self.more else []
         found = self.fit.estimate
@@ -69,9 +69,9 @@ def find_fit_advice(
     request: FitRequest,
     progress: Progress | None = None,
 ) -> FitAdvice | None:
-    """Try the usual ways to make a network smaller; return the first with which it fits, or None.
+    """Try the usual changes that make a network smaller; return the first with which it fits, or None.
 
-    Nothing of the array is fixed in them; formats only become narrower than ``settings`` has them.
+    The array is chosen freely; formats only become narrower than in ``settings``.
     """
     usual = {field: FitRequest.model_fields[field].default for field in _GIVEN}
     less = tuple(field for field, value in usual.items() if getattr(request, field) != value)
@@ -86,14 +86,14 @@ def find_fit_advice(
                 name, quantised.shapes, quantised.numerics, free.replace(tables=narrower.tables)
             )
         except ConfigurationError:
-            # Nothing fits still, or these formats cannot be had for this network.
+            # Still nothing fits, or these formats are impossible for this network.
             continue
         return FitAdvice(more, less, fit)
     return None
 
 
 def _attempts(settings: QuantizationSettings, as_is: bool) -> Iterator[tuple[QuantizationSettings, _Fields]]:
-    """Yield settings that are tried, each once, and what is changed in them.
+    """Yield different settings to try, and the changes in them.
 
     ``as_is`` says that the settings themselves are tried, too.
     """

@@ -1,4 +1,4 @@
-"""Writing a build folder: whole or not at all."""
+"""Writes a build folder completely or not at all."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def check_target(folder: Path) -> Path:
     if not folder.exists():
         return folder
     if not folder.is_dir():
-        raise BuildError(f"the build must go to a folder, but {folder} is a file; choose another place")
+        raise BuildError(f"the build must go to a folder, but {folder} is a file; choose another path")
     if folder == Path.cwd():
         raise BuildError(
             f"the build must not replace the current folder {folder}; name another, or run from elsewhere"
@@ -77,9 +77,9 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Give a new folder that takes ``target``'s place when the block ends without an error.
+    """Give a new folder that replaces ``target`` when the block ends without an error.
 
-    After an error, or an interrupt, ``target`` is as it was and the new folder is gone.
+    After an error or an interrupt, ``target`` is unchanged and the new folder is removed.
     ``target`` must have passed :func:`check_target`.
     """
     made = [path for path in target.parents if not path.exists()]
@@ -114,6 +114,6 @@ def _swap(work: Path, target: Path) -> None:
             old.rename(target)
         raise
     finally:
-        # Where a new build stands, what is left of the old one is of no use.
+        # The new build is complete, so remains of the old one are not needed.
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Results that a build folder holds beside the build: they go when the build is replaced."""
+"""Results in a build folder besides the build; they are removed when the build is replaced."""
 
 import shlex
 from pathlib import Path
@@ -16,25 +16,25 @@ __all__ = ["FormerResult", "ReplacedWarning", "former_results"]
 
 
 class ReplacedWarning(UserWarning):
-    """A build was replaced, and results of the former one are gone."""
+    """A build was replaced, and results of the former build were removed."""
 
 
 class FormerResult(Record):
     """A result of ``rtlstm implement`` or ``rtlstm bitstream``."""
 
     path: str
-    """In the build folder."""
+    """Path in the build folder."""
     command: str
-    """Makes it again; what was synthesised and routed before, and is the same, comes from the cache."""
+    """The command that makes it again; unchanged results of synthesis and routing come from the cache."""
 
     @property
     def text(self) -> str:
-        """A sentence for people."""
-        return f"{self.path} was the former build's and is removed; make it again with '{self.command}'"
+        """A sentence for messages."""
+        return f"{self.path} belonged to the former build and is removed; make it again with '{self.command}'"
 
 
 def former_results(folder: Path) -> tuple[FormerResult, ...]:
-    """Return what commands after ``generate`` have left in a build folder; nothing if it is no build."""
+    """Return the results of commands after ``generate`` in a build folder; none if it is not a build."""
     folder = Path(folder)
     try:
         implementations = BuildReport.load(folder).implementations

@@ -1,4 +1,4 @@
-"""Generation: from a network to a whole build folder."""
+"""Generates a complete build folder from a network."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -64,34 +64,35 @@ def generate_build(
     Parameters
     ----------
     folder
-        New, empty, or a build that is replaced. It appears, or changes, only when all is done. What ``rtlstm
-        implement`` and ``bitstream`` left in a former build is removed, each with a ``ReplacedWarning``.
+        New, empty, or a build that is replaced. It appears or changes only when everything is done. Results
+        of ``rtlstm implement`` and ``bitstream`` in a former build are removed, each with a
+        ``ReplacedWarning``.
     name
-        Of the top module; by default from the model file's name, else from the network's.
+        Name of the top module; by default from the model file's name, else from the network's.
     fit
         A device or board for which the parameters are chosen, instead of ``parameters``.
     array
-        What is given about the array, instead of ``parameters``; the rest is the smallest that is as fast as
-        4 lanes x 32 (:mod:`rtlstm.gen.builds.default_array`). Without any of the three nothing is given.
+        Chosen sizes of the array, instead of ``parameters``; the other sizes are the smallest that are as
+        fast as 4 lanes x 32 (:mod:`rtlstm.gen.builds.default_array`). By default all sizes are chosen so.
     capacities
         The program is loadable, with these of :class:`rtlstm.spec.capacity.Capacity`, and for the others what
-        the network takes up to the next power of two; None for a fixed program.
+        the network needs, up to the next power of two; None for a fixed program.
     calibration
         Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``; see
         :func:`rtlstm.gen.quantise.quantiser.quantise`.
     calibration_lengths
         Valid steps of each of these sequences, ``(N,)``; all if None.
     calibration_state
-        What each of them begins with, ``(h_0, c_0)`` as a build's ``run`` takes and gives it; zeros if None.
+        Initial state of each sequence, ``(h_0, c_0)`` as for a build's ``run``; zeros if None.
     source
-        The front end's report, for the record.
+        The front end's report, which the build's report contains.
     progress
         Called as ``progress(what, done, total)``.
 
     Raises
     ------
     BuildError
-        If ``folder`` holds something else.
+        If ``folder`` holds anything but a build.
     ConfigurationError
         If name, formats, parameters or capacities cannot be built, or nothing fits the device.
     InputError
@@ -157,10 +158,10 @@ def generate_for(
     source: ModelReport | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Generate a build that a device can be given: with its hardware, formats and Verilog.
+    """Generate a build for an existing device, with its hardware, formats and Verilog.
 
-    A loadable device takes any network that fits. One with a fixed program takes other weights of its
-    own network, a retrained model's: the build has its hash, and its image goes into the device.
+    A loadable device takes any network that fits. A device with a fixed program takes only other weights of
+    its network, those of a retrained model: the build has the device's hash, so that its image can be loaded.
 
     Parameters
     ----------
@@ -169,17 +170,17 @@ def generate_for(
     device_folder
         Another build.
     input_range
-        Largest input; calibration data decide if None, and 8 without them. Of a fixed device, its own.
+        Largest input; if None, from calibration data, or 8 without them. A fixed device determines it.
     calibration, calibration_lengths, calibration_state, source, progress
         As of :func:`generate_build`.
 
     Raises
     ------
     BuildError
-        If ``folder`` holds something else, or ``device_folder`` no build.
+        If ``folder`` holds anything but a build, or ``device_folder`` is not a build.
     ConfigurationError
-        If the device cannot hold the network: the message names the capacity, or, of a fixed program, the
-        layer that differs or the sum that does not fit.
+        If the device cannot hold the network: the message names the capacity or, for a fixed program,
+        the layer that differs or the sum that does not fit.
     InputError
         If the calibration data do not fit the network.
     """
@@ -212,7 +213,7 @@ def generate_for(
 
 
 def default_name(network: Network, source: ModelReport | None) -> str:
-    """Return the name of a build that nobody named: from the model file's name, else from the network's."""
+    """Return the default name of a build: from the model file's name, else from the network's."""
     stem = network.name if source is None else source.source.split(".")[0] or network.name
     return derive_build_name(stem)
 

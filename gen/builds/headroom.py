@@ -1,4 +1,4 @@
-"""Headroom: how much larger the weights may become that a build's hardware is given later."""
+"""Headroom: how much larger weights may become that are loaded into a build's hardware later."""
 
 from typing import Annotated
 
@@ -11,13 +11,13 @@ __all__ = ["Headroom", "measure_headroom"]
 
 
 class Headroom(Record):
-    """What the hardware has beyond what a network's weights need of it, each a factor of 1 or more.
+    """Ratios of what the hardware holds to what a network's weights need, each 1 or more.
 
-    Weights of a retrained model fit if none of their rows outgrows ``weights`` and no sum the others.
+    Weights of a retrained model fit if their rows grow by at most ``weights`` and sums by the other factors.
     """
 
     weights: Annotated[float, Field(ge=1)]
-    """A power of two, by which every row's weights may be larger: each row has a scale of its own."""
+    """A power of two by which every row's weights may be larger; each row has its own scale."""
     products: Annotated[float, Field(ge=1)]
     """The largest sum of products of codes, in an accumulator."""
     sums: Annotated[float, Field(ge=1)]
@@ -25,7 +25,7 @@ class Headroom(Record):
 
     @property
     def text(self) -> str:
-        """Return all three, for people."""
+        """Return all three as a text for messages."""
         return (
             f"weights may be {self.weights:g} times as large, sums of products {self.products:.4g} times, "
             f"with biases {self.sums:.4g} times"
@@ -46,5 +46,5 @@ def measure_headroom(network: QuantizedNetwork) -> Headroom:
 
 
 def _factor(bits: int, magnitude: int) -> float:
-    """Rounded down."""
+    """Return the ratio, rounded down."""
     return ((1 << (bits - 1)) - 1) * 1000 // max(1, magnitude) / 1000

@@ -1,4 +1,4 @@
-"""From a build to its figures on a device: synthesis, place and route, report."""
+"""Implements a build on a device: synthesis, place and route, report."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ __all__ = ["check_family", "default_jobs", "implement"]
 
 
 def default_jobs() -> int:
-    """How many seeds run at once: all cores but one."""
+    """Return the number of seeds to run in parallel: all cores but one."""
     return max(1, (os.cpu_count() or 1) - 1)
 
 
@@ -65,12 +65,12 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
     family = manifest.parameters.family
     if family != device.family and FAMILIES.named(family).primitives:
         raise ConfigurationError(
-            f"{device.name} must have a build of portable Verilog, or one for its family, but "
+            f"{device.name} needs a build of portable Verilog, or one for its family, but "
             f"{manifest.name} was generated for {family}; generate it with {option('family', device.family)}"
         )
     if asked.clock_mhz is not None and not device.routable:
         raise ConfigurationError(
-            f"{device.name} is synthesised only, there is no place and route for it here: leave out "
+            f"{device.name} can only be synthesised, because its place and route is not supported: leave out "
             f"{option('clock_mhz')}"
         )
     expected = estimate(manifest, chosen, multipliers)
@@ -85,7 +85,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         verilog, manifest.name, device, yosys, work, multipliers=multipliers, report=progress
     )
     check_fit(manifest.name, synthesis.core, device)
-    # What has an estimate has been held against the limits by it.
+    # A design with an estimate has been compared with the limits already.
     check_chains(
         manifest.name, synthesis.folder / NETLIST, device, insist=asked.insist or expected is not None
     )

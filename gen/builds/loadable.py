@@ -1,4 +1,4 @@
-"""Capacities that are chosen for loadable builds, and networks for a device that is there."""
+"""Chooses capacities of loadable builds, and quantises networks for an existing device."""
 
 from collections.abc import Mapping
 

@@ -1,1 +1,1 @@
-"""The core behind a system's buses: AXI4-Stream with AXI4-Lite, or Wishbone."""
+"""Wrappers that connect the core to buses: AXI4-Stream with AXI4-Lite, or Wishbone."""

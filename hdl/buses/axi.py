@@ -36,7 +36,7 @@ def _stream_ports(part: Component, prefix: str) -> dict[str, wiring.Member]:
 class AxiCore(Wrapper):
     """The core with AXI4-Stream data and AXI4-Lite registers; see ``docs/buses.md``.
 
-    Data pass without a cycle more than the core's own.
+    Data ports add no latency to the core's.
     """
 
     pins, port_texts = AXI_PINS, AXI_LITE_TEXTS | _STREAM_TEXTS

@@ -10,7 +10,7 @@ from rtlstm.hdl.buses.wrappers import FifoWrapper, Pins
 __all__ = ["AXI_LITE_TEXTS", "AXI_PINS", "AxiLite", "AxiLiteCore", "axi_lite_ports"]
 
 AXI_PINS = Pins("aclk", "aresetn", reset_low=True)
-"""What AXI calls clock and reset."""
+"""AXI's names of clock and reset."""
 AXI_LITE_TEXTS = {
     "aclk": "clock",
     "aresetn": "reset, synchronous, active low",
@@ -36,11 +36,11 @@ AXI_LITE_TEXTS = {
 ADDRESS_BITS = NUMBER_BITS + 2
 
 SLVERR = 0b10
-"""The answer to a request that is refused."""
+"""The response to a refused request: SLVERR."""
 
 
 def axi_lite_ports(prefix: str = "") -> dict[str, wiring.Member]:
-    """Return the ports of the five channels; ``AxPROT`` is left out, since nothing looks at it."""
+    """Return the ports of the five channels; ``AxPROT`` is left out, since it is not used."""
     ports = {
         "awaddr": In(ADDRESS_BITS),
         "awvalid": In(1),
@@ -66,9 +66,9 @@ def axi_lite_ports(prefix: str = "") -> dict[str, wiring.Member]:
 class AxiLite(BusSlave):
     """Turns AXI4-Lite transfers into requests, writes and reads in turn if both wait.
 
-    Each channel holds one transfer. Latency, to a register that is answered at once: 4 cycles from the later
-    of ``AWVALID`` and ``WVALID`` to ``BVALID``, as many from ``ARVALID`` to ``RVALID``. No output depends on
-    an input of the same cycle.
+    Each channel holds one transfer. Latency for a register that answers at once: 4 cycles from the later
+    of ``AWVALID`` and ``WVALID`` to ``BVALID``, and 4 cycles from ``ARVALID`` to ``RVALID``. No output
+    depends on an input of the same cycle.
 
     Members
     -------

@@ -13,30 +13,30 @@ from rtlstm.spec.manifest import Manifest
 __all__ = ["InputStream", "Mode", "OutputStream", "padded_bits"]
 
 UNDER_WAY = 8
-"""Steps between input and output whose frames are remembered; a core holds fewer."""
+"""Capacity in steps of the queue of frame states between input and output; a core holds fewer steps."""
 
 
 def padded_bits(bits: int) -> int:
-    """Width of a value of so many bits in TDATA: whole bytes."""
+    """Return the width in TDATA of a value of ``bits`` bits: whole bytes."""
     return -(-bits // 8) * 8
 
 
 class Mode(enum.Enum):
-    """What an input stream does."""
+    """States of an input stream."""
 
     FORWARD = 0
     PAD = 1
-    """A step was too short: zeros complete it."""
+    """The packet was too short: zeros complete the step."""
     DROP = 2
-    """What comes belongs to no step, up to TLAST."""
+    """Transfers up to TLAST belong to no step and are dropped."""
 
 
 class InputStream(StepPart):
-    """Hands packets to the core, one of ``ceil(inputs / beat_in)`` beats per step; adds no cycle.
+    """Passes packets to the core, one of ``ceil(inputs / beat_in)`` beats per step; adds no cycle.
 
     A packet is malformed if TLAST comes before its last beat (zeros complete the step), or not with it
-    (what follows is dropped, up to TLAST), if TID or TUSER change within it (the first beat's hold), or if
-    TID names no stream (all of it is dropped). In each case the next one is read as it is meant.
+    (further beats are dropped up to TLAST), if TID or TUSER change within it (those of the first beat are
+    used), or if TID names no stream (the packet is dropped). The next packet is read correctly in each case.
 
     Members
     -------
@@ -48,9 +48,9 @@ class InputStream(StepPart):
         For one cycle per malformed packet.
     frame : Out(1), frame_valid : Out(1), frame_ready : In(1)
         With the last beat of a step that will have an output: whether its packet was malformed. Without
-        ``frame_ready`` nothing is taken.
+        ``frame_ready`` no transfer is accepted.
     shape : In(32)
-        Only of a loadable core: values of a step, as its SHAPE register gives them.
+        Only for a loadable core: values of a step, as in its SHAPE register.
     """
 
     tdata: Signal
@@ -131,7 +131,7 @@ class InputStream(StepPart):
         return m
 
     def _values(self) -> Value:
-        """The words of a beat without their padding."""
+        """Return the words of a beat without their padding."""
         bits = self._manifest.numerics.data_bits
         width = padded_bits(bits)
         beat = self._manifest.parameters.beat_in
@@ -150,9 +150,9 @@ class OutputStream(Component):
     frame, frame_valid, frame_ready
         From :class:`InputStream`.
     forget : In(1)
-        What came from :class:`InputStream` is of steps that have no output.
+        Frame states from :class:`InputStream` belong to steps without output and are dropped.
     done : Out(1)
-        A step's last beat is taken.
+        A step's last beat is accepted.
     """
 
     y: Stream
@@ -215,5 +215,5 @@ class OutputStream(Component):
 
 
 def _extended(word: Value, width: int) -> Value:
-    """A signed word in ``width`` bits."""
+    """Return a signed word in ``width`` bits."""
     return Cat(word, word[-1].replicate(width - len(word)))

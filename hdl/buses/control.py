@@ -1,4 +1,4 @@
-"""The registers of a bus wrapper; those of the core are passed on to it."""
+"""The registers of a bus wrapper; accesses to the core's registers are passed to the core."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
@@ -12,11 +12,11 @@ from rtlstm.spec.registers import REGISTERS, Register
 __all__ = ["Control"]
 
 CORE_BITS = 4
-"""Width of the core's own register numbers."""
+"""Width of the core's register numbers."""
 
 
 class Control(Component):
-    """Answers a bus' requests: its own registers, the core's, and those of the data FIFOs, if any.
+    """Answers a bus' requests for registers of the wrapper, the core, and the data FIFOs, if any.
 
     Latency: a register of the wrapper is answered in the cycle after ``valid``; one of the core 3 cycles
     after it (4 if read), and later if the core makes the request wait.
@@ -29,9 +29,9 @@ class Control(Component):
         To the data FIFOs.
     core_* : the register port of the core.
     done, malformed : In(1)
-        A step's last output beat is given; a malformed input was met.
+        A step's last output beat is given; a malformed input was found.
     reset : Out(1)
-        For one cycle: core and data path begin anew.
+        High for one cycle to reset core and data path.
     irq : Out(1)
         An enabled interrupt is pending.
     """
@@ -101,12 +101,12 @@ class Control(Component):
         return m
 
     def _permitted(self, access: str) -> Value:
-        """One bit per register number."""
+        """Return a mask with one bit per register number."""
         allowed = (register for register in registers_of(self._bus) if access in REGISTERS[register].access)
         return Const(sum(1 << register for register in allowed), 1 << NUMBER_BITS)
 
     def _registers(self, m: Module, written: Value, failed: Value) -> Value:
-        """Keep the wrapper's own registers; return what the one that is asked for reads."""
+        """Implement the wrapper's registers; return the value of the requested one."""
         number, data = self.bus.number, self.bus.data
         enabled, pending = Signal(2, name="enabled"), Signal(2, name="pending")
         errors = Signal(32)
@@ -114,7 +114,7 @@ class Control(Component):
         m.d.sync += [
             self.reset.eq(written & (number == Register.CONTROL) & data[0]),
             errors.eq(errors + self.malformed + failed),
-            # What happens while it is cleared stays.
+            # An event in the cycle of clearing is kept.
             pending.eq((pending & ~cleared) | Cat(self.done, self.malformed | failed)),
             self.irq.eq((enabled & pending).any()),
         ]

@@ -1,4 +1,4 @@
-"""Data FIFOs: a step's values through registers, one value a word."""
+"""Data FIFOs: a step's values through registers, one value per word."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import fifo
@@ -14,14 +14,14 @@ from rtlstm.spec.registers import Register
 __all__ = ["STEPS", "InputFifo", "OutputFifo"]
 
 STEPS = 4
-"""Whole steps that fit into each FIFO."""
+"""Number of whole steps that fit into each FIFO."""
 
 
 class InputFifo(StepPart):
     """Collects values written to X_DATA into beats for the core.
 
-    Room is counted in whole steps: a step that has begun never lacks any. Latency: the core is offered a
-    beat 2 cycles after its last value was written.
+    Free space is counted in whole steps: there is always space for the rest of a step that has begun.
+    Latency: a beat is offered to the core 2 cycles after its last value was written.
 
     Members
     -------
@@ -30,7 +30,7 @@ class InputFifo(StepPart):
     x : Out(input_beats)
         To the core.
     shape : In(32)
-        Only of a loadable core: values of a step, as its SHAPE register gives them.
+        Only for a loadable core: values of a step, as in its SHAPE register.
     """
 
     port: FifoPort
@@ -61,7 +61,7 @@ class InputFifo(StepPart):
         named, suppressed = Signal.like(stream, name="step_stream"), Signal(name="step_quiet")
         mine, wants_stream = port.number == Register.X_DATA, port.number == Register.X_STREAM
         unknown = port.data[:16] >= self._manifest.parameters.streams
-        # In reset, as while another network is loaded, nothing is taken.
+        # In reset, as while another network is loaded, no value is accepted.
         rooms = Mux(ResetSignal(), 0, room)
         refused = (mine & first & (rooms == 0)) | (wants_stream & port.write & (unknown | ResetSignal()))
         m.d.comb += accepted.eq(port.decided & port.write & mine & ~refused)
@@ -97,7 +97,7 @@ class InputFifo(StepPart):
 
 
 class OutputFifo(StepPart):
-    """Keeps the core's output beats and hands out their values one by one through Y_DATA.
+    """Stores the core's output beats and gives their values one by one through Y_DATA.
 
     Members
     -------
@@ -108,7 +108,7 @@ class OutputFifo(StepPart):
     done : Out(1)
         A step's last beat arrives.
     shape : In(32)
-        As of :class:`InputFifo`.
+        See :class:`InputFifo`.
     """
 
     port: FifoPort
@@ -134,9 +134,10 @@ class OutputFifo(StepPart):
         width = len(Cat(y.data, y.stream))
         depth = STEPS * -(-outputs // beat)
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=depth)
-        # Of a loadable core's smallest network, a step is one beat.
+        # In a loadable core's smallest network, a step is one beat.
         most_steps = depth if self._manifest.parameters.capacity else STEPS
-        # The queue shows a beat a cycle or two after it came; so does the count of steps.
+        # A beat appears at the queue's output one or two cycles after it came, and so does the count of
+        # steps.
         arrived, ready = Signal(2), Signal(range(most_steps + 2))
         slot, taken, mine = Signal(range(beat)), Signal(), port.number == Register.Y_DATA
         last = count_values(m, self._manifest, self, "outputs", taken).last

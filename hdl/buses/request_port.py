@@ -1,4 +1,4 @@
-"""What stands between a bus and the registers: one request at a time."""
+"""The interface between a bus and the registers: one request at a time."""
 
 from amaranth.hdl import Signal
 from amaranth.lib import wiring
@@ -29,15 +29,15 @@ class RequestPort(Interface):
 class Requests(wiring.Signature):
     """Requests from a bus to the registers.
 
-    ``valid`` and what is asked stand until the cycle with ``done``, which has the answer; ``valid`` in the
+    ``valid`` and the request are stable until the cycle with ``done``, which has the answer; ``valid`` in the
     cycle after that is a new request.
 
     Members
     -------
     number, write, data : Out
-        Register, whether it is written, and with what.
+        Register, whether it is written, and the word to write.
     whole : Out(1)
-        All four bytes of one word are meant: anything else is refused.
+        The request is for all four bytes of one word; other requests are refused.
     valid : Out(1), done : In(1)
         Handshake.
     read_data : In(32), refused : In(1)
@@ -64,7 +64,7 @@ class Requests(wiring.Signature):
 
 
 class BusSlave(Component):
-    """What turns a bus' transfers into requests, one at a time; has the bus' ports beside ``bus``."""
+    """Converts a bus' transfers to requests, one at a time; has the bus' ports in addition to ``bus``."""
 
     bus: RequestPort
 
@@ -81,12 +81,12 @@ class FifoPort(Interface):
 
 
 class PortRequests(wiring.Signature):
-    """Requests from the registers to what else answers some of them.
+    """Requests from the registers to a further component that has some of them.
 
     Members
     -------
     number, write, data : Out
-        What is asked.
+        The request.
     decided : Out(1)
         The request takes effect with this cycle, unless it is refused.
     read_data : In(32), refused : In(1)

@@ -1,4 +1,4 @@
-"""Wishbone B4, as a slave: classic and pipelined masters alike."""
+"""Wishbone B4, as a slave for classic and pipelined masters."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
@@ -43,10 +43,10 @@ def wishbone_ports(prefix: str = "") -> dict[str, wiring.Member]:
 class Wishbone(BusSlave):
     """Turns Wishbone transfers into requests.
 
-    ``stall`` is low in the cycle of ``ack`` or ``err`` alone: a pipelined master then holds its request as a
-    classic one does, and both end it in that cycle. Latency, to a register that is answered at once: 3 cycles
-    from ``stb`` to ``ack``. A transfer that its master gives up (``cyc`` or ``stb`` low before the answer)
-    still takes effect; its answer is given to nobody.
+    ``stall`` is low only in the cycle of ``ack`` or ``err``: a pipelined master then keeps its request as a
+    classic one does, and both end it in that cycle. Latency for a register that answers at once: 3 cycles
+    from ``stb`` to ``ack``. A transfer that its master aborts (``cyc`` or ``stb`` low before the answer)
+    still takes effect; its answer is dropped.
 
     Members
     -------

@@ -1,4 +1,4 @@
-"""What the wrapper of every bus has: core, registers, and paths of their own for data."""
+"""Base of the wrappers of all buses: core, registers, and separate paths for data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ __all__ = ["FifoWrapper", "Pins", "Wrapper", "wrapper", "wrapper_name"]
 
 @dataclass(frozen=True)
 class Pins:
-    """What a top module's clock and reset are called, and whether the reset is active low."""
+    """Names of a top module's clock and reset, and whether the reset is active low."""
 
     clock: str = "clk"
     reset: str = "rst"
@@ -40,13 +40,13 @@ class Pins:
 
 
 class Wrapper(Component):
-    """What all wrappers have: the core's instance, the registers, and a reset of their own for data."""
+    """Base class of wrappers: the core's instance, the registers, and a separate reset for data."""
 
     irq: Signal
 
     pins = Pins()
     port_texts: Mapping[str, str] = {}
-    """What the bus' ports are for, in the Verilog's header; clk, rst and irq have their texts."""
+    """Descriptions of the bus' ports for the Verilog's header; clk, rst and irq have theirs already."""
 
     def __init__(self, manifest: Manifest, ports: Mapping[str, wiring.Member]) -> None:
         self._manifest = manifest
@@ -55,7 +55,7 @@ class Wrapper(Component):
     def _begin(self, m: Module) -> None:
         """Add registers and core; data paths go into the domains ``data`` and ``steps``."""
         m.submodules.control = self._control = Control(self._manifest)
-        # Writing CONTROL resets what the reset pin does, but for the registers and the bus itself.
+        # Writing CONTROL resets all that the reset pin resets, except the registers and the bus.
         m.domains.data = data = Domain(local=True)
         m.d.comb += [
             data.clk.eq(ClockSignal()),
@@ -72,13 +72,13 @@ class Wrapper(Component):
             self._control.core_read_data.eq(core.bus_read_data),
             self._control.core_read_valid.eq(core.bus_read_valid),
         ]
-        # A loadable core forgets what it was given of steps when it is stopped; so does whatever counts them.
+        # A loadable core drops parts of steps when it is stopped, so the counters of steps are reset, too.
         m.domains.steps = steps = Domain(local=True)
         self._switching = self._is_switching(m)
         m.d.comb += [steps.clk.eq(ClockSignal()), steps.rst.eq(data.rst | self._switching)]
 
     def _is_switching(self, m: Module) -> Value:
-        """Whether another network is being loaded, or outputs of the one before still wait in the core."""
+        """Whether another network is being loaded, or outputs of the former one still wait in the core."""
         if self._manifest.parameters.capacity is None:
             return Const(0)
         stopped, waits = self._core.stopped, Signal(name="outputs_wait")
@@ -98,7 +98,7 @@ class Wrapper(Component):
                 connect_some(m, self._core, part, shape_port(self._manifest))
 
     def _lead_out(self, m: Module, part: Component, prefix: str, names: Mapping[str, object]) -> None:
-        """Make a part's ports the wrapper's, with a prefix."""
+        """Connect a part's ports to the wrapper's, which have a prefix."""
         for name in names:
             ours, inner = getattr(self, prefix + name), getattr(part, name)
             outward = part.signature.members[name].flow == Out
@@ -106,17 +106,17 @@ class Wrapper(Component):
 
 
 class FifoWrapper(Wrapper):
-    """The core with registers on a bus, data FIFOs among them: what a bus with registers alone needs.
+    """The core with registers and data FIFOs, for a bus that only accesses registers.
 
-    Such a bus has a subclass that sets the three below.
+    Each such bus has a subclass that sets the three attributes below.
     """
 
     prefix: str
-    """Of the bus' ports."""
+    """Prefix of the bus' ports."""
     slave: type[BusSlave]
-    """Turns transfers into requests; takes no arguments."""
+    """Class that converts transfers to requests; it takes no arguments."""
     bus_ports: Callable[[str], dict[str, wiring.Member]]
-    """Makes them, with a prefix."""
+    """Function that makes the bus' ports, with a prefix."""
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest, self.bus_ports(self.prefix))
@@ -142,7 +142,7 @@ class FifoWrapper(Wrapper):
 
 
 def wrapper_name(manifest: Manifest) -> str:
-    """Name of the module that a system instantiates: the wrapper's, or the core's own if there is none."""
+    """Return the name of the module that a system instantiates: the wrapper or, without one, the core."""
     bus = manifest.parameters.bus
     return manifest.name if bus == NO_BUS else f"{manifest.name}_{bus}"
 
@@ -153,7 +153,7 @@ def wrapper(manifest: Manifest) -> Wrapper | None:
     Raises
     ------
     ConfigurationError
-        If the bus names a wrapper that cannot be imported, or is none.
+        If the bus names a wrapper that cannot be imported, or is not a wrapper.
     """
     bus = manifest.parameters.bus
     named = BUSES[bus].wrapper

@@ -1,1 +1,1 @@
-"""From components to Verilog that linters accept."""
+"""Converts components to Verilog that linters accept."""

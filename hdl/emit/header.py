@@ -1,4 +1,4 @@
-"""What a generated Verilog file says of itself: licence, version, the options that make it, and its ports."""
+"""The header of a generated Verilog file: licence, version, options and ports."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,11 +9,11 @@ from rtlstm.spec.manifest import Manifest
 __all__ = ["LICENCE", "PORT_TEXTS", "SPDX", "PortLine", "build_options", "verilog_header"]
 
 SPDX = "SPDX-License-Identifier: 0BSD"
-"""Of every generated text; see ``LICENSE-OUTPUT.txt``."""
+"""Licence of every generated text; see ``LICENSE-OUTPUT.txt``."""
 LICENCE = "Use, change and pass it on as you like, without conditions: see LICENSE-OUTPUT.txt of rtlstm."
 
 PortLine = tuple[str, str, int, str]
-"""A port's name, direction (in or out) and width, and what it is for."""
+"""A port's name, direction (in or out), width and description."""
 
 _CORE = {
     "clk": "clock",
@@ -47,7 +47,7 @@ _LINK = {
     "active": "a host has opened a session since reset",
 }
 PORT_TEXTS = _CORE | _LINK
-"""What ports of the core and of its serial link are for; a bus' wrapper says so of its own."""
+"""Descriptions of the ports of the core and of its serial link; a bus' wrapper has those of its ports."""
 
 
 def _range(of: Format) -> str:
@@ -55,9 +55,9 @@ def _range(of: Format) -> str:
 
 
 def build_options(manifest: Manifest) -> list[str]:
-    """Return the options of ``rtlstm generate`` that give a build's sizes and formats, beside the model's.
+    """Return the options of ``rtlstm generate`` for a build's sizes and formats, not those for the model.
 
-    Those that are made from calibration data are not among them.
+    Formats that follow from calibration data are not included.
     """
     parameters, numerics = manifest.parameters, manifest.numerics
     weights, dense = numerics.own_weight_bits or (numerics.weight_bits, None)
@@ -102,9 +102,9 @@ def verilog_header(manifest: Manifest, what: str, modules: Mapping[str, Sequence
     Parameters
     ----------
     what
-        The file's content, in words.
+        Description of the file's content.
     modules
-        What a system may instantiate: ports by the module's name.
+        Ports of the modules that a system may instantiate, by the module's name.
     """
     parameters = manifest.parameters
     lines = [

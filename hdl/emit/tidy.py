@@ -1,8 +1,8 @@
-"""Makes a netlist's text pass a linter: widths that agree, nothing that seems forgotten.
+"""Makes a netlist's text pass a linter: equal widths, and no unused bits without a name.
 
-Yosys writes an operator whose operands are of different widths as it stands, and a linter cannot tell that
-from a mistake. Here operands are extended or cut to what the operator computes with, and every bit that is
-made and not used is named as such. Synthesis drops both again: the hardware is the same.
+Yosys writes operators whose operands have different widths, and a linter warns about them. Here operands are
+extended or cut to the operator's width, and all bits without a reader get a name that says so. Synthesis
+removes both: the hardware is the same.
 """
 
 import re
@@ -16,11 +16,11 @@ Bit = tuple[str, int] | str
 
 _COMPARES = ("$eq", "$ne", "$lt", "$le", "$gt", "$ge")
 _WIDE = ("$add", "$sub", "$and", "$or", "$xor", "$not", "$neg", "$pos", "$shl", "$sshl")
-"""Operators whose low bits depend on the operands' low bits alone."""
+"""Operators whose low bits depend only on the operands' low bits."""
 _SHIFTS = ("$shl", "$sshl", "$shr", "$sshr", "$shift")
 _RIGHT = ("$shr", "$sshr", "$shift")
 _OUTPUTS = ("\\Y", "\\Q", "\\RD_DATA")
-"""What Yosys' own cells drive."""
+"""Output ports of Yosys' cells."""
 _TOKEN = re.compile(r"\{|\}|\d+'[01xz-]*|\[\d+(?::\d+)?\]|[^\s{}]+")
 
 
@@ -76,7 +76,7 @@ class _Module:
                 fill = "0" if digits[0] == "1" else digits[0]
                 parts.append(list(reversed(digits.rjust(int(width), fill))))
             elif token.lstrip("-").isdecimal():
-                # Yosys writes 32 bits that are all known as a number.
+                # Yosys writes a constant of 32 known bits as a number.
                 parts.append(list(reversed(f"{int(token) & 0xFFFFFFFF:032b}")))
             else:
                 parts.append([(token, index) for index in range(self.widths[token])])
@@ -233,13 +233,13 @@ def _even(module: _Module, cell: _Cell) -> None:
 
 
 def _settled(cell: _Cell) -> Bit | None:
-    """What a comparison of unsigned numbers gives in any case; None if it depends on them."""
+    """Return the result of a comparison of unsigned numbers if it is constant, else None."""
     if cell.kind in ("$eq", "$ne") or (cell.signed("A") and cell.signed("B")):
         return None
     (low_a, high_a), (low_b, high_b) = (_range(cell.ports[port]) for port in ("\\A", "\\B"))
     if cell.kind in ("$gt", "$ge"):
         low_a, high_a, low_b, high_b = low_b, high_b, low_a, high_a
-    # Now it is a < b, or a <= b.
+    # The comparison is now a < b, or a <= b.
     equal = cell.kind in ("$le", "$ge")
     if high_a < low_b or (equal and high_a == low_b):
         return "1"
@@ -247,18 +247,18 @@ def _settled(cell: _Cell) -> Bit | None:
 
 
 def _range(bits: list[Bit]) -> tuple[int, int]:
-    """Least and largest number that bits of which some are constant can be."""
+    """Return the smallest and largest number of bits of which some are constant."""
     least = sum(1 << index for index, bit in enumerate(bits) if bit == "1")
     return least, sum(1 << index for index, bit in enumerate(bits) if bit != "0")
 
 
 def _outward(cell: _Cell, driven: Mapping[str, set[str]]) -> set[str]:
-    """Names of a cell's ports that drive."""
+    """Return the names of a cell's output ports."""
     return driven.get(cell.kind, set()) if cell.kind[0] == "\\" else set(_OUTPUTS)
 
 
 def _part_wires(module: _Module, driven: Mapping[str, set[str]]) -> None:
-    """Give bits that other bits of the same wire are made of, as in a sign extension, a wire of their own."""
+    """Move bits that other bits of the same wire depend on, as in a sign extension, to a separate wire."""
     sources = {a: b for left, right in module.connects for a, b in zip(left, right, strict=True)}
     fed = {b for a, b in sources.items() if a[0] == b[0] and not isinstance(b, str)}
     order: list[Bit] = [*sorted(fed - set(sources))]
@@ -280,7 +280,7 @@ def _part_wires(module: _Module, driven: Mapping[str, set[str]]) -> None:
 
 
 def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
-    """Lead driven bits that nothing reads into a wire ``unused``; leave out wires without a driver."""
+    """Connect driven bits without a reader to a wire ``unused``; leave out wires without a driver."""
     reads: set[Bit] = set()
     drives: set[Bit] = set()
     for cell in module.cells:
@@ -300,7 +300,7 @@ def _name_unused(module: _Module, driven: Mapping[str, set[str]]) -> None:
             del module.wires[name]
         unused += [bit for bit in bits if bit in drives and bit not in reads]
     if unused:
-        # With a 0 among them the result is constant: synthesis drops it and what led to it.
+        # With a 0 among them the result is constant: synthesis removes it and its inputs.
         parameters = {"\\A_SIGNED": "0", "\\A_WIDTH": str(len(unused) + 1), "\\Y_WIDTH": "1"}
         ports = {"\\A": ["0", *unused], "\\Y": module.new_wire("\\unused", 1)}
         module.cells.append(_Cell("$reduce_and", "$tidy$unused", [], parameters, ports))
@@ -312,10 +312,9 @@ def drop_head(text: str) -> str:
 
 
 def tidy_verilog(text: str) -> str:
-    """Return the Verilog that Yosys has written, with initial values in statements of their own, and with
-    conditions that are looked at one by one.
+    """Return Yosys' Verilog with initial values in separate statements, and with cases in priority order.
 
-    They are exclusive; but nothing says so to synthesis, which then does what simulation does.
+    The cases are exclusive. Without ``parallel_case`` synthesis has the same semantics as simulation.
     """
     text = re.sub(
         r"^( *)reg (\[\d+:\d+\] )?(\S+|\\\S+ ) = (\d+'\S+);$",

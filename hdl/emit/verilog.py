@@ -25,8 +25,8 @@ from rtlstm.spec.manifest import Manifest
 
 __all__ = ["convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]
 
-# Processes become assignments and flip-flops, because Icarus leaves some combinational always
-# blocks at X. In between, the netlist is made tidy for linters.
+# Processes are converted to assignments and flip-flops, because Icarus leaves some combinational always
+# blocks at X. In between, the netlist is changed for linters.
 READ = """
 {modules}
 proc
@@ -44,14 +44,14 @@ write_verilog {options}
 
 
 _PREFIX = "rtlstm_"
-"""What the primitives' modules begin with in their files, and what components instantiate."""
+"""Prefix of the primitives' modules in their files and in components' instances."""
 
 
 def primitives(family: str, owner: str = "") -> str:
     """Return the Verilog of a family's memories and multipliers.
 
-    With an ``owner`` their modules bear its name, ``OWNER_memory`` and so on, so that those of two families
-    stand in one design.
+    With an ``owner`` their names begin with it, as in ``OWNER_memory``, so that a design can contain those of
+    two families.
     """
     family_primitives = FAMILIES.named(family).primitives
     paths = family_primitives or (files("rtlstm.hdl").joinpath("primitives", "portable.v"),)
@@ -67,9 +67,9 @@ def _outputs(verilog: str) -> dict[str, frozenset[str]]:
 
 
 def to_verilog(components: Mapping[str, Component], family: str = GENERIC) -> str:
-    """Convert components to modules of these names; the same ones give the same text.
+    """Convert components to modules of these names; the same components give the same text.
 
-    All other modules bear the first one's name, primitives too.
+    The names of all other modules, also of primitives, begin with the first one's.
 
     Raises
     ------
@@ -91,16 +91,16 @@ def convert(
     *,
     attributes: bool = False,
 ) -> str:
-    """Convert designs with these ports to modules of these names; the same ones give the same text.
+    """Convert designs with these ports to modules of these names; the same designs give the same text.
 
     Parameters
     ----------
     owner
-        Whose :func:`primitives` they instantiate.
+        Prefix of the :func:`primitives` that they instantiate.
     cells
-        The Verilog of what they instantiate, for the text to be tidy for linters.
+        The Verilog of other modules that they instantiate, whose port directions are needed.
     attributes
-        Keep those of cells, which some hard blocks need.
+        Keep attributes of cells, which some hard blocks need.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def convert(
 
 
 def _owned(rtlil_text: str, owner: str) -> str:
-    """Make instances of primitives those of an owner; no build's name begins as theirs do."""
+    """Rename instances of primitives to those of an owner; no build's name has their prefix."""
     return re.sub(rf"^(\s*cell \\){_PREFIX}(?=\w+ )", rf"\g<1>{owner}_", rtlil_text, flags=re.MULTILINE)
 
 
@@ -139,8 +139,8 @@ def _clocked(component: Component) -> tuple[Module, list[Value]]:
 
     Clock and reset are ``clk`` and ``rst``, or what its ``pins`` say. The reset has a register of its own.
 
-    Where that register is placed is then the router's choice, not the pin's. The ready outputs stay
-    low until it has let go.
+    The register can be placed independently of the pin. The ready outputs stay low until the register is
+    released from reset.
     """
     pins: Pins = getattr(component, "pins", Pins())
     clock, reset = Signal(name=pins.clock), Signal(name=pins.reset)
@@ -174,7 +174,7 @@ def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
     ConfigurationError
         If the link cannot have this divisor, or serve this build.
     """
-    # Before any component is made: Amaranth complains of one that is then not used.
+    # Checked before any component is made: Amaranth warns about components that are not used.
     link_limits(manifest)
     check_divisor(divisor)
     modules: dict[str, Component] = {f"{manifest.name}_link": LinkedCore(manifest, divisor)}
@@ -183,7 +183,7 @@ def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
 
 def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str:
     ports = {name: list(_port_lines(module)) for name, module in modules.items()}
-    # All lanes are alike: one module serves them, which keeps conversion quick and the file small.
+    # All lanes are equal: one module for all of them makes conversion fast and the file small.
     modules = modules | {lane_module(manifest): Lane(manifest)}
     text = to_verilog(modules, manifest.parameters.family)
     return verilog_header(manifest, what, ports) + text

@@ -1,6 +1,6 @@
-"""Runs the Yosys that converts components: the system's, else Amaranth's own.
+"""Runs Yosys to convert components: the system's, else Amaranth's.
 
-Amaranth's own is WebAssembly, compiled on its first use into a cache folder in the user's home.
+Amaranth's Yosys is WebAssembly, compiled on its first use into a cache folder in the user's home.
 """
 
 import os
@@ -20,7 +20,7 @@ __all__ = ["run_yosys"]
 
 _OLDEST = (0, 40)
 
-# The function comes without types.
+# The function has no type annotations.
 _find: Callable[[Callable[[tuple[int, ...]], bool]], Any] = find_yosys
 
 
@@ -39,7 +39,7 @@ def run_yosys(script: str) -> str:
             return str(yosys.run(["-q", "-"], script))
         done = _run_package(package, script, os.environ)
         if done.returncode and "wasmtime" in done.stderr:
-            # It cannot use its cache folder, in a home that is not there or cannot be written.
+            # It cannot use its cache folder, because the home does not exist or cannot be written.
             home = _private_home().name
             done = _run_package(package, script, dict(os.environ) | {"HOME": home, "XDG_CACHE_HOME": home})
         return str(yosys._process_result(done.returncode, done.stdout, done.stderr, False, 0))

@@ -1,1 +1,1 @@
-"""The device's side of the serial link; ``docs/link.md`` has the protocol."""
+"""The device's side of the serial link. ``docs/link.md`` describes the protocol."""

@@ -1,4 +1,4 @@
-"""Memories of bytes whose reader is a stream."""
+"""Reads memories of bytes as streams."""
 
 from amaranth.hdl import Module, Signal, Value
 
@@ -12,12 +12,13 @@ def read_bytes(
 ) -> tuple[Signal, Signal, Signal]:
     """Read a memory byte by byte; return ``(valid, data, ready)`` of that stream.
 
-    A byte every second cycle.
+    Throughput: one byte every second cycle.
 
     Parameters
     ----------
     byte_address
-        Where the next byte stands: moves on when it is taken. May be set while ``there`` is 0.
+        Address of the next byte: it is incremented when the byte is accepted. May be set while ``there`` is
+        0.
     there
         Whether that byte has been written.
     """

@@ -22,7 +22,7 @@ _LONGEST = 254
 
 
 class CobsDecoder(Component):
-    """Line bytes to frames. No latency; at most one item out for each byte in.
+    """Converts received bytes to frames. No latency; at most one output for each byte.
 
     Members
     -------
@@ -44,7 +44,7 @@ class CobsDecoder(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Bytes left in the block; whether a zero stood behind it, if it is not the frame's last.
+        # Bytes left in the block; whether a zero followed it, if it is not the frame's last.
         left, zero_due = Signal(8), Signal()
         delimiter, code = Signal(), Signal()
         m.d.comb += [
@@ -67,10 +67,10 @@ class CobsDecoder(Component):
 
 
 class CobsEncoder(Component):
-    """Frames to line bytes, a zero after each frame.
+    """Converts frames to bytes to transmit, with a zero after each frame.
 
-    A block is offered when it is complete, while the next is being taken: the line never waits if
-    bytes come faster than it takes them. Throughput: a byte every second cycle.
+    A block is offered when it is complete, while the next one is filled: the transmitter never waits if
+    bytes come faster than it sends them. Throughput: one byte every second cycle.
 
     Members
     -------
@@ -92,7 +92,7 @@ class CobsEncoder(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         read, write = storage(m, LINK_BLOCKS, "blocks")
-        # Where the open block's code goes, and its next byte; all before the code is to be sent.
+        # Addresses of the open block's code and of its next byte; bytes before the code are ready to be sent.
         head, following, tail = Signal(9), Signal(9, init=1), Signal(9)
         code, held = Signal(8), Signal(9)
         valid, data, ready = read_bytes(m, read, tail, head != tail)
@@ -113,7 +113,7 @@ class CobsEncoder(Component):
             m.d.sync += head.eq(following)
         with m.FSM():
             with m.State("TAKE"):
-                # Half of the memory for what is to be sent, half for the open block.
+                # Half of the memory is for bytes to be sent, half for the open block.
                 m.d.comb += self.i.ready.eq(~held[8])
                 with m.If(self.i.valid & self.i.ready):
                     m.d.comb += [

@@ -1,4 +1,4 @@
-"""The core's ports that the link is wired to, as the link sees them."""
+"""The core's ports that the link connects to, from the link's side."""
 
 from amaranth.lib import wiring
 

@@ -1,4 +1,4 @@
-"""Carries out requests, one after the other."""
+"""Executes requests, one after the other."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -22,13 +22,13 @@ class Executor(CorePorts):
     Members
     -------
     there, request, i, close
-        The request at hand; see :class:`~rtlstm.hdl.link.request_queue.RequestMemory`.
+        The current request; see :class:`~rtlstm.hdl.link.request_queue.RequestMemory`.
     o, full, restart, finish, failed, room
         Its response; see :class:`~rtlstm.hdl.link.response_store.ResponseMemory`.
     ending : In(1)
         Begin no request.
     idle : Out(1)
-        None is being carried out.
+        No request is being executed.
     steps : Out(32)
         Steps given to the core.
     x, y, bus_*
@@ -74,13 +74,13 @@ class Executor(CorePorts):
         m = Module()
         m.submodules.feeder = self._feeder = StepFeeder(self._manifest)
         m.submodules.reader = self._reader = StepReader(self._manifest)
-        # Why the request fails; steps in the core whose output is owed to the host.
+        # Why the request fails; number of steps in the core whose outputs the host expects.
         self._failure, self._owed = Signal(range(max(ErrorCode) + 1)), Signal(5)
-        # Of the request: no bytes left; more of its chain follow.
+        # Whether no bytes of the request are left; whether more requests of its chain follow.
         self._used_up, self._chained = Signal(), Signal()
         self._word = Signal(32, reset_less=True)
         self._ports(m)
-        # A cycle late; the next byte comes no sooner.
+        # This is delayed by a cycle; the next byte does not come earlier.
         m.d.sync += self._used_up.eq(self.request.length == CRC_BYTES)
         m.d.comb += [
             self._chained.eq(self.request.kind == _low(FrameType.PART)),
@@ -120,7 +120,7 @@ class Executor(CorePorts):
         with m.State("BEGIN"):
             m.d.comb += self.idle.eq(1)
             with m.If(self.there & ~self.ending):
-                # Not before: until now the last response was being finished.
+                # Not earlier, because the last response was being finished until now.
                 m.d.sync += self._failure.eq(0)
                 with m.Switch(kind):
                     with m.Case(_low(FrameType.WRITE)):
@@ -214,7 +214,7 @@ class Executor(CorePorts):
     def _end(self, m: Module) -> None:
         feeder, reader = self._feeder, self._reader
         with m.State("FAIL"):
-            # What the failed chain still gives is thrown away.
+            # Further outputs of the failed chain are dropped.
             m.d.comb += [feeder.cut.eq(1), reader.o.ready.eq(1), self.restart.eq(1)]
             with m.If(feeder.between & (self._owed == 0)):
                 m.next = "CODE"
@@ -230,5 +230,5 @@ class Executor(CorePorts):
 
 
 def _low(kind: FrameType) -> int:
-    """What a request's memory keeps of its type."""
+    """Return the part of a request's type that its memory stores."""
     return kind ^ NUMBERED

@@ -1,4 +1,4 @@
-"""Frames with a checksum on a line of bytes: CRC-32C inside, COBS around."""
+"""Frames with a checksum on a serial link: CRC-32C inside, COBS around."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -16,18 +16,19 @@ BODY = StructLayout({"data": 8, "end": 1})
 
 
 class Crc32c(Component):
-    """CRC-32C, a bit a cycle: a byte on the line takes at least forty.
+    """CRC-32C, one bit per cycle: the UART takes at least forty cycles per byte.
 
     Members
     -------
     i : In(stream of 8)
-        Bytes; one is taken when the one before has been worked in.
+        Bytes; one is accepted when the one before has been processed.
     start : In(1)
-        Begin anew; only while ``i.ready``.
+        Begin a new checksum; only while ``i.ready``.
     moves : In(1)
-        The byte that is taken counts for nothing: the checksum's next byte comes down to ``low``.
+        The accepted byte is ignored: the checksum is shifted so that its next byte is in ``low``.
     low : Out(8), good : Out(1)
-        While ``i.ready``: the lowest byte of the checksum of the bytes so far; they end with their checksum.
+        While ``i.ready``: the lowest byte of the checksum of the bytes so far; whether they end with
+        their checksum.
     """
 
     i: stream.Interface
@@ -71,7 +72,7 @@ class Crc32c(Component):
 
 
 class FrameReceiver(Component):
-    """Line bytes to bodies, each followed by its checksum's bytes. No latency; a byte in nine cycles.
+    """Converts received bytes to bodies, each followed by its checksum. No latency; one byte in nine cycles.
 
     Members
     -------
@@ -111,7 +112,7 @@ class FrameReceiver(Component):
 
 
 class FrameSender(Component):
-    """Bodies to line bytes. Throughput: a byte in nine cycles.
+    """Converts bodies to bytes to transmit. Throughput: one byte in nine cycles.
 
     Members
     -------

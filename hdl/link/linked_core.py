@@ -1,4 +1,4 @@
-"""A core with a serial line as its only interface."""
+"""A core with a serial port as its only interface."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -13,17 +13,17 @@ __all__ = ["LinkedCore"]
 
 
 class LinkedCore(Component):
-    """A :class:`~rtlstm.hdl.core.core.Core` behind a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.
+    """A :class:`~rtlstm.hdl.core.core.Core` with a :class:`~rtlstm.hdl.link.serial_link.SerialLink`.
 
     Parameters
     ----------
     divisor
-        Clock cycles per bit of the line, at least 4.
+        Clock cycles per bit, at least 4.
 
     Members
     -------
     rx : In(1), tx : Out(1)
-        The line.
+        The serial port.
     errors : Out(32), active : Out(1)
         Frames dropped since reset; a host has opened a session.
     """

@@ -1,4 +1,4 @@
-"""Requests that were accepted and not carried out."""
+"""Stores requests that were accepted and not yet executed."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream
@@ -19,11 +19,11 @@ REQUEST = StructLayout(REQUEST_FIELDS)
 
 
 class RequestMemory(Component):
-    """A ring of payloads that are written before it is known whether they count.
+    """A ring buffer of payloads, which are written before their checksum is known.
 
-    Bytes go to an open record. Once its checksum is known to be right it is committed, or forgotten. The
-    reader sees committed records from the next ``publish`` on: the parts of a chain together. Lengths and
-    types are in a memory of their own.
+    Bytes go to an open record. It is committed if its checksum is right, else dropped. The reader sees
+    committed records after the next ``publish``: the parts of a chain together. Lengths and types are in a
+    separate memory.
 
     Parameters
     ----------
@@ -37,15 +37,15 @@ class RequestMemory(Component):
     forget, commit : In(1)
         End the open record.
     kind : In(4), publish : In(1)
-        Of the record being committed.
+        Type of the record being committed, and whether the reader may see it.
     fits, long : Out(1)
-        All bytes of the open record found room; they are too many for a frame.
+        There was space for all bytes of the open record; they are too many for a frame.
     there : Out(1), request : Out(:data:`REQUEST`), o : Out(stream of 8)
-        The oldest record: its type, how many of its bytes were not taken, and those but for the checksum.
+        The oldest record: its type, the number of its bytes not yet read, and these without the checksum.
     close : In(1)
-        Go on to the next record; nothing may be taken in this cycle.
+        Go on to the next record; no byte may be read in this cycle.
     clear : In(1)
-        Forget everything; nothing may be written or read in this cycle.
+        Drop all records; nothing may be written or read in this cycle.
     """
 
     write: Signal
@@ -87,7 +87,7 @@ class RequestMemory(Component):
         m = Module()
         read, write = storage(m, self._memories["requests"], "requests")
         known, note = storage(m, self._memories["records of requests"], "records")
-        # One bit more than an address has: a full ring is not an empty one. Records never fill theirs.
+        # One bit more than an address, to tell a full ring from an empty one. Records never fill theirs.
         byte_address = Signal(ceil_log2(self._size) + 1)
         record, published = (Signal(range(RECORDS), name=name) for name in ("record", "published"))
         self._write(m, write, note, published, byte_address, record)
@@ -153,7 +153,7 @@ class RequestMemory(Component):
             self.o.valid.eq(valid & there & (left != CRC_BYTES)),
             ready.eq(closing | (self.o.valid & self.o.ready)),
         ]
-        # Nothing of the record is left: the next one's length stands at the memory's output a cycle later.
+        # All of the record was read: the next one's length is at the memory's output a cycle later.
         looked = Signal()
         m.d.sync += looked.eq((left == 0) & (record != published) & ~looked)
         with m.If(looked):

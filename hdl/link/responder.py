@@ -1,4 +1,4 @@
-"""What is sent to the host, and when."""
+"""Sends answers and responses to the host."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream
@@ -16,7 +16,7 @@ __all__ = ["Responder"]
 
 
 class Responder(Component):
-    """Sends answers and responses, and forgets responses that the host has.
+    """Sends answers and responses, and drops responses that the host has received.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Responder(Component):
     idle : Out(1)
         Nothing is being sent.
     clear : In(1)
-        Forget all responses; only while ``idle`` and ``ending``.
+        Drop all responses; only while ``idle`` and ``ending``.
     """
 
     o: stream.Interface
@@ -90,16 +90,16 @@ class Responder(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # The first response that the host has not got, and the next to be sent.
+        # The first response that the host has not acknowledged, and the next to be sent.
         wanted, sending = (Signal(16, name=f"{name}_number") for name in ("wanted", "sending"))
         cursor = Signal.like(self.oldest_address)
         self._acknowledge(m, wanted)
-        # What is sent is an answer; the next response is to be forgotten; the header as it was when begun.
+        # Whether an answer is being sent; whether to drop the next response; the header at the frame's begin.
         reports, frees, rewinds, passes = Signal(), Signal(), Signal(), Signal()
         lost = Signal(reset_less=True)
         session, number, ack = (Signal(16, reset_less=True, name=n) for n in ("session", "number", "ack"))
         index, reads = Signal(range(HEADER.size + LinkReport.LAYOUT.size)), Signal()
-        # The byte at ``index``, and whether it is that already.
+        # The byte at ``index``, and whether it is valid already.
         byte, known = Signal(8, reset_less=True), Signal()
         valid, data, ready = read_bytes(m, ReadPort(self.address, self.word), cursor, reads)
         kind = Mux(
@@ -180,9 +180,9 @@ class Responder(Component):
         return m
 
     def _acknowledge(self, m: Module, wanted: Signal) -> None:
-        """Take an ``ack`` that is neither behind the last one nor past what was made.
+        """Accept an ``ack`` that is neither before the last one nor after the last response made.
 
-        Far fewer responses are kept than numbers have a byte for.
+        Both distances must be below 256; far fewer responses are stored.
         """
         ahead, left = Signal(16), Signal(16)
         m.d.comb += [ahead.eq(self.ack - wanted), left.eq(self.made - self.ack)]
@@ -192,7 +192,7 @@ class Responder(Component):
     def _byte(self, m: Module, begun: list[Value], index: Signal) -> Signal:
         """Return the header's and the report's byte at ``index``.
 
-        Not by shifting: most bytes of a report are constant, and tables are then few.
+        A multiplexer needs fewer LUTs than a shift register, because most bytes of a report are constant.
         """
         byte = Signal(8)
         report = [self.report.word_select(position, 8) for position in range(LinkReport.LAYOUT.size)]

@@ -1,4 +1,4 @@
-"""Responses, kept until the host has them."""
+"""Stores responses until the host has received them."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream
@@ -14,7 +14,7 @@ __all__ = ["ResponseMemory"]
 
 
 class ResponseMemory(Component):
-    """Writes responses into a ring, one after the other. Where each ends is in a memory of its own.
+    """Writes responses into a ring, one after the other. The end of each is in a separate memory.
 
     Parameters
     ----------
@@ -24,27 +24,27 @@ class ResponseMemory(Component):
     Members
     -------
     i : In(stream of 8)
-        The payload of the response being made; held back while there is no room.
+        The payload of the response being made; not accepted while there is no space.
     full : Out(1)
-        It has as many bytes as a frame may have: it takes no more.
+        It has as many bytes as a frame may have, and accepts no more.
     restart : In(1)
-        Throw away what it has so far.
+        Drop its bytes so far.
     finish : In(1), failed : In(1)
         It is complete, if there is ``room``; it is an ERROR.
     room : Out(1)
-        There is room for another byte, or for the end.
+        There is space for another byte, or for the end.
     discard : In(1)
-        Throw away whatever is written and finished.
+        Drop bytes and responses as they are written.
     made : Out(16)
         Number of the response being made: those before it are stored.
-    oldest : In(8), oldest_place : In
-        Number of the oldest response that is still wanted, and where it begins.
+    oldest : In(8), oldest_address : In
+        Number of the oldest response that is still needed, and its first address.
     clear : In(1)
-        Forget everything.
+        Drop all responses.
     address : In, word : Out(8)
         Clocked read of bytes, one cycle.
     number : In(8), end : Out, error : Out(1)
-        Clocked read, two cycles: where the response of this number ends, and whether it is an ERROR.
+        Clocked read, two cycles: the end of the response with this number, and whether it is an ERROR.
     """
 
     i: stream.Interface
@@ -92,7 +92,7 @@ class ResponseMemory(Component):
         m = Module()
         read, write = storage(m, self._memories["responses"], "responses")
         known, note = storage(m, self._memories["records of responses"], "records")
-        # Where the open response begins, and its next byte goes.
+        # Addresses of the open response's first byte and of its next byte.
         base, byte_address, used = (
             Signal(self._bits + 1, name=name) for name in ("base", "byte_address", "used")
         )
@@ -115,7 +115,7 @@ class ResponseMemory(Component):
             note.data.eq(Cat(byte_address, self.failed)),
             note.en.eq(self.finish & ~self.discard),
         ]
-        # Whether there is room comes from registers: it takes an adder or two.
+        # Whether there is space comes from registers, because it takes one or two adders.
         spare, more = ~used[-1] | self.discard, (following[: len(self.oldest)] != self.oldest) | self.discard
         m.d.sync += [
             self.room.eq(spare & more & ~taken & ~self.finish),

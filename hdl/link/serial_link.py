@@ -1,4 +1,4 @@
-"""The device's side of the link, put together."""
+"""The device's side of the link, complete."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
@@ -25,14 +25,14 @@ __all__ = ["LinkDevice", "SerialLink", "link_limits"]
 
 _USUAL_BYTES = 2048
 _MOST_BYTES = 1 << 15
-"""The largest power of two that a report can tell."""
+"""The largest power of two that a report can contain."""
 
 
 def link_limits(manifest: Manifest) -> Limits:
-    """What the link of this build can hold.
+    """Return the limits of this build's link.
 
-    Each memory holds 2 KiB, at 3 Mbaud enough for a host that answers within 6 ms, or two steps' bytes if
-    that is more.
+    Each memory holds 2 KiB, which at 3 Mbaud is enough for a host that answers within 6 ms, or two steps'
+    bytes if that is more.
 
     Raises
     ------
@@ -41,8 +41,8 @@ def link_limits(manifest: Manifest) -> Limits:
     """
     if manifest.sequence is not None:
         raise ConfigurationError(
-            "the serial link takes steps one by one, but this network goes backwards in sequences; use the "
-            "core's own streams"
+            "the serial link takes steps one by one, but this network has a reverse direction; use the "
+            "core's streams"
         )
 
     def memory(values: int, bits: int) -> int:
@@ -62,12 +62,12 @@ def link_limits(manifest: Manifest) -> Limits:
 
 
 class LinkDevice(CorePorts):
-    """The protocol, on a line of bytes: what ``docs/link.md`` says of the device.
+    """The device's side of the protocol in ``docs/link.md``, on streams of bytes.
 
     Members
     -------
     i : In(stream of 8), o : Out(stream of 8)
-        The line. ``i`` is held back for at most five cycles at a frame's end.
+        Received and sent bytes. ``i`` is not accepted for at most five cycles at a frame's end.
     errors : Out(32)
         Frames dropped.
     active : Out(1)
@@ -151,7 +151,7 @@ class SerialLink(CorePorts):
     Parameters
     ----------
     divisor
-        Clock cycles per bit of the line.
+        Clock cycles per bit.
 
     Members
     -------

@@ -1,4 +1,4 @@
-"""What to do with each frame from the host."""
+"""Handles each frame from the host."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import stream
@@ -12,17 +12,17 @@ from rtlstm.spec.link import CRC_BYTES, HEADER, NUMBERED, FrameType
 __all__ = ["ANSWER", "LinkSession"]
 
 ANSWER = StructLayout({"lost": 1, "session": 16, "number": 16})
-"""A REPORT (or LOST) to be sent, and what its header repeats."""
+"""A REPORT (or LOST) to be sent, and the fields that its header repeats."""
 
 _HELLO_BYTES = HEADER.size + 3
 _HEAD = StructLayout({"kind": 8, "session": 16, "number": 16, "ack": 16})
 _BELIEVED = HEADER.size + 1
-"""Where HELLO says in which session it believes the device to be."""
+"""Index of HELLO's bytes with the session in which the host believes the device to be."""
 _KIND = 0xF0
 
 
 class LinkSession(Component):
-    """Takes frames of the host: accepts requests, answers the others, drops what is wrong.
+    """Processes frames of the host: accepts requests, answers other frames, drops wrong ones.
 
     Members
     -------
@@ -32,13 +32,13 @@ class LinkSession(Component):
     session, expected : Out(16)
         The device's session, and the number of the next request.
     ack : Out(16), acked : Out(1)
-        An acknowledgement has come; it may be an old one.
+        An acknowledgement has come; it may be old.
     answer : Out(:data:`ANSWER`), answers : Out(1), answered : In(1)
-        The last answer that is to be sent, and was not; it is being sent.
+        The last answer that must still be sent; whether there is one; it is being sent.
     again : Out(1)
-        The kept responses are to be sent again.
+        The stored responses must be sent again.
     ending : Out(1), ended : In(1)
-        The session ends, and what belongs to it is thrown away; nothing is under way any more.
+        The session ends, and its requests and responses are dropped; none is in progress any more.
     dropped : Out(32)
         Frames dropped.
     """
@@ -94,9 +94,9 @@ class LinkSession(Component):
         m = Module()
         head = View(_HEAD, Signal(_HEAD, reset_less=True))
         count = Signal(range(_HELLO_BYTES + CRC_BYTES + 1))
-        # The frame that is coming began in a session that is over.
+        # The current frame began in a session that has ended.
         waiting, drops, outdated = Signal(), Signal(), Signal()
-        # HELLO believes the device to be in the session that it is in.
+        # HELLO names the device's session.
         knows, same = Signal(reset_less=True), Signal()
         m.d.comb += [
             same.eq(self.i.payload.data == Mux(count == _BELIEVED, self.session[:8], self.session[8:])),
@@ -106,7 +106,7 @@ class LinkSession(Component):
             self.ack.eq(head.ack),
             self.answers.eq(waiting & ~self.ending),
         ]
-        # Of the frame: its session is the device's; its number is the next, or behind it.
+        # Whether the frame's session is the device's; whether its number is the next one, or an earlier one.
         mine, due, behind = self._seen = tuple(Signal(name=name) for name in ("mine", "due", "behind"))
         ahead = Signal(16)
         m.d.comb += ahead.eq(head.number - self.expected)
@@ -143,7 +143,7 @@ class LinkSession(Component):
                             m.d.comb += [drops.eq(1), self.forget.eq(1)]
                     with m.Else():
                         m.d.comb += [drops.eq(1), self.forget.eq(1)]
-            # What is judged by comes from registers.
+            # The inputs of these decisions come from registers.
             with m.State("WEIGH"):
                 m.next = "JUDGE"
             with m.State("JUDGE"):

@@ -1,4 +1,4 @@
-"""Steps as bytes: to the core's input, and from its output."""
+"""Converts bytes to the core's input, and its output to bytes."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream
@@ -13,24 +13,24 @@ __all__ = ["StepFeeder", "StepReader"]
 
 
 class StepFeeder(StepPart):
-    """Gives the core steps that come as bytes.
+    """Passes steps that come as bytes to the core.
 
     Members
     -------
     i : In(stream of 8)
     cut : In(1)
-        No more bytes come: a step that was begun is ended with zeros, or forgotten if the core has nothing
-        of it.
+        No more bytes come: a step that was begun is completed with zeros, or dropped if the core has no
+        part of it.
     between, hungry : Out(1)
-        No step is begun; a byte is needed to go on.
+        No step is in progress; a byte is needed to continue.
     unknown : Out(1)
-        The core has no such stream; for one cycle, in which the step is forgotten.
+        The core has no such stream; for one cycle, in which the step is dropped.
     given, with_output : Out(1)
         A step has been given to the core, for one cycle; its output is wanted.
     x : Out(input_beats)
         To the core.
     shape : In(32)
-        Only of a loadable core: values of a step, as its SHAPE register gives them.
+        Only for a loadable core: values of a step, as in its SHAPE register.
     """
 
     i: stream.Interface
@@ -70,7 +70,7 @@ class StepFeeder(StepPart):
         data = Signal.like(x.data, reset_less=True)
         # Of the value being taken: which byte, its place in its beat, how many come after it.
         byte, slot, left = Signal(range(size)), Signal(range(beat)), Signal(range(inputs))
-        # The core has nothing of the step yet; it is the step's last beat.
+        # Whether the core has no part of the step yet; whether this is the step's last beat.
         fresh, last_beat = Signal(), Signal()
         payload, value, number = Signal(8), Signal(8 * size), Signal(16)
         taken, filled = Signal(), Signal()
@@ -126,7 +126,7 @@ class StepFeeder(StepPart):
                 with m.If(self.cut & fresh):
                     m.next = "LOW"
             with m.State("MOVE"):
-                # A last beat that is not full comes down to its place.
+                # The values of a last beat that is not full are shifted to the low end.
                 m.d.sync += [data.eq(data >> bits), slot.eq(slot + 1)]
                 with m.If(slot == beat - 1):
                     m.next = "BEAT"
@@ -141,7 +141,7 @@ class StepFeeder(StepPart):
 
 
 class StepReader(StepPart):
-    """Turns the core's output into bytes.
+    """Converts the core's output to bytes.
 
     Members
     -------
@@ -151,7 +151,7 @@ class StepReader(StepPart):
     y : In(output_beats)
         From the core.
     shape : In(32)
-        As of :class:`StepFeeder`.
+        See :class:`StepFeeder`.
     """
 
     o: stream.Interface

@@ -1,4 +1,4 @@
-"""Bytes on a serial line: 8 data bits, no parity, one stop bit, least significant bit first."""
+"""A UART: 8 data bits, no parity, one stop bit, least significant bit first."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -10,7 +10,7 @@ from rtlstm.spec.errors import ConfigurationError
 __all__ = ["SMALLEST_DIVISOR", "Uart", "UartReceiver", "UartTransmitter", "check_divisor"]
 
 SMALLEST_DIVISOR = 4
-"""Clock cycles per bit at which both sides may still be 2 % apart."""
+"""Fewest clock cycles per bit at which the two rates may still differ by 2 %."""
 
 
 def check_divisor(divisor: int) -> int:
@@ -23,22 +23,22 @@ def check_divisor(divisor: int) -> int:
     """
     if divisor < SMALLEST_DIVISOR:
         raise ConfigurationError(
-            f"divisor (clock cycles per bit of the line) must be at least {SMALLEST_DIVISOR}, not {divisor}; "
+            f"divisor (clock cycles per bit) must be at least {SMALLEST_DIVISOR}, not {divisor}; "
             "choose a lower baud rate or a faster clock"
         )
     return divisor
 
 
 class UartReceiver(Component):
-    """Bytes from a line.
+    """Receives bytes.
 
-    A byte is offered half a bit time and three cycles after its stop bit begins. One that is not taken before
-    the next is complete is lost, and so is one whose stop bit is low.
+    A byte is offered half a bit time and three cycles after its stop bit begins. It is lost if it is not
+    accepted before the next is complete, or if its stop bit is low.
 
     Members
     -------
     rx : In(1)
-        The line, not synchronous to the clock.
+        The input, not synchronous to the clock.
     o : Out(stream of 8)
     """
 
@@ -58,7 +58,7 @@ class UartReceiver(Component):
         m = Module()
         first, line = Signal(init=1), Signal(init=1)
         m.d.sync += [first.eq(self.rx), line.eq(first)]
-        # Samples still to take: start bit, data, stop bit. Each in the middle of its bit.
+        # Number of samples left: start bit, data, stop bit. Each is taken in the middle of its bit.
         left, timer = Signal(range(11)), Signal(range(self._divisor))
         bits, sample = Signal(8, reset_less=True), Signal()
         m.d.comb += sample.eq((left != 0) & (timer == 0))
@@ -66,7 +66,7 @@ class UartReceiver(Component):
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.If(left == 0):
-            # Half a bit, less the cycle and a half, on average, from the edge to the count's begin.
+            # Half a bit, minus the cycle and a half, on average, from the edge to the start of the count.
             m.d.sync += timer.eq((self._divisor - 3) // 2)
             with m.If(~line):
                 m.d.sync += left.eq(10)
@@ -80,13 +80,13 @@ class UartReceiver(Component):
 
 
 class UartTransmitter(Component):
-    """Bytes to a line, without a pause between them.
+    """Transmits bytes without a pause between them.
 
     Members
     -------
     i : In(stream of 8)
     tx : Out(1)
-        The line, from a register; 1 when idle.
+        The output, from a register; 1 when idle.
     """
 
     i: stream.Interface
@@ -120,7 +120,7 @@ class UartTransmitter(Component):
 
 
 class Uart(Component):
-    """Both directions of a serial line.
+    """Receiver and transmitter of a serial port.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Uart(Component):
     Members
     -------
     rx : In(1), tx : Out(1)
-        The lines.
+        The serial port's pins.
     received : Out(stream of 8), sent : In(stream of 8)
         Their bytes; see :class:`UartReceiver` and :class:`UartTransmitter`.
     """

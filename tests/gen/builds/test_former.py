@@ -55,7 +55,7 @@ def test_command_says_what_is_removed(cli, used: Path, model: Path) -> None:
     assert done.code == 0, done.err
     assert {each["path"]: each["command"] for each in done.json["removed"]} == expected
     for path, command in expected.items():
-        text = f"{path} was the former build's and is removed; make it again with '{command}'"
+        text = f"{path} belonged to the former build and is removed; make it again with '{command}'"
         assert f"note: {text}\n" in done.err and text in done.json["notes"]
     assert not (used / "impl").exists() and not (used / "boards").exists()
     again = cli("generate", model, "-o", used, "--lanes", "4", "--macs", "2", "--json")
@@ -69,7 +69,7 @@ def test_refused_command_removes_nothing_and_says_nothing(cli, used: Path, model
 
 
 def test_python_is_warned(used: Path) -> None:
-    with pytest.warns(ReplacedWarning, match="was the former build's") as found:
+    with pytest.warns(ReplacedWarning, match="belonged to the former build") as found:
         generate_build(network(), used, parameters=TINY, settings=NARROW)
     assert len(found) == 4 and {warning.filename for warning in found} == {__file__}
     with warnings.catch_warnings():
