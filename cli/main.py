@@ -182,7 +182,9 @@ def _other_error(error: BaseException, debug: bool) -> int:
 
 def _usage_error(error: BaseException, text: str, as_json: bool) -> None:
     path = getattr(getattr(error, "ctx", None), "command_path", "rtlstm")
-    message = f"{text.strip().rstrip('.')}; see '{path} --help'"
+    # typer checks values with pydantic, whose messages begin so.
+    plain = text.replace(": Value error, ", ": ").replace(": Input should be ", ": must be ")
+    message = f"{plain.strip().rstrip('.')}; see '{path} --help'"
     print_error(message)
     if as_json:
         import json

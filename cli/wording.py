@@ -21,6 +21,7 @@ class CommandWording:
     """
 
     separator = " "
+    call = "rtlstm {command} {folder} {options}"
 
     def __init__(self, commands: Mapping[str, Any], running: str) -> None:
         self._commands = commands

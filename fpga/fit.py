@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm
 
+from pydantic import field_validator
+
 from rtlstm.fpga.core_parts import multiplier_luts
 from rtlstm.fpga.estimate import Estimate, estimate, usable
 from rtlstm.fpga.families.base import estimated_families, fpga_family
@@ -55,6 +57,12 @@ class FitRequest(HardwareRequest):
     chosen: Chosen
     board: str = ""
     """The board that the device is on, whose top and link stand beside the core; empty for the core alone."""
+
+    @field_validator("multipliers")
+    @classmethod
+    def _choose_multipliers(cls, given: str | int | None) -> str | int | None:
+        """Take auto as nothing given: that is what a device to fit means anyway."""
+        return None if given == "auto" else given
 
     def check(self) -> None:
         """Check what is given, whatever else will be chosen.

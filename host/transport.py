@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rtlstm.host.closing import Closing
+from rtlstm.host.raw_values import as_array
 from rtlstm.host.steps import Steps
-from rtlstm.spec.errors import ConfigurationError, DeviceError
+from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.plugins import Registry
@@ -150,11 +151,14 @@ def register_words(words: Sequence[int] | IntArray) -> IntArray:
     Raises
     ------
     InputError
-        If one does not fit 32 bits.
+        If one is no integer, or does not fit 32 bits.
     """
-    values = np.asarray(words, dtype=np.int64).reshape(-1)
+    values = as_array("words", words).reshape(-1)
+    # Python's integers beyond 64 bits form an array of objects: their range is refused below.
+    if values.dtype.kind not in "iub" and not all(isinstance(each, int) for each in values):
+        raise InputError(f"words must be integers, not {values.dtype}; round them first")
     check_range("words", values, 0, 0xFFFFFFFF, " (32 bits)")
-    return values
+    return values.astype(np.int64)
 
 
 def backend_names() -> list[str]:

@@ -11,6 +11,7 @@ command line sets its words with :func:`worded` while it runs.
 import inspect
 import json
 import re
+import shlex
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ __all__ = [
     "Kept",
     "Option",
     "Wording",
+    "call",
     "declared_options",
     "named",
     "option",
@@ -151,6 +153,8 @@ class Wording(Protocol):
 
     separator: str
     """Separator between several options."""
+    call: str
+    """Form of a command on a build, with ``{command}``, ``{folder}`` and ``{options}``; see :func:`call`."""
 
     def name(self, option: str, value: Any, command: str) -> str:
         """Return an option's name, with a value or :data:`BARE`; see :func:`option`."""
@@ -158,6 +162,7 @@ class Wording(Protocol):
 
 class _Python:
     separator = ", "
+    call = "build.{command}({options})"
 
     def name(self, option: str, value: Any, command: str) -> str:
         shown = f"{value:g}" if isinstance(value, float) else repr(value)
@@ -183,9 +188,15 @@ def option(name: str, value: Any = BARE, command: str = "") -> str:
     return _wording.name(name, value, command)
 
 
-def options(values: Mapping[str, Any]) -> str:
+def options(values: Mapping[str, Any], command: str = "") -> str:
     """Return several options with their values, as they are typed."""
-    return _wording.separator.join(option(name, value) for name, value in values.items())
+    return _wording.separator.join(option(name, value, command) for name, value in values.items())
+
+
+def call(command: str, folder: object, **values: Any) -> str:
+    """Return a command on a build folder, for a message, as the interface in use calls it."""
+    typed = options(values, command)
+    return _wording.call.format(command=command, folder=shlex.quote(str(folder)), options=typed)
 
 
 @contextmanager
@@ -209,6 +220,7 @@ class Kept:
     """Writes references to options into a text; another process replaces them by names: :func:`named`."""
 
     separator = ", "
+    call = _Python.call
 
     def name(self, option: str, value: Any, command: str) -> str:
         """Return a reference that holds letters and digits, and a mark at each end."""

@@ -21,10 +21,15 @@ def describe_validation(error: ValidationError, record: type[BaseModel] | None =
         location = [str(part) for part in item["loc"]]
         what = item["msg"].removeprefix("Value error, ")
         given = item["input"]
-        if isinstance(given, bool | int | float | str) and item["type"] != "value_error":
-            what = what.replace("Input should be", "must be") + f", not {given!r}"
+        ours = item["type"] == "value_error"
+        if not ours:
+            what = what.replace("Input should be", "must be")
+            if given is None or isinstance(given, bool | int | float | str):
+                what += f", not {given!r}"
         if location and location[0] in names:
-            parts.append(what if item["type"] == "value_error" else f"{option(location[0])} {what}")
+            # A check of our own may begin with the field's name.
+            said = what.removeprefix(f"{location[0]} ")
+            parts.append(what if ours and said == what else f"{option(location[0])} {said}")
         else:
             where = ".".join(location)
             parts.append(f"{where}: {what}" if where and where not in what else what)

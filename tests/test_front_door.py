@@ -169,7 +169,31 @@ def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):
     for wrong in ({"capacities": [1]}, {"capacities": {"foo": 1}}, {"fit": 5}, {"name": 5}, {"progress": 5}):
         with pytest.raises(rtlstm.ConfigurationError, match=f"{next(iter(wrong))} must be"):
             rtlstm.compile(network, folder=tmp_path / "b", **wrong)
+    for wrong, message in (
+        ({"capacities": {"headroom": "x"}}, "capacity headroom must be a whole number, not 'x'"),
+        ({"capacities": {"inputs": 2.5}}, r"capacity inputs must be a whole number, not 2\.5"),
+        ({"bus": None}, "^bus must be a valid string, not None$"),
+        ({"bus": "spi"}, "^bus must be one of none, axi"),
+        ({"family": "z80"}, "^family must be one of "),
+    ):
+        with pytest.raises(rtlstm.ConfigurationError, match=message):
+            rtlstm.compile(network, folder=tmp_path / "b", **wrong)
     assert not (tmp_path / "b").exists()
+
+
+def test_mistakes_with_a_build_are_named(build: rtlstm.Build):
+    with pytest.raises(rtlstm.InputError, match="x must be an array of numbers"):
+        build.simulate(x=[[1.0, 2.0, 3.0], [4.0]])
+    with pytest.raises(rtlstm.InputError, match="lengths must be an array of numbers"):
+        build.simulate(x=np.zeros((4, 2, 3)), lengths=[[1], [2, 3]])
+    with pytest.raises(rtlstm.ConfigurationError, match="^device must be a valid string, not 5$"):
+        build.implement(5)
+    with pytest.raises(rtlstm.ConfigurationError, match="^board must be a valid string, not None$"):
+        build.bitstream(None)
+    with pytest.raises(
+        rtlstm.ConfigurationError, match="^simulator must be 'verilator' or 'icarus', not 'golden'$"
+    ):
+        build.simulate(simulator="golden")
 
 
 def test_zynq_board_gets_its_folder(tmp_path: Path):

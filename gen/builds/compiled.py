@@ -134,13 +134,13 @@ class Build:
         ConfigurationError
             If there is no such option, or it is out of range.
         InputError
-            If ``x`` does not fit the build.
+            If ``x`` or ``lengths`` is no array, or does not fit the build.
         ToolError
             If there is no simulator.
         """
         asked = _checked(SimulateOptions, "simulate", options)
-        given = None if x is None else np.asarray(x)
-        valid = None if lengths is None else np.asarray(lengths)
+        given = None if x is None else as_array("x", x)
+        valid = None if lengths is None else as_array("lengths", lengths)
         return compare_build(self.folder, asked, given, valid, progress)[0]
 
     @shows_options(ImplementOptions)
@@ -324,6 +324,9 @@ def _check_types(name: object, fit: object, capacities: Mapping[str, int] | None
             f"capacities must be a mapping from some of {', '.join(Capacity.model_fields)} to numbers, "
             f"not {capacities!r}"
         )
+    for key, value in capacities.items():
+        if not isinstance(value, int | np.integer) or isinstance(value, bool):
+            raise ConfigurationError(f"capacity {key} must be a whole number, not {value!r}")
 
 
 def _check_alone(options: Mapping[str, Any], **others: object) -> None:

@@ -21,7 +21,7 @@ from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.options import option
+from rtlstm.spec.options import call, option
 from rtlstm.tools.cache import load_cached
 
 __all__ = ["OnBoard", "load_bitstream", "slower_clock"]
@@ -189,12 +189,11 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
     elif not made and (zynq := sorted((Path(folder) / "boards").glob(f"*/{VIVADO_RECORD}"))):
         raise BuildError(_FROM_VIVADO.format(board=zynq[0].parent.name))
     else:
-        what = (
-            f"has bitstreams for {', '.join(made)}; choose with {option('board')}"
+        raise BuildError(
+            f"{folder} has bitstreams for {', '.join(made)}; choose with {option('board')}"
             if made
-            else "has no bitstream"
+            else f"{folder} has no bitstream; make one with {call('bitstream', folder, board='BOARD')}"
         )
-        raise BuildError(f"{folder} {what}" + ("" if made else "; make one with 'rtlstm bitstream'"))
     path = Path(folder) / "boards" / name / BITSTREAM_RECORD
     try:
         found = Bitstream.model_validate_json(path.read_text())
@@ -204,6 +203,7 @@ def load_bitstream(folder: Path, board: str | None = None) -> tuple[Bitstream, B
         whole = False
     if not whole:
         raise BuildError(
-            f"{folder} must have a bitstream of this build for {name}; make one with {option('board', name)}"
+            f"{folder} must have a bitstream of this build for {name}; make one with "
+            f"{call('bitstream', folder, board=name)}"
         )
     return found, find_board(name), file

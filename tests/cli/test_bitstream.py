@@ -15,8 +15,9 @@ from rtlstm.boards.bitstream import Bitstream, Use
 from rtlstm.boards.catalogue import find_board
 from rtlstm.fpga.estimate import estimate
 from rtlstm.gen.builds.generate import generate_build
-from rtlstm.gen.builds.on_board import OnBoard, slower_clock
+from rtlstm.gen.builds.on_board import OnBoard, load_bitstream, slower_clock
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.spec.errors import BuildError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
@@ -225,9 +226,18 @@ def test_missed_clock(cli, pristine: Path, tmp_path: Path, monkeypatch):
     # Changed or incomplete.
     bits = folder / "boards" / "ulx3s-12f" / "top.bit"
     bits.write_bytes(b"bitz")
-    cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make one with")
+    changed = (
+        "must have a bitstream of this build for ulx3s-12f; make one with "
+        f"rtlstm bitstream {folder} --board ulx3s-12f"
+    )
+    cli("program", folder).refused(changed)
     bits.unlink()
-    cli("program", folder).refused("must have a bitstream of this build for ulx3s-12f; make one with")
+    cli("program", folder).refused(changed)
+    cli("program", folder, "--board", "ulx3s-85f").refused(
+        f"for ulx3s-85f; make one with rtlstm bitstream {folder} --board ulx3s-85f"
+    )
+    with pytest.raises(BuildError, match=r"make one with build\.bitstream\(board='ulx3s-85f'\)$"):
+        load_bitstream(folder, "ulx3s-85f")
 
 
 def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
@@ -241,7 +251,9 @@ def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
 
 
 def test_refused(cli, pristine: Path, tmp_path: Path):
-    cli("program", pristine).refused("has no bitstream; make one with 'rtlstm bitstream'")
+    cli("program", pristine).refused(
+        f"has no bitstream; make one with rtlstm bitstream {pristine} --board BOARD"
+    )
     cli("bitstream", pristine, "--board", "nano").refused("there is no board 'nano'")
     cli("bitstream", pristine, "--board", "icebreaker", "--clock", "5").refused("must be 16.125 to 270 MHz")
     folder = small_build(tmp_path / "other", "ice40")

@@ -145,14 +145,16 @@ def test_broken_models_are_refused(cli, tmp_path, case):
         (("--gate-bits", "6"), ["gates"]),
         (("--input-range", "nan"), ["--input-range must"]),
         (("--input-range", "-1"), ["--input-range must"]),
-        (("--family", "z80"), ["z80", "ecp5"]),
+        (("--family", "z80"), ["error: --family must be one of", "z80", "ecp5"]),
+        (("--bus", "spi"), ["error: --bus must be one of none, axi", "'spi'"]),
+        (("--tables", "foo"), ["'--tables': 'foo' is not one of 'interpolated', 'direct'"]),
         (("--name", "module"), ["module"]),
         (("--calibrate", "no.npy"), ["no.npy"]),
         (("--calibrate-state", "no.npz"), ["no.npz"]),
         (("--final-states",), ["--final-states", "--calibrate", "there are none"]),
         (("--no-final-states", "--cell-range", "8"), ["--no-final-states", "--cell-range", "not both"]),
         (("--dense", "nothing"), ["nothing"]),
-        (("--lanes", "many"), ["--lanes"]),
+        (("--lanes", "many"), ["'--lanes': must be a valid integer"]),
         (("--fit", "lfe5u"), ["no device 'lfe5u'", "lfe5u-85f"]),
     ],
 )
@@ -428,7 +430,8 @@ def test_simulate_fails_where_words_differ(cli, pristine, monkeypatch):
 
 
 def test_unknown_simulator(cli, pristine):
-    cli("simulate", pristine, "--simulator", "vcs").refused("vcs")
+    cli("simulate", pristine, "--simulator", "vcs").refused("'--simulator': 'vcs' is not one of 'verilator'")
+    cli("implement", pristine, "--device", "up5k", "--router", "foo").refused("'--router': 'foo' is not one")
 
 
 # All commands

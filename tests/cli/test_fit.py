@@ -13,6 +13,7 @@ from rtlstm.fpga.estimate import check_estimate, estimate, usable
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.fill import fill_limits
 from rtlstm.fpga.fit import FitRequest, NothingFitsError, _Search, fit_device
+from rtlstm.gen.builds.fit_advice import find_fit_advice
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -160,6 +161,18 @@ def test_refusal_names_the_options_that_fit(cli, tmp_path):
         *run, "up5k", *named_options(cli(*run, "up5k").err), "--lanes", "40", "--multipliers", "lut"
     )
     refused.refused("without --lanes, --multipliers it fits")
+
+
+def test_multipliers_chosen_for_the_device_are_not_fixed():
+    chosen = find_device("up5k")
+    asked, plain = FitRequest(chosen=chosen, multipliers="auto"), FitRequest(chosen=chosen)
+    assert asked == plain
+    draw = np.random.default_rng(0).normal
+    layer = Lstm(name="lstm", w_ih=draw(size=(80, 6)), w_hh=draw(size=(80, 20)), bias=draw(size=80))
+    network, settings = Network(name="tiny", layers=(layer,)), QuantizationSettings()
+    advice = find_fit_advice("tiny", network, settings, None, asked)
+    # The settings as they are were refused before: all advice changes something.
+    assert advice is not None and advice.less == () and advice.more
 
 
 def lstm(inputs: int, units: int) -> dict[str, np.ndarray]:

@@ -151,8 +151,11 @@ def test_every_backend_refuses_the_same_in_the_same_words(
                     call(**given)
         with pytest.raises((InputError, DeviceError), match="takes time steps one by one|takes whole seq"):
             transport.exchange(STREAMS, WHOLE, ends=[False, True])
-        for words in ([-1], [2**32]):
+        for words in ([-1], [2**32], [2**70]):
             with pytest.raises(InputError, match="words must be within 0 to 4294967295"):
+                transport.write(Register.STREAM, words)
+        for words in ([1.7], np.zeros(2), ["a"], [None]):
+            with pytest.raises(InputError, match="words must be integers, not"):
                 transport.write(Register.STREAM, words)
         if backend != "mmio":
             assert transport.read(Register.STEPS)[0] == 0
