@@ -26,7 +26,8 @@ __all__ = ["GoldenDevice"]
 
 _WORD = 0xFFFFFFFF
 _REGION, _BANK = field(Register.SELECT, "REGION"), field(Register.SELECT, "BANK")
-_ZERO, _COLD = field(Register.FLAGS, "ZERO"), field(Register.FLAGS, "COLD")
+_ZERO = field(Register.FLAGS, "ZERO")
+_PARTIALS_INVALID = field(Register.FLAGS, "PARTIALS_INVALID")
 
 
 @dataclass
@@ -245,7 +246,7 @@ class GoldenDevice(Transport):
             stream = self._checked(self._stream)
             # Whole sequences prepare nothing.
             invalid = self._partials_invalid[stream] and self.manifest.sequence is None
-            return _ZERO.at(int(self._zero_state[stream])) | _COLD.at(int(invalid))
+            return _ZERO.at(int(self._zero_state[stream])) | _PARTIALS_INVALID.at(int(invalid))
         if register == Register.LATENCY:
             return self._latency()
         fixed = {

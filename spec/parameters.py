@@ -195,10 +195,14 @@ class Parameters(CoreOptions):
 
     @property
     def preactivation(self) -> int:
-        """Stage of the first beat's rounded pre-activations."""
+        """Stage of the first drain beat's rounded pre-activations."""
         return self.summed + self.HELD + self.collect + self.pipeline.narrow
 
     @property
     def partial_to_add(self) -> int:
-        """Fewest issue cycles between the ends of a group that stores partial sums and the one that adds."""
+        """Issue cycles from the end of a group that stores partial sums to the end of the one that adds them.
+
+        The least number unless ``collect`` is 2. Then the address of what is added reaches its memory a
+        cycle later than is assumed here, and one cycle less would do: a known spare cycle.
+        """
         return self.HELD + self.collect + self.pipeline.narrow + 1

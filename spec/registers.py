@@ -156,7 +156,7 @@ REGISTERS: dict[Register, Description] = {
         "State of the stream that STREAM names.",
         (
             _bit("ZERO", 0, "its state is zero whatever the memories hold"),
-            _bit("COLD", 1, "its recurrent partial sums are invalid and will be computed again"),
+            _bit("PARTIALS_INVALID", 1, "its recurrent partial sums are invalid and will be computed again"),
             _bit("COPIED", 2, "its first layer's h is in the second half of the ping-pong buffer"),
         ),
     ),

@@ -1,5 +1,6 @@
-"""Drains finished row groups from the array, one beat per cycle, and says where each beat belongs.
+"""Selects what leaves the array, one beat per cycle, and says where each beat belongs.
 
+No sums pass through here: ``Preactivation`` holds the datapath, and this part its selects and addresses.
 A beat is what the units take in one cycle: ``gate_units`` units of an LSTM layer, or as many dense outputs.
 A group whose last word is issued in cycle ``n`` drains from ``S = n + parameters.summed`` on; its beat ``k``
 (0, 1, ...):
@@ -40,7 +41,7 @@ class Drain(ProgramPart):
     An LSTM layer's beat is a block: the four totals of each of its ``gate_units`` units. A dense
     layer's beat is one lane of four: a block drains in four cycles.
 
-    Latency: with a group's last word issued in cycle ``n`` and ``S = n + summed``, item ``k`` has
+    Latency: with a group's last word issued in cycle ``n`` and ``S = n + summed``, beat ``k`` has
     its memory rows in cycle ``S + k``, ``blocks`` and ``lanes`` in the cycle after that, and
     ``beat`` when its pre-activations are ready. Throughput: one beat per cycle.
 
@@ -49,7 +50,7 @@ class Drain(ProgramPart):
     token : In
         The array's word three cycles before its products' sum stands in a register.
     blocks : Out(blocks), lanes : Out(4 * blocks)
-        One-hot: the block whose held totals are an LSTM layer's item; the block, and the lane in
+        One-hot: the block whose held totals are an LSTM layer's beat; the block, and the lane in
         each four, whose total is a dense layer's.
     shift_row, addend_row : Out
         Rows of the shift and partial-sum memories.
@@ -142,14 +143,14 @@ class Drain(ProgramPart):
         shared = Cat(beat[name] for name in self._shared)
         flags = Signal(len(shared), reset_less=True)
 
-        # Items of the word's group but for its first, and what remains of the group that drains.
+        # Beats of the word's group but for its first, and what remains of the group that drains.
         beats, last_count = self._of_op["more"], self._of_op["last_more"]
         more, remaining = (
             Signal(len(beats), reset_less=True, name="more"),
             Signal(len(beats), name="remaining"),
         )
         m.d.sync += more.eq(Mux(tokens.at(1).group_last, last_count, beats))
-        valid, last = Signal(name="has_item"), Signal(reset_less=True, name="is_last")
+        valid, last = Signal(name="has_beat"), Signal(reset_less=True, name="is_last_beat")
         m.d.sync += [
             last.eq(Mux(ends, tokens.at(2).group_last & (more == 0), in_last_group & (remaining == 1))),
             remaining.eq(Mux(ends, more, remaining - (remaining != 0))),

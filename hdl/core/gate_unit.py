@@ -12,11 +12,13 @@ a + 1                  the products f * c and i * g
 a + 2                  their exact sum
 a + c                  the new c, rounded and saturated, written to memory; apart, the argument of tanh
 2 a + c                tanh(c)
-2 a + c + 1            h = o * tanh(c), rounded and saturated
-2 a + c + 1 + r        the result; ``next_result`` says one cycle before where it goes
+2 a + c + 1            the product o * tanh(c), exact
+2 a + c + 2            (only if r is 2) the product, rounded
+2 a + c + 1 + r        h, the result: rounded and saturated, behind the product's register if r is 0;
+                       ``next_result`` says one cycle before where it goes
 =====================  =================================================================================
 
-A dense output skips the cell: its activation is there in cycle a, rounded in a + 1, the result in a + 1 + r.
+A dense output skips the cell: its activation is there in cycle a, the result in a + 1 + r.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
@@ -190,7 +192,14 @@ class GateUnit(Unit):
         return Mux(compared.sigmoid | compared.tanh, activated, plain)
 
     def _announce(self, m: Module, dense: Struct, hidden: Struct) -> None:
-        """Say where the next cycle's result goes: both kinds of beats never end in the same cycle."""
+        """Say where the next cycle's result goes.
+
+        A dense beat takes fewer cycles than an LSTM layer's, but never ends in the same cycle as one before
+        it: in the networks of this unit (``is_fused`` in :mod:`rtlstm.gen.quantise.lowering`), a dense
+        operation reads the results of the layer before it and waits until they have been written
+        (``waits_for_results`` in :mod:`rtlstm.spec.program.step`), and a pass over a sequence begins when
+        the results of the pass before have been written.
+        """
         for beat, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
             with m.If(beat.valid & wanted):
                 m.d.comb += [

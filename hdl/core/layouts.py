@@ -114,7 +114,7 @@ def beat_layout(manifest: Manifest) -> StructLayout:
 
 
 def _slot_bits(manifest: Manifest) -> int:
-    """Width of an beat's place in a word of the vector memory."""
+    """Width of a beat's place in a word of the vector memory."""
     return row_bits(manifest.parameters.macs // manifest.parameters.gate_units)
 
 

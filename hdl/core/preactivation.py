@@ -6,7 +6,8 @@ With ``blocks`` and ``lanes`` selecting a beat in cycle 0, ``collect = parameter
 ======================  ================================================================================
 cycle                   what happens
 ======================  ================================================================================
--1                      ``shift_row`` and ``addend_row`` are at their memories
+-1                      ``shift_row`` and ``addend_row`` are at this part's ports (at the memories a cycle
+                        later if ``collect`` is 2)
 0                       a multiplexer picks the totals of the selected block (a register per block if
                         ``collect`` is 2, and one behind the choice if it is not 0)
 collect                 the picked totals; the row's shift and addend are read
@@ -43,7 +44,7 @@ class Preactivation(Component):
     saturated, as sign and magnitude.
 
     Latency: from ``blocks`` and ``lanes``, ``parameters.collect + pipeline.narrow`` cycles. Throughput: one
-    item per cycle. Rounding: down when shifting, half up at the end (the bias holds the half);
+    beat per cycle. Rounding: down when shifting, half up at the end (the bias holds the half);
     saturation is symmetric.
 
     Members
@@ -51,7 +52,7 @@ class Preactivation(Component):
     held : In(blocks * 4 * accumulator.bits)
         Totals of this unit's four lanes in every block.
     blocks, lanes : In
-        One-hot: the block whose totals are an LSTM layer's item, the lane whose total is a dense
+        One-hot: the block whose totals are an LSTM layer's beat, the lane whose total is a dense
         layer's.
     shift_row, addend_row : In
         The beat's rows, one cycle before ``blocks``.

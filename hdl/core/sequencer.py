@@ -13,9 +13,9 @@ k        If it is the operation's last word, ``_table`` (the fields of operation
 k + 1    ... and the next operation's first word may be issued.
 =======  ==========================================================================================
 
-A redirect takes ``REDIRECT_CYCLES`` = 2 cycles. In cycle k a complete input waits whose stream has invalid
-partial sums; in k + 1 ``_next`` is the program's first operation and is loaded; in k + 2 its first word may
-be issued.
+A redirect takes 2 cycles (``REDIRECT_CYCLES`` in :mod:`rtlstm.spec.program.schedule`). In cycle k a
+complete input waits whose stream has invalid partial sums; in k + 1 ``_next`` is the program's first
+operation and is loaded; in k + 2 its first word may be issued.
 """
 
 from collections.abc import Mapping
@@ -42,8 +42,13 @@ from rtlstm.spec.registers import Region
 
 __all__ = ["Case", "Sequencer"]
 
-Case = Literal["loaded", "issued", "waits"]
-"""What a cycle does: loads an operation, issues a word that does not end one, or neither."""
+Case = Literal["loaded", "goes_on", "waits"]
+"""What a cycle does: it loads an operation, issues a word within a group, or neither.
+
+``_admit_next`` has a fourth case, ``wraps``: the cycle issues a group's last word but not the operation's.
+It asks for no readiness of vector or input: the first group has read every word, and the later groups read
+the same words again.
+"""
 
 
 class Sequencer(ProgramPart):
@@ -92,7 +97,7 @@ class Sequencer(ProgramPart):
     reset_stream, state_written : In(1)
         The stream ``command_stream`` starts from zero, or from what was written.
     weights_written : In(1)
-        Every stream's recurrent part must be computed anew.
+        The partial sums of all streams are invalid from now on.
     idle : Out(1)
         Nothing is issued or under way, and no partial sum is to be stored any more.
     flags : Out(3)
@@ -207,21 +212,27 @@ class Sequencer(ProgramPart):
         self._next = Signal.like(self._pc, init=0 if self._loadable else program.body)
         self._upcoming = Signal.like(self._pc)
         # No operation is loaded while there is no program, or its memory shows another row.
-        self._held: Value = Const(0, 1)
+        self._load_stopped: Value = Const(0, 1)
         if self._loadable:
             looked = Signal()
             m.d.sync += looked.eq(self.program_window)
-            self._held = self.stopped | looked
+            self._load_stopped = self.stopped | looked
+        # Operation ``_next`` is to be loaded without one ending: after a reset, a redirect or the window.
         self._loading = Signal(init=1)
+        # A word is issued in this cycle.
         self._valid = Signal()
+        # The operation's first word has not been issued yet.
         self._begin = Signal()
+        # Room in the output has been taken for an operation that has not ended yet.
         self._reserved = Signal()
+        # The operation is still in its first group.
         self._open = Signal()
         self._last_column = Signal(reset_less=True)
         self._last_group = Signal(reset_less=True)
         self._last_word = Signal(reset_less=True)
         self._word = Signal(range(widest + 1), reset_less=True)
         self._word_next = Signal(range(widest + 2), reset_less=True)
+        # Words of the vector memory written so far by the oldest operation whose results are outstanding.
         self._written = Signal(range(widest + 1))
         self._stream = Signal(stream_bits(self._manifest))
         self._suppress = Signal(reset_less=True)
@@ -238,12 +249,15 @@ class Sequencer(ProgramPart):
         self._vector_base = Signal(self.vector_row.shape(), reset_less=True)
         self._context = Signal(self.vector_row.shape(), reset_less=True)
         self._drain_left = Signal(widths["drain_beats"])
+        # Operations whose results are not all written: two at most, with prefetch the last layer's and the
+        # next step's first. The third bit is spare.
         self._outstanding = Signal(3)
         self._idle_left = Signal(widths["idle_cycles"])
         self._blank = Signal()
         states = self._states
         self._zero_state = Signal(states, init=-1)
         self._partials_invalid = Signal(states, init=-1)
+        # Which half of the ping-pong buffer holds the first layer's current h.
         self._copy = Signal(states)
 
     def _tables(self, m: Module) -> None:
@@ -286,7 +300,7 @@ class Sequencer(ProgramPart):
         self._last_op = fields["ends"] | (fields["ends_suppressed"] & self._suppress_now)
         m.d.comb += [
             self._advance.eq(self._valid & self._last_word),
-            self._load.eq(self._advance | (self._loading & ~self._held)),
+            self._load.eq(self._advance | (self._loading & ~self._load_stopped)),
             self._listening.eq(self._listens()),
             self._redirect.eq(self._begins_elsewhere()),
             self._flips.eq(self._advance & fields["writes_other"]),
@@ -295,7 +309,7 @@ class Sequencer(ProgramPart):
 
     def _listens(self) -> Value:
         """Whether an operation waits for a step's input."""
-        return self._open & self._fields["waits"] & ~self._loading
+        return self._open & self._fields["waits_for_input"] & ~self._loading
 
     def _begins_elsewhere(self) -> Value:
         """Whether the step that is there begins with another operation than the one that is loaded."""
@@ -311,7 +325,9 @@ class Sequencer(ProgramPart):
     @property
     def _suppress_next(self) -> Value:
         """The same of the step that the next operation belongs to."""
-        return Mux(self._fields["from_input"] | self._table["waits"], self.input_suppress, self._suppress)
+        return Mux(
+            self._fields["from_input"] | self._table["waits_for_input"], self.input_suppress, self._suppress
+        )
 
     def _issue(self, m: Module) -> None:
         """Walk the words of an operation."""
@@ -404,7 +420,7 @@ class Sequencer(ProgramPart):
         with m.If(self._redirect):
             m.d.comb += self._upcoming.eq(self._redirect_target(m))
             m.d.sync += self._loading.eq(1)
-        with m.If(self.window | self._held):
+        with m.If(self.window | self._load_stopped):
             m.d.comb += self._upcoming.eq(self._step["body"])
         with m.If(self.window):
             m.d.sync += [
@@ -457,13 +473,13 @@ class Sequencer(ProgramPart):
             loaded & ~(table["single"] & ~fields["last_one_beat"]) & (fields["idle_cycles"] == 0),
         )
         wraps = idle_done & ~(fields["single"] & ~fields["one_beat"])
-        goes_on = ~self._open | (self._vector_ready("issued") & self._input_ready("issued"))
+        goes_on = ~self._open | (self._vector_ready("goes_on") & self._input_ready("goes_on"))
         goes_on = goes_on & idle_done & ~((self._column == 1) & draining)
         waits = ~self._open | (self._vector_ready("waits") & self._input_ready("waits"))
         waits = waits & (~self._begin | ~fields["emit"] | self.room | self._reserved)
         waits = waits & idle_done & ~(self._last_column & draining)
         issued = Mux(self._last_column, Mux(self._last_group, loaded, wraps), goes_on)
-        loaded_now = loaded & ~self._held
+        loaded_now = loaded & ~self._load_stopped
         m.d.sync += self._valid.eq(Mux(self._loading, loaded_now, Mux(self._valid, issued, waits)))
         with m.If(self._advance):
             m.d.sync += self._idle_left.eq(self._fields["idle_cycles"])
@@ -477,7 +493,7 @@ class Sequencer(ProgramPart):
         """
         if case == "loaded":
             return count != 0
-        return _exceeds(count, self._word_next if case == "issued" else self._word)
+        return _exceeds(count, self._word_next if case == "goes_on" else self._word)
 
     def _vector_ready(self, case: Case) -> Value:
         op = self._table if case == "loaded" else self._fields
@@ -495,7 +511,7 @@ class Sequencer(ProgramPart):
         known = self.input_coming & self._beyond(case, self.input_words)
         grown = {
             "loaded": 1,
-            "issued": _exceeds(self.input_words, self._word),
+            "goes_on": _exceeds(self.input_words, self._word),
             "waits": ~_exceeds(self._word, self.input_words),
         }
         there = known | (self.input_grows & grown[case]) | self.input_full | self.input_fills
@@ -504,12 +520,12 @@ class Sequencer(ProgramPart):
         precomputed = ~self._of(self._partials_invalid, self.input_stream) | (
             prepared if case == "loaded" else 0
         )
-        return ~op["waits"] | (there & precomputed & ~self.window_wanted)
+        return ~op["waits_for_input"] | (there & precomputed & ~self.window_wanted)
 
     def _streams(self, m: Module) -> None:
         """Keep, per stream, where its state stands and whether its recurrent part is ready."""
         program = self._manifest.program
-        listens = self._listening | (self._load & self._table["waits"])
+        listens = self._listening | (self._load & self._table["waits_for_input"])
         stream = Mux(listens, self.input_stream, self._stream)
         sizes = [i * program.vector_context for i in range(self._manifest.parameters.streams)]
         m.d.sync += [
@@ -559,14 +575,15 @@ class Sequencer(ProgramPart):
         drain_beats = (
             parameters.drain_beats(parameters.lanes) if self._loadable else max(op.drain_beats for op in ops)
         )
+        # A word's last result can be read ``results`` + ``drain_beats`` cycles after it; two are spare.
         depth = max(op.results for op in ops) + drain_beats + 2
         left = Signal(range(depth + 1))
         with m.If(self._valid):
             m.d.sync += left.eq(depth)
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
-        waits = (self._open & self._fields["waits"]) | self._held
-        m.d.comb += self.idle.eq(waits & (left == 0) & ~self._valid & ~self._redirect)
+        between_steps = (self._open & self._fields["waits_for_input"]) | self._load_stopped
+        m.d.comb += self.idle.eq(between_steps & (left == 0) & ~self._valid & ~self._redirect)
 
     def _field_values(self) -> dict[str, list[int]]:
         """Per field of the operation register, its value in every operation."""

@@ -1,4 +1,4 @@
-"""What the units share that turn an beat's pre-activations into a result."""
+"""What the units share that turn a beat's pre-activations into a result."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -110,7 +110,7 @@ class Unit(Component):
         )
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
-        """Connect what not all units read: an beat's own numbers, and early whether its state is zero."""
+        """Connect what not all units read: a beat's own numbers, and early whether its state is zero."""
 
     def connect_bank(self, m: Module, bank: Value) -> None:
         """Connect the window's bank, if there are several tables in a region."""
@@ -141,7 +141,7 @@ class Unit(Component):
         return old
 
     def _write_state(self, m: Module, beat: Struct, writes: Value, state: Value, clipped: Value) -> None:
-        """Keep an beat's new state, or the window's; ``clipped`` says that it saturated."""
+        """Keep a beat's new state, or the window's; ``clipped`` says that it saturated."""
         write, counts = self._state_write, beat.mask[self._index]
         m.d.comb += [
             write.en.eq(writes | self.write[Region.CELLS]),

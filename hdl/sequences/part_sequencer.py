@@ -19,9 +19,10 @@ class PartSequencer(Sequencer):
     Its exact model is :mod:`rtlstm.spec.program.sequence_schedule`.
 
     A part's first operation waits until its step may begin. If the next step is of another part than the
-    loaded operation's, that part's first operation is loaded instead. Nothing is prepared or goes ahead: a
-    step computes its recurrent parts itself, while the results of the step before, which is another
-    part's, are on their way. So there are no cold streams, and h has one copy.
+    loaded operation's, that part's first operation is loaded instead. Nothing is computed in advance, and
+    there is no prefetch: a step computes its recurrent products itself, while the results of the step
+    before, which is another part's, are outstanding. So no partial sums are ever invalid, and h has one
+    copy.
 
     Members
     -------
@@ -66,7 +67,7 @@ class PartSequencer(Sequencer):
         return super()._field_values() | {
             "part": part_of,
             "recurrent": [int(op.kind == "recurrent") for op in ops],
-            "waits": [int(begins) for begins in first],
+            "waits_for_input": [int(begins) for begins in first],
             "prepares": [0] * len(ops),
             "ends": [int(ends) for ends in last],
             "ends_suppressed": [int(ends) for ends in last],
@@ -91,10 +92,10 @@ class PartSequencer(Sequencer):
 
     def _conditions(self, m: Module) -> None:
         super()._conditions(m)
-        m.d.comb += self.begun.eq(self._valid & self._begin & self._fields["waits"])
+        m.d.comb += self.begun.eq(self._valid & self._begin & self._fields["waits_for_input"])
 
     def _listens(self) -> Value:
-        return self._begin & ~self._valid & self._fields["waits"] & ~self._loading
+        return self._begin & ~self._valid & self._fields["waits_for_input"] & ~self._loading
 
     def _begins_elsewhere(self) -> Value:
         return self._listening & (self.step_part != self._fields["part"])
@@ -103,7 +104,7 @@ class PartSequencer(Sequencer):
         return lookup(m, self.step_part, [part.first for part in self._plan.parts], "first_of_part")
 
     def _input_row(self) -> Value:
-        return Mux(self._table["waits"], self.step_base, self._base)
+        return Mux(self._table["waits_for_input"], self.step_base, self._base)
 
     def _successor(self, op: Mapping[str, Value]) -> Value:
         return op["follows"]
@@ -113,12 +114,12 @@ class PartSequencer(Sequencer):
         # What has begun finds all of its input; a step that begins is not the next one any more.
         begun = Const(0) if case == "loaded" else ~self._begin if case == "waits" else Const(1)
         may_begin = self.step_there & ~self.begun & (self.step_part == op["part"]) & ~self.window_wanted
-        return ~op["waits"] | begun | may_begin
+        return ~op["waits_for_input"] | begun | may_begin
 
     def _streams(self, m: Module) -> None:
         """Keep, per stream and part, whether its state is zero."""
         program = self._manifest.program
-        listens = self._listening | (self._load & self._table["waits"])
+        listens = self._listening | (self._load & self._table["waits_for_input"])
         stream = Mux(listens, self.input_stream, self._stream)
         sizes = [i * program.vector_context for i in range(self._manifest.parameters.streams)]
         context = lookup(m, stream, sizes, "context")

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 BEAT_FLAGS = ("writes_partial", "lstm", "dense", "relu", "sigmoid", "tanh", "emit", "store")
-"""Flags that all beats of an operation share, in addition to the index of their cell."""
+"""Flags that all beats of an operation share, in addition to the index of their cell's kind."""
 
 Fields = dict[str, list[int]]
 """Values of each field, one per operation."""
@@ -32,6 +32,7 @@ def issue_fields(program: Program) -> Fields:
     """The fields of every operation that the sequencer reads."""
     ops = program.ops
     return {
+        # Both less 1: the registers count down to 0.
         "columns": [op.columns - 1 for op in ops],
         "groups": [op.groups - 1 for op in ops],
         "drain_beats": [op.drain_beats for op in ops],
@@ -43,7 +44,8 @@ def issue_fields(program: Program) -> Fields:
         "idle_cycles": [op.idle_cycles for op in ops],
         "newer_results": [op.newer_results for op in ops],
         "from_input": [int(op.from_input) for op in ops],
-        "waits": [int(op.from_input and op.yields) for op in ops],
+        # The body's first operation: with prefetch, the operation that reads the input finds it complete.
+        "waits_for_input": [int(op.from_input and op.yields) for op in ops],
         "relu": [int(op.relu) for op in ops],
         "waits_for_results": [int(op.waits_for_results) for op in ops],
         "emit": [int(op.emit) for op in ops],
@@ -83,7 +85,7 @@ def issue_widths(parameters: Parameters) -> dict[str, int]:
         "last_one_beat",
         "newer_results",
         "from_input",
-        "waits",
+        "waits_for_input",
         "relu",
     )
     flags += (
@@ -105,12 +107,14 @@ def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> 
     biases = [program.bias_rows * op.adds_partials for op in ops]
     copies = [program.copy_words * (op.writes_copy is not None) for op in ops]
     return {
+        # Beats of a group less 1: those after its first.
         "more": [op.drain_beats - 1 for op in ops],
         "last_more": [op.last_drain_beats - 1 for op in ops],
         "adds": [int(op.adds_partials) for op in ops],
         "shift": [op.shifts for op in ops],
         "addend": [op.addends + more for op, more in zip(ops, biases, strict=True)],
         "partials_row": [op.partials_row + program.bias_rows for op in ops],
+        # First row of the cell states; which cell computes the beat is in ``flags``.
         "cell": [op.cell for op in ops],
         "row": [op.destination or 0 for op in ops],
         "other_row": [(op.destination or 0) + more for op, more in zip(ops, copies, strict=True)],
@@ -152,8 +156,9 @@ def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
         "inputs": program.inputs & 0xFFFF,
         "outputs": program.outputs & 0xFFFF,
         "beats_after": -(-program.inputs // beat) - 1,
-        # Which values of the last input beat are used; whether the input's product is issued in one cycle.
+        # Of a data port's beats: how many follow the first, and a mask of the values that count in the last.
         "last_beat": (1 << ((program.inputs - 1) % beat + 1)) - 1,
+        # All of the input's product is issued in one cycle.
         "one_word": int(first.columns * first.groups == 1),
         "beats_out": -(-program.outputs // parameters.beat_out),
     }
@@ -182,7 +187,7 @@ def _bits(most: Mapping[str, int]) -> dict[str, int]:
 
 
 def _flags(op: Op, layer: LayerShape, unit: Unit) -> int:
-    """Pack the fields that an operation's beats share: ``BEAT_FLAGS``, then the index of their cell."""
+    """Pack the fields that an operation's beats share: ``BEAT_FLAGS``, then their cell's kind by index."""
     single = not op.four_rows
     function = layer.activation if single and layer.activation in unit.functions else None
     flags = {

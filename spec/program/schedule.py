@@ -17,7 +17,8 @@ from rtlstm.spec.record import Record
 __all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "offer_cycles", "step_cycles"]
 
 REDIRECT_CYCLES = 2
-"""Cycles from the first step of a stream being ready to its recurrent part being issued."""
+"""Cycles from a step's input being complete to the first recurrent word, if the stream's partial sums are
+invalid; the sequencer's module text shows them."""
 
 
 class LayerCycles(Record):
@@ -61,16 +62,18 @@ class Timeline:
     free: int = 1
     """Next issue cycle of the sequencer."""
     drain_free: int = 0
-    """First cycle that may issue a draining group's last word."""
+    """First cycle in which a group may end: before it, the drain is busy with the group before."""
     results: int = 0
-    """First cycle in which every drained result has been written."""
+    """First cycle in which every result so far has been written: an absolute cycle; ``Op.results`` counts
+    cycles."""
     stored: list[list[int]] = field(default_factory=lambda: [[], []])
-    """First cycles in which the vector words written by the last two operations that store results can be
-    read."""
+    """Of the last two operations that store results, older first: the first cycle in which each vector word
+    that the operation writes can be read."""
 
     def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
-        """Issue one operation; return the cycle in which its results can be read.
+        """Issue one operation; return the first cycle in which all results so far can be read.
 
+        These are its own results if it yields any; otherwise the cycle is that of an earlier operation.
         ``arrivals`` is the first cycle in which each word of the input can be read.
         """
         readable = (

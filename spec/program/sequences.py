@@ -34,7 +34,7 @@ class PartPlan(Record):
     closes: bool
     """It is the last part of its pass."""
     first_beat: int
-    """Index of its first results in a step, in beats of ``gate_units`` values."""
+    """Index of its first results in a step, in drain beats of ``gate_units`` values."""
 
 
 class SequencePlan(Record):
@@ -46,7 +46,7 @@ class SequencePlan(Record):
     row_words: int
     """Words of a step in each half of the memory."""
     output_beats: int
-    """Beats of a step's output."""
+    """Drain beats of a step's output."""
     output_positions: tuple[int, ...]
     """Index of each output among the values of a step's beats."""
 

@@ -51,7 +51,9 @@ class Op(Record):
     waits_for_results: bool
     """Words of the first group wait until the results they read have been written."""
     newer_results: int
-    """Number of operations that have stored, or will store, results after those that it waits for."""
+    """If ``waits_for_results``: how many later storing operations may still be outstanding.
+
+    An operation counts as outstanding from its last word's issue until its last result is written."""
     idle_cycles: int
     """Idle cycles after this operation, so that partial sums are stored before the next one adds them."""
     reads_copy: bool
@@ -74,13 +76,13 @@ class Op(Record):
     last_units: int
     """Units or outputs in the last beat of the last group."""
     cell: int
-    """First row of the cell memory (context; only if the beats go to the gate unit)."""
+    """First row of the memory of cell states (context; only if the beats go to the gate unit)."""
     destination: int | None
     """First word of the vector memory written (context), or None."""
     emit: bool
     """Send the results to the output port."""
     results: int
-    """Cycles from the end of a group to the write of its first beat's results."""
+    """Number of cycles from a group's last word to its first beat's results being written."""
 
 
 class Program(Record):
@@ -306,6 +308,7 @@ def _prepare(
             adds_partials=False,
             writes_partials=True,
             yields=False,
+            # Only the last one waits: for the h of every other layer, a layer after it has waited already.
             waits_for_results=len(layout.ops) == body - 1,
             reads_copy=index == 0 and prefetches,
             addends=bias_of[index],
