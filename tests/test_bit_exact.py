@@ -17,6 +17,8 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import offer_cycles
 from rtlstm.spec.registers import Command, Region, Register
 
+pytestmark = pytest.mark.rtl
+
 ALL = range(1, 65)
 # Without the cases of large arrays or tables, which take Icarus minutes: the slow sweep has them.
 ICARUS = (2, 3, 9, 11, 14, 16)

@@ -21,6 +21,8 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Gru, Lstm, Network, Rnn
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.rtl
+
 NAMES = sorted(CELL_NETWORKS)
 
 

@@ -26,6 +26,8 @@ import numpy as np
 import pytest
 from support.paths import ROOT
 
+pytestmark = [pytest.mark.rtl, pytest.mark.tools]
+
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
 ELSEWHERE_WHOLE = [ROOT / "docs" / "extending.md"]
 """Pages whose code another test runs: tests/test_extending.py."""

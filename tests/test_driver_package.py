@@ -21,6 +21,8 @@ from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.sim.port_server import PortServer
 from rtlstm.spec.manifest import Manifest
 
+pytestmark = pytest.mark.rtl
+
 ALLOWED = (
     "numpy",
     "pydantic",

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from support.paths import DOCS, ROOT
 
+pytestmark = pytest.mark.rtl
+
 FENCE = re.compile(r"^```(\w+)\n(?:#|//) (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MOST_FILES = 2
 PROOFS = ("prove.py", "bench.v")

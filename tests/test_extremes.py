@@ -16,6 +16,8 @@ from rtlstm.spec.packing import pack, unpack_fields
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region
 
+pytestmark = pytest.mark.rtl
+
 INPUTS, UNITS = 13, 13
 
 

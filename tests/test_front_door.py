@@ -11,6 +11,8 @@ from support.paths import ROOT
 
 import rtlstm
 
+pytestmark = pytest.mark.rtl
+
 
 def random_network(seed: int = 0, units: int = 5) -> rtlstm.Network:
     draw = np.random.default_rng(seed).normal

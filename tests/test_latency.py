@@ -18,6 +18,8 @@ from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
+pytestmark = pytest.mark.rtl
+
 SHAPES = {
     "lstm128": (128, (128,), None),
     "stac_a": (100, (100, 100), 1),

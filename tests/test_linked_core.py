@@ -19,6 +19,8 @@ from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
+pytestmark = pytest.mark.rtl
+
 DIVISOR = 4
 CLOCK_HZ = 12e6
 """With the divisor, 3 Mbaud."""

@@ -25,6 +25,8 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import compile_program
 from rtlstm.spec.registers import Register
 
+pytestmark = pytest.mark.rtl
+
 NEAR = Parameters(lanes=8, macs=4, streams=2, beat_in=2)
 FAR = NEAR.replace(
     gate_units=2,

@@ -14,6 +14,8 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = [pytest.mark.rtl, pytest.mark.tools]
+
 
 @dataclass(frozen=True)
 class Size:

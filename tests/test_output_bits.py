@@ -18,6 +18,8 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Dense, Gru, Network
 from rtlstm.spec.registers import Register
 
+pytestmark = pytest.mark.rtl
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 2, 3))
 LSTM, DENSE = network().layers

@@ -20,6 +20,8 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Custom, Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 
+pytestmark = pytest.mark.rtl
+
 STEPS = 4
 REACH = 16.0
 """Largest values of networks that are compared with the float model."""

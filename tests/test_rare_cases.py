@@ -13,6 +13,8 @@ import pytest
 from support.device_pair import pair
 from support.rare_cases import BUILDS, INPUTS, Play
 
+pytestmark = pytest.mark.rtl
+
 STEPS = 200
 
 

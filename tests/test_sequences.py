@@ -21,6 +21,8 @@ from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.rtl
+
 TINY = (1, 2, 3, 4)
 SMALL = (1, 2, 3, 5, 7, 11, 13)
 LARGE = (17, 23, 32, 41, 64)

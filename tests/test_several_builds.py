@@ -15,6 +15,8 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 from rtlstm.tools.toolchain import formal_environment, icarus, run_tool, verilator, verilator_environment
 
+pytestmark = [pytest.mark.rtl, pytest.mark.tools]
+
 BUILDS: dict[str, tuple[str, str]] = {
     "left": ("ecp5", "axilite"),
     "right": ("ice40", "wishbone"),

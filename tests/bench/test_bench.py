@@ -13,6 +13,8 @@ from rtlstm.cli.main import app
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.spec.manifest import Manifest
 
+pytestmark = pytest.mark.rtl
+
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -11,6 +11,8 @@ from rtlstm.bench.soak import soak
 from rtlstm.cli.main import main
 from rtlstm.sim.faults import Fault
 
+pytestmark = pytest.mark.rtl
+
 
 def test_efficiency():
     found = list(measure_efficiency(quick=True))

@@ -20,6 +20,7 @@ def reference(shape: Shape, x: np.ndarray) -> np.ndarray:
     return run_float(shape.network(), x[:, None].astype(np.float64)).y[:, 0]
 
 
+@pytest.mark.rtl
 @pytest.mark.parametrize("shape", [ODD, SHAPES["traffic20"], SHAPES["deepbench256"]], ids=lambda s: s.name)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engine_computes_the_network(engine: str, shape: Shape) -> None:
@@ -30,12 +31,14 @@ def test_engine_computes_the_network(engine: str, shape: Shape) -> None:
     np.testing.assert_allclose(y, reference(shape, x), atol=1e-3 if engine == "c++" else 1e-5)
 
 
+@pytest.mark.rtl
 def test_cpp_loop_with_saturated_gates() -> None:
     x = 40 * SHAPES["toptag"].input_values(30)
     y = CppLoop(SHAPES["toptag"]).run(x)
     np.testing.assert_allclose(y, reference(SHAPES["toptag"], x), atol=1e-3)
 
 
+@pytest.mark.rtl
 def test_cpp_loop_times_every_step() -> None:
     seconds, mean = CppLoop(ODD).time(ODD.input_values(8), 0.002)
     assert len(seconds) >= 16
@@ -76,6 +79,7 @@ def test_golden_without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wide["golden"]["onnxruntime_ms"] is None and wide["golden"]["golden_ms"] > 0
 
 
+@pytest.mark.rtl
 def test_wrong_engine_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtlstm.bench.worker.pin", lambda: None)
     monkeypatch.setattr("rtlstm.bench.peers.CppLoop.run", lambda self, x: np.full((len(x), 1), 0.5))

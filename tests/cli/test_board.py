@@ -26,6 +26,8 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
+pytestmark = pytest.mark.rtl
+
 PORT = "5000"
 QUICK = LinkTimeouts(retry=0.003, least_retry=0.001, most_retry=0.01)
 """In the board's own seconds, of which each costs a simulator half a minute."""

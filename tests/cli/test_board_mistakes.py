@@ -14,7 +14,7 @@ from rtlstm.host import Accelerator
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.parameters import Parameters
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rtl]
 
 
 @pytest.fixture(scope="module")

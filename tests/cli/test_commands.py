@@ -383,6 +383,7 @@ def test_wrong_files_to_run(cli, pristine, x_file, tmp_path):
 # simulate
 
 
+@pytest.mark.rtl
 @needs_icarus
 def test_simulate(cli, pristine, x_file, tmp_path):
     arguments = ("simulate", pristine, "--simulator", "icarus")
@@ -401,6 +402,7 @@ def test_simulate(cli, pristine, x_file, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), y)
 
 
+@pytest.mark.rtl
 @needs_icarus
 def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
     predict = rtlstm.gen.builds.compare.offer_cycles
@@ -411,6 +413,7 @@ def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
     assert "FAILED" in result.out
 
 
+@pytest.mark.rtl
 @needs_icarus
 def test_simulate_fails_where_words_differ(cli, pristine, monkeypatch):
     run_steps = SimulatedDevice.run_steps

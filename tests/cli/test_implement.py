@@ -21,6 +21,8 @@ from rtlstm.spec.errors import BuildError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.tools
+
 
 @pytest.fixture
 def build(pristine: Path, tmp_path: Path) -> Path:

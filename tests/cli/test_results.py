@@ -48,6 +48,7 @@ def expected(pristine: Path, x: Path) -> np.ndarray:
         return accelerator.run(np.load(x))[0]
 
 
+@pytest.mark.rtl
 @needs_icarus
 def test_latency_of_core_and_device(cli, pristine: Path, x: Path, tmp_path: Path):
     """Steps that are sent together wait for each other; what the core takes is told beside that."""
@@ -66,6 +67,7 @@ def test_latency_of_core_and_device(cli, pristine: Path, x: Path, tmp_path: Path
     assert re.search(rf"in the core +{cycles.first_step_latency_cycles} ", alone.out)
 
 
+@pytest.mark.rtl
 @needs_icarus
 def test_weights_need_not_be_read_back(cli, pristine: Path, x: Path, monkeypatch):
     """Reading them back is most of a short simulation under Icarus. What is compared is the same."""

@@ -145,6 +145,7 @@ def test_constraints_and_device_tree(place: Path) -> None:
     assert tree.count("{") == tree.count("}")
 
 
+@pytest.mark.rtl
 def test_top_is_sound(tmp_path: Path) -> None:
     """Verilator's lint and Icarus take the top with a build of portable primitives."""
     from rtlstm.gen.builds.on_zynq import OnZynq

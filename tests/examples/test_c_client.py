@@ -27,6 +27,8 @@ from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Region, Register
 
+pytestmark = pytest.mark.rtl
+
 SETTINGS = QuantizationSettings(data_bits=12, output_bits=8)
 """Outputs of fewer bytes than inputs."""
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from support.example_file import load_example
 
+pytestmark = pytest.mark.rtl
+
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 

@@ -22,6 +22,8 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Interrupt, Register
 
+pytestmark = pytest.mark.rtl
+
 HERE = Path(__file__).parent
 BASE = 0x9000_0000 // 4
 """The core's place on the bus, as docs/buses.md has it, in words."""

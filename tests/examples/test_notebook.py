@@ -7,6 +7,8 @@ import pytest
 from nbclient import NotebookClient
 from support.paths import ROOT
 
+pytestmark = pytest.mark.rtl
+
 NOTEBOOK = ROOT / "examples" / "notebook" / "rtlstm.ipynb"
 
 

@@ -2,7 +2,10 @@
 
 import runpy
 
+import pytest
 from support.paths import EXAMPLES
+
+pytestmark = pytest.mark.rtl
 
 EXAMPLE = EXAMPLES / "own_cell.py"
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from support.paths import EXAMPLES
 
+pytestmark = pytest.mark.rtl
+
 DEMO = EXAMPLES / "silero_vad" / "demo.py"
 
 

@@ -26,6 +26,8 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.rtl
+
 
 def asset(data: bytes, option: str = "--only-binary") -> fetch.Asset:
     return fetch.Asset("it.bin", "data/it.bin", hashlib.sha256(data).hexdigest(), option)

@@ -3,6 +3,8 @@
 import pytest
 from support.example_file import load_example
 
+pytestmark = pytest.mark.rtl
+
 
 @pytest.mark.parametrize("backend", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_six_usages(backend: str) -> None:

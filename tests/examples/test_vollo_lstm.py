@@ -3,6 +3,8 @@
 import pytest
 from support.example_file import load_example
 
+pytestmark = pytest.mark.rtl
+
 
 @pytest.mark.parametrize("backend", ["golden", "verilator"])
 def test_streaming_and_whole_sequence(backend: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from support.example_file import load_example
 
+pytestmark = pytest.mark.rtl
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["uzmorph", "segmenter"])

@@ -146,6 +146,7 @@ def test_parts_are_all_of_the_core(family: str, sizes: dict[str, object]):
     assert min(registers.values()) >= 0
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize("device", ["lfe5u-25f", "up5k"])
 def test_against_synthesis(device: str, tmp_path):
     chosen = find_device(device)

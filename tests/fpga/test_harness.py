@@ -70,6 +70,7 @@ def test_text():
     )
 
 
+@pytest.mark.rtl
 @pytest.mark.skipif(shutil.which("iverilog") is None, reason="needs Icarus Verilog")
 def test_every_port_is_reached(tmp_path: Path):
     """What is shifted in reaches the ports, and every output bit reaches the pin."""

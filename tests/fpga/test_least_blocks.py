@@ -61,6 +61,7 @@ def counted(device: FpgaDevice, folder: Path) -> dict[tuple[int, int, str], floa
 QUICK: tuple[str, ...] = ("xilinx",)
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize(
     "architecture",
     [

@@ -48,6 +48,7 @@ def small() -> Network:
     return Network(layers=(lstm,))
 
 
+@pytest.mark.rtl
 def test_verilog_and_cycles_equal_golden(tmp_path: Path):
     build = rtlstm.compile(
         small(), folder=tmp_path, family="toy", lanes=4, macs=2, weight_bits=8, data_bits=8
@@ -66,6 +67,7 @@ def test_fit_fills_its_devices(tmp_path: Path):
     assert found.cell_share <= 90 - 3
 
 
+@pytest.mark.tools
 def test_synthesis_takes_what_was_estimated(tmp_path: Path):
     chosen = find_device("toy-9")
     quantised = quantise(small(), SMALL)
@@ -78,6 +80,8 @@ def test_synthesis_takes_what_was_estimated(tmp_path: Path):
     assert core.luts > 100 and core.ffs > 100
 
 
+@pytest.mark.rtl
+@pytest.mark.tools
 def test_cells_and_netlist_equal_golden(tmp_path: Path):
     """The hard cells in the bench, and the whole netlist behind the driver."""
     parameters = Parameters.for_family("toy", lanes=4, macs=1)

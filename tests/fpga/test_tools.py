@@ -312,6 +312,7 @@ def put(folder: Path, name: str, says: str) -> None:
     (folder / name).chmod(0o755)
 
 
+@pytest.mark.tools
 def test_native_tools_go_first_if_new_enough(path: Path, monkeypatch: pytest.MonkeyPatch):
     put(path, "yosys", "Yosys 0.55 (git)")
     put(path, "nextpnr-ice40", "nextpnr-ice40 -- Version 0.8")

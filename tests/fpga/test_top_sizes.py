@@ -22,6 +22,8 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.tools
+
 
 def manifest(family: str, inputs: int, outputs: int, bits: int, beat: int) -> Manifest:
     units = 4

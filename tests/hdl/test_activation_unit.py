@@ -13,6 +13,8 @@ from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import activation_spec
 from rtlstm.tools.toolchain import icarus
 
+pytestmark = pytest.mark.rtl
+
 BENCH = """
 module bench;
   reg clk = 0, rst = 1, write = 0, negative;

@@ -9,6 +9,8 @@ from support.bus_builds import play_bench, write_build, write_loadable
 from rtlstm.sim.cocotb_run import Simulator
 from rtlstm.spec.buses import BusName
 
+pytestmark = pytest.mark.rtl
+
 
 @dataclass(frozen=True)
 class Bench:

@@ -12,6 +12,8 @@ from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
 from rtlstm.hdl.link.uart import Uart, check_divisor
 from rtlstm.spec.errors import ConfigurationError
 
+pytestmark = pytest.mark.rtl
+
 
 def run(component: wiring.Component, test: str, folder: Path, variables: Mapping[str, str]) -> None:
     (folder / "dut.v").write_text(to_verilog({"dut": component}))

@@ -21,6 +21,8 @@ from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Command, Register
 
+pytestmark = pytest.mark.rtl
+
 DIVISOR = 4
 SESSION = 0x1234
 

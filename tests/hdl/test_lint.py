@@ -11,6 +11,8 @@ from rtlstm.hdl.emit.tidy import tidy_verilog
 from rtlstm.spec.buses import BusName
 from rtlstm.tools.toolchain import verilator, verilator_environment
 
+pytestmark = pytest.mark.rtl
+
 
 def lint(verilog: Path, top: str) -> list[str]:
     """Verilator's warnings and errors. DECLFILENAME wants a file for each module; a build is one file."""

@@ -10,6 +10,8 @@ from rtlstm.hdl.emit.verilog import primitives
 from rtlstm.sim.netlist import flat_netlist, netlist_families
 from rtlstm.sim.sources import SIMULATION, cell_models
 
+pytestmark = pytest.mark.rtl
+
 MEMORIES: dict[str, list[Memory]] = {
     "ecp5": [
         Memory(36, 512, style="block"),
@@ -113,6 +115,7 @@ def test_cells_equal_portable_under_verilator(family: str, tmp_path: Path) -> No
     check(items, [primitives(family), duts("device", items), *models], "verilator", tmp_path)
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize("family", netlist_families())
 def test_netlist_equals_portable(family: str, tmp_path: Path) -> None:
     items = few(family)

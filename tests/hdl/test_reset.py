@@ -17,6 +17,8 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 from rtlstm.tools.toolchain import icarus
 
+pytestmark = pytest.mark.rtl
+
 BENCH = """
 module bench;
   reg clk = 0, rst = 1, x_valid = 0, bus_valid = 0, bus_write = 1;

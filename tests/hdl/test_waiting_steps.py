@@ -19,6 +19,8 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Command, Register
 from rtlstm.tools.toolchain import icarus
 
+pytestmark = pytest.mark.rtl
+
 BEAT, WAIT, WRITE, READ = range(4)
 
 BENCH = """

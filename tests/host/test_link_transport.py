@@ -17,6 +17,8 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError, ImageError, Inpu
 from rtlstm.spec.link import FrameType, Limits
 from rtlstm.spec.registers import Register
 
+pytestmark = pytest.mark.rtl
+
 NOISY = 0.05
 
 

@@ -20,6 +20,8 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
 
+pytestmark = pytest.mark.rtl
+
 
 def simulated(folder: Path) -> SimulatedRegisters:
     """A Wishbone build, or the top of a Zynq board with an AXI4-Lite build."""

@@ -12,6 +12,8 @@ from rtlstm.host import Accelerator
 from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.rtl
+
 RNG = np.random.default_rng(0)
 PLAIN = Network(
     layers=(Lstm(w_ih=RNG.normal(size=(20, 3)), w_hh=RNG.normal(size=(20, 5)), bias=RNG.normal(size=20)),)

@@ -12,6 +12,8 @@ from support.link_bench import LinkBench
 from rtlstm.host import Accelerator, AsyncAccelerator, SharedAccelerator
 from rtlstm.spec.errors import DeviceError, InputError
 
+pytestmark = pytest.mark.rtl
+
 STREAMS, STEPS = 16, 25
 
 

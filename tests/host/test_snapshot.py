@@ -6,6 +6,8 @@ from support.link_bench import LinkBench
 
 from rtlstm.spec.errors import InputError
 
+pytestmark = pytest.mark.rtl
+
 
 @pytest.mark.parametrize("name", ["small", "uneven"])
 def test_another_backend_continues_on_the_same_bits(name, request, tmp_path):

@@ -8,6 +8,8 @@ import pytest
 from rtlstm.sim.cocotb_run import BusRead, BusWrite, Scenario, play
 from rtlstm.spec.errors import InputError
 
+pytestmark = pytest.mark.rtl
+
 
 def scenario(dummy, steps: int, flags: int = 0, **changes) -> Scenario:
     streams, x = dummy.stimulus(steps)

@@ -14,6 +14,8 @@ from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.tools import toolchain
 from rtlstm.tools.cache import CACHE_VARIABLE, cache_folder, cached, load_cached
 
+pytestmark = pytest.mark.rtl
+
 ODD = "a \"b\nc' $(d) `e` \\ é;%s"
 
 

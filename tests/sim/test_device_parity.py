@@ -10,6 +10,8 @@ from rtlstm.host import Accelerator
 from rtlstm.host.transport import Transport
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register
 
+pytestmark = pytest.mark.rtl
+
 
 def pick_case() -> Case:
     """A case with several streams."""

@@ -14,6 +14,8 @@ from rtlstm.spec.numerics import Accumulator, LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.registers import Register
 
+pytestmark = pytest.mark.rtl
+
 DEVICES = {"verilator": VerilatorDevice, "icarus": IcarusDevice}
 
 

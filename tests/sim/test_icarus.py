@@ -8,6 +8,8 @@ from rtlstm.sim.native import NativeModel, build_native
 from rtlstm.sim.simulated_ports import pack_beats, unpack_beats
 from rtlstm.spec.errors import DeviceError, ToolError
 
+pytestmark = pytest.mark.rtl
+
 
 @pytest.fixture
 def model(dummy):

@@ -8,6 +8,8 @@ from rtlstm.sim.native import NativeModel, build_native
 from rtlstm.sim.simulated_ports import PortShape
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
 
+pytestmark = pytest.mark.rtl
+
 
 @pytest.fixture
 def model(dummy):

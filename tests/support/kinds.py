@@ -8,7 +8,7 @@ module starts belongs to whichever test comes first.
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -47,7 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Fail a test that starts what its markers do not say."""
     _started.clear()
-    return (yield)
+    result = yield
+    missing = _started - {marker.name for marker in pyfuncitem.iter_markers()}
+    if missing:
+        names = " and ".join(f"pytest.mark.{kind}" for kind in sorted(missing))
+        pytest.fail(f"mark this test with {names}: it starts such programs", pytrace=False)
+    return result

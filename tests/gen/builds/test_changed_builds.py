@@ -177,6 +177,7 @@ def test_a_changed_header_is_named(cli, build):
     cli("inspect", build).refused("rtlstm_registers.h was changed after it was generated")
 
 
+@pytest.mark.rtl
 def test_verilog_that_was_changed_on_purpose(cli, build):
     """The refusal says what to write where; with it, the file is used."""
     rtl, path = build / "rtl" / "tiny.v", build / "manifest.json"
@@ -189,6 +190,7 @@ def test_verilog_that_was_changed_on_purpose(cli, build):
     assert cli("simulate", build, "--simulator", "icarus", "--steps", "2").code == 0
 
 
+@pytest.mark.rtl
 def test_own_verilog_of_another_kind_is_found_out(build):
     """Verilog that is taken over still has to be this core's."""
     own_verilog(build, (build / "rtl" / "tiny.v").read_text().replace("module tiny(", "module other("))

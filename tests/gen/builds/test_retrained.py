@@ -119,6 +119,7 @@ def switch(accelerator: Accelerator, first: Path, fresh: Path, keep: bool) -> No
         )
 
 
+@pytest.mark.rtl
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("backend", ["golden", "icarus", "verilator"])
 def test_reload_between_two_steps(first, fresh, backend, keep):
@@ -126,6 +127,7 @@ def test_reload_between_two_steps(first, fresh, backend, keep):
         switch(accelerator, first, fresh, keep)
 
 
+@pytest.mark.rtl
 def test_reload_over_the_link(first, fresh):
     manifest = Manifest.load(first)
     line = LinkedPort(compile_linked(linked_core_to_verilog(manifest, 4), "tiny_link"), 4)

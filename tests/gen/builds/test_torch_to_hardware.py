@@ -9,6 +9,8 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.host import Accelerator
 from rtlstm.spec.parameters import Parameters
 
+pytestmark = pytest.mark.rtl
+
 torch = pytest.importorskip("torch")
 nn = torch.nn
 

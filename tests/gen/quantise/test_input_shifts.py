@@ -154,6 +154,7 @@ def test_driver_shifts_floats_and_takes_codes_as_they_are(build):
         np.testing.assert_array_equal(stream.steps(x[:, 0]), y[:, 0])
 
 
+@pytest.mark.rtl
 def test_rtl_equals_golden_model_on_shifted_inputs(build):
     result, _ = compare(build, small_inputs(6, 2, seed=2), simulator="icarus", verify=False)
     assert result.passed, result.first_difference
