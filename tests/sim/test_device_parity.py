@@ -14,13 +14,10 @@ pytestmark = pytest.mark.rtl
 
 
 def pick_case() -> Case:
-    """A case with several streams."""
-    seeds = range(500, 600)
-    return next(
-        case
-        for case in (random_case(seed, sizes=(2, 3, 5)) for seed in seeds)
-        if case.manifest.parameters.streams == 3
-    )
+    """A case with several streams, and tables that Icarus loads in seconds."""
+    case = random_case(515, sizes=(2, 3, 5))
+    assert case.manifest.parameters.streams == 3
+    return case
 
 
 def flags(device: Transport) -> list[int]:
