@@ -141,7 +141,7 @@ def test_network_of_another_build(small, make_build):
 
 def test_a_million_weights_take_a_second(make_build):
     build = make_build(256, (360,), (), lanes=32, macs=32)
-    begin = time.perf_counter()
+    begin = time.process_time()
     image = pack(build.network, build.manifest)
-    assert time.perf_counter() - begin < 3.0
+    assert time.process_time() - begin < 3.0
     assert_same(unpack(image, build.manifest), build.network)

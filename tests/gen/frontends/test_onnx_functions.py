@@ -38,10 +38,10 @@ def test_function_that_calls_itself_is_refused(path, functions):
 def test_small_file_of_many_nodes_is_refused(path):
     end = function("f30", helper.make_node("Identity", ["a"], ["b"]))
     save_with(path, [*(twice(f"f{at}", f"f{at + 1}") for at in range(30)), end], "f0")
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(ModelError, match=r"at most 50,000 nodes.*1,073,741,826"):
         read_model(path)
-    assert time.monotonic() - begin < 1 and path.stat().st_size < 10_000
+    assert time.process_time() - begin < 1 and path.stat().st_size < 10_000
 
 
 def test_deep_functions_are_refused(path):
