@@ -185,7 +185,3 @@ class BenchResult(Record):
     targets: tuple[Target, ...]
     passed: bool
     """Whether every predicted cycle was measured, and every word of the RTL is the golden model's."""
-
-    def to_json(self) -> str:
-        """Return it as text for a file."""
-        return self.model_dump_json(indent=1) + "\n"

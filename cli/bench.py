@@ -1,22 +1,26 @@
 """``rtlstm bench``: this machine, the hardware and others' figures, side by side."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.results import Field, Found, Table, Text, Values, View
 
 if TYPE_CHECKING:
     from rtlstm.bench.anchors import Anchor
-    from rtlstm.bench.estimates import EstimateResult
     from rtlstm.bench.records import BenchResult, ShapeResult
-    from rtlstm.bench.soak import Soak
 
 __all__ = ["bench"]
 
 _ENGINES = ("onnxruntime", "torch", "c++")
+
+_BUSY = 0.5
+"""Load average above which times are not to be trusted."""
 
 
 def bench(
@@ -96,23 +100,24 @@ def bench(
         )
         with session.progress() as progress:
             result = run_bench(plan, progress)
-        session.fields = result.model_dump(mode="json")
-        session.passed = result.passed
-        _save(save, result.to_json())
-        _show(session, result)
+        _finish(session, _BENCH, result.passed, save, result.model_dump(mode="json"))
+        _note_marks(session, result)
 
 
-def _save(path: Path | None, text: str) -> None:
+def _finish(
+    session: CommandSession, view: View, passed: bool, save: Path | None, fields: dict[str, Any]
+) -> None:
+    """Save what was measured, if that was asked for, and show it."""
     from rtlstm.spec.files import write_file
 
-    if path is not None:
-        write_file(path, text)
+    session.passed = passed
+    if save is not None:
+        write_file(save, json.dumps(fields, indent=1) + "\n")
+    session.show(view, **fields)
 
 
 def _estimates(session: CommandSession, quick: bool, save: Path | None) -> None:
     """Measure the estimates' errors and show them."""
-    import json
-
     from rtlstm.bench.estimates import fit_factors, measure_estimates
     from rtlstm.fpga.estimate import MARGIN
     from rtlstm.fpga.families.base import fpga_family
@@ -120,266 +125,134 @@ def _estimates(session: CommandSession, quick: bool, save: Path | None) -> None:
     with session.progress() as progress:
         results = list(measure_estimates(quick, progress))
     factors = fit_factors(results)
-    session.fields = {"estimates": [result.model_dump(mode="json") for result in results], "factors": factors}
-    session.passed = all(result.exact for result in results)
-    _save(save, json.dumps(session.fields, indent=1) + "\n")
-    session.table(
-        "Estimates, and what synthesis takes",
-        (
-            "build",
-            "device",
-            "lanes x macs",
-            "tables",
-            "error",
-            "flip-flops",
-            "error",
-            "multipliers",
-            "block RAMs",
-        ),
-        [
-            (
-                each.name,
-                each.device,
-                f"{each.lanes} x {each.macs}",
-                each.luts,
-                f"{each.lut_error:+.1f} %",
-                each.ffs,
-                f"{each.ff_error:+.1f} %",
-                _both(each.estimated_multipliers, each.multipliers),
-                _both(each.estimated_block_rams, each.block_rams),
-            )
-            for each in results
-        ],
-        right="  rrrrrrr",
-    )
-    session.table(
-        "Factors",
-        ("family", "of", "part", "now", "fitted to these builds"),
-        [
-            (family, what, name, f"{now[name]:g}", f"{factor:g}")
-            for family, found in factors.items()
-            for estimates in [fpga_family(family).need_estimates()]
-            for what, now in (("luts", estimates.luts), ("ffs", estimates.ffs))
-            for name, factor in found[what].items()
-        ],
-        right="   rr",
-    )
-    luts, ffs = (max(abs(error) for error in found) for found in _errors(results))
-    session.say(
-        f"Tables are off by {luts:.1f} % at most and flip-flops by {ffs:.1f} %; {100 * MARGIN:g} % are "
-        "allowed for."
-    )
-    if not session.passed:
-        session.say("FAILED: multipliers and block RAM are to be exact")
+    now = {family: fpga_family(family).need_estimates() for family in factors}
+    exact = all(result.exact for result in results)
+    fields = {
+        "estimates": [result.model_dump(mode="json") for result in results],
+        "factors": factors,
+        "current_factors": {
+            family: {"luts": dict(each.luts), "ffs": dict(each.ffs)} for family, each in now.items()
+        },
+        "allowed_percent": 100 * MARGIN,
+        "passed": exact,
+    }
+    _finish(session, _ESTIMATES, exact, save, fields)
 
 
 def _link(session: CommandSession, quick: bool, save: Path | None) -> None:
     """Measure the serial link and show it."""
-    import json
-
     from rtlstm.bench.link import LEAST_SHARE, LEAST_USE, measure_efficiency
     from rtlstm.bench.soak import soak
 
     found = list(measure_efficiency(quick))
     with session.progress() as progress:
         endured = soak(10_000 if quick else 1_000_000, progress=progress)
-    session.fields = {
+    passed = endured.passed and all(each.passed for each in found)
+    fields = {
         "efficiency": [each.model_dump(mode="json") for each in found],
         "soak": endured.model_dump(mode="json"),
+        "least": {"payload_share": LEAST_SHARE, "port_use": LEAST_USE},
+        "passed": passed,
     }
-    session.passed = endured.passed and all(each.passed for each in found)
-    _save(save, json.dumps(session.fields, indent=1) + "\n")
-    session.table(
-        "The serial link at 3 Mbaud, simulated",
-        ("steps of", "latency", "payload of all bytes", "steps/s", "of the line's", "processor us a step"),
-        [
-            (
-                each.name,
-                f"{1e3 * each.latency_seconds:g} ms",
-                f"{100 * each.payload_share:.1f} %",
-                f"{each.steps_per_second:,.0f}",
-                f"{100 * each.port_use:.1f} %",
-                f"{each.processor_us_per_step:.0f}",
-            )
-            for each in found
-        ],
-        right=" rrrrr",
-    )
-    _show_soak(session, endured)
-    session.say(
-        f"{'passed' if session.passed else 'FAILED'}: every step once and right, payload at least "
-        f"{100 * LEAST_SHARE:g} % with 256 bytes, line in use at least {100 * LEAST_USE:g} %"
-    )
+    _finish(session, _LINK, passed, save, fields)
 
 
 def _board(session: CommandSession, board: str, quick: bool, save: Path | None) -> None:
     """Run steps over a simulated board's bad line and show what that cost."""
-    import json
-
     from rtlstm.bench.soak import soak_board
 
     with session.progress() as progress:
         endured = soak_board(board, 640 if quick else 10_000, progress=progress)
-    session.fields = {"soak": endured.model_dump(mode="json")}
-    session.passed = endured.passed
-    _save(save, json.dumps(session.fields, indent=1) + "\n")
-    _show_soak(session, endured)
-    session.say(f"{'passed' if session.passed else 'FAILED'}: every step once and right")
+    fields = {"soak": endured.model_dump(mode="json"), "passed": endured.passed}
+    _finish(session, _BOARD, endured.passed, save, fields)
 
 
-def _show_soak(session: CommandSession, endured: "Soak") -> None:
-    session.table(
-        f"{endured.steps:,} steps of 64 streams, faults at {100 * endured.rate:g} % of frames each way",
-        ("", ""),
-        [
-            ("device", endured.device),
-            ("lost or run twice", f"{abs(endured.executed - endured.steps):,}"),
-            ("wrong", f"{endured.wrong:,}"),
-            ("faults", ", ".join(f"{count:,} {name}" for name, count in endured.faults.items())),
-            ("requests, of them sent again", f"{endured.requests:,}, {endured.repeated:,}"),
-            ("responses that came again", f"{endured.responses_again:,}"),
-            (
-                "frames damaged here, dropped there",
-                f"{endured.damaged:,}, {endured.dropped:,}",
-            ),
-            ("times the host asked, opened the line anew", f"{endured.resumed:,}, {endured.reopened:,}"),
-            (
-                "seconds on the line, by the clock",
-                f"{endured.port_seconds:,.1f}, {endured.wall_seconds:,.0f}",
-            ),
-        ],
-        right=" r",
+def _verdict(found: Found) -> str:
+    return "passed" if found["passed"] else "FAILED"
+
+
+def _factors(found: Found) -> list[dict[str, Any]]:
+    """Each factor of each family: what estimates use now, and what fits these builds."""
+    current = found["current_factors"]
+    return [
+        {"family": family, "of": of, "part": part, "now": current[family][of][part], "fitted": fitted}
+        for family, kinds in found["factors"].items()
+        for of in ("luts", "ffs")
+        for part, fitted in kinds[of].items()
+    ]
+
+
+def _largest_errors(found: Found) -> str:
+    luts, ffs = (max(abs(each[name]) for each in found["estimates"]) for name in ("lut_error", "ff_error"))
+    return (
+        f"Tables are off by {luts:.1f} % at most and flip-flops by {ffs:.1f} %; "
+        f"{found['allowed_percent']:g} % are allowed for."
     )
-
-
-def _errors(results: "list[EstimateResult]") -> tuple[list[float], list[float]]:
-    return [each.lut_error for each in results], [each.ff_error for each in results]
 
 
 def _both(estimated: int, taken: float) -> str:
     return f"{taken:g}" if estimated == taken else f"{taken:g}, not {estimated:g}"
 
 
-def _show(session: CommandSession, result: "BenchResult") -> None:
-    machine = result.machine
-    where = "no core held" if machine.pinned_core is None else f"core {machine.pinned_core}"
-    session.say(
-        f"CPU times: {machine.processor}, {machine.cores} cores, one thread on {where}, "
-        f"load average {machine.load_average:g} before\n"
-    )
-    session.table(
-        "One step in hardware: cycles, simulated unless marked with *, and us at a clock in MHz",
-        (
-            "shape",
-            "MAC",
-            "lanes x macs",
-            "pipeline",
-            "latency",
-            "array",
-            "overhead",
-            "interval",
-            "use",
-            "MHz",
-            "latency us",
-            "interval us",
-        ),
-        [_row(shape) for shape in result.shapes],
-        right=" rr rrrrrrrr",
-    )
-    session.table(
-        "One step on this processor, state carried: us",
-        (
-            "shape",
-            *(f"{engine} {part}" for engine in _ENGINES for part in ("p50", "p99")),
-            "in hardware",
-            "pipeline",
-        ),
-        [_cpu_row(shape) for shape in result.shapes],
-        right=" rrrrrrr",
-    )
-    session.table(
-        "Others' figures, theirs, on their devices, beside ours: on chip, without a host",
-        ("shape", "who", "device", "MHz", "timed", "us", "ours", "at MHz", "pipeline", "source"),
-        [_anchor_row(shape, anchor) for shape in result.shapes for anchor in shape.anchors]
-        + [_anchor_row(None, anchor) for anchor in result.other_anchors],
-        right="   r rrr",
-    )
-    session.table(
-        "What the project asks of itself",
-        ("", "found", "", "must", "aim", "verdict", ""),
-        [
-            (
-                target.what,
-                "-" if target.value is None else f"{target.value:,.4g}",
-                target.unit,
-                target.must,
-                target.aim,
-                target.verdict,
-                target.note,
-            )
-            for target in result.targets
-        ],
-        right=" r",
-    )
-    _notes(session, result)
-    session.say("passed" if result.passed else "FAILED: see the shapes named in the notes")
-
-
-def _anchor_row(shape: "ShapeResult | None", anchor: "Anchor") -> tuple[str, ...]:
-    ours, clock, pipeline = "", "", ""
-    if shape is not None:
-        ours = _short(shape.sequence_us if anchor.unit == "sequence" else shape.latency_us)
-        clock, pipeline = _clock(shape), shape.hardware.pipeline
+def _machine(found: Found) -> str:
+    machine = found["machine"]
+    core = machine["pinned_core"]
+    where = "no core held" if core is None else f"core {core}"
     return (
-        shape.name if shape else f"({anchor.network})",
-        anchor.who,
-        anchor.device,
-        "" if anchor.clock_mhz is None else f"{anchor.clock_mhz:g}",
-        f"{anchor.timed}, a {anchor.unit}",
-        anchor.figure,
-        ours,
-        clock,
-        pipeline,
-        f"{anchor.source} ({anchor.kind})",
+        f"CPU times: {machine['processor']}, {machine['cores']} cores, one thread on {where}, "
+        f"load average {machine['load_average']:g} before\n"
     )
+
+
+def _shapes(found: Found) -> "list[ShapeResult]":
+    from rtlstm.bench.records import ShapeResult
+
+    return [ShapeResult.model_validate(each) for each in found["shapes"]]
+
+
+def _anchors(found: Found) -> "list[tuple[ShapeResult | None, Anchor]]":
+    """Others' figures, each with the shape that it is of, if that is measured here."""
+    from rtlstm.bench.anchors import Anchor
+
+    others = [Anchor.model_validate(each) for each in found["other_anchors"]]
+    return [
+        *((shape, anchor) for shape in _shapes(found) for anchor in shape.anchors),
+        *((None, anchor) for anchor in others),
+    ]
+
+
+def _our_time(row: "tuple[ShapeResult | None, Anchor]") -> str | None:
+    """Our time for what an anchor was timed for."""
+    shape, anchor = row
+    if shape is None:
+        return None
+    return _short(shape.sequence_us if anchor.unit == "sequence" else shape.latency_us)
+
+
+def _mark(shape: "ShapeResult") -> str:
+    """What stands behind a shape's cycles: nothing if they were simulated and are as predicted."""
+    return "*" if shape.hardware.not_simulated else "" if shape.hardware.agrees else "!"
+
+
+def _time(engine: str, name: str) -> "Callable[[ShapeResult], str]":
+    """Write an engine's time of a step, or a dash if it was not timed."""
+
+    def reading(shape: "ShapeResult") -> str:
+        value = next((getattr(time, name) for time in shape.cpu if time.engine == engine), None)
+        return "-" if value is None else _short(value)
+
+    return reading
 
 
 def _clock(shape: "ShapeResult") -> str:
     return f"{shape.clock.mhz:g}{' ?' if shape.clock.source == 'assumed' else ''}"
 
 
-def _row(shape: "ShapeResult") -> tuple[object, ...]:
-    found = shape.hardware
-    mark = "*" if found.not_simulated else "" if found.agrees else "!"
-    return (
-        shape.name,
-        shape.lstm_macs + shape.dense_macs,
-        f"{found.lanes} x {found.macs}",
-        found.pipeline,
-        f"{found.predicted_latency:,}{mark}",
-        found.array_cycles,
-        "+".join(str(layer.overhead_cycles) for layer in found.layers),
-        f"{found.predicted_interval:,}{mark}",
-        f"{100 * found.use:.1f} %",
-        _clock(shape),
-        _short(shape.latency_us),
-        _short(shape.interval_us),
-    )
-
-
-def _cpu_row(shape: "ShapeResult") -> tuple[str, ...]:
-    times = {time.engine: (time.p50_us, time.p99_us) for time in shape.cpu}
-    found = [value for engine in _ENGINES for value in times.get(engine, (None, None))]
-    cells = ("-" if value is None else _short(value) for value in found)
-    ours = f"{_short(shape.latency_us)} at {_clock(shape)} MHz"
-    return (shape.name, *cells, ours, shape.hardware.pipeline)
-
-
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _notes(session: CommandSession, result: "BenchResult") -> None:
+def _note_marks(session: CommandSession, result: "BenchResult") -> None:
     """Say once what is behind the marks of the tables."""
     if any(shape.clock.source == "assumed" for shape in result.shapes):
         session.note("a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build")
@@ -403,4 +276,167 @@ def _notes(session: CommandSession, result: "BenchResult") -> None:
         session.note("the machine was busy: times are longer, p99 much so")
 
 
-_BUSY = 0.5
+def _if_clocked(anchor: "Anchor") -> str | None:
+    return None if anchor.clock_mhz is None else f"{anchor.clock_mhz:g}"
+
+
+_ESTIMATES = (
+    Table(
+        "Estimates, and what synthesis takes",
+        lambda found: found["estimates"],
+        (
+            Field("build", "{name}"),
+            Field("device", "{device}"),
+            Field("lanes x macs", "{lanes} x {macs}", right=True),
+            Field("tables", "{luts:,}", right=True),
+            Field("error", "{lut_error:+.1f} %", right=True),
+            Field("flip-flops", "{ffs:,}", right=True),
+            Field("error", "{ff_error:+.1f} %", right=True),
+            Field(
+                "multipliers",
+                lambda each: _both(each["estimated_multipliers"], each["multipliers"]),
+                right=True,
+            ),
+            Field(
+                "block RAMs", lambda each: _both(each["estimated_block_rams"], each["block_rams"]), right=True
+            ),
+        ),
+    ),
+    Table(
+        "Factors",
+        _factors,
+        (
+            Field("family", "{family}"),
+            Field("of", "{of}"),
+            Field("part", "{part}"),
+            Field("now", "{now:g}", right=True),
+            Field("fitted to these builds", "{fitted:g}", right=True),
+        ),
+    ),
+    Text(_largest_errors),
+    Text(lambda found: None if found["passed"] else "FAILED: multipliers and block RAM are to be exact"),
+)
+
+_SOAK = Values(
+    lambda soak: (
+        f"{soak['steps']:,} steps of 64 streams, faults at {100 * soak['rate']:g} % of frames each way"
+    ),
+    (
+        Field("device", "{device}"),
+        Field("lost or run twice", lambda soak: abs(soak["executed"] - soak["steps"])),
+        Field("wrong", "{wrong:,}"),
+        Field(
+            "faults", lambda soak: ", ".join(f"{count:,} {name}" for name, count in soak["faults"].items())
+        ),
+        Field("requests, of them sent again", "{requests:,}, {repeated:,}"),
+        Field("responses that came again", "{responses_again:,}"),
+        Field("frames damaged here, dropped there", "{damaged:,}, {dropped:,}"),
+        Field("times the host asked, opened the line anew", "{resumed:,}, {reopened:,}"),
+        Field("seconds on the line, by the clock", "{port_seconds:,.1f}, {wall_seconds:,.0f}"),
+    ),
+    holder=lambda found: found["soak"],
+    right=True,
+)
+
+_LINK = (
+    Table(
+        "The serial link at 3 Mbaud, simulated",
+        lambda found: found["efficiency"],
+        (
+            Field("steps of", "{name}"),
+            Field("latency", lambda each: f"{1e3 * each['latency_seconds']:g} ms", right=True),
+            Field("payload of all bytes", lambda each: f"{100 * each['payload_share']:.1f} %", right=True),
+            Field("steps/s", "{steps_per_second:,.0f}", right=True),
+            Field("of the line's", lambda each: f"{100 * each['port_use']:.1f} %", right=True),
+            Field("processor us a step", "{processor_us_per_step:.0f}", right=True),
+        ),
+    ),
+    _SOAK,
+    Text(
+        lambda found: (
+            f"{_verdict(found)}: every step once and right, payload at least "
+            f"{100 * found['least']['payload_share']:g} % with 256 bytes, line in use at least "
+            f"{100 * found['least']['port_use']:g} %"
+        )
+    ),
+)
+
+_BOARD = (_SOAK, Text(lambda found: f"{_verdict(found)}: every step once and right"))
+
+_BENCH = (
+    Text(_machine),
+    Table(
+        "One step in hardware: cycles, simulated unless marked with *, and us at a clock in MHz",
+        _shapes,
+        (
+            Field("shape", "{name}"),
+            Field("MAC", lambda shape: shape.lstm_macs + shape.dense_macs, right=True),
+            Field("lanes x macs", "{hardware.lanes} x {hardware.macs}", right=True),
+            Field("pipeline", "{hardware.pipeline}"),
+            Field("latency", lambda shape: f"{shape.hardware.predicted_latency:,}{_mark(shape)}", right=True),
+            Field("array", "{hardware.array_cycles:,}", right=True),
+            Field(
+                "overhead",
+                lambda shape: "+".join(str(layer.overhead_cycles) for layer in shape.hardware.layers),
+                right=True,
+            ),
+            Field(
+                "interval", lambda shape: f"{shape.hardware.predicted_interval:,}{_mark(shape)}", right=True
+            ),
+            Field("use", lambda shape: f"{100 * shape.hardware.use:.1f} %", right=True),
+            Field("MHz", lambda shape: _clock(shape), right=True),
+            Field("latency us", lambda shape: _short(shape.latency_us), right=True),
+            Field("interval us", lambda shape: _short(shape.interval_us), right=True),
+        ),
+    ),
+    Table(
+        "One step on this processor, state carried: us",
+        _shapes,
+        (
+            Field("shape", "{name}"),
+            *(
+                Field(f"{engine} {part}", _time(engine, f"{part}_us"), right=True)
+                for engine in _ENGINES
+                for part in ("p50", "p99")
+            ),
+            Field(
+                "in hardware", lambda shape: f"{_short(shape.latency_us)} at {_clock(shape)} MHz", right=True
+            ),
+            Field("pipeline", "{hardware.pipeline}"),
+        ),
+    ),
+    Table(
+        "Others' figures, theirs, on their devices, beside ours: on chip, without a host",
+        _anchors,
+        (
+            Field("shape", lambda row: row[0].name if row[0] else f"({row[1].network})"),
+            Field("who", lambda row: row[1].who),
+            Field("device", lambda row: row[1].device),
+            Field("MHz", lambda row: _if_clocked(row[1]), right=True),
+            Field("timed", lambda row: f"{row[1].timed}, a {row[1].unit}"),
+            Field("us", lambda row: row[1].figure, right=True),
+            Field("ours", _our_time, right=True),
+            Field("at MHz", lambda row: _clock(row[0]) if row[0] else None, right=True),
+            Field("pipeline", lambda row: row[0].hardware.pipeline if row[0] else None),
+            Field("source", lambda row: f"{row[1].source} ({row[1].kind})"),
+        ),
+    ),
+    Table(
+        "What the project asks of itself",
+        lambda found: found["targets"],
+        (
+            Field("", "{what}"),
+            Field(
+                "found",
+                lambda target: "-" if target["value"] is None else f"{target['value']:,.4g}",
+                right=True,
+            ),
+            Field("", "{unit}"),
+            Field("must", "{must}"),
+            Field("aim", "{aim}"),
+            Field("verdict", "{verdict}"),
+            Field("", "{note}"),
+        ),
+    ),
+    Text(lambda found: "passed" if found["passed"] else "FAILED: see the shapes named in the notes"),
+)

@@ -1,6 +1,6 @@
 """``rtlstm bitstream`` and ``rtlstm program``: a build on a real board."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,15 +9,16 @@ import typer
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
+from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import BitstreamOptions, BoardOptions
 
 if TYPE_CHECKING:
-    from rtlstm.boards.bitstream import Bitstream
+    from rtlstm.boards.bitstream import Bitstream, Use
     from rtlstm.boards.zynq import ZynqBoard
     from rtlstm.gen.builds.on_board import OnBoard
 
-__all__ = ["bitstream", "note_bus", "program"]
+__all__ = ["bitstream", "note_bus", "program", "target_fields"]
 
 _SHOWN = 8
 """Resources in the table, those most used."""
@@ -46,18 +47,18 @@ def bitstream(
             _write_for_vivado(session, folder, target, asked.clock_mhz)
             return
         build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
-        if not session.as_json:
-            _say_uart(session, build)
+        session.show(_TARGET, target=target_fields(build))
         note_bus(session, build)
         with session.progress() as progress:
             found = build.make_bitstream(asked.seed, progress, insist=asked.insist)
-        session.fields = {
-            "folder": str(folder),
-            "file": str(build.output_folder / found.file),
-            "bitstream": found.model_dump(mode="json"),
-        }
         session.passed = found.met
-        _show(session, build, found)
+        session.show(
+            _BITSTREAM,
+            folder=str(folder),
+            file=str(build.output_folder / found.file),
+            bitstream=found.model_dump(mode="json"),
+        )
+        _note_board(session, build, found)
         session.next = next_command("program", folder, board=build.board.name)
 
 
@@ -66,22 +67,17 @@ def _write_for_vivado(session: CommandSession, folder: Path, board: "ZynqBoard",
     from rtlstm.gen.builds.on_zynq import OnZynq
 
     build = OnZynq.create(folder, board, clock)
-    project = build.write()
-    run = f"rtlstm run {folder} --backend mmio:/dev/uio0 --input x.npy --output y.npy"
-    session.fields = {
-        "folder": str(folder),
-        "output_folder": str(build.output_folder),
-        "vivado": project.model_dump(mode="json"),
-        "make": build.command,
-        "run": run,
-    }
-    asked = "" if project.clock_mhz == project.requested_mhz else f", the nearest below {clock:g}"
-    session.say(f"{board.title} ({board.part}): {project.clock_mhz:g} MHz from the processor{asked}")
-    session.say(f"registers: 0x{project.base_address:08X}, interrupt IRQ_F2P[0]")
-    session.say(f"written: {build.output_folder}/ with {', '.join(project.files)}")
-    session.say(f"Vivado makes the bitstream: {build.command}")
+    session.show(
+        _FOR_VIVADO,
+        folder=str(folder),
+        title=board.title,
+        part=board.part,
+        output_folder=str(build.output_folder),
+        vivado=build.write().model_dump(mode="json"),
+        make=build.command,
+        run=f"rtlstm run {folder} --backend mmio:/dev/uio0 --input x.npy --output y.npy",
+    )
     session.next = build.command
-    session.say(f"then on the board, with its bitstream and uio.dtsi loaded (docs/boards.md): {run}")
     session.note(f"whether it fits: rtlstm implement {folder} --device {board.device} (synthesis only)")
     session.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
 
@@ -93,28 +89,23 @@ def note_bus(session: CommandSession, build: "OnBoard") -> None:
         session.note(f"the serial line is wired to the core itself: the build's {bus} wrapper is left out")
 
 
-def _say_uart(session: CommandSession, build: "OnBoard") -> None:
-    uart, asked = build.uart, build.requested_mhz
-    given = f"{uart.clock_mhz:g} MHz" + (
-        f", the PLL's nearest below {asked:g}" if uart.clock_mhz != asked else ""
-    )
-    off = f" ({uart.baud_error:+g} %)" if uart.baud_error else ""
-    session.say(f"{build.board.title}: {given}; {uart.baud:,} baud{off}")
+def target_fields(build: "OnBoard") -> dict[str, Any]:
+    """Return the JSON object of a build's place on a board: device, clock and serial line."""
+    return {
+        "board": build.board.name,
+        "title": build.board.title,
+        "device": build.board.chosen.label,
+        "clock_mhz": build.uart.clock_mhz,
+        "requested_mhz": build.requested_mhz,
+        "baud": build.uart.baud,
+        "baud_error": build.uart.baud_error,
+    }
 
 
-def _show(session: CommandSession, build: "OnBoard", found: "Bitstream") -> None:
+def _note_board(session: CommandSession, build: "OnBoard", found: "Bitstream") -> None:
+    """Say what is to be known about the board, and what to do about a clock that is missed."""
     from rtlstm.gen.builds.on_board import slower_clock
 
-    session.table(
-        f"The whole design on {build.board.chosen.label}",
-        ("resource", "taken", "there", "share"),
-        [(use.name, use.used, use.available, f"{use.share:g} %") for use in found.uses[:_SHOWN]],
-        right=" rrr",
-    )
-    session.say(f"clock: {found.clock_mhz:g} MHz; {found.fmax_mhz:g} MHz would be possible")
-    session.say(f"slowest path: {found.worst_path}")
-    seconds = "stored" if found.stored else f"{found.synthesis_seconds + found.route_seconds:.0f} s"
-    session.say(f"bitstream ({seconds}): {build.output_folder / found.file}")
     if build.board.note:
         session.note(build.board.note)
     if not found.met:
@@ -151,9 +142,68 @@ def program(
                 f"the bitstream for {target.name} must meet its clock, but reaches {found.fmax_mhz:g} of "
                 f"{found.clock_mhz:g} MHz; make another with a lower --clock"
             )
-        session.fields = {"folder": str(folder), "board": target.name, "file": str(file)}
+        session.show(folder=str(folder), board=target.name, title=target.title, file=str(file))
         load_board(target, file, flash)
-        session.say(f"{target.title} holds {file}")
+        session.show(_PROGRAMMED)
         session.next = next_command("run", folder, backend=f"serial:PORT@{found.baud}", input="x.npy")
         if target.note:
             session.note(target.note)
+
+
+def _bitstream(found: Found) -> "Bitstream":
+    from rtlstm.boards.bitstream import Bitstream
+
+    return Bitstream.model_validate(found["bitstream"])
+
+
+def _most_used(found: Found) -> "Sequence[Use]":
+    return _bitstream(found).uses[:_SHOWN]
+
+
+def _port(found: Found) -> str:
+    target = found["target"]
+    clock, asked = target["clock_mhz"], target["requested_mhz"]
+    given = f"{clock:g} MHz" + (f", the PLL's nearest below {asked:g}" if clock != asked else "")
+    off = f" ({target['baud_error']:+g} %)" if target["baud_error"] else ""
+    return f"{target['title']}: {given}; {target['baud']:,} baud{off}"
+
+
+def _written(found: Found) -> str:
+    made = _bitstream(found)
+    seconds = "stored" if made.stored else f"{made.synthesis_seconds + made.route_seconds:.0f} s"
+    return f"bitstream ({seconds}): {found['file']}"
+
+
+def _processor_clock(found: Found) -> str:
+    clock, asked = found["vivado"]["clock_mhz"], found["vivado"]["requested_mhz"]
+    below = "" if clock == asked else f", the nearest below {asked:g}"
+    return f"{found['title']} ({found['part']}): {clock:g} MHz from the processor{below}"
+
+
+_TARGET = (Text(_port),)
+
+_BITSTREAM = (
+    Table(
+        "The whole design on {target[device]}",
+        _most_used,
+        (
+            Field("resource", "{name}"),
+            Field("taken", "{used:,}", right=True),
+            Field("there", "{available:,}", right=True),
+            Field("share", "{share:g} %", right=True),
+        ),
+    ),
+    Text("clock: {bitstream[clock_mhz]:g} MHz; {bitstream[fmax_mhz]:g} MHz would be possible"),
+    Text("slowest path: {bitstream[worst_path]}"),
+    Text(_written),
+)
+
+_FOR_VIVADO = (
+    Text(_processor_clock),
+    Text("registers: 0x{vivado[base_address]:08X}, interrupt IRQ_F2P[0]"),
+    Text(lambda found: f"written: {found['output_folder']}/ with {', '.join(found['vivado']['files'])}"),
+    Text("Vivado makes the bitstream: {make}"),
+    Text("then on the board, with its bitstream and uio.dtsi loaded (docs/boards.md): {run}"),
+)
+
+_PROGRAMMED = (Text("{title} holds {file}"),)

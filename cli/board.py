@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtlstm.cli.bitstream import note_bus
+from rtlstm.cli.bitstream import note_bus, target_fields
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
+from rtlstm.cli.results import Found, Text
 from rtlstm.gen.builds.command_options import BoardOptions
 
 if TYPE_CHECKING:
@@ -71,22 +72,33 @@ def board(
                 server.stop()
 
             before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
-            session.say(
-                f"{build.board.title}, simulated: {build.uart.clock_mhz:g} MHz, {build.uart.baud:,} baud"
+            session.show(
+                _SERVED,
+                board=build.board.name,
+                target=target_fields(build),
+                terminal=server.path and str(server.path),
+                tcp=server.port,
             )
-            if server.path is not None:
-                session.say(f"serial port: serial:{server.path}")
-            if server.port is not None:
-                session.say(f"TCP: tcp:localhost:{server.port}")
-            session.say("Ctrl-C ends it.")
             try:
                 server.wait()
             finally:
                 for kind, handler in before.items():
                     signal.signal(kind, handler)
-            session.fields = {
-                "board": build.board.name,
-                "cycles": native.cycle,
-                "terminal": server.path and str(server.path),
-                "tcp": server.port,
-            }
+            session.show(cycles=native.cycle)
+
+
+def _if_there(name: str, text: str) -> Text:
+    """A line about a field that may be null."""
+
+    def reading(found: Found) -> str | None:
+        return None if found[name] is None else text.format_map(found)
+
+    return Text(reading)
+
+
+_SERVED = (
+    Text("{target[title]}, simulated: {target[clock_mhz]:g} MHz, {target[baud]:,} baud"),
+    _if_there("terminal", "serial port: serial:{terminal}"),
+    _if_there("tcp", "TCP: tcp:localhost:{tcp}"),
+    Text("Ctrl-C ends it."),
+)

@@ -1,16 +1,15 @@
 """What every command shares: where it prints, how it shows progress, how it ends.
 
-People read tables on stdout; with ``--json`` stdout holds exactly one JSON object instead, with
-all that the tables say. Errors, notes and progress go to stderr.
+People read views of the command's result on stdout; with ``--json`` stdout holds exactly that one
+JSON object instead (:mod:`rtlstm.cli.results`). Errors, notes and progress go to stderr.
 """
 
 import gc
-import json
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 from types import TracebackType
@@ -19,12 +18,12 @@ from typing import Any, Self, TextIO, cast
 import typer
 
 from rtlstm.cli.ending import Ended
+from rtlstm.cli.results import Result, View
 from rtlstm.cli.terminal import (
     ForgivingStream,
     OutputError,
     ReaderGoneError,
     plain,
-    render_table,
     write_error,
     write_output,
 )
@@ -61,19 +60,18 @@ class CommandSession:
     Parameters
     ----------
     as_json
-        Print one JSON object instead of tables.
+        Print the result as one JSON object instead of its views.
     debug
         Print tracebacks of errors.
     """
 
     def __init__(self, as_json: bool, debug: bool) -> None:
-        self.as_json = as_json
-        self.fields: dict[str, Any] = {}
-        """What ``--json`` prints."""
+        self.result = Result()
         self.passed = True
         """Whether the command's checks held; if not, it exits with 1."""
         self.next: str | None = None
         """The command that usually follows; people are told, and it is a field of the JSON object."""
+        self._as_json = as_json
         self._debug = debug
         self._notes: list[str] = []
         self._warnings = warnings.catch_warnings()
@@ -94,10 +92,10 @@ class CommandSession:
         if isinstance(error, typer.Exit | SystemExit):
             return
         code = self._end(error)
-        if self.as_json and not isinstance(error, ReaderGoneError):
-            fields = self.fields | {"next": None if code else self.next, "notes": self._notes}
+        if self._as_json and not isinstance(error, ReaderGoneError):
+            self.result.add({"next": None if code else self.next, "notes": self._notes})
             try:
-                write_output(json.dumps(fields, allow_nan=False))
+                write_output(self.result.as_json())
             except OutputError as failure:
                 # The first error says more.
                 code = code or self._end(failure)
@@ -117,7 +115,7 @@ class CommandSession:
         if self._debug:
             write_error("".join(traceback.format_exception(error)))
         print_error(message)
-        self.fields["error"] = message
+        self.result.add({"error": message})
         return code
 
     def _show_warning(
@@ -139,26 +137,20 @@ class CommandSession:
             self._notes.append(text)
             write_error(f"note: {plain(text)}")
 
-    def say(self, text: str) -> None:
-        """Print a line for people."""
-        if not self.as_json:
-            write_output(plain(text, lines=True))
-
-    def table(
-        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: str = ""
-    ) -> None:
-        """Print a table for people.
+    def show(self, view: View = (), **fields: Any) -> None:
+        """Add fields to the result, and show people what a view makes of all there are so far.
 
         Parameters
         ----------
-        columns
-            Headings; all empty for a table of names and values.
-        right
-            One character per column: ``r`` aligns it to the right.
+        view
+            Nothing by default, for fields that are known before there is something to read.
+        fields
+            Of the JSON object: plain values, lists and mappings.
         """
-        if self.as_json:
-            return
-        write_output(render_table(title, columns, list(rows), right))
+        self.result.add(fields)
+        if not self._as_json:
+            for text in self.result.texts(view):
+                write_output(text)
 
     @contextmanager
     def progress(self) -> Iterator[_Progress]:

@@ -1,21 +1,20 @@
 """``rtlstm generate``: a model becomes a build folder."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.results import Field, Found, Table, Text, Values
 from rtlstm.cli.wording import next_command
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.gen.frontends.reading import ReadOptions
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
-
-if TYPE_CHECKING:
-    from rtlstm.gen.builds.former import FormerResult
 
 __all__ = ["generate"]
 
@@ -140,7 +139,11 @@ def generate(
                 progress=progress,
                 **options,
             )
-        _show(session, folder, former)
+        report = json.loads((folder / "report.json").read_text())
+        removed = [result.model_dump(mode="json") for result in former]
+        session.show(_BUILD, folder=str(folder), report=report, removed=removed)
+        for text in (*report["assumptions"], *report["notes"]):
+            session.note(text)
         session.next = next_command("simulate", folder)
 
 
@@ -164,43 +167,7 @@ def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
     return chosen if loadable else None
 
 
-def _show(session: CommandSession, folder: Path, former: "Sequence[FormerResult]") -> None:
-    import json
-
-    from rtlstm.gen.builds.headroom import Headroom
-
-    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    removed = [result.model_dump(mode="json") for result in former]
-    session.fields = {"folder": str(folder), "report": report, "removed": removed}
-    cycles, accuracy = report["cycles"], report["accuracy"]
-    error = f"{accuracy['max_abs_error']:.3g} at most, {accuracy['rms_error']:.3g} rms"
-    saturated = f"{accuracy['input_saturations']} inputs, {accuracy['cell_saturations']} cell states"
-    inputs = accuracy["losses"][0]
-    lost = f"{inputs['lost']} of {inputs['values']} that are not 0"
-    session.table(
-        f"Build {report['name']} in {folder}",
-        ("", ""),
-        [
-            ("weights and biases", report["parameters"]),
-            ("array", _array(report)),
-            ("memory", f"{report['memory_bits'] / 1024:.1f} Kibit"),
-            ("step latency", f"{cycles['step_latency_cycles']} cycles"),
-            ("step interval", f"{cycles['step_interval_cycles']} cycles"),
-            ("array in use", f"{100 * cycles['array_use']:.1f} %"),
-            ("error against float", error),
-            ("largest float output", f"{accuracy['max_abs_output']:.4g}"),
-            ("saturated", saturated),
-            ("inputs below half a step", lost),
-            ("headroom", Headroom(**report["headroom"]).text),
-            ("measured on", accuracy["description"]),
-        ],
-    )
-    _show_estimates(session, report)
-    for text in (*report["assumptions"], *report["notes"]):
-        session.note(text)
-
-
-def _array(report: dict[str, Any]) -> str:
+def _array(report: Found) -> str:
     text = f"{report['lanes']} lanes x {report['macs']} multipliers"
     if report["lut_macs"]:
         text += f", {report['lut_macs']} of each lane's of tables"
@@ -209,44 +176,80 @@ def _array(report: dict[str, Any]) -> str:
     return f"{text}, {report['gate_units']} gate units" if report["gate_units"] > 1 else text
 
 
-def _show_estimates(session: CommandSession, report: dict[str, Any]) -> None:
-    """Show what was chosen for a device, or what to expect on the family's devices."""
-    fit = report["fit"]
-    found = report["estimates"] if fit is None else [fit["estimate"]]
-    if not found:
-        return
-    session.table(
-        "Estimates, before synthesis (multipliers and block RAM are exact)",
-        (
-            "device",
-            "tables",
-            "logic cells",
-            "carry chains",
-            "multipliers",
-            "block RAMs",
-            "clock",
-            "step latency",
-            "fits",
-        ),
-        [
-            (
-                f"{each['board']}, {each['device']}" if each["board"] else each["device"],
-                each["luts"],
-                f"{each['cell_share']:g} %",
-                "" if each["chain_share"] is None else f"{each['chain_share']:g} %",
-                each["multipliers"],
-                each["block_rams"],
-                f"{each['fmax_mhz']:g} MHz",
-                f"{each['step_latency_us']:.4g} us",
-                "yes" if each["fits"] else "no",
-            )
-            for each in found
-        ],
-        right=" rrrrrrr",
+def _headroom(report: Found) -> str:
+    from rtlstm.gen.builds.headroom import Headroom
+
+    return Headroom(**report["headroom"]).text
+
+
+def _estimates(found: Found) -> list[Found]:
+    """What was chosen for a device, or what to expect on the family's devices."""
+    fit = found["report"]["fit"]
+    estimates: list[Found] = found["report"]["estimates"] if fit is None else [fit["estimate"]]
+    return estimates
+
+
+def _chosen(found: Found) -> str | None:
+    fit = found["report"]["fit"]
+    if fit is None:
+        return None
+    link = ", its link counted in" if fit["estimate"]["board"] else ""
+    return (
+        f"Sizes chosen for {fit['device']}{link}, of {fit['tried']} worked out; limited by "
+        f"{fit['limited_by']}."
     )
-    if fit is not None:
-        link = ", its link counted in" if fit["estimate"]["board"] else ""
-        session.say(
-            f"Sizes chosen for {fit['device']}{link}, of {fit['tried']} worked out; limited by "
-            f"{fit['limited_by']}."
-        )
+
+
+def _device(estimate: Found) -> str:
+    return f"{estimate['board']}, {estimate['device']}" if estimate["board"] else str(estimate["device"])
+
+
+def _chains(estimate: Found) -> str | None:
+    return None if estimate["chain_share"] is None else f"{estimate['chain_share']:g} %"
+
+
+_BUILD = (
+    Values(
+        "Build {report[name]} in {folder}",
+        (
+            Field("weights and biases", "{report[parameters]:,}"),
+            Field("array", lambda found: _array(found["report"])),
+            Field("memory", lambda found: f"{found['report']['memory_bits'] / 1024:.1f} Kibit"),
+            Field("step latency", "{report[cycles][step_latency_cycles]} cycles"),
+            Field("step interval", "{report[cycles][step_interval_cycles]} cycles"),
+            Field("array in use", lambda found: f"{100 * found['report']['cycles']['array_use']:.1f} %"),
+            Field(
+                "error against float",
+                "{report[accuracy][max_abs_error]:.3g} at most, {report[accuracy][rms_error]:.3g} rms",
+            ),
+            Field("largest float output", "{report[accuracy][max_abs_output]:.4g}"),
+            Field(
+                "saturated",
+                "{report[accuracy][input_saturations]} inputs, "
+                "{report[accuracy][cell_saturations]} cell states",
+            ),
+            Field(
+                "inputs below half a step",
+                "{report[accuracy][losses][0][lost]} of {report[accuracy][losses][0][values]} that are not 0",
+            ),
+            Field("headroom", lambda found: _headroom(found["report"])),
+            Field("measured on", "{report[accuracy][description]}"),
+        ),
+    ),
+    Table(
+        "Estimates, before synthesis (multipliers and block RAM are exact)",
+        _estimates,
+        (
+            Field("device", _device),
+            Field("tables", "{luts:,}", right=True),
+            Field("logic cells", "{cell_share:g} %", right=True),
+            Field("carry chains", _chains, right=True),
+            Field("multipliers", "{multipliers:,}", right=True),
+            Field("block RAMs", "{block_rams:,}", right=True),
+            Field("clock", "{fmax_mhz:g} MHz", right=True),
+            Field("step latency", "{step_latency_us:.4g} us", right=True),
+            Field("fits", lambda estimate: "yes" if estimate["fits"] else "no"),
+        ),
+    ),
+    Text(_chosen),
+)

@@ -1,16 +1,17 @@
 """``rtlstm implement``: what a build takes of a device, and how fast it runs there."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
+from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import ImplementOptions
 
 if TYPE_CHECKING:
-    from rtlstm.fpga.implementation import Implementation
+    from rtlstm.fpga.implementation import Implementation, ResourceUse
 
 __all__ = ["implement"]
 
@@ -30,17 +31,20 @@ def implement(
         asked = ImplementOptions(**options)
         with session.progress() as progress:
             found = run(folder, asked, progress)
-        logs = folder / "impl" / device_label(found.device, found.speed_grade)
-        session.fields = {
-            "folder": str(folder),
-            "logs": str(logs),
-            "implementation": found.model_dump(mode="json"),
-        }
         session.passed = found.met is not False
-        _show(session, found)
+        session.show(
+            _IMPLEMENTATION,
+            folder=str(folder),
+            report=str(folder / "report.html"),
+            logs=str(folder / "impl" / device_label(found.device, found.speed_grade)),
+            implementation=found.model_dump(mode="json"),
+        )
+        if found.note:
+            session.note(found.note)
+        if not found.seeds:
+            session.note(f"{found.device} is synthesised only: there is no place and route for it here")
         board = _board(found.device)
         session.next = board and next_command("bitstream", folder, board=board)
-        session.say(f"report: {folder / 'report.html'}; logs: {logs}")
 
 
 def _board(device: str) -> str | None:
@@ -50,60 +54,131 @@ def _board(device: str) -> str | None:
     return next((name for name in BOARDS if find_board(name).chosen.device.name == device), None)
 
 
-def _count(value: float | None) -> str:
-    return "" if value is None else f"{value:,.6g}"
+def _implementation(found: Found) -> "Implementation":
+    from rtlstm.fpga.implementation import Implementation
+
+    return Implementation.model_validate(found["implementation"])
 
 
-def _error(percent: float | None) -> str:
-    return "" if percent is None else f"{percent:+g} %" if percent else "0 %"
+def _routed(found: Found) -> "Implementation | None":
+    """The same where it was placed and routed."""
+    record = _implementation(found)
+    return record if record.seeds else None
 
 
-def _show(session: CommandSession, found: "Implementation") -> None:
-    stored = all(seed.stored for seed in found.seeds) and bool(found.seeds)
-    session.table(
-        f"On {found.label}: the core alone",
-        ("resource", "taken", "there", "share", *(("estimated", "error") if found.estimate else ())),
-        [
-            (
-                use.name,
-                f"{use.used:,.6g}",
-                use.available,
-                f"{use.share:g} %",
-                *((_count(use.estimated), _error(use.error)) if found.estimate else ()),
-            )
-            for use in found.resources
-        ],
-        right=" rrrrr",
-    )
-    if found.note:
-        session.note(found.note)
-    if not found.seeds:
-        session.note(f"{found.device} is synthesised only: there is no place and route for it here")
-        return
-    session.table(
-        f"Place and route, aiming at {found.target_mhz:g} MHz",
-        ("seed", "clock", "seconds"),
-        [
-            (seed.seed, f"{seed.fmax_mhz:.1f} MHz", "stored" if seed.stored else f"{seed.seconds:.0f}")
-            for seed in found.seeds
-        ],
-        right="rrr",
-    )
-    ram_limits = found.block_ram_mhz is not None and found.core.block_rams > 0
-    rows = [
-        ("clock", f"{found.fmax_median_mhz:.1f} MHz", f"{found.fmax_best_mhz:.1f} MHz"),
-        ("step latency", f"{found.step_latency_us:.4g} us", f"{found.best_step_latency_us:.4g} us"),
+def _on_routed(reading: "Callable[[Implementation], str | None]") -> Text:
+    """A line about what was placed and routed."""
+
+    def text(found: Found) -> str | None:
+        record = _routed(found)
+        return None if record is None else reading(record)
+
+    return Text(text)
+
+
+def _count(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.6g}"
+
+
+def _error(percent: float | None) -> str | None:
+    return None if percent is None else f"{percent:+g} %" if percent else "0 %"
+
+
+def _estimated_clock(found: "Implementation") -> str | None:
+    if found.estimate is None:
+        return None
+    return f"Estimated clock: {found.estimate.fmax_mhz:g} MHz ({_error(found.clock_error)})."
+
+
+def _limit(found: "Implementation") -> str | None:
+    if found.block_ram_mhz is None or not found.core.block_rams:
+        return None
+    return f"The block RAM allows {found.block_ram_mhz:g} MHz at most; clocks above are cut to it."
+
+
+def _slowest_path(found: "Implementation") -> str | None:
+    if found.worst_path is None:
+        return None
+    text = f"Slowest path (median seed): {found.worst_path.text}."
+    through = ", ".join(found.worst_path.through)
+    return f"{text}\nIt passes {through}." if through else text
+
+
+def _verdict(found: "Implementation") -> str | None:
+    if found.met is None:
+        return None
+    return f"{found.requested_mhz:g} MHz: {'reached' if found.met else 'MISSED'}"
+
+
+def _stored(found: "Implementation") -> str | None:
+    stored = all(seed.stored for seed in found.seeds)
+    return "All of it was stored from an earlier run with the same inputs." if stored else None
+
+
+_SIZES = (
+    Field("resource", "{name}"),
+    Field("taken", "{used:,.6g}", right=True),
+    Field("there", "{available:,}", right=True),
+    Field("share", "{share:g} %", right=True),
+)
+_ESTIMATES = (
+    Field("estimated", lambda use: _count(use.estimated), right=True),
+    Field("error", lambda use: _error(use.error), right=True),
+)
+
+
+def _sizes(estimated: bool) -> Table:
+    """The table of resources, for implementations with estimates or for those without."""
+
+    def rows(found: Found) -> "Sequence[ResourceUse]":
+        record = _implementation(found)
+        return record.resources if (record.estimate is not None) == estimated else ()
+
+    columns = (*_SIZES, *_ESTIMATES) if estimated else _SIZES
+    return Table(lambda found: f"On {_implementation(found).label}: the core alone", rows, columns)
+
+
+def _medians(found: "Implementation | None") -> list[dict[str, str]]:
+    """Clock and latency of the median seed and of the best."""
+    if found is None:
+        return []
+    return [
+        {
+            "what": "clock",
+            "median": f"{found.fmax_median_mhz:.1f} MHz",
+            "best": f"{found.fmax_best_mhz:.1f} MHz",
+        },
+        {
+            "what": "step latency",
+            "median": f"{found.step_latency_us:.4g} us",
+            "best": f"{found.best_step_latency_us:.4g} us",
+        },
     ]
-    session.table("Seeds", ("", "median", "best"), rows, right=" rr")
-    if found.estimate is not None:
-        session.say(f"Estimated clock: {found.estimate.fmax_mhz:g} MHz ({_error(found.clock_error)}).")
-    if ram_limits:
-        session.say(f"The block RAM allows {found.block_ram_mhz:g} MHz at most; clocks above are cut to it.")
-    if found.worst_path is not None:
-        session.say(f"Slowest path (median seed): {found.worst_path.text}.")
-        if found.worst_path.through:
-            session.say(f"It passes {', '.join(found.worst_path.through)}.")
-    if found.met is not None:
-        session.say(f"{found.requested_mhz:g} MHz: {'reached' if found.met else 'MISSED'}")
-    if stored:
-        session.say("All of it was stored from an earlier run with the same inputs.")
+
+
+_IMPLEMENTATION = (
+    _sizes(estimated=True),
+    _sizes(estimated=False),
+    Table(
+        "Place and route, aiming at {implementation[target_mhz]:g} MHz",
+        lambda found: found["implementation"]["seeds"],
+        (
+            Field("seed", "{seed}", right=True),
+            Field("clock", "{fmax_mhz:.1f} MHz", right=True),
+            Field(
+                "seconds", lambda seed: "stored" if seed["stored"] else f"{seed['seconds']:.0f}", right=True
+            ),
+        ),
+    ),
+    Table(
+        "Seeds",
+        lambda found: _medians(_routed(found)),
+        (Field("", "{what}"), Field("median", "{median}", right=True), Field("best", "{best}", right=True)),
+    ),
+    _on_routed(_estimated_clock),
+    _on_routed(_limit),
+    _on_routed(_slowest_path),
+    _on_routed(_verdict),
+    _on_routed(_stored),
+    Text("report: {report}; logs: {logs}"),
+)

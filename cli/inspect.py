@@ -1,6 +1,6 @@
 """``rtlstm inspect``: what a model or a build holds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,11 +9,12 @@ import typer
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.results import Field, Found, Table, Text
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.frontends.reading import ReadOptions
 
 if TYPE_CHECKING:
-    from rtlstm.fpga.implementation import Implementation
+    from rtlstm.fpga.implementation import Implementation, ResourceUse
     from rtlstm.spec.manifest import Manifest
 
 __all__ = ["inspect"]
@@ -47,13 +48,7 @@ def _inspect_model(session: CommandSession, path: Path, options: ReadOptions) ->
     from rtlstm.spec.errors import ModelError
 
     report = inspect_model(path, options)
-    session.fields = {"model": report.model_dump(mode="json"), "supported": not report.refusal}
-    if report.nodes:
-        session.table(
-            f"{report.source} ({report.format})",
-            ("node", "kind", "becomes", "detail"),
-            [(node.name, node.kind, node.role, node.why) for node in report.nodes],
-        )
+    session.show(_NODES, model=report.model_dump(mode="json"), supported=not report.refusal)
     if report.refusal:
         raise ModelError(report.refusal)
     layers = [
@@ -67,16 +62,9 @@ def _inspect_model(session: CommandSession, path: Path, options: ReadOptions) ->
         }
         for layer in read_model(path, options).network.layers
     ]
-    session.fields["layers"] = layers
-    session.table(
-        f"Network, from {report.input or 'its input'} to {report.output or 'its output'}",
-        ("layer", "kind", "inputs", "outputs", "options", "ReLU first"),
-        [(*list(layer.values())[:-1], "yes" if layer["input_relu"] else "") for layer in layers],
-        right="  rr",
-    )
+    session.show(_NETWORK, layers=layers)
     for text in report.notes:
         session.note(text)
-    session.say("supported")
     session.next = next_command("generate", path, output=Path("build") / (report.name or path.stem))
 
 
@@ -97,22 +85,22 @@ def _inspect_build(session: CommandSession, folder: Path) -> None:
             read_listed(folder, manifest, file.path)
     except (BuildError, ImageError) as error:
         damage = error
-    _describe_build(session, manifest, _measured(session, folder, manifest))
-    size = image_path.stat().st_size if headroom is not None else None
-    session.fields["image"] = {"ok": headroom is not None, "bytes": size}
-    session.fields["files"] = {file.path: file.sha256 for file in manifest.files}
-    session.fields["headroom"] = None if headroom is None else headroom.model_dump()
+    session.show(_BUILD, **_describe_build(manifest), implementations=_measured(session, folder, manifest))
+    session.show(
+        image={
+            "ok": headroom is not None,
+            "bytes": image_path.stat().st_size if headroom is not None else None,
+        },
+        files={file.path: file.sha256 for file in manifest.files},
+        headroom=None if headroom is None else headroom.model_dump(),
+    )
     if damage is not None:
         raise damage
-    assert headroom is not None
-    for file in manifest.files:
-        session.say(f"{file.path}: as it was generated, SHA-256 {file.sha256[:16]}...")
-    session.say(f"weights.bin: {size:,} bytes, of this build, CRC-32 right")
-    session.say(f"headroom for a retrained model: {headroom.text}")
+    session.show(_CONTENT)
 
 
-def _measured(session: CommandSession, folder: Path, manifest: "Manifest") -> "Sequence[Implementation]":
-    """What 'rtlstm implement' found of this build, which its report holds."""
+def _measured(session: CommandSession, folder: Path, manifest: "Manifest") -> list[dict[str, Any]]:
+    """The JSON objects of what 'rtlstm implement' found of this build, which its report holds."""
     from rtlstm.gen.builds.report import BuildReport
     from rtlstm.spec.errors import BuildError
 
@@ -120,19 +108,18 @@ def _measured(session: CommandSession, folder: Path, manifest: "Manifest") -> "S
         report = BuildReport.load(folder)
     except BuildError as error:
         session.note(str(error))
-        return ()
+        return []
     if report.build_hash != manifest.build_hash:
         session.note(
             f"{folder / 'report.json'} is of another build and is left out; generate the build again"
         )
-        return ()
-    return report.implementations
+        return []
+    return [found.model_dump(mode="json") for found in report.implementations]
 
 
-def _describe_build(
-    session: CommandSession, manifest: "Manifest", measured: "Sequence[Implementation]"
-) -> None:
-    from rtlstm.gen.builds.program_words import describe_program
+def _describe_build(manifest: "Manifest") -> dict[str, Any]:
+    """The JSON object of what a manifest says."""
+    from rtlstm.gen.builds.program_words import describe_program, program_notes
     from rtlstm.gen.builds.report import (
         format_reports,
         layer_reports,
@@ -141,104 +128,25 @@ def _describe_build(
         time_reports,
     )
 
-    layers, formats = layer_reports(manifest), format_reports(manifest)
-    memories, times = memory_reports(manifest), time_reports(manifest)
-    multipliers = multiplier_reports(manifest)
-    ops, cycles, parameters = manifest.program.ops, manifest.cycles, manifest.parameters
-    session.fields = {
+    return {
         "name": manifest.name,
         "rtlstm_version": manifest.rtlstm_version,
         "build_hash": manifest.build_hash,
         "device_hash": manifest.device_hash,
         "capacities": _capacities(manifest),
-        "parameters": parameters.model_dump(mode="json"),
-        "layers": [layer.model_dump() for layer in layers],
-        "formats": [form.model_dump() for form in formats],
+        "parameters": manifest.parameters.model_dump(mode="json"),
+        "layers": [layer.model_dump() for layer in layer_reports(manifest)],
+        "formats": [form.model_dump() for form in format_reports(manifest)],
         "input_shifts": list(manifest.numerics.input_shifts),
-        "ops": [op.model_dump() for op in ops],
+        "ops": [op.model_dump() for op in manifest.program.ops],
         "program": [words.model_dump() for words in describe_program(manifest)],
-        "memories": [memory.model_dump() for memory in memories],
-        "multipliers": [some.model_dump() for some in multipliers],
-        "cycles": cycles.model_dump(),
-        "times": [time.model_dump() for time in times],
-        "implementations": [found.model_dump(mode="json") for found in measured],
+        "program_notes": program_notes(manifest),
+        "whole_sequences": manifest.sequence is not None,
+        "memories": [memory.model_dump() for memory in memory_reports(manifest)],
+        "multipliers": [some.model_dump() for some in multiplier_reports(manifest)],
+        "cycles": manifest.cycles.model_dump(),
+        "times": [time.model_dump() for time in time_reports(manifest)],
     }
-    _show_network(session, manifest)
-    if manifest.parameters.capacity is not None:
-        session.table(
-            f"Loadable: what the device ({manifest.device_hash[:8]}) holds, and what this network takes",
-            ("capacity", "holds", "takes"),
-            [(name, each["holds"], each["takes"]) for name, each in _capacities(manifest).items()],
-            right=" rr",
-        )
-    session.table(
-        "Formats",
-        ("quantity", "format", "range", "step"),
-        [(f.use, f"s{f.bits}.{f.fraction}", f"+-{f.limit:.6g}", f"{f.step:.4g}") for f in formats],
-        right="  rr",
-    )
-    _show_program(session, manifest)
-    session.table(
-        "Memory",
-        ("memory", "banks", "rows", "bits a row", "bits in all"),
-        [(m.name, m.banks, m.rows, m.width, m.bits) for m in memories],
-        right=" rrrr",
-    )
-    session.table(
-        "Multipliers",
-        ("multipliers", "count", "bits of the factors", "kind"),
-        [(some.name, some.count, f"{some.a_bits} x {some.b_bits}", some.kind) for some in multipliers],
-        right=" rr",
-    )
-    counts = cycles.model_dump(exclude={"layers"})
-    session.table(
-        "Cycles of a step"
-        if manifest.sequence is None
-        else "Cycles of the longest sequence, and of a step more",
-        ("", ""),
-        [(name.replace("_", " "), value) for name, value in counts.items()],
-        right=" r",
-    )
-    if measured:
-        _show_measured(session, measured)
-    if any(found.seeds for found in measured):
-        return
-    session.table(
-        "Times at an assumed clock, not placed and routed",
-        ("clock", "latency", "interval"),
-        [
-            (f"{t.assumed_clock_mhz} MHz", f"{t.step_latency_us:g} us", f"{t.step_interval_us:g} us")
-            for t in times
-        ],
-        right="rrr",
-    )
-
-
-def _show_measured(session: CommandSession, measured: "Sequence[Implementation]") -> None:
-    """Show what there is of each device: its size, and its times if it was placed and routed."""
-    session.table(
-        "Measured by 'rtlstm implement': clocks of the median and the best seed, times at the median's",
-        ("device", "most of", "taken", "median", "best", "latency", "interval"),
-        [
-            (
-                found.label,
-                most.name,
-                f"{most.share:g} %",
-                *(
-                    "" if value is None else f"{value:.4g} {unit}"
-                    for value, unit in (
-                        (found.fmax_median_mhz, "MHz"),
-                        (found.fmax_best_mhz, "MHz"),
-                        (found.step_latency_us, "us"),
-                        (found.step_interval_us, "us"),
-                    )
-                ),
-            )
-            for found in measured
-            for most in [max(found.resources, key=lambda use: use.share)]
-        ],
-        right="  rrrrr",
-    )
 
 
 def _capacities(manifest: "Manifest") -> dict[str, dict[str, int]]:
@@ -253,59 +161,215 @@ def _capacities(manifest: "Manifest") -> dict[str, dict[str, int]]:
     }
 
 
-def _show_network(session: CommandSession, manifest: "Manifest") -> None:
-    from rtlstm.gen.builds.report import layer_reports
+def _activation(layer: Found) -> str:
+    """A dense layer's or a sum's; what else a kind of layer computes is its name."""
+    kind, activation = str(layer["kind"]), str(layer["activation"])
+    return {"dense": activation, "sum": activation, "skip": "", "product": ""}.get(kind, kind)
 
-    session.table(
-        f"Build {manifest.name} ({manifest.build_hash[:8]}, rtlstm {manifest.rtlstm_version})",
-        ("", ""),
-        [
-            (name.replace("_", " "), "no limit" if value is None else str(value))
-            for name, value in manifest.parameters.model_dump(exclude={"pipeline", "capacity"}).items()
-        ],
+
+def _parameters(found: Found) -> list[tuple[str, str]]:
+    return [
+        (name.replace("_", " "), "no limit" if value is None else str(value))
+        for name, value in found["parameters"].items()
+        if name not in ("pipeline", "capacity")
+    ]
+
+
+def _cycles(found: Found) -> list[tuple[str, int]]:
+    return [(name.replace("_", " "), value) for name, value in found["cycles"].items() if name != "layers"]
+
+
+def _operations(found: Found) -> list[dict[str, Any]]:
+    """The operations of a step: what they are, in words, and what the hardware is told."""
+    pairs = zip(found["program"], found["ops"], strict=True)
+    return [{"index": index, "words": words, "op": op} for index, (words, op) in enumerate(pairs)]
+
+
+def _implementations(found: Found) -> "list[Implementation]":
+    from rtlstm.fpga.implementation import Implementation
+
+    return [Implementation.model_validate(each) for each in found["implementations"]]
+
+
+def _assumed_times(found: Found) -> list[Found]:
+    """None where there are measured ones."""
+    return [] if any(each["seeds"] for each in found["implementations"]) else found["times"]
+
+
+def _fullest(found: "Implementation") -> "ResourceUse":
+    """The resource of which the core takes most."""
+    return max(found.resources, key=lambda use: use.share)
+
+
+def _in_unit(name: str, unit: str) -> "Callable[[Implementation], str | None]":
+    """Write a figure that there is only after place and route."""
+
+    def reading(found: "Implementation") -> str | None:
+        value = getattr(found, name)
+        return None if value is None else f"{value:.4g} {unit}"
+
+    return reading
+
+
+def _headroom(found: Found) -> str:
+    from rtlstm.gen.builds.headroom import Headroom
+
+    return f"headroom for a retrained model: {Headroom(**found['headroom']).text}"
+
+
+def _files(found: Found) -> str:
+    return "\n".join(
+        f"{path}: as it was generated, SHA-256 {digest[:16]}..." for path, digest in found["files"].items()
     )
-    session.table(
+
+
+_NAME, _VALUE = Field("", lambda pair: pair[0]), Field("", lambda pair: pair[1])
+_COUNT = Field("", lambda pair: pair[1], right=True)
+
+_NODES = (
+    Table(
+        "{model[source]} ({model[format]})",
+        lambda found: found["model"]["nodes"],
+        (
+            Field("node", "{name}"),
+            Field("kind", "{kind}"),
+            Field("becomes", "{role}"),
+            Field("detail", "{why}"),
+        ),
+    ),
+)
+
+_NETWORK = (
+    Table(
+        lambda found: (
+            f"Network, from {found['model']['input'] or 'its input'} to "
+            f"{found['model']['output'] or 'its output'}"
+        ),
+        lambda found: found["layers"],
+        (
+            Field("layer", "{name}"),
+            Field("kind", "{kind}"),
+            Field("inputs", "{inputs:,}", right=True),
+            Field("outputs", "{outputs:,}", right=True),
+            Field("options", "{options}"),
+            Field("ReLU first", lambda layer: "yes" if layer["input_relu"] else None),
+        ),
+    ),
+    Text("supported"),
+)
+
+_BUILD = (
+    Table(
+        lambda found: f"Build {found['name']} ({found['build_hash'][:8]}, rtlstm {found['rtlstm_version']})",
+        _parameters,
+        (_NAME, _VALUE),
+    ),
+    Table(
         "Layers, and their cycles of a step: array at work, overhead, and product with own h",
-        ("layer", "kind", "inputs", "outputs", "activation", "array", "overhead", "own h"),
-        [
-            (
-                layer.name,
-                layer.kind,
-                layer.inputs,
-                layer.outputs,
-                {"dense": layer.activation, "sum": layer.activation, "skip": "", "product": ""}.get(
-                    layer.kind, layer.kind
-                ),
-                layer.array_cycles,
-                layer.overhead_cycles,
-                layer.recurrent_cycles,
-            )
-            for layer in layer_reports(manifest)
-        ],
-        right="  rr rrr",
-    )
-
-
-def _show_program(session: CommandSession, manifest: "Manifest") -> None:
-    from rtlstm.gen.builds.program_words import describe_program, program_notes
-
-    session.table(
+        lambda found: found["layers"],
+        (
+            Field("layer", "{name}"),
+            Field("kind", "{kind}"),
+            Field("inputs", "{inputs:,}", right=True),
+            Field("outputs", "{outputs:,}", right=True),
+            Field("activation", _activation),
+            Field("array", "{array_cycles:,}", right=True),
+            Field("overhead", "{overhead_cycles:,}", right=True),
+            Field("own h", "{recurrent_cycles:,}", right=True),
+        ),
+    ),
+    Table(
+        lambda found: (
+            f"Loadable: what the device ({found['device_hash'][:8]}) holds, and what this network takes"
+        ),
+        lambda found: found["capacities"].items(),
+        (
+            Field("capacity", lambda pair: pair[0]),
+            Field("holds", lambda pair: pair[1]["holds"], right=True),
+            Field("takes", lambda pair: pair[1]["takes"], right=True),
+        ),
+    ),
+    Table(
+        "Formats",
+        lambda found: found["formats"],
+        (
+            Field("quantity", "{use}"),
+            Field("format", "s{bits}.{fraction}"),
+            Field("range", "+-{limit:.6g}", right=True),
+            Field("step", "{step:.4g}", right=True),
+        ),
+    ),
+    Table(
         "Program of a step: what the array does, in this order",
-        ("", "when", "layer", "multiplies weights by", "then", "cycles", ""),
-        [
-            (
-                index,
-                op.when,
-                op.layer,
-                op.multiplies,
-                op.then,
-                f"{code.groups} x {code.columns} = {op.cycles}",
-                "waits" if op.waits else "",
-            )
-            for index, (op, code) in enumerate(
-                zip(describe_program(manifest), manifest.program.ops, strict=True)
-            )
-        ],
-        right="r    r",
-    )
-    session.say("\n".join(program_notes(manifest)) + "\n")
+        _operations,
+        (
+            Field("", "{index}", right=True),
+            Field("when", "{words[when]}"),
+            Field("layer", "{words[layer]}"),
+            Field("multiplies weights by", "{words[multiplies]}"),
+            Field("then", "{words[then]}"),
+            Field("cycles", "{op[groups]} x {op[columns]} = {words[cycles]}", right=True),
+            Field("", lambda row: "waits" if row["words"]["waits"] else None),
+        ),
+    ),
+    Text(lambda found: "\n".join(found["program_notes"]) + "\n"),
+    Table(
+        "Memory",
+        lambda found: found["memories"],
+        (
+            Field("memory", "{name}"),
+            Field("banks", "{banks:,}", right=True),
+            Field("rows", "{rows:,}", right=True),
+            Field("bits a row", "{width:,}", right=True),
+            Field("bits in all", "{bits:,}", right=True),
+        ),
+    ),
+    Table(
+        "Multipliers",
+        lambda found: found["multipliers"],
+        (
+            Field("multipliers", "{name}"),
+            Field("count", "{count:,}", right=True),
+            Field("bits of the factors", "{a_bits} x {b_bits}", right=True),
+            Field("kind", "{kind}"),
+        ),
+    ),
+    Table(
+        lambda found: (
+            "Cycles of the longest sequence, and of a step more"
+            if found["whole_sequences"]
+            else "Cycles of a step"
+        ),
+        _cycles,
+        (_NAME, _COUNT),
+    ),
+    Table(
+        "Measured by 'rtlstm implement': clocks of the median and the best seed, times at the median's",
+        _implementations,
+        (
+            Field("device", "{label}"),
+            Field("most of", lambda found: _fullest(found).name),
+            Field("taken", lambda found: f"{_fullest(found).share:g} %", right=True),
+            Field("median", _in_unit("fmax_median_mhz", "MHz"), right=True),
+            Field("best", _in_unit("fmax_best_mhz", "MHz"), right=True),
+            Field("latency", _in_unit("step_latency_us", "us"), right=True),
+            Field("interval", _in_unit("step_interval_us", "us"), right=True),
+        ),
+    ),
+    Table(
+        "Times at an assumed clock, not placed and routed",
+        _assumed_times,
+        (
+            Field("clock", "{assumed_clock_mhz} MHz", right=True),
+            Field("latency", "{step_latency_us:g} us", right=True),
+            Field("interval", "{step_interval_us:g} us", right=True),
+        ),
+    ),
+)
+
+_CONTENT = (
+    Text(_files),
+    Text("weights.bin: {image[bytes]:,} bytes, of this build, CRC-32 right"),
+    Text(_headroom),
+)
+"""What is shown of a build whose files are as they were generated."""

@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from rtlstm.cli.console import FAILED, WRONG_INPUT, explain, print_error
 from rtlstm.cli.ending import ends_cleanly
+from rtlstm.cli.results import Result
 from rtlstm.cli.terminal import (
     OutputError,
     ReaderGoneError,
@@ -187,9 +188,9 @@ def _usage_error(error: BaseException, text: str, as_json: bool) -> None:
     message = f"{plain.strip().rstrip('.')}; see '{path} --help'"
     print_error(message)
     if as_json:
-        import json
-
+        result = Result()
+        result.add({"error": message, "notes": []})
         try:
-            write_output(json.dumps({"error": message, "notes": []}))
+            write_output(result.as_json())
         except OutputError:
             return

@@ -8,6 +8,7 @@ import typer
 
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.cli.results import Field, Found, Text, Values
 
 if TYPE_CHECKING:
     from rtlstm.spec.manifest import Manifest
@@ -59,26 +60,28 @@ def run(
             started = time.perf_counter()
             y, final = accelerator.run(x, valid, begin, batch_first)
             seconds = time.perf_counter() - started
-            session.fields = {
-                "name": accelerator.manifest.name,
-                "backend": backend,
-                "core_latency_cycles": _core_latency(accelerator.manifest, x, valid, batch_first),
-                "measured_latency_cycles": accelerator.measured_latency_cycles,
-                "input_saturations": accelerator.saturated_inputs,
-                "output_saturations": accelerator.saturated_outputs,
-                "cell_saturations": accelerator.cell_saturations,
-            }
+            core = _core_latency(accelerator.manifest, x, valid, batch_first)
+            measured = accelerator.measured_latency_cycles
+            session.show(
+                name=accelerator.manifest.name,
+                backend=backend,
+                core_latency_cycles=core,
+                measured_latency_cycles=measured,
+                input_saturations=accelerator.saturated_inputs,
+                output_saturations=accelerator.saturated_outputs,
+                cell_saturations=accelerator.cell_saturations,
+                **_figures(x, valid, y, batch_first, seconds),
+            )
         if output is not None:
             save_array(output, y)
         if state_output is not None:
             save_state(state_output, final)
-        _show(session, x, valid, y, batch_first, seconds)
-        written = [str(path) for path in (output, state_output) if path is not None]
-        session.say(f"written: {', '.join(written)}" if written else "nothing written: no --output given")
-        session.fields |= {
-            "output": output and str(output),
-            "state_output": state_output and str(state_output),
-        }
+        session.show(
+            _RUN,
+            output=output and str(output),
+            state_output=state_output and str(state_output),
+        )
+        _note_waiting(session, core, measured)
 
 
 def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool) -> int | None:
@@ -94,9 +97,8 @@ def _longest(x: Any, batch_first: bool) -> int:
     return int(x.shape[1 if batch_first and x.ndim == 3 else 0])
 
 
-def _note_waiting(session: CommandSession) -> None:
+def _note_waiting(session: CommandSession, core: int | None, measured: int) -> None:
     """Say why the last step took longer on the device than its core takes."""
-    core, measured = (session.fields[f"{name}_latency_cycles"] for name in ("core", "measured"))
     if core is not None and measured != core:
         session.note(
             f"the last step took {measured} cycles on the device, from its last input to its last output; "
@@ -104,12 +106,11 @@ def _note_waiting(session: CommandSession) -> None:
         )
 
 
-def _show(session: CommandSession, x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float) -> None:
+def _figures(x: Any, lengths: Any, y: Any, batch_first: bool, seconds: float) -> dict[str, Any]:
+    """The JSON object of how much was computed, what the outputs are, and how long it took."""
     sequences = 1 if x.ndim == 2 else x.shape[0 if batch_first else 1]
     steps = int(lengths.sum()) if lengths is not None else sequences * _longest(x, batch_first)
-    fields = session.fields
-    core = fields["core_latency_cycles"]
-    fields |= {
+    return {
         "sequences": sequences,
         "steps": steps,
         "output_shape": list(y.shape),
@@ -118,23 +119,34 @@ def _show(session: CommandSession, x: Any, lengths: Any, y: Any, batch_first: bo
         "seconds": round(seconds, 6),
         "steps_per_second": round(steps / max(seconds, 1e-9), 1),
     }
-    session.table(
-        f"{fields['name']} on {fields['backend']}",
-        ("", ""),
-        [
-            ("sequences, steps in all", f"{sequences}, {steps}"),
-            ("outputs", f"{tuple(y.shape)}, {_short(y, 'min')} to {_short(y, 'max')}"),
-            *([("cycles of a step in the core", core)] if core is not None else []),
-            ("cycles of the last step, with its wait", fields["measured_latency_cycles"]),
-            ("inputs limited", fields["input_saturations"]),
-            ("cell states limited", fields["cell_saturations"]),
-            ("outputs at their limit", fields["output_saturations"]),
-            ("steps per second", f"{fields['steps_per_second']:,}"),
-        ],
-        right=" r",
-    )
-    _note_waiting(session)
 
 
-def _short(y: Any, end: str) -> str:
-    return f"{getattr(y, end)():.6g}" if y.size else "none"
+def _range(found: Found) -> str:
+    """Shape of the outputs, their smallest and their largest."""
+    ends = (found["output_minimum"], found["output_maximum"])
+    least, most = ("none" if end is None else f"{end:.6g}" for end in ends)
+    return f"{tuple(found['output_shape'])}, {least} to {most}"
+
+
+def _files(found: Found) -> str:
+    written = [found[name] for name in ("output", "state_output") if found[name] is not None]
+    return f"written: {', '.join(written)}" if written else "nothing written: no --output given"
+
+
+_RUN = (
+    Values(
+        "{name} on {backend}",
+        (
+            Field("sequences, steps in all", "{sequences}, {steps}"),
+            Field("outputs", _range),
+            Field("cycles of a step in the core", lambda found: found["core_latency_cycles"]),
+            Field("cycles of the last step, with its wait", "{measured_latency_cycles:,}"),
+            Field("inputs limited", "{input_saturations:,}"),
+            Field("cell states limited", "{cell_saturations:,}"),
+            Field("outputs at their limit", "{output_saturations:,}"),
+            Field("steps per second", "{steps_per_second:,}"),
+        ),
+        right=True,
+    ),
+    Text(_files),
+)

@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.cli.results import Field, Text, Values
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import SimulateOptions
-
-if TYPE_CHECKING:
-    from rtlstm.gen.builds.compare import Comparison
 
 __all__ = ["simulate"]
 
@@ -48,9 +46,17 @@ def simulate(
             found, y = compare_build(folder, asked, x, valid, progress)
         if output is not None:
             save_array(output, y)
-        session.fields = {"name": manifest.name, "input": what, "output": output and str(output)}
-        session.fields["weights_read_back"] = asked.verify
-        _show(session, manifest.name, found, what)
+        session.passed = found.passed
+        session.show(
+            _COMPARISON,
+            name=manifest.name,
+            input=what,
+            output=output and str(output),
+            weights_read_back=asked.verify,
+            **found.model_dump(),
+            steps_per_second=round(found.steps_per_second, 1),
+            passed=found.passed,
+        )
         session.next = next_command("implement", folder, device=_device(folder))
 
 
@@ -66,27 +72,23 @@ def _device(folder: Path) -> str:
     return "DEVICE" if fit is None else fit.estimate.device
 
 
-def _show(session: CommandSession, name: str, found: "Comparison", what: str) -> None:
-    session.passed = found.passed
-    speed = round(found.steps_per_second, 1)
-    session.fields |= found.model_dump() | {"steps_per_second": speed, "passed": found.passed}
-    session.table(
-        f"{name} under {found.simulator} against the golden model",
-        ("", ""),
-        [
-            ("input", what),
-            ("sequences, steps in all", f"{found.sequences}, {found.steps}"),
-            ("output words compared", found.output_words),
-            ("output words different", found.output_different),
-            ("final h and c words compared", found.state_words),
-            ("final h and c words different", found.state_different),
-            ("cycles predicted", found.cycles_predicted),
-            ("cycles measured", found.cycles_measured),
-            ("steps off their predicted cycle", found.cycles_different),
-            ("steps per second", f"{speed:,}"),
-        ],
-        right=" r",
-    )
-    if found.first_difference:
-        session.say(found.first_difference)
-    session.say("passed" if found.passed else "FAILED")
+_COMPARISON = (
+    Values(
+        "{name} under {simulator} against the golden model",
+        (
+            Field("input", "{input}"),
+            Field("sequences, steps in all", "{sequences}, {steps}"),
+            Field("output words compared", "{output_words:,}"),
+            Field("output words different", "{output_different:,}"),
+            Field("final h and c words compared", "{state_words:,}"),
+            Field("final h and c words different", "{state_different:,}"),
+            Field("cycles predicted", "{cycles_predicted:,}"),
+            Field("cycles measured", "{cycles_measured:,}"),
+            Field("steps off their predicted cycle", "{cycles_different:,}"),
+            Field("steps per second", "{steps_per_second:,}"),
+        ),
+        right=True,
+    ),
+    Text(lambda found: found["first_difference"] or None),
+    Text(lambda found: "passed" if found["passed"] else "FAILED"),
+)

@@ -4,6 +4,7 @@ from typing import Any
 
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.options import DebugOption, JsonOption
+from rtlstm.cli.results import Field, Table, Text
 
 __all__ = ["boards", "devices"]
 
@@ -32,27 +33,7 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
             }
             for each in known_devices().values()
         ]
-        session.fields = {"devices": found}
-        session.table(
-            "Devices",
-            ("name", "family", "LUTs", "flip-flops", "multipliers", "block RAMs", "grades", "for"),
-            [
-                (
-                    each["name"],
-                    each["family"],
-                    f"{each['luts']:,}",
-                    f"{each['flip_flops']:,}",
-                    each["multipliers"],
-                    f"{each['block_rams']} x {each['block_ram_kibit']} Kibit",
-                    ", ".join(each["speed_grades"]),
-                    "fit, " * each["fit"]
-                    + ("place and route" if each["place_and_route"] else "synthesis only"),
-                )
-                for each in found
-            ],
-            right="  rrrr",
-        )
-        session.say("A speed grade is appended, as in lfe5u-85f-8; without one the slowest is taken.")
+        session.show(_DEVICES, devices=found)
 
 
 def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
@@ -85,14 +66,42 @@ def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
             }
             for each in ZYNQ_BOARDS.values()
         ]
-        session.fields = {"boards": found}
-        columns = ("name", "title", "device", "usual_mhz", "host", "bitstream")
-        session.table(
-            "Boards",
-            ("name", "board", "device", "usual clock", "host", "bitstream by"),
-            [
-                tuple(f"{each[key]:g} MHz" if key == "usual_mhz" else each[key] for key in columns)
-                for each in found
-            ],
-            right="   r",
-        )
+        session.show(_BOARDS, boards=found)
+
+
+def _uses(fit: bool, place_and_route: bool) -> str:
+    return "fit, " * fit + ("place and route" if place_and_route else "synthesis only")
+
+
+_DEVICES = (
+    Table(
+        "Devices",
+        lambda found: found["devices"],
+        (
+            Field("name", "{name}"),
+            Field("family", "{family}"),
+            Field("LUTs", "{luts:,}", right=True),
+            Field("flip-flops", "{flip_flops:,}", right=True),
+            Field("multipliers", "{multipliers:,}", right=True),
+            Field("block RAMs", "{block_rams} x {block_ram_kibit} Kibit", right=True),
+            Field("grades", lambda each: ", ".join(each["speed_grades"])),
+            Field("for", lambda each: _uses(each["fit"], each["place_and_route"])),
+        ),
+    ),
+    Text("A speed grade is appended, as in lfe5u-85f-8; without one the slowest is taken."),
+)
+
+_BOARDS = (
+    Table(
+        "Boards",
+        lambda found: found["boards"],
+        (
+            Field("name", "{name}"),
+            Field("board", "{title}"),
+            Field("device", "{device}"),
+            Field("usual clock", "{usual_mhz:g} MHz", right=True),
+            Field("host", "{host}"),
+            Field("bitstream by", "{bitstream}"),
+        ),
+    ),
+)

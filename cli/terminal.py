@@ -116,10 +116,14 @@ class ForgivingStream:
         return getattr(self._stream, name)
 
 
-def render_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], right: str = ""
-) -> str:
-    """Return a table for people; see :meth:`rtlstm.cli.console.CommandSession.table`."""
+def render_table(title: str, columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table for people.
+
+    Parameters
+    ----------
+    columns
+        Headings, and whether a column is aligned to the right; all headings empty for names and values.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -134,12 +138,12 @@ def render_table(
         emoji=False,
         width=None if tty else _PLAIN_WIDTH,
     )
-    table = Table(box=box.SIMPLE, show_header=any(columns), show_edge=False, pad_edge=True)
-    for index, name in enumerate(columns):
-        to_right = right[index : index + 1] == "r"
-        table.add_column(name, justify="right" if to_right else "left", overflow="fold")
+    headed = any(name for name, _ in columns)
+    table = Table(box=box.SIMPLE, show_header=headed, show_edge=False, pad_edge=True)
+    for name, right in columns:
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(f"{cell:,}" if type(cell) is int else plain(str(cell)) for cell in row))
+        table.add_row(*map(plain, row))
     console.print(table)
     file.seek(0)
     return f"{plain(title)}\n{file.read()}"
