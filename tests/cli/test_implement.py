@@ -145,8 +145,8 @@ def test_page_leads_with_what_was_measured(build):
 
 
 def test_missed_clock_ends_with_1(cli, build, monkeypatch):
-    def run(folder, chosen, *, clock_mhz, **rest):
-        return implementation(folder, 100, asked=clock_mhz)
+    def run(folder, asked, progress):
+        return implementation(folder, 100, asked=asked.clock_mhz)
 
     monkeypatch.setattr(module, "implement", run)
     missed = cli("implement", build, "--device", "lfe5u-25f", "--clock", "120")
