@@ -1,6 +1,7 @@
 """The schedule's rules, over thousands of shapes, without a simulator."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.schedule import count_cycles, offer_cycles
+from rtlstm.spec.program.schedule import REDIRECT_CYCLES, count_cycles, offer_cycles
 from rtlstm.spec.program.step import Program, compile_program, group_ends
 
 FORMAT = Format(bits=16, fraction=15)
@@ -127,3 +128,44 @@ def test_streams_are_cold_once_each() -> None:
     warm = offer_cycles(program, parameters, 4, first_step=False)
     assert together[0] == alone[0]
     assert together[-1] > alone[-1] > warm[-1]
+
+
+@pytest.mark.parametrize(
+    ("family", "lanes", "units", "sentences"),
+    [
+        ("generic", 8, 8, ("latency is {latency} cycles", "first step latency is {first} cycles")),
+        (
+            "ecp5",
+            4,
+            4,
+            (
+                "step latency is {begins} + 3 + {results} + 1 = {latency} cycles",
+                "{idle} idle cycles follow, because `partial_to_add` is {partial_to_add}",
+                "first step latency is {first_begins} + 3 + {results} + 1 = {first} cycles",
+                "step interval with prefetch is {interval} cycles",
+            ),
+        ),
+    ],
+)
+def test_the_architecture_page_counts_right(
+    family: str, lanes: int, units: int, sentences: tuple[str, ...]
+) -> None:
+    """Both steps that the page computes, of 4 inputs on 4 macs, take the cycles that it says."""
+    parameters = Parameters.for_family(family, lanes=lanes, macs=4)
+    layers = shapes(4, units)
+    program = compile_program(layers, parameters, FusedUnit.timing_of(parameters))
+    cycles = count_cycles(layers, program, parameters)
+    recurrent = program.ops[0]
+    begins = 1 + parameters.pipeline.accept
+    figures = {
+        "begins": begins,
+        "results": program.ops[program.body].results,
+        "idle": recurrent.idle_cycles,
+        "partial_to_add": parameters.partial_to_add,
+        "latency": cycles.step_latency_cycles,
+        "first": cycles.first_step_latency_cycles,
+        "first_begins": 1 + REDIRECT_CYCLES + recurrent.groups * recurrent.columns + recurrent.idle_cycles,
+        "interval": cycles.step_interval_cycles,
+    }
+    page = " ".join((Path(__file__).parents[2] / "docs/architecture.md").read_text().split())
+    assert [text for sentence in sentences if (text := sentence.format(**figures)) not in page] == []
