@@ -16,6 +16,8 @@ class Blocks:
     multipliers: int
     block_rams: int
     large_rams: int
+    wrapper_block_rams: int = 0
+    """Of the bus wrapper, beside the core's."""
 
 
 def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True) -> Blocks:
@@ -26,8 +28,10 @@ def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True
         if some.kind == "dsp" and multipliers
     )
     mapped = [(memory.count, family.map_memory(memory)) for memory in inventory.memories(manifest).values()]
+    wrapped = inventory.wrapper_memories(manifest).values()
     return Blocks(
         multipliers=hard,
         block_rams=sum(count * each.block_rams for count, each in mapped),
         large_rams=sum(count * each.large_rams for count, each in mapped),
+        wrapper_block_rams=sum(family.map_memory(memory).block_rams for memory in wrapped),
     )

@@ -44,6 +44,8 @@ class Estimate(Resources):
     """The board whose top, with its link, is counted in; empty for the core alone."""
     multipliers: int
     block_rams: int
+    wrapper_block_rams: int = 0
+    """Of the FIFOs of the build's bus wrapper, beside the core's. A board's top has no wrapper."""
     cells: int
     """Logic cells: places of a table and a flip-flop."""
     cell_share: float
@@ -110,6 +112,7 @@ def estimate(
         fits=True,
         multipliers=blocks.multipliers,
         block_rams=block_rams,
+        wrapper_block_rams=0 if board else blocks.wrapper_block_rams,
         large_rams=blocks.large_rams,
         fmax_mhz=round(clock, 1),
         step_latency_us=round(manifest.cycles.step_latency_cycles / clock, 4),
@@ -124,11 +127,12 @@ def _percent(used: int, there: int | None) -> float:
 def usable(found: Estimate, device: FpgaDevice) -> Iterator[tuple[str, float, float]]:
     """Yield each resource that limits designs: its name, how much is taken, how much may be.
 
-    Hard blocks may all be taken, logic cells and carry chains as far as is known to be routed.
+    Hard blocks may all be taken, with those of the wrapper; logic cells and carry chains as far as is known
+    to be routed.
     """
     limits = fill_limits(fpga_family(device.family).need_estimates())
     yield "multipliers", found.multipliers, device.multipliers
-    yield "block RAMs", found.block_rams, device.block_rams
+    yield "block RAMs", found.block_rams + found.wrapper_block_rams, device.block_rams
     yield large_name(device), found.large_rams, 0 if device.large_ram is None else device.large_ram.count
     yield "logic cells", found.cells, int(limits.cells * device.luts)
     if found.chain_tiles is not None and device.chain_tiles is not None and limits.chains is not None:

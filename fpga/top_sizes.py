@@ -6,8 +6,7 @@ they are those of synthesised tops, and a little for each bit of the core's data
 
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.resources import Resources
-from rtlstm.hdl.link.serial_link import link_limits
-from rtlstm.spec.inventory import link_memories
+from rtlstm.spec.inventory import link_limits, link_memories
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["top_sizes"]

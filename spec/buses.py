@@ -18,6 +18,8 @@ class Bus:
 
     owners: tuple[Owner, ...]
     """The parts of such a build that have registers."""
+    packets: bool = False
+    """Whether each step is a packet of AXI4-Stream, which may be malformed."""
     wrapper: str = ""
     """``MODULE:CLASS`` of the wrapper, which is imported to make Verilog: reading a build needs no Amaranth.
 
@@ -33,7 +35,7 @@ BUSES: Final = Registry(
     "rtlstm.buses",
     {
         NO_BUS: Bus(owners=("core",)),
-        "axi": Bus(owners=("core", "bus"), wrapper="rtlstm.hdl.buses.axi:AxiCore"),
+        "axi": Bus(owners=("core", "bus"), packets=True, wrapper="rtlstm.hdl.buses.axi:AxiCore"),
         "axilite": Bus(owners=_FIFOS, wrapper="rtlstm.hdl.buses.axi_lite:AxiLiteCore"),
         "wishbone": Bus(owners=_FIFOS, wrapper="rtlstm.hdl.buses.wishbone:WishboneCore"),
     },

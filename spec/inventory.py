@@ -1,7 +1,7 @@
-"""The memories and multipliers of a core: ``hdl`` instantiates them, estimates count them, the report prints
-them.
+"""The memories and multipliers of a core, its wrapper and its serial link.
 
-Each decision about a memory's or a multiplier's size, number and kind is made here and nowhere else.
+``hdl`` instantiates them, estimates count them, the report prints them. Each decision about a memory's or a
+multiplier's size, number and kind is made here and nowhere else.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,10 @@ from math import gcd
 from typing import Literal
 
 from rtlstm.spec.activations.interpolated import ActivationTable
+from rtlstm.spec.buses import BUSES
 from rtlstm.spec.cells.unit import Unit
-from rtlstm.spec.link import RECORDS, REQUEST_FIELDS, Limits
+from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.link import BODY_LIMIT, HEADER, RECORDS, REQUEST_FIELDS, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import MemoryStyle, MultiplierKind, TableKind, WeightMemory, ceil_log2
 from rtlstm.spec.program.fields import drain_widths, issue_widths
@@ -20,20 +22,32 @@ from rtlstm.spec.registers import Region
 __all__ = [
     "LINK_BLOCKS",
     "TIMED_STEPS",
+    "WAITING_STEPS",
     "ActivationSpec",
     "MemorySpec",
     "MultiplierSpec",
     "activation_spec",
     "activations",
     "gate_multipliers",
+    "link_limits",
     "link_memories",
     "memories",
     "multipliers",
     "weight_memory",
+    "wrapper_memories",
 ]
 
 TIMED_STEPS = 8
 """Steps whose last input beats are recorded: two that wait, two that are computed, and a margin."""
+WAITING_STEPS = 4
+"""Number of whole steps that fit into each FIFO of a bus wrapper."""
+_PACKETS = 8
+"""Steps between input and output for which a wrapper records whether their packets were malformed; a core
+holds fewer steps."""
+_USUAL_BYTES = 2048
+"""Of each memory of a serial link."""
+_MOST_BYTES = 1 << 15
+"""The largest power of two that a report can contain."""
 _QUEUED_STEPS = 2
 """Steps whose output the queue holds; twice as many after a sequence memory."""
 
@@ -55,6 +69,8 @@ class MemorySpec:
     style: MemoryStyle = "auto"
     asynchronous: bool = False
     """The word comes in the same cycle as its address, as a FIFO's does."""
+    inferred: bool = False
+    """Synthesis alone decides what it becomes: it is no instance of ``rtlstm_memory``."""
 
     @property
     def latency(self) -> int:
@@ -223,9 +239,9 @@ def _output_queue(manifest: Manifest) -> MemorySpec:
     """Return the FIFO of output beats, each with its stream and whether it is its step's last."""
     parameters = manifest.parameters
     width = parameters.beat_out * manifest.numerics.output_bits + max(1, ceil_log2(parameters.streams)) + 1
-    outputs = parameters.capacity.outputs if parameters.capacity else manifest.program.outputs
     steps = _QUEUED_STEPS if manifest.sequence is None else 2 * _QUEUED_STEPS
-    return MemorySpec("output queue", 1, width, steps * -(-outputs // parameters.beat_out), asynchronous=True)
+    depth = steps * -(-manifest.most_outputs // parameters.beat_out)
+    return MemorySpec("output queue", 1, width, depth, asynchronous=True, inferred=True)
 
 
 def _clocked(
@@ -242,8 +258,62 @@ def _clocked(
     return MemorySpec(name, count, width, max(2, depth), granules, stages == 2, style)
 
 
+def wrapper_memories(manifest: Manifest) -> dict[str, MemorySpec]:
+    """Return the memories of a build's bus wrapper, by name; those of its core are not among them.
+
+    Each FIFO holds one word more than its memory, which is read a cycle before the word is needed.
+    """
+    bus, parameters, numerics = BUSES[manifest.parameters.bus], manifest.parameters, manifest.numerics
+    streams = max(1, ceil_log2(parameters.streams))
+    found: list[MemorySpec] = []
+    if "fifos" in bus.owners:
+        # With the stream, whether the output is suppressed, and whether the beat is its step's last.
+        width = parameters.beat_in * numerics.data_bits + streams + 2
+        depth = WAITING_STEPS * -(-manifest.most_inputs // parameters.beat_in)
+        found.append(MemorySpec("input FIFO", 1, width, depth - 1, inferred=True))
+        width = parameters.beat_out * numerics.output_bits + streams
+        depth = WAITING_STEPS * -(-manifest.most_outputs // parameters.beat_out)
+        found.append(MemorySpec("output FIFO", 1, width, depth - 1, inferred=True))
+    if bus.packets:
+        found.append(MemorySpec("malformed packets", 1, 1, _PACKETS, asynchronous=True, inferred=True))
+    return {memory.name: memory for memory in found}
+
+
 LINK_BLOCKS = MemorySpec("blocks of the sender", 1, 8, 512)
 """Bytes of a frame that a serial link stores until the next zero byte is known, for two blocks."""
+
+
+def link_limits(manifest: Manifest) -> Limits:
+    """Return the limits of the serial link of a build.
+
+    Each memory holds 2 KiB, which at 3 Mbaud is enough for a host that answers within 6 ms, or two steps'
+    bytes if that is more.
+
+    Raises
+    ------
+    ConfigurationError
+        If a step is too large for the protocol, or the build takes whole sequences.
+    """
+    if manifest.sequence is not None:
+        raise ConfigurationError(
+            "the serial link takes steps one by one, but this network has a reverse direction; use the "
+            "core's streams"
+        )
+
+    def memory(values: int, bits: int) -> int:
+        bodies = -(-(2 + values * value_bytes(bits)) // (BODY_LIMIT - HEADER.size))
+        return max(_USUAL_BYTES, 1 << ceil_log2(2 * bodies * BODY_LIMIT))
+
+    inputs, outputs = manifest.most_inputs, manifest.most_outputs
+    numerics = manifest.numerics
+    requests, responses = memory(inputs, numerics.data_bits), memory(outputs, numerics.output_bits)
+    if max(requests, responses) > _MOST_BYTES:
+        raise ConfigurationError(
+            f"the serial link holds two steps in at most {_MOST_BYTES} bytes, which is too little for "
+            f"{inputs} inputs and {outputs} outputs; use another bus"
+        )
+    frames = min(min(requests, responses) // HEADER.size, RECORDS - 1)
+    return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
 
 
 def link_memories(limits: Limits) -> dict[str, MemorySpec]:

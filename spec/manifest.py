@@ -246,6 +246,16 @@ class Manifest(Record):
         return self.program.outputs if self.sequence is None else len(self.sequence.output_positions)
 
     @property
+    def most_inputs(self) -> int:
+        """Values that a time step can have: those of the largest network, if the program is loadable."""
+        return (self.parameters.capacity or self.program).inputs
+
+    @property
+    def most_outputs(self) -> int:
+        """Values that a time step's output can have."""
+        return (self.parameters.capacity or self.program).outputs
+
+    @property
     def buffer_rows(self) -> int:
         """Words of the memory with the array's input: two steps', or two halves with all passes' data."""
         return 2 * self.program.input_words if self.sequence is None else self.sequence.rows

@@ -218,7 +218,7 @@ class _Estimates(Estimates):
         large = memory.depth > _AUTO_WORDS or (
             memory.output_register and memory.width * memory.depth > _AUTO_BITS
         )
-        free = memory.style != "distributed" and not memory.asynchronous
+        free = memory.style != "distributed" and not memory.inferred
         if memory.style == "block" or (free and large):
             return _block(memory)
         return cheapest_memory(memory, (_LUTRAM, _BLOCK))

@@ -20,7 +20,7 @@ from rtlstm.gen.quantise.quantiser import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANG
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.inventory import memories, multipliers
+from rtlstm.spec.inventory import memories, multipliers, wrapper_memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import Numerics, QuantizedNetwork
@@ -270,12 +270,12 @@ def _input_formats(manifest: Manifest) -> list[tuple[str, Format]]:
 
 
 def memory_reports(manifest: Manifest) -> tuple[MemoryReport, ...]:
-    """Describe the core's memories."""
+    """Describe the memories of the core and of its wrapper."""
     return tuple(
         MemoryReport(
             name=memory.name, banks=memory.count, rows=memory.depth, width=memory.width, bits=memory.bits
         )
-        for memory in memories(manifest).values()
+        for memory in (memories(manifest) | wrapper_memories(manifest)).values()
     )
 
 

@@ -8,12 +8,10 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.layouts import input_beats, output_beats, stream_bits
 from rtlstm.hdl.core.step_values import StepPart, count_values, shape_port
+from rtlstm.spec.inventory import wrapper_memories
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["InputStream", "Mode", "OutputStream", "padded_bits"]
-
-UNDER_WAY = 8
-"""Capacity in steps of the queue of frame states between input and output; a core holds fewer steps."""
 
 
 def padded_bits(bits: int) -> int:
@@ -190,7 +188,8 @@ class OutputStream(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        frames = fifo.SyncFIFO(width=1, depth=UNDER_WAY)
+        packets = wrapper_memories(self._manifest)["malformed packets"]
+        frames = fifo.SyncFIFO(width=packets.width, depth=packets.depth)
         m.submodules.frames = ResetInserter(self.forget)(frames)
         bits = self._manifest.numerics.output_bits
         width = padded_bits(bits)

@@ -6,15 +6,19 @@ from amaranth.lib.stream import Interface as Stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.buses.request_port import FifoPort, PortRequests
-from rtlstm.hdl.core.layouts import input_beats, most_values, output_beats
+from rtlstm.hdl.core.layouts import input_beats, output_beats
 from rtlstm.hdl.core.step_values import StepPart, count_values, shape_port
+from rtlstm.spec.inventory import WAITING_STEPS, MemorySpec, wrapper_memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register
 
-__all__ = ["STEPS", "InputFifo", "OutputFifo"]
+__all__ = ["InputFifo", "OutputFifo"]
 
-STEPS = 4
-"""Number of whole steps that fit into each FIFO."""
+
+def _queue(memory: MemorySpec, width: int) -> fifo.SyncFIFOBuffered:
+    """Return a FIFO around a memory of the inventory; its output register holds one word more."""
+    assert memory.width == width, f"{memory.name} has {memory.width} bits, not {width}"
+    return fifo.SyncFIFOBuffered(width=memory.width, depth=memory.depth + 1)
 
 
 class InputFifo(StepPart):
@@ -48,13 +52,15 @@ class InputFifo(StepPart):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        inputs, beat = most_values(self._manifest)[0], self._manifest.parameters.beat_in
+        beat = self._manifest.parameters.beat_in
         bits, port = self._manifest.numerics.data_bits, self.port
         x = self.x.payload
         leaves = Signal()
-        width = len(Cat(x, leaves))
-        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=STEPS * -(-inputs // beat))
-        room, stream, suppress = Signal(range(STEPS + 1), init=STEPS), Signal.like(x.stream), Signal()
+        m.submodules.queue = queue = _queue(
+            wrapper_memories(self._manifest)["input FIFO"], len(Cat(x, leaves))
+        )
+        room = Signal(range(WAITING_STEPS + 1), init=WAITING_STEPS)
+        stream, suppress = Signal.like(x.stream), Signal()
         slot, accepted = Signal(range(beat)), Signal()
         step = count_values(m, self._manifest, self, "inputs", accepted)
         first, last = step.first, step.last
@@ -128,14 +134,12 @@ class OutputFifo(StepPart):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        outputs, beat = most_values(self._manifest)[1], self._manifest.parameters.beat_out
-        bits, port = self._manifest.numerics.output_bits, self.port
+        beat, bits, port = self._manifest.parameters.beat_out, self._manifest.numerics.output_bits, self.port
         y = self.y.payload
-        width = len(Cat(y.data, y.stream))
-        depth = STEPS * -(-outputs // beat)
-        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=width, depth=depth)
+        memory = wrapper_memories(self._manifest)["output FIFO"]
+        m.submodules.queue = queue = _queue(memory, len(Cat(y.data, y.stream)))
         # In a loadable core's smallest network, a step is one beat.
-        most_steps = depth if self._manifest.parameters.capacity else STEPS
+        most_steps = queue.depth if self._manifest.parameters.capacity else WAITING_STEPS
         # A beat appears at the queue's output one or two cycles after it came, and so does the count of
         # steps.
         arrived, ready = Signal(2), Signal(range(most_steps + 2))

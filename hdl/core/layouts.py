@@ -12,7 +12,6 @@ __all__ = [
     "DelayLine",
     "beat_layout",
     "input_beats",
-    "most_values",
     "op_count",
     "output_beats",
     "part_bits",
@@ -31,12 +30,6 @@ def stream_bits(manifest: Manifest) -> int:
 def part_bits(manifest: Manifest) -> int:
     """Width of the number of a part of whole sequences."""
     return row_bits(1 if manifest.sequence is None else len(manifest.sequence.parts))
-
-
-def most_values(manifest: Manifest) -> tuple[int, int]:
-    """Inputs and outputs that a step can have."""
-    held = manifest.parameters.capacity or manifest.program
-    return held.inputs, held.outputs
 
 
 def op_count(manifest: Manifest) -> int:

@@ -8,7 +8,6 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.layouts import most_values
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["PortSide", "StepPart", "StepValues", "after_first", "count_values", "shape_port"]
@@ -31,8 +30,7 @@ class StepPart(Component):
 
 def _most(manifest: Manifest, side: PortSide) -> int:
     """How many values a step can have."""
-    inputs, outputs = most_values(manifest)
-    return inputs if side == "inputs" else outputs
+    return manifest.most_inputs if side == "inputs" else manifest.most_outputs
 
 
 def after_first(manifest: Manifest, part: StepPart, side: PortSide) -> ValueLike:

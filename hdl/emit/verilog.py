@@ -17,10 +17,10 @@ from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.hdl.flat_ports import flat_ports, lead_out
 from rtlstm.hdl.link.linked_core import LinkedCore
-from rtlstm.hdl.link.serial_link import link_limits
 from rtlstm.hdl.link.uart import check_divisor
 from rtlstm.hdl.sequences.sequence_core import SequenceCore
 from rtlstm.spec.family import FAMILIES, GENERIC
+from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.manifest import Manifest
 
 __all__ = ["convert", "core_to_verilog", "linked_core_to_verilog", "primitives", "to_verilog"]

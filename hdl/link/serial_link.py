@@ -6,7 +6,6 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import connect_some
 from rtlstm.hdl.core.core import CorePorts
-from rtlstm.hdl.core.layouts import most_values
 from rtlstm.hdl.link.core_side import core_names, core_side
 from rtlstm.hdl.link.executor import Executor
 from rtlstm.hdl.link.framing import FrameReceiver, FrameSender
@@ -15,50 +14,12 @@ from rtlstm.hdl.link.responder import Responder
 from rtlstm.hdl.link.response_store import ResponseMemory
 from rtlstm.hdl.link.session import LinkSession
 from rtlstm.hdl.link.uart import Uart, check_divisor
-from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.link import BODY_LIMIT, HEADER, LINK_VERSION, RECORDS, Limits, value_bytes
+from rtlstm.spec.inventory import link_limits
+from rtlstm.spec.link import LINK_VERSION, Limits
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.parameters import ceil_log2
 from rtlstm.spec.registers import IDENTITY
 
-__all__ = ["LinkDevice", "SerialLink", "link_limits"]
-
-_USUAL_BYTES = 2048
-_MOST_BYTES = 1 << 15
-"""The largest power of two that a report can contain."""
-
-
-def link_limits(manifest: Manifest) -> Limits:
-    """Return the limits of this build's link.
-
-    Each memory holds 2 KiB, which at 3 Mbaud is enough for a host that answers within 6 ms, or two steps'
-    bytes if that is more.
-
-    Raises
-    ------
-    ConfigurationError
-        If a step is too large for the protocol, or the build takes whole sequences.
-    """
-    if manifest.sequence is not None:
-        raise ConfigurationError(
-            "the serial link takes steps one by one, but this network has a reverse direction; use the "
-            "core's streams"
-        )
-
-    def memory(values: int, bits: int) -> int:
-        bodies = -(-(2 + values * value_bytes(bits)) // (BODY_LIMIT - HEADER.size))
-        return max(_USUAL_BYTES, 1 << ceil_log2(2 * bodies * BODY_LIMIT))
-
-    inputs, outputs = most_values(manifest)
-    numerics = manifest.numerics
-    requests, responses = memory(inputs, numerics.data_bits), memory(outputs, numerics.output_bits)
-    if max(requests, responses) > _MOST_BYTES:
-        raise ConfigurationError(
-            f"the serial link holds two steps in at most {_MOST_BYTES} bytes, which is too little for "
-            f"{inputs} inputs and {outputs} outputs; use another bus"
-        )
-    frames = min(min(requests, responses) // HEADER.size, RECORDS - 1)
-    return Limits(body=BODY_LIMIT, request_bytes=requests, response_bytes=responses, frames=frames)
+__all__ = ["LinkDevice", "SerialLink"]
 
 
 class LinkDevice(CorePorts):

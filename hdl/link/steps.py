@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.core.layouts import input_beats, most_values, output_beats
+from rtlstm.hdl.core.layouts import input_beats, output_beats
 from rtlstm.hdl.core.step_values import StepPart, after_first, count_values, shape_port
 from rtlstm.spec.link import STREAM_MASK, SUPPRESS, value_bytes
 from rtlstm.spec.manifest import Manifest
@@ -60,7 +60,7 @@ class StepFeeder(StepPart):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        inputs, beat = most_values(self._manifest)[0], self._manifest.parameters.beat_in
+        inputs, beat = self._manifest.most_inputs, self._manifest.parameters.beat_in
         begins = after_first(self._manifest, self, "inputs")
         bits, streams = self._manifest.numerics.data_bits, self._manifest.parameters.streams
         size = value_bytes(bits)

@@ -2,9 +2,12 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from amaranth.back.rtlil import convert
+from amaranth.hdl import Module, Value
 
 from rtlstm.fpga.blocks import count_blocks
 from rtlstm.fpga.core_parts import ff_parts, lut_parts, multiplier_luts
@@ -14,12 +17,15 @@ from rtlstm.fpga.estimate import (
     check_estimate,
     estimate,
     estimate_devices,
+    usable,
 )
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.netlist.chains import count_chains
+from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.synthesis import NETLIST, synthesise
-from rtlstm.fpga.tools import find_yosys
+from rtlstm.fpga.tools import find_yosys, run_logged
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.inventory import MemorySpec, memories
@@ -61,7 +67,7 @@ def manifest(
         ("ecp5", MemorySpec("m", 1, 16, 41), 0, 12, 0),
         ("ecp5", MemorySpec("m", 1, 2, 2), 0, 0, 4),
         ("ecp5", MemorySpec("m", 1, 16, 128, style="distributed"), 0, 32, 0),
-        ("ecp5", MemorySpec("m", 1, 10, 200, asynchronous=True), 0, 39, 0),
+        ("ecp5", MemorySpec("m", 1, 10, 200, asynchronous=True, inferred=True), 0, 39, 0),
         ("ice40", MemorySpec("m", 1, 16, 256), 1, 0, 0),
         ("ice40", MemorySpec("m", 1, 16, 257), 2, 0, 0),
         ("ice40", MemorySpec("m", 1, 8, 230), 1, 0, 0),
@@ -72,6 +78,25 @@ def manifest(
 def test_memories(family: str, part: MemorySpec, blocks: int, tables: int, bits: int):
     found = fpga_family(family).need_estimates().map_memory(part)
     assert (found.block_rams, found.lutrams, found.flip_flop_bits) == (blocks, tables, bits)
+
+
+def test_fifos_of_a_wrapper(tmp_path: Path):
+    """Their block RAMs, against synthesis; they take part in whether a build fits."""
+    wide = manifest("ice40", inputs=40, bus="wishbone", lanes=4, macs=4)
+    script = ["read_rtlil fifos.il", "synth_ice40 -top top", "tee -q -o stat.json stat -json"]
+    top = Module()
+    top.submodules.source, top.submodules.sink = source, sink = InputFifo(wide), OutputFifo(wide)
+    ports = [Value.cast(value) for part in (source, sink) for *_, value in part.signature.flatten(part)]
+    (tmp_path / "fifos.il").write_text(convert(top, name="top", ports=ports))
+    (tmp_path / "fifos.ys").write_text("\n".join([*script[:1], "flatten", *script[1:]]))
+    run_logged(find_yosys(), ["fifos.ys"], folder=tmp_path, log=tmp_path / "log", what="synthesis")
+    stat = json.loads((tmp_path / "stat.json").read_text())["design"]["num_cells_by_type"]
+    counted = count_cells(stat, fpga_family("ice40").cells)
+    found = estimate(wide, find_device("up5k"))
+    assert found is not None
+    assert found.wrapper_block_rams == counted.block_rams > 0
+    used = {what: count for what, count, _ in usable(found, find_device("up5k").device)}
+    assert used["block RAMs"] == found.block_rams + counted.block_rams
 
 
 def test_multipliers():

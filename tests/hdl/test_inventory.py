@@ -16,12 +16,21 @@ from support.random_builds import TINY, random_case
 from support.random_sequences import random_sequence_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.buses.wrappers import wrapper
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.lane import Lane, lane_module
-from rtlstm.hdl.link.serial_link import SerialLink, link_limits
+from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.hdl.sequences.sequence_core import SequenceCore
-from rtlstm.spec.inventory import MemorySpec, MultiplierSpec, link_memories, memories, multipliers
+from rtlstm.spec.inventory import (
+    MemorySpec,
+    MultiplierSpec,
+    link_limits,
+    link_memories,
+    memories,
+    multipliers,
+    wrapper_memories,
+)
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.parameters import Parameters
@@ -157,7 +166,7 @@ def memory_specs(manifest: Manifest, text: str) -> dict[str, MemorySpec]:
         sizes = found.parameters
         if found.module == "memory":
             name, queue = memory_name(manifest, found.place), (sizes["WIDTH"], sizes["DEPTH"])
-            counts[MemorySpec(name, 1, *queue, asynchronous=True)] += 1
+            counts[MemorySpec(name, 1, *queue, asynchronous=True, inferred=True)] += 1
         elif found.module == "rtlstm_memory":
             name = memory_name(manifest, found.place)
             keys = ("WIDTH", "DEPTH", "GRANULES", "OUTREG", "STYLE")
@@ -229,6 +238,39 @@ def replace_name(manifest: Manifest) -> Manifest:
 def test_loadable_cores() -> None:
     check(loadable(stacked(3, 4, dense=((2, "tanh"),))))
     check(loadable(CELL_NETWORKS["gru"]))
+
+
+WRAPPER_MEMORIES = {
+    ("source", "queue", "storage"): "input FIFO",
+    ("sink", "queue", "storage"): "output FIFO",
+    ("sink", "frames", "storage"): "malformed packets",
+}
+
+
+@pytest.mark.parametrize("device", [False, True], ids=["fixed", "loadable"])
+@pytest.mark.parametrize("bus", ["axi", "axilite", "wishbone"])
+def test_wrappers(bus: str, device: bool) -> None:
+    options = {**SIZES, "bus": bus, "streams": 3, "beat_in": 2}
+    if device:
+        made = make_device(small_network(), Parameters(**options), SETTINGS, "dut", **CAPACITIES).manifest
+    else:
+        made = small_build(Parameters(**options))
+    design = wrapper(made)
+    assert design is not None
+    found = {
+        WRAPPER_MEMORIES[each.place]: (each.parameters["WIDTH"], each.parameters["DEPTH"])
+        for each in instances(rtlil({"top": design}), "top")
+        if each.module in ("memory", "rtlstm_memory")
+    }
+    listed = wrapper_memories(made)
+    assert found == {name: (spec.width, spec.depth) for name, spec in listed.items()}
+    assert listed.keys() == ({"malformed packets"} if bus == "axi" else {"input FIFO", "output FIFO"})
+    assert not wrapper_memories(made.replace(parameters=made.parameters.replace(bus="none")))
+
+
+def small_build(parameters: Parameters) -> Manifest:
+    made = quantise(small_network(), SETTINGS)
+    return Manifest.create("dut", made.shapes, parameters, made.numerics)
 
 
 def test_links() -> None:

@@ -9,12 +9,12 @@ from support.random_builds import Case, make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import linked_core_to_verilog
-from rtlstm.hdl.link.serial_link import link_limits
 from rtlstm.host.device import Device
 from rtlstm.host.link.framing import Deframer, Frame
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
+from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.link import HEADER, NUMBERED, PAYLOAD_LIMIT, SUPPRESS, FrameType, value_bytes
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.packing import pack
