@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from rtlstm.host.closing import Closing
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.steps import Steps
+from rtlstm.spec.distribution import DRIVER, distribution
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.manifest import Manifest
@@ -30,6 +31,9 @@ BACKENDS: Final = Registry[Callable[[Path, Manifest, str, Progress | None], "Tra
 It is called as ``factory(folder, manifest, argument, progress)``, where ``argument`` is what follows the
 colon of ``name:argument`` (empty without one).
 """
+
+_OF_WHOLE = ("golden", "verilator", "icarus")
+"""Backends that rtlstm has and its driver alone has not."""
 
 
 class Transport(Closing):
@@ -178,6 +182,11 @@ def open_transport(
     """
     name, _, argument = backend.partition(":") if isinstance(backend, str) else ("", "", "")
     if name not in BACKENDS:
+        if name in _OF_WHOLE and distribution() == DRIVER:
+            raise ConfigurationError(
+                f"backend {name!r} is in rtlstm, not in rtlstm-driver, which only drives boards; give the "
+                "board's, serial:PORT, tcp:HOST:PORT or mmio:PATH"
+            )
         raise ConfigurationError(f"backend must be one of {', '.join(backend_names())}, not {backend!r}")
     transport: object = BACKENDS[name](folder, manifest, argument, progress)
     if not isinstance(transport, Transport):

@@ -10,6 +10,7 @@ Every name is imported when it is first used: the driver alone needs numpy and p
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,19 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
+def _is_here(module: str) -> bool:
+    """Whether a module is part of this installation; of its packages, the outer ones are imported."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+if not _is_here("rtlstm.gen"):
+    # The driver alone: what it lacks is not offered, and refused by name.
+    __all__[:] = [name for name in __all__ if name not in _HOME or _is_here(_HOME[name])]
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
@@ -149,12 +163,11 @@ def __getattr__(name: str) -> Any:
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
-    try:
-        return version("rtlstm")
-    except PackageNotFoundError:
-        return version("rtlstm-driver")
+    from rtlstm.spec.distribution import distribution
+
+    return version(distribution())
 
 
 def _import(module: str, what: str) -> ModuleType:
@@ -164,9 +177,9 @@ def _import(module: str, what: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("rtlstm."):
             raise
-        from rtlstm.spec.errors import ToolError
+        from rtlstm.spec.errors import AbsentError
 
-        raise ToolError(
+        raise AbsentError(
             f"{what} is not part of rtlstm-driver, which only drives builds; install the whole of rtlstm "
             "in its place: pip uninstall rtlstm-driver, then pip install rtlstm"
         ) from None

@@ -6,6 +6,7 @@ of its subclasses.
 """
 
 __all__ = [
+    "AbsentError",
     "BuildError",
     "ConfigurationError",
     "DeviceError",
@@ -47,3 +48,7 @@ class DeviceError(RtlstmError, RuntimeError):
 
 class ToolError(RtlstmError, RuntimeError):
     """A needed external tool or optional package is missing or failed."""
+
+
+class AbsentError(ToolError, AttributeError):
+    """A public name of rtlstm is not part of rtlstm-driver; for ``hasattr`` it is no attribute."""

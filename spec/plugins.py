@@ -31,6 +31,7 @@ class Registry(Mapping[str, T]):
     def __init__(self, what: str, group: str, items: Mapping[str, T]) -> None:
         self.what = what
         self.group = group
+        self._own = tuple(items)
         self._items = dict(items)
         self._offered: dict[str, EntryPoint] = {}
         self._searched: tuple[str, ...] | None = None
@@ -83,7 +84,9 @@ class Registry(Mapping[str, T]):
         return name in self._items or name in self._points()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._items, *self._points()]))
+        """Names: rtlstm's own items as they are listed, then the others in alphabetical order."""
+        others = {*self._items, *self._points()}.difference(self._own)
+        return iter([*self._own, *sorted(others)])
 
     def __len__(self) -> int:
         return len({*self._items, *self._points()})

@@ -51,19 +51,37 @@ print(rtlstm.__version__, *sorted(rtlstm.host.backend_names()))
 """
 
 MISSING = """
+import inspect
+import sys
 import rtlstm
+from rtlstm import *
+assert Accelerator is rtlstm.Accelerator
+there = dict(inspect.getmembers(rtlstm))
 absent = []
-for name in rtlstm.__all__:
+for name in rtlstm._HOME:
     try:
         getattr(rtlstm, name)
+        assert name in rtlstm.__all__ and name in there, name
     except rtlstm.ToolError as error:
         assert str(error).startswith(f"rtlstm.{name} is not part of rtlstm-driver"), error
         assert "pip install rtlstm" in str(error)
+        assert not hasattr(rtlstm, name) and name not in rtlstm.__all__
         absent.append(name)
 print(*absent)
 try:
-    rtlstm.Accelerator.open(".", "golden")
-except rtlstm.BuildError as error:
+    rtlstm.Accelerator.open(sys.argv[1])
+except rtlstm.ConfigurationError as error:
+    print(error)
+from rtlstm.host.link.byte_ports import SerialPort
+try:
+    SerialPort("/dev/none", 115200)
+except rtlstm.ToolError as error:
+    print(error)
+sys.modules["cobs"] = None
+sys.modules.pop("rtlstm.host.link.framing", None)
+try:
+    import rtlstm.host.link.framing
+except rtlstm.ToolError as error:
     print(error)
 """
 
@@ -135,7 +153,12 @@ def test_driver_alone_drives_a_board(python: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_missing_says_what_to_install(python: Path, tmp_path: Path) -> None:
-    absent, *_ = run(python, "-c", MISSING, folder=tmp_path).splitlines()
+    generate_build(network(), tmp_path / "build", settings=NARROW, parameters=TINY)
+    absent, backend, *packages = run(python, "-c", MISSING, "build", folder=tmp_path).splitlines()
+    assert backend.startswith("backend 'golden' is in rtlstm, not in rtlstm-driver")
+    assert "give the board's, serial:PORT, tcp:HOST:PORT or mmio:PATH" in backend
+    assert len(packages) == 2
+    assert all(said.endswith("pip install 'rtlstm-driver[link]'") for said in packages)
     assert set(absent.split()) == {
         *("Bitstream", "Build", "BuildReport", "Comparison", "Implementation"),
         *("QuantizationSettings", "ReadOptions", "ReadResult", "compile", "inspect_model", "read_model"),

@@ -5,6 +5,7 @@ import socket
 import time
 from typing import Any, Protocol
 
+from rtlstm.spec.distribution import distribution
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
 
 __all__ = ["BytePort", "PortBroken", "SerialPort", "TcpPort"]
@@ -151,7 +152,7 @@ class SerialPort(_RealTime):
             import serialx
         except ImportError:
             raise ToolError(
-                "serial ports need the package serialx; install it with pip install 'rtlstm[link]'"
+                f"serial ports need the package serialx; install it with pip install '{distribution()}[link]'"
             ) from None
         self.close()
         try:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from rtlstm.spec.distribution import distribution
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.link import BODY_LIMIT, CRC_BYTES, CRC_RESIDUE, HEADER
 
@@ -11,7 +12,7 @@ try:
 except ImportError as error:
     raise ToolError(
         f"the serial link needs the packages cobs and fastcrc ({error}); install them with "
-        "pip install 'rtlstm[link]'"
+        f"pip install '{distribution()}[link]'"
     ) from None
 
 __all__ = ["FRAME_LIMIT", "Deframer", "Frame"]

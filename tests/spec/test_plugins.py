@@ -30,7 +30,7 @@ def shapes() -> Registry[int]:
 
 def test_what_an_installed_package_offers_is_there(offers):
     registry = shapes()
-    assert list(registry) == ["triangle", "square", "broken", "missing", "bare"]
+    assert list(registry) == ["triangle", "bare", "broken", "missing", "square"]
     assert registry["square"] == 4
     assert registry.named("triangle") == 3
 
@@ -44,6 +44,15 @@ def test_what_cannot_be_imported_is_named(offers, name, why):
 def test_what_says_itself_why_it_cannot_be_imported_is_heard(offers):
     with pytest.raises(ToolError, match="^pip install corners$"):
         shapes()["bare"]
+
+
+def test_order_of_names_does_not_depend_on_what_was_used(offers):
+    registry = shapes()
+    before = list(registry)
+    assert registry["square"] == 4
+    assert list(registry) == before
+    registry.add("circle", 0)
+    assert list(registry) == ["triangle", "bare", "broken", "circle", "missing", "square"]
 
 
 def test_an_item_can_be_added_once_and_taken_away():
