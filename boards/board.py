@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import FpgaFamily, Pin, fpga_family
@@ -36,7 +36,7 @@ class Board(Record):
     rx: Pin
     """The board's receiving pin: what the host sends."""
     tx: Pin
-    leds: tuple[Pin, ...]
+    leds: Annotated[tuple[Pin, ...], Field(max_length=3)]
     """At most three: alive, traffic, error."""
     button: Pin | None = None
     """Resets the design."""
@@ -48,6 +48,17 @@ class Board(Record):
     """openFPGALoader's options that select it."""
     note: str = ""
     """What its owner must know to connect it."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        pins = list(self.pins())
+        for what, used in (("port", [pin.port for pin in pins]), ("site", [pin.site for pin in pins])):
+            twice = sorted({each for each in used if used.count(each) > 1})
+            if twice:
+                raise ValueError(
+                    f"pins of board {self.name!r} must have a {what} each, but {twice[0]} is used twice"
+                )
+        return self
 
     @property
     def chosen(self) -> Chosen:

@@ -225,7 +225,8 @@ def describe(
     Raises
     ------
     ConfigurationError
-        If ``usual_mhz`` is None and nothing has been measured on such a device.
+        If a resource is missing, there are more than three LEDs, or ``usual_mhz`` is None and nothing has
+        been measured on such a device.
     """
     if usual_mhz is None:
         usual_mhz = next((mhz for start, mhz in _USUAL_MHZ.items() if device[0].startswith(start)), None)
@@ -234,8 +235,18 @@ def describe(
             f"board {name!r} needs usual_mhz: nothing has been measured on a {device[0]}"
         )
     by_name = {(item.name, item.number): item for item in resources}
-    clock = next(item for item in by_name.values() if item.clock is not None)
-    uart = by_name["uart", 0]
+    clock = next((item for item in by_name.values() if item.clock is not None), None)
+    if clock is None:
+        raise ConfigurationError(f"board {name!r} needs a resource with a clock's frequency, but has none")
+
+    def pin(port: str, resource: str, number: int, part: str = "") -> Pin:
+        if (resource, number) not in by_name:
+            raise ConfigurationError(
+                f"board {name!r} needs resource {resource!r} {number} for {port}, but has none; add it to "
+                "the resources"
+            )
+        return _pin(port, by_name[resource, number], part)
+
     return Board(
         name=name,
         title=title,
@@ -244,13 +255,10 @@ def describe(
         grade=device[2],
         clock=_pin("clk", clock),
         clock_hz=int(clock.clock.frequency),
-        rx=_pin("rx", uart, "rx"),
-        tx=_pin("tx", uart, "tx"),
-        leds=tuple(
-            _pin(f"led{index}", by_name[item, number], part)
-            for index, (item, number, part) in enumerate(leds)
-        ),
-        button=None if button is None else _pin("button", by_name[button]),
+        rx=pin("rx", "uart", 0, "rx"),
+        tx=pin("tx", "uart", 0, "tx"),
+        leds=tuple(pin(f"led{index}", *led) for index, led in enumerate(leds)),
+        button=None if button is None else pin("button", *button),
         usual_mhz=usual_mhz,
         most_baud=most_baud,
         loader=loader,

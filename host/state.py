@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.host.raw_values import SaturationWarning, as_numbers, is_raw, quantise, warn_saturated
 from rtlstm.spec.errors import InputError
-from rtlstm.spec.fixed import Format, IntArray, round_shift, saturate
+from rtlstm.spec.fixed import Format, IntArray, saturate
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
@@ -119,8 +119,8 @@ class StateFormats:
                 h.append(values)
             else:
                 c[wide] = values
-                drop = self._kept[wide].fraction - narrow.fraction
-                h.append(saturate(round_shift(values, drop), narrow.bits))
+                # As the cell rounds what it keeps to the h that the array reads.
+                h.append(saturate(narrow.round_codes(values, self._kept[wide].fraction), narrow.bits))
         return tuple(h), tuple(c[number] for number in range(len(c))), (saturated_h, saturated_c)
 
     def _integers(

@@ -118,9 +118,10 @@ class Transport(Closing):
         InputError
             If the build cannot take one of the steps; then none is sent to the device.
         DeviceError
-            If the device fails, or cannot run whole sequences.
+            If the device fails, cannot run whole sequences, or answers other than codes of the output format.
         """
-        return self.run_steps(_checked(self, streams, x, suppress, ends))
+        steps = _checked(self, streams, x, suppress, ends)
+        return _answered(self.manifest, steps, self.run_steps(steps))
 
     def begin(
         self, streams: ArrayLike, x: ArrayLike, suppress: ArrayLike | None = None
@@ -130,7 +131,9 @@ class Transport(Closing):
         Further steps may be begun before these end; all are run in order. Raises the errors of
         :meth:`exchange`.
         """
-        return self.begin_steps(_checked(self, streams, x, suppress, None))
+        steps, manifest = _checked(self, streams, x, suppress, None), self.manifest
+        finish = self.begin_steps(steps)
+        return lambda: _answered(manifest, steps, finish())
 
 
 def _checked(
@@ -147,6 +150,21 @@ def _checked(
             "golden, verilator or icarus"
         )
     return Steps.checked(transport.manifest, streams, x, suppress, ends)
+
+
+def _answered(manifest: Manifest, steps: Steps, y: object) -> IntArray:
+    """Return a backend's answer to steps, which must be codes."""
+    wanted, form = (len(steps), manifest.program.outputs), manifest.layers[-1].output
+    if not isinstance(y, np.ndarray) or y.shape != wanted or not np.issubdtype(y.dtype, np.integer):
+        given = f"{y.shape} of {y.dtype}" if isinstance(y, np.ndarray) else type(y).__name__
+        raise DeviceError(
+            f"a backend must answer an array of integers {wanted}, not {given}; correct its steps"
+        )
+    try:
+        form.check("a backend's answer", y, form.lowest)
+    except InputError as error:
+        raise DeviceError(str(error)) from None
+    return y
 
 
 def register_words(words: Sequence[int] | IntArray) -> IntArray:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.spec.cells.graph import CellGraph
-from rtlstm.spec.fixed import IntArray, round_shift, saturate
+from rtlstm.spec.fixed import IntArray, saturate
 from rtlstm.spec.numerics import (
     GUARD_BITS,
     LayerShape,
@@ -78,17 +78,12 @@ def evaluate(
             case "pieces":
                 value = numerics.pieces[node.index].compute(args[0])
             case "narrow":
-                rounded = _round(args[0], formats[0].fraction - node.format.fraction)
+                rounded = node.format.round_codes(args[0], formats[0].fraction)
                 value = saturate(rounded, node.format.bits)
                 if position == graph.state:
                     saturated = (rounded != value).astype(np.int64)
         values.append(np.asarray(value, dtype=np.int64))
     return values, saturated
-
-
-def _round(value: IntArray, drop: int) -> IntArray:
-    """Drop so many fraction bits, rounding half up; add them if negative."""
-    return value << -drop if drop < 0 else round_shift(value, drop)
 
 
 class _Layer:

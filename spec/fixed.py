@@ -137,6 +137,11 @@ class Format(Record):
         advice = "; integers are codes, floats are quantised"
         check_range(name, codes, least, self.maximum, f" ({self})", advice)
 
+    def round_codes(self, codes: IntArray, fraction: int) -> IntArray:
+        """Round codes of ``fraction`` fraction bits half up to this format's; they are not saturated."""
+        drop = fraction - self.fraction
+        return codes << -drop if drop < 0 else round_shift(codes, drop)
+
     def to_integers(self, values: ArrayLike, shift: ArrayLike = 0) -> IntArray:
         """Round ``values * 2**shift`` half up to integers of this format, saturating.
 

@@ -221,7 +221,12 @@ class CellLayer(Recurrent):
         _expect_shape("bias", self.bias, (self.gates * self.units,))
         if self.clip is not None:
             raise ValueError("a custom layer clips only where its cell does; leave clip out")
-        count = self.step_cell().parameters
+        cell = self.step_cell()
+        if cell.reads_state and cell.state is None:
+            raise ValueError(
+                f"cell {cell.name!r} reads its state, but keeps none; give the new state to CellBuilder.keep"
+            )
+        count = cell.parameters
         if count:
             constants = np.zeros((0,)) if self.parameters is None else self.parameters
             _expect_shape("parameters", constants, (self.units, count))

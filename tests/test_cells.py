@@ -240,7 +240,42 @@ REFUSED_CELLS = {
     "gate": (lambda: _custom(cell := CellBuilder(), cell.gate(4)), "gates"),
     "parameter": (lambda: _custom(cell := CellBuilder(), cell.gate(0) * cell.parameter(4)), "parameters"),
     "clip": (lambda: _custom(cell := CellBuilder(), cell.gate(0), clip=1.0), "leave clip out"),
+    "nothing kept": (
+        lambda: _custom(cell := CellBuilder(), cell.gate(0) + cell.state()),
+        "cell 'own' reads its state, but keeps none; give the new state to CellBuilder.keep",
+    ),
+    "two kept": (
+        lambda: _custom(cell := CellBuilder(), cell.keep(cell.gate(0)) + cell.keep(cell.gate(1))),
+        "cell 'own' must keep one value as its state, not 2",
+    ),
+    "another builder's sum": (
+        lambda: _custom(cell := CellBuilder(), cell.gate(0) + CellBuilder().gate(0)),
+        "terms of a cell must be of one CellBuilder",
+    ),
+    "another builder's function": (
+        lambda: _custom(cell := CellBuilder(), cell.apply(TANH, CellBuilder().gate(0))),
+        "terms of a cell must be of one CellBuilder",
+    ),
+    "another builder's result": (
+        lambda: _custom(CellBuilder(), CellBuilder().gate(0)),
+        "terms of a cell must be of one CellBuilder",
+    ),
+    "quotient of terms": (
+        lambda: _custom(cell := CellBuilder(), cell.gate(0) / cell.gate(1)),
+        "must be divided by a number that is not 0",
+    ),
 }
+
+
+def test_terms_and_numbers_on_either_side() -> None:
+    cell = CellBuilder()
+    x, y = cell.gate(0), cell.gate(1)
+    built = cell.build("own", 0.5 * x + (1 + y) - (-x) - (2 - y / 4))
+    one, other = np.array([1.0, -2.0]), np.array([4.0, 8.0])
+    result, state = built.evaluate([one, other], None)
+    np.testing.assert_array_equal(result, 1.5 * one + 1.25 * other - 1.0)
+    assert state is None
+    quantise(Network(layers=(_custom(cell, cell.apply(TANH, -x + y / 4)),)))
 
 
 @pytest.mark.parametrize("name", REFUSED_CELLS)

@@ -103,14 +103,14 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
 
 
 def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
+    offered = find_front_end(source)
+    if offered is not None:
+        return offered.read(source, options, report)
     # Each reader imports its own optional packages, so none is needed for the others.
     if _is_module(source):
         from rtlstm.gen.frontends.torch.module import read_module
 
         return read_module(source, options, report)
-    offered = find_front_end(source)
-    if offered is not None:
-        return offered.read(source, options, report)
     kind = "exported" if _is_live(source) else detect(Path(source))
     if kind == "exported":
         from rtlstm.gen.frontends.torch.exported import read_exported

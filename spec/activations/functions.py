@@ -6,12 +6,14 @@ https://onnx.ai/onnx/operators/onnx__LSTM.html
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator
 
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
 
@@ -59,7 +61,8 @@ class FunctionDefinition:
     """The definition of an activation function; alpha and beta are 0 if it has none.
 
     The values of a function without ``lines`` must have one sign for all ``x > 0`` and one for all
-    ``x < 0``, and its largest magnitude over ``-m .. m`` must be at an end, at 0 or at alpha.
+    ``x < 0``, and its largest magnitude over ``-m .. m`` must be at an end, at 0 or at alpha. The latter is
+    checked when the function is first computed, on a grid.
     """
 
     formula: Callable[[Floats, float, float], Floats]
@@ -219,7 +222,14 @@ class ActivationFunction(Record):
         return cls(name=name, **chosen)
 
     def __call__(self, x: Floats) -> Floats:
-        """Evaluate it in float64."""
+        """Evaluate it in float64.
+
+        Raises
+        ------
+        ConfigurationError
+            If its definition does not hold what :class:`FunctionDefinition` says.
+        """
+        _check_definition(self)
         return self.definition.formula(np.asarray(x, dtype=np.float64), self.alpha, self.beta)
 
     def __str__(self) -> str:
@@ -257,9 +267,42 @@ class ActivationFunction(Record):
 
     def max_abs(self, magnitude: float) -> float:
         """Largest magnitude of its values for inputs of at most ``magnitude``; it is at an end or a kink."""
-        kinks = [0.0, self.alpha, np.nextafter(self.alpha, np.inf)]
-        points = np.array([-magnitude, magnitude, *(x for x in kinks if abs(x) <= magnitude)])
-        return float(np.abs(self(points)).max())
+        return _max_abs(self.definition, self.alpha, self.beta, magnitude)
+
+
+def _max_abs(definition: FunctionDefinition, alpha: float, beta: float, magnitude: float) -> float:
+    kinks = [0.0, alpha, np.nextafter(alpha, np.inf)]
+    points = np.array([-magnitude, magnitude, *(x for x in kinks if abs(x) <= magnitude)])
+    return float(np.abs(definition.formula(points, alpha, beta)).max())
+
+
+def _check_definition(function: ActivationFunction) -> None:
+    if function.definition.lines is None:
+        _check_formula(str(function), function.definition, function.alpha, function.beta)
+
+
+@cache
+def _check_formula(name: str, definition: FunctionDefinition, alpha: float, beta: float) -> None:
+    """Check a formula on a grid: it is finite, and its largest magnitude is where :func:`_max_abs` looks."""
+    grid = np.concatenate([np.linspace(1 / 64, 8.0, 512), np.geomspace(8.25, 256.0, 64)])
+    with np.errstate(all="ignore"):
+        for x in (np.zeros(1), grid, -grid):
+            finite = np.isfinite(definition.formula(x, alpha, beta))
+            if not finite.all():
+                raise ConfigurationError(
+                    f"the formula of activation {name} must be finite for all x, but is not for "
+                    f"x = {x[np.argmin(finite)]:g}; correct its definition"
+                )
+        values = np.abs([definition.formula(x, alpha, beta) for x in (grid, -grid)])
+        largest = np.maximum.accumulate(values.max(axis=0))
+        bounds = [_max_abs(definition, alpha, beta, magnitude) for magnitude in grid.tolist()]
+    above = largest > np.multiply(bounds, 1 + 1e-9)
+    if above.any():
+        end = grid[np.argmax(above)]
+        raise ConfigurationError(
+            f"the largest magnitude of activation {name} over {-end:g} .. {end:g} must be at an end, at 0 or "
+            "at alpha, but is in between; define a function that has its largest magnitude there"
+        )
 
 
 def _within(low: float, bounds: tuple[float, float]) -> bool:

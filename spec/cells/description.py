@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
 __all__ = ["Cell", "CellBuilder", "Operation", "Term"]
@@ -58,6 +59,9 @@ class Cell(Record):
                 raise ValueError(
                     f"step {position} of cell {self.name!r} must use earlier steps, not {step.args}"
                 )
+        kept = [position for position, step in enumerate(self.steps) if step.kind == "keep"]
+        if any(position != self.state for position in kept):
+            raise ValueError(f"cell {self.name!r} must keep one value as its state, not {len(kept)}")
         return self
 
     @property
@@ -122,13 +126,22 @@ def _evaluate(
 
 @dataclass(frozen=True)
 class Term:
-    """A value of a :class:`CellBuilder`; ``+``, ``-`` and ``*`` give further values."""
+    """A value of a :class:`CellBuilder`.
+
+    ``+``, ``-`` and ``*`` with values of the same builder or numbers, and ``/`` by a number, give further
+    values.
+    """
 
     builder: "CellBuilder"
     position: int
 
     def __add__(self, other: "Term | float") -> "Term":
         return self.builder._combine("add", self, other)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> "Term":
+        return 0.0 - self
 
     def __sub__(self, other: "Term | float") -> "Term":
         return self.builder._combine("subtract", self, other)
@@ -139,9 +152,19 @@ class Term:
     def __mul__(self, other: "Term | float") -> "Term":
         return self.builder._combine("multiply", self, other)
 
+    __rmul__ = __mul__
+
+    def __truediv__(self, number: "Term | float") -> "Term":
+        if isinstance(number, Term) or not number:
+            raise ConfigurationError("a term of a cell must be divided by a number that is not 0")
+        return self * (1.0 / number)
+
 
 class CellBuilder:
     """Builds a :class:`Cell`, step by step.
+
+    A :class:`~rtlstm.spec.errors.ConfigurationError` is raised for terms of another builder, and for a
+    second value that is kept.
 
     >>> from rtlstm.spec.activations.functions import SIGMOID, TANH
     >>> cell = CellBuilder()
@@ -166,7 +189,13 @@ class CellBuilder:
 
     def _combine(self, kind: StepKind, a: Term, b: Term | float) -> Term:
         other = b if isinstance(b, Term) else self.constant(b)
-        return self._add(Operation(kind=kind, args=(a.position, other.position)))
+        return self._add(Operation(kind=kind, args=(self._position(a), self._position(other))))
+
+    def _position(self, term: Term) -> int:
+        """The position of a term, which must be of this builder."""
+        if term.builder is not self:
+            raise ConfigurationError("terms of a cell must be of one CellBuilder, not of two; make them anew")
+        return term.position
 
     def gate(self, index: int) -> Term:
         """Return a pre-activation: input part, recurrent part and bias of row ``index`` of the unit."""
@@ -186,17 +215,17 @@ class CellBuilder:
 
     def apply(self, function: ActivationFunction, term: Term) -> Term:
         """Apply an activation function to a value."""
-        return self._add(Operation(kind="apply", args=(term.position,), function=function))
+        return self._add(Operation(kind="apply", args=(self._position(term),), function=function))
 
     def clip(self, term: Term, limit: float | None) -> Term:
         """Clip a value to ``+-limit``; return it unchanged if that is None."""
-        return (
-            term if limit is None else self._add(Operation(kind="clip", args=(term.position,), value=limit))
-        )
+        if limit is None:
+            return term
+        return self._add(Operation(kind="clip", args=(self._position(term),), value=limit))
 
     def keep(self, term: Term) -> Term:
-        """Keep a value as the new state; return the kept value, rounded to the state's format."""
-        kept = self._add(Operation(kind="keep", args=(term.position,)))
+        """Keep one value as the new state; return the kept value, rounded to the state's format."""
+        kept = self._add(Operation(kind="keep", args=(self._position(term),)))
         self._kept = kept.position
         return kept
 
@@ -208,6 +237,6 @@ class CellBuilder:
             gates=1 + max((step.index for step in used if step.kind == "gate"), default=0),
             parameters=1 + max((step.index for step in used if step.kind == "parameter"), default=-1),
             steps=tuple(self._steps),
-            result=result.position,
+            result=self._position(result),
             state=self._kept,
         )

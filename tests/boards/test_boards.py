@@ -3,9 +3,10 @@
 import re
 
 import pytest
+from amaranth.build import Clock, Pins, Resource, Subsignal
 
 from rtlstm.boards.board import find_uart_timing
-from rtlstm.boards.catalogue import BOARDS, find_board
+from rtlstm.boards.catalogue import BOARDS, describe, find_board
 from rtlstm.boards.constraints import constraints
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
@@ -20,6 +21,38 @@ def test_every_board_is_whole(name: str):
     line = find_uart_timing(board, 48.0)
     assert line.clock_mhz <= 48 and line.baud in BAUD_RATES and abs(line.baud_error) <= 1
     assert line.clock_hz / line.divisor == pytest.approx(line.baud, rel=0.01)
+
+
+CLOCK = Resource("clk", 0, Pins("P1", dir="i"), Clock(25e6))
+LINE = Resource("uart", 0, Subsignal("rx", Pins("P2", dir="i")), Subsignal("tx", Pins("P3", dir="o")))
+LEDS = [Resource("led", index, Pins(f"L{index}", dir="o")) for index in range(4)]
+
+
+def described(*resources: Resource, leds: int = 1, button: tuple[str, int] | None = None):
+    names = tuple(("led", index, "") for index in range(leds))
+    device = ("lfe5u-25f", "CABGA381", "6")
+    return describe("mine", "Mine", device, resources, ("--cable", "x"), leds=names, button=button)
+
+
+def test_a_board_is_described_by_its_resources():
+    board = described(CLOCK, LINE, *LEDS, leds=3)
+    assert [pin.site for pin in board.pins()] == ["P1", "P2", "P3", "L0", "L1", "L2"]
+
+
+@pytest.mark.parametrize(
+    ("resources", "options", "words"),
+    [
+        ([LINE, *LEDS], {}, "board 'mine' needs a resource with a clock's frequency"),
+        ([CLOCK, *LEDS], {}, "board 'mine' needs resource 'uart' 0 for rx, but has none"),
+        ([CLOCK, LINE], {}, "board 'mine' needs resource 'led' 0 for led0"),
+        ([CLOCK, LINE, *LEDS], {"button": ("button", 0)}, "needs resource 'button' 0 for button"),
+        ([CLOCK, LINE, *LEDS], {"leds": 4}, "leds: .* at most 3 items"),
+        ([CLOCK, LINE, *LEDS], {"leds": 1, "button": ("led", 0)}, "but L0 is used twice"),
+    ],
+)
+def test_what_a_board_lacks_is_named(resources: list[Resource], options: dict[str, object], words: str):
+    with pytest.raises(ConfigurationError, match=words):
+        described(*resources, **options)
 
 
 def test_pins_come_from_amaranth_boards():

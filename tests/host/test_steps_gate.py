@@ -187,6 +187,28 @@ def test_a_backend_of_another_package(folder: Path, plugin: None):
         Accelerator.open(folder, "nothing")
 
 
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (np.zeros((2, OUTPUTS)), "must answer an array of integers .* of float64"),
+        (np.zeros((1, OUTPUTS), np.int64), r"must answer an array of integers \(2, ., not \(1, "),
+        ([[0] * OUTPUTS] * 2, "must answer an array of integers .*, not list"),
+        (np.full((2, OUTPUTS), 1000), r"answer must be within .* but a backend's answer\[0, 0\] is 1000"),
+    ],
+)
+def test_what_a_backend_answers_must_be_codes(folder: Path, answer: Any, words: str):
+    class Answers(GoldenDevice):
+        def run_steps(self, steps: Any) -> Any:
+            return answer
+
+    device = Answers(folder, Manifest.load(folder))
+    with pytest.raises(DeviceError, match=words.replace("2, .,", f"2, {OUTPUTS}\\),")):
+        device.exchange(STREAMS, WHOLE)
+    finish = device.begin(STREAMS, WHOLE)
+    with pytest.raises(DeviceError, match="answer"):
+        finish()
+
+
 BAD_VALUES: list[tuple[Any, str]] = [
     (np.zeros(2), r"x must be \(3,\), not \(2,\); this build reads 3 values per time step; use steps for"),
     ([0.0, np.nan, 0.0], r"x must be finite, but x\[1\] is nan"),

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.activations.functions import ACTIVATIONS, ActivationFunction, FunctionDefinition
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded, design_table
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
@@ -113,3 +113,28 @@ def test_table_of_the_wrong_length_is_refused():
     table = design_table("tanh", reads, gives)
     with pytest.raises(ConfigurationError, match="needs 32 bases and slopes"):
         ActivationTable(**(table.model_dump() | {"base": table.base[:-1]}))
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        (
+            lambda x, a, b: x * np.exp(-(x**2)),
+            "largest magnitude of activation bad over .* must be at an end",
+        ),
+        (lambda x, a, b: np.sqrt(x), "formula of activation bad must be finite .* for x = -0.015625"),
+        (lambda x, a, b: np.log(np.abs(x)), "formula of activation bad must be finite .* for x = 0"),
+    ],
+)
+def test_definitions_that_the_formats_cannot_follow_are_refused(formula, words) -> None:
+    ACTIVATIONS.add("bad", FunctionDefinition(formula=formula))
+    try:
+        with pytest.raises(ConfigurationError, match=words):
+            ActivationFunction.of("bad")(np.ones(3))
+    finally:
+        ACTIVATIONS.remove("bad")
+
+
+def test_all_functions_hold_what_definitions_must() -> None:
+    for name in ACTIVATIONS:
+        assert np.isfinite(ActivationFunction.of(name)(np.linspace(-9, 9, 7))).all()
