@@ -277,7 +277,7 @@ class SequenceMemory(Component):
         return collected
 
     def _give(self, m: Module, stages: int) -> None:
-        """Give the output of all steps that are not quiet."""
+        """Give the output of all steps that is wanted."""
         manifest, plan = self._manifest, self._plan
         units, slots = (
             manifest.parameters.gate_units,
