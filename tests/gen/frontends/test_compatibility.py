@@ -22,6 +22,7 @@ def tables(text: str) -> Tables:
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if cells and not inside:
             inside = cells[0]
+            assert inside not in found, f"two tables with the head {inside!r}"
             found[inside] = []
         elif not cells:
             inside = ""
@@ -64,7 +65,8 @@ def sources() -> dict[str, str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_row_has_its_tests(page: str) -> None:
     rows = tables((DOCS / f"{page}.md").read_text())
-    assert REFUSED in evidence()[page]
+    assert REFUSED in rows
+    assert sorted({*evidence()[page]} - {"statement"}) == sorted(rows)
     for head, named in evidence()[page].items():
         if head != "statement":
             assert [what for what, _ in named] == [row[0] for row in rows[head]], head
