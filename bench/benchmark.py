@@ -33,7 +33,7 @@ __all__ = ["Plan", "run_bench"]
 
 _TOOL_SHAPE, _BIG_SHAPE, _DEVICE_SHAPE = "vad128", "stac_b", "stac_a"
 """The shapes whose golden model and simulation are timed, whose generation is timed, and whose overhead is
-held against the target."""
+compared with the target."""
 
 
 @dataclass(frozen=True)

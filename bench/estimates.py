@@ -1,7 +1,7 @@
 """How far estimates are from what synthesis takes, and the factors that would bring them nearer.
 
 ``rtlstm bench --estimates``: builds of several shapes, formats and families are synthesised, and
-multipliers, block RAM and tables held against :mod:`rtlstm.fpga.estimate`.
+multipliers, block RAM and tables compared with :mod:`rtlstm.fpga.estimate`.
 """
 
 import tempfile
@@ -132,7 +132,7 @@ CASES = (
 
 
 def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = None) -> EstimateResult:
-    """Synthesise a case, logs in ``folder``, and hold it against its estimate.
+    """Synthesise a case, logs in ``folder``, and compare it with its estimate.
 
     Raises
     ------

@@ -37,7 +37,7 @@ class Clock(Record):
     mhz: float
     source: Literal["post-route", "assumed"]
     device: str = ""
-    """Of a post-route clock."""
+    """Device of a post-route clock."""
 
     @property
     def label(self) -> str:
@@ -180,7 +180,7 @@ class BenchResult(Record):
     machine: Machine
     shapes: tuple[ShapeResult, ...]
     other_anchors: tuple[Anchor, ...]
-    """Of networks that are not among the shapes."""
+    """Anchors of networks that are not among the shapes."""
     golden: tuple[GoldenSpeed, ...]
     targets: tuple[Target, ...]
     passed: bool

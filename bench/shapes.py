@@ -54,21 +54,21 @@ class Shape(Record):
     dense: tuple[int, ...] = ()
     """Outputs of each dense layer after them; ReLU between two of them."""
     steps: Annotated[int, Field(ge=1)]
-    """Of a sequence, or of the window that a stream's figures are quoted for."""
+    """Number of steps of a sequence, or of the window for which a stream's figures are quoted."""
     lanes: int = 4
     macs: int = 32
     gate_units: int = 1
     lut_macs: int = 0
-    """Multipliers per lane made of look-up tables."""
+    """Multipliers per lane made of LUTs."""
     beat: int = 1
     """Input words per transfer."""
     tables: TableKind = "interpolated"
     family: str
     """Whose pipeline it has: a real one, since its cycles stand beside other people's."""
     bits: int = 16
-    """Of weights and data."""
+    """Bits of weights and data."""
     gate_bits: int | None = None
-    """Of sigmoid and tanh results; by default those of the data, at least 12."""
+    """Bits of sigmoid and tanh results; by default those of the data, at least 12."""
     without_rtl: str = ""
     """Why its RTL is not simulated; empty if it is."""
 

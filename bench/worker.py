@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 _CHECKED_STEPS = 12
 _TOLERANCE = 1e-3
-"""Of an engine's outputs against the float reference: rational tanh is within 2e-4."""
+"""Largest error of an engine's outputs against the float reference: rational tanh is within 2e-4."""
 _ROUNDS = 5
 
 

@@ -46,7 +46,7 @@ class Bitstream(Record):
     file: str
     """Its name, beside this record."""
     sha256: str
-    """Of its content."""
+    """SHA-256 of its content."""
     clock_mhz: float
     requested_mhz: float
     fmax_mhz: float
@@ -58,7 +58,7 @@ class Bitstream(Record):
     """How far the hardware's rate is above that, in percent."""
     seed: int
     uses: tuple[Use, ...]
-    """Of the whole top, by the names of place and route."""
+    """Resources of the whole top level, by the names of place and route."""
     worst_path: str
     tools: Mapping[str, str]
     synthesis_seconds: float

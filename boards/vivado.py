@@ -33,7 +33,7 @@ class VivadoProject(Record):
     clock_mhz: float
     requested_mhz: float
     base_address: int
-    """Of the registers, in the processor's memory map."""
+    """Address of the registers in the processor's memory map."""
     files: tuple[str, ...]
     """Beside this record; the script is the first."""
     bitstream: str

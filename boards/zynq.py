@@ -20,7 +20,7 @@ _PLL_MHZ = 1000
 """The processor's IO PLL, as the boards' own presets set it."""
 _LARGEST_DIVISOR = 63
 _MOST_MHZ = 250
-"""Of a clock from the processor to the logic."""
+"""Highest frequency of a clock from the processor to the logic."""
 
 
 class ZynqBoard(Record):

@@ -255,7 +255,7 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
 def _gate_tiles(manifest: Manifest) -> int:
     """Tiles of the chains of a gate unit and of the pre-activations before it."""
     numerics = manifest.numerics
-    # Of each gate: the sum with what was parked, rounding, and the comparisons that limit it.
+    # For each gate: the sum with stored partial sums, rounding, and the comparisons for saturation.
     tiles = 12 * _adder_tiles(numerics.accumulator.partial_bits)
     if manifest.parameters.tables == "interpolated":
         tiles += sum(

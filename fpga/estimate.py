@@ -47,13 +47,13 @@ class Estimate(Resources):
     wrapper_block_rams: int = 0
     """Of the FIFOs of the build's bus wrapper, beside the core's. A board's top has no wrapper."""
     cells: int
-    """Logic cells: places of a table and a flip-flop."""
+    """Logic cells, each a LUT and a flip-flop."""
     cell_share: float
-    """Of the device's, in percent."""
+    """Share of the device's logic cells in percent."""
     chain_tiles: int | None = None
     """Tiles that carry chains take; None where they are no limit."""
     chain_share: float | None = None
-    """Of the device's, in percent."""
+    """Share of the device's tiles in percent."""
     fits: bool
     """Whether the device has all of it, and is no fuller than is known to be routed."""
     fmax_mhz: float

@@ -1,8 +1,8 @@
-"""The array that computes a step soonest on a device: ``rtlstm generate --fit``.
+"""Finds the array with the lowest step latency on a device: ``rtlstm generate --fit``.
 
 The search goes through the sizes that matter (a lane or a multiplier more than needed for the same
-number of words only costs), soonest possible first, and ends when no other can be sooner than the
-best that fits.
+number of words only costs), the lowest possible latency first, and ends when no other can be faster than
+the best that fits.
 """
 
 from collections.abc import Iterator
@@ -111,7 +111,7 @@ class Fit(Record):
     device: str
     """Or the board."""
     limited_by: str
-    """The resource of which a sooner design would take too much."""
+    """The resource of which a faster design would take too much."""
     tried: int
     """Designs of which cycles and sizes were worked out."""
     estimate: Estimate
@@ -152,7 +152,7 @@ class _Excess:
     text: str = ""
 
     def compare(self, resource: str, used: float, there: float) -> None:
-        """Hold what is taken of a resource against what may be used of it."""
+        """Compare the use of a resource with its limit."""
         share = used / there if there else float(used > 0) * used * 1e9
         if share > self.share:
             self.share, self.resource = share, resource
@@ -230,7 +230,7 @@ class _Search:
         )
 
     def _limit(self, refused: list[_Refused], best: _Design) -> str:
-        """The resource for which the nearest design that is sooner than the best was refused."""
+        """Return the resource that a faster design than the best one exceeds, by the smallest share."""
         for each in sorted(refused, key=lambda item: item.excess.share)[:_LOOKED_AT]:
             design = each.design or self._design(each.candidate)
             if design.key < best.key:
@@ -341,13 +341,13 @@ class _Search:
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
             cycles += (groups - 1) * columns + 1 if index else groups * columns
             if shape.kind != "skip":
-                # What a skip parks is added without a wait.
+                # Partial sums of a skip are added without a wait.
                 cycles += self._stages.preactivation + timing.results(shape.four_rows)
                 cycles += self._stages.pipeline.result
         return cycles
 
     def _least(self, candidate: _Candidate) -> _Excess:
-        """Hold the least that lanes and weights alone take against the device."""
+        """Compare a lower bound of resources, for lanes and weights only, with the device."""
         numerics, family, device = self._numerics, self._family, self._device
         excess = _Excess()
         lanes, macs = candidate.lanes, candidate.macs
@@ -367,7 +367,7 @@ class _Search:
         return excess
 
     def _excess(self, found: Estimate) -> _Excess:
-        """Hold an estimate against the device."""
+        """Compare an estimate with the device."""
         excess = _Excess()
         for resource, used, there in usable(found, self._device):
             excess.compare(resource, used, there)

@@ -51,7 +51,7 @@ class Implementation(Record):
     multiplier_blocks: bool
     tools: Mapping[str, str]
     resources: tuple[ResourceUse, ...]
-    """Of the core alone, without the frame that place and route need."""
+    """Resources of only the core, without the frame that place and route need."""
     core: Counts
     harness: Counts
     """The frame around the core."""
@@ -78,7 +78,7 @@ class Implementation(Record):
     best_step_latency_us: float | None
     """A step's latency at the best seed's clock."""
     worst_path: WorstPath | None
-    """Of the median seed."""
+    """Result of the median seed."""
     met: bool | None
     """Whether the best seed reaches the clock that was asked for; None if none was."""
     estimate: Estimate | None = None

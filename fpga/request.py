@@ -12,7 +12,7 @@ __all__ = ["HardwareRequest", "Placer", "Router"]
 
 Router = Literal["router1", "router2"]
 Placer = Literal["heap", "static"]
-"""Of nextpnr."""
+"""nextpnr's placer."""
 
 
 def _multipliers(given: object) -> object:

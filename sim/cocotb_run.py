@@ -88,7 +88,7 @@ class Scenario:
     p_out: float = 0.0
     """Probability, per cycle, that an output beat waits."""
     seed: int = 1
-    """Of the stalls, of the words that the core must ignore and of Verilator's initial contents."""
+    """Seed of the stalls, of the words that the core must ignore, and of Verilator's initial contents."""
 
     def save(self, path: Path, shape: PortShape) -> None:
         """Write the file that the bench inside the simulator reads."""

@@ -19,9 +19,9 @@ class Latencies(NamedTuple):
     """Cycles from a step's last input beat to its last output beat."""
 
     first_step: int
-    """Of the first step after a reset."""
+    """Latency of the first step after a reset."""
     warm: int
-    """Of a step whose recurrent part was ready."""
+    """Latency of a step whose recurrent part was ready."""
 
 
 def wait_for_core(accelerator: Accelerator) -> None:

@@ -13,7 +13,7 @@ __all__ = ["Fault", "FaultInjector", "FaultyPort"]
 
 
 class Fault(Enum):
-    """What may befall a frame on the line."""
+    """What can happen to a frame on the link."""
 
     DROP = "drop"
     FLIP = "flip"
@@ -58,7 +58,7 @@ class FaultInjector:
         self._random = random.Random(seed)
 
     def strike(self) -> Fault | None:
-        """Decide what befalls the next piece."""
+        """Decide what happens to the next piece."""
         if self._random.random() >= self._rate:
             return None
         fault = self._random.choice(self._faults)

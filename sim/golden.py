@@ -32,7 +32,7 @@ class GoldenResult:
     c: tuple[IntArray, ...]
     """Cell state of each layer that keeps one after the last valid step, ``(N, units)``."""
     cell_saturations: int
-    """Cell states that were limited."""
+    """Number of cell states that saturated."""
 
 
 class GoldenStream(Protocol):
@@ -54,7 +54,7 @@ class GoldenStream(Protocol):
 
     @property
     def cell_saturations(self) -> int:
-        """Cell states that were limited so far."""
+        """Number of cell states that have saturated."""
 
 
 class Golden:

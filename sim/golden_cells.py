@@ -39,13 +39,13 @@ def evaluate(
     gates
         Pre-activations in units of their format, ``(..., units)`` each.
     state
-        What was kept, ``(..., units)``.
+        The kept values, ``(..., units)``.
     unit_constants
-        The units' own numbers, ``(units, K)``.
+        Per-unit constants, ``(units, K)``.
 
     Returns
     -------
-    Each node's integers, and for each unit whether what is kept was limited.
+    Each node's integers, and for each unit whether the kept value saturated.
     """
     values: list[IntArray] = []
     saturated = np.zeros(gates[0].shape, dtype=np.int64)
@@ -118,7 +118,7 @@ class _Layer:
         return np.asarray(total + (self._bias if partials is None else partials))
 
     def results(self, sums: Floats, state: IntArray | None) -> tuple[IntArray, IntArray | None, IntArray]:
-        """Results, the new state and what was limited of it."""
+        """Return results, the new state, and which of its values saturated."""
         pre = np.clip(np.floor(sums * 0.5**GUARD_BITS), -self._maximum, self._maximum).astype(np.int64)
         units = self.shape.outputs
         gates = [pre[:, first : first + units] for first in range(0, pre.shape[1], units)]
@@ -205,7 +205,7 @@ class CellNetwork:
     def run(
         self, x: IntArray, h: list[IntArray], c: list[IntArray], alive: Mask | None
     ) -> tuple[IntArray, CellStream]:
-        """Run ``(T, N, inputs)``, where ``alive``, ``(T, N, 1)``; return y, and what is left behind."""
+        """Run ``(T, N, inputs)``, where ``alive``, ``(T, N, 1)``; return y and the final state."""
         stream = self.stream(h, c)
         y = [stream.step(now, None if alive is None else alive[t]) for t, now in enumerate(x)]
         return np.stack(y), stream

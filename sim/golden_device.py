@@ -175,7 +175,7 @@ class GoldenDevice(Transport):
             (Register.STEPS, Register.LATENCY, Register.CELL_SATURATIONS, Register.CYCLES), 0
         )
         self._timed: tuple[IntArray, NDArray[np.bool_], NDArray[np.bool_]] | None = None
-        """Of the last exchange with an output: its streams, those that were ready, and the quiet steps."""
+        """The last exchange with an output: its streams, the ready ones, and the suppressed steps."""
 
     def adopt(self, manifest: Manifest) -> None:
         """Take another build of the same hardware from now on: what the memories are to hold."""
@@ -206,7 +206,7 @@ class GoldenDevice(Transport):
                 if self._window.region in image_shapes(self.manifest):
                     self._golden = None
                 if self._window.region not in (Region.VECTORS, Region.CELLS):
-                    # As in the hardware: parked sums were made from other weights.
+                    # As in the hardware: stored partial sums were made from other weights.
                     self._partials_invalid[:] = True
             return
         for value in values.tolist():

@@ -69,7 +69,7 @@ class _Sums:
     def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
         bounds = bound_sums([layer], numerics.input, numerics.accumulator.align)
         self.centre = numerics.preactivation.maximum << GUARD_BITS
-        """Of a table: it is added to the partial sums of its indices."""
+        """Offset of a table's centre, which is added to the partial sums of its indices."""
         self.partial_bound = bounds.partial.magnitude + self.centre
         small = max(bounds.lane.magnitude, self.partial_bound) <= _FLOAT32_EXACT
         self.type: type[np.floating[Any]] = np.float32 if small else np.float64
@@ -97,7 +97,7 @@ class _LstmLayer(_Sums):
         self.w_ih = self._gates(self.scaled(layer.w_ih, layer.shift_ih))
         self.w_hh = self._gates(self.scaled(layer.w_hh, layer.shift_hh))
         self.bias = self._gates((layer.bias[None] + self.centre).astype(self.type))
-        """Of the partial sums; with it they are table indices with guard bits."""
+        """Offset that makes the partial sums table indices with guard bits."""
         gate, cell, argument = numerics.gate, numerics.cell, numerics.cell_argument
         # f c + i g comes out in units of c, and o tanh(c) in units of h.
         self.sigmoid = _spell_out(unit.sigmoid, -gate.fraction)
@@ -136,7 +136,7 @@ class _LstmState:
         self.h = h.astype(layer.type)
         self.c = c.astype(np.float64)
         self.cell_saturations = 0
-        """Cell states that were limited."""
+        """Number of cell states that saturated."""
         self._sums = np.empty((4, *h.shape), dtype=layer.type)
         self._index = np.empty((4, *h.shape), dtype=np.intp)
         self._gates = np.empty((3, *h.shape), dtype=np.float32)
@@ -148,7 +148,7 @@ class _LstmState:
         layer, total, work, index = self._layer, self._total, self._work, self._index
         i, f, o = self._gates
         where: Any = True if alive is None else alive
-        # The recurrent share is rounded down by itself: the hardware parks it.
+        # The recurrent share is rounded down separately, because the hardware stores it as partial sums.
         np.matmul(self.h, layer.w_hh, out=self._sums)
         if not layer.sums_are_exact:
             np.floor(self._sums, out=self._sums)
@@ -181,7 +181,7 @@ class _LstmState:
         np.copyto(self.c, total, where=where)
 
     def _limit(self, c: Floats, alive: Mask | None) -> None:
-        """Limit cell states, and count those of sequences that are ``alive``."""
+        """Saturate cell states, and count those of sequences that are ``alive``."""
         beyond = np.abs(c) > self._layer.cell_limit
         self.cell_saturations += int(np.count_nonzero(beyond if alive is None else beyond & alive))
         np.clip(c, -self._layer.cell_limit, self._layer.cell_limit, out=c)
@@ -256,7 +256,7 @@ class LstmStream:
 
     @property
     def cell_saturations(self) -> int:
-        """Cell states that were limited so far."""
+        """Number of cell states that have saturated."""
         return sum(state.cell_saturations for state in self.states)
 
 
@@ -285,7 +285,7 @@ class LstmNetwork:
     def run(
         self, x: IntArray, h: list[IntArray], c: list[IntArray], alive: Mask | None
     ) -> tuple[IntArray, LstmStream]:
-        """Run ``(T, N, inputs)``, where ``alive``, ``(T, N, 1)``; return y, and what is left behind."""
+        """Run ``(T, N, inputs)``, where ``alive``, ``(T, N, 1)``; return y and the final state."""
         stream = self.stream(h, c)
         values: NDArray[Any] = x
         states = iter(stream.states)

@@ -257,7 +257,7 @@ class DeviceEngine:
             response.payload.clear()
 
     def _exchange(self, steps: np.ndarray, streams: np.ndarray, suppress: np.ndarray) -> list[bytes]:
-        """Run steps; return each one's bytes of output, none for quiet ones."""
+        """Run steps; return each one's bytes of output, none for suppressed outputs."""
         if not len(steps):
             return []
         bits = self._manifest.numerics.data_bits

@@ -1,7 +1,7 @@
 """The netlist of a build after synthesis, as a build folder that every simulator runs.
 
 Yosys maps the build's Verilog to the family's cells and flattens those that it has simulation models
-for: lookup tables, flip-flops, carry chains, small memories. The hard cells stay, and simulators take
+for: LUTs, flip-flops, carry chains, small memories. The hard cells stay, and simulators take
 the project's own models of them (:mod:`rtlstm.sim.sources`). What the simulators see is one plain
 module per build, which spares them the cell libraries that not all of them can read.
 """

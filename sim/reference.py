@@ -25,11 +25,11 @@ class LayerRange:
     """Largest magnitudes met in a dense layer or in one direction of a recurrent one."""
 
     preactivation: float = 0.0
-    """Of what an activation reads."""
+    """Largest magnitude of the values that an activation reads."""
     cell: float = 0.0
-    """Of c; of a GRU's h."""
+    """Largest magnitude of c, or of a GRU's h."""
     inner: float = 0.0
-    """Of what a projection reads, or of ``r * h``."""
+    """Largest magnitude of the values that a projection reads, or of ``r * h``."""
     output: float = 0.0
 
     def see(self, name: str, values: Floats) -> None:
@@ -54,7 +54,7 @@ class FloatResult:
     layers: tuple[float, ...]
     """Largest magnitude of each layer's output."""
     layer_ranges: tuple[tuple[LayerRange, ...], ...]
-    """Of each layer; two of a bidirectional one."""
+    """Ranges of each layer; a bidirectional layer has two."""
 
 
 def _clip(x: Floats, limit: float | None) -> Floats:

@@ -29,7 +29,7 @@ class BoardShape:
     clock_hz: int
     """At its clock pin."""
     baud: int
-    """Of the host's end of the line."""
+    """Baud rate of the host's end of the serial port."""
     inverted_leds: Sequence[bool]
     inverted_button: bool | None = None
     """None without a button."""

@@ -32,7 +32,7 @@ class PortShape:
     outputs: int
     data_bits: int
     output_bits: int = 0
-    """Of the words of y; those of x if 0."""
+    """Bits of the words of y; those of x if 0."""
     beat_in: int = 1
     beat_out: int = 1
     streams: int = 1
@@ -148,8 +148,8 @@ class Model(Protocol):
         suppress: NDArray[np.bool_] | None = None,
         ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
-        """Run steps; return the outputs (of a quiet step zeros) and when each step was accepted and
-        offered (a quiet one -1)."""
+        """Run steps; return the outputs (zeros for a suppressed step) and the cycles in which each step was
+        accepted and offered (-1 for a suppressed one)."""
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Stall each side at random from now on."""

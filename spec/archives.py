@@ -1,4 +1,4 @@
-"""Reads members of untrusted zip archives; the size of each unpacked member is limited."""
+"""Reads members of untrusted zip archives with a limit for the size of each unpacked member."""
 
 import lzma
 import zipfile

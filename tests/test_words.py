@@ -1,7 +1,8 @@
 """The field's words: those that this project once had of its own do not come back.
 
-Identifiers are read by tokenisation, so that plain English in a comment is free. Prose is checked where users
-meet it: pages, help, messages and the registers' descriptions.
+Identifiers and prose are read by tokenisation and have separate lists: a word that is wrong as a name may be
+right in a sentence. Prose is checked in pages, help, messages and the registers' descriptions, which users
+read, and in docstrings and comments.
 """
 
 import io
@@ -108,6 +109,27 @@ PROSE = (
 )
 
 
+# Of docstrings and comments, in addition.
+CODE_PROSE = (
+    Banned(r"\A(As )?of (?!course)", "the noun first", "a fragment has no subject", "Of the device's sizes."),
+    Banned(r"^\s*As of ", "See ...", "a fragment has no subject", "As of that class."),
+    Banned(r"\bpark(s|ing)?\b", "store partial sums", "sums are stored, cars are parked", "it parks sums"),
+    Banned(r"\bhold [a-z]+ against\b", "compare with", "the usual word", "hold it against a limit"),
+    Banned(r"\bsoone(r|st)\b", "faster, earlier", "the usual word", "the soonest design"),
+    Banned(r"\bstale\b", "invalid", "of partial sums that must be computed again", "stale sums"),
+    Banned(
+        r"\b(is|was|were|been) limited\b",
+        "saturated, clipped",
+        "the field's word",
+        "it was limited",
+        "host spec sim/golden",
+    ),
+    Banned(r"\bquiet (step|one)s?\b", "suppressed", "an output is suppressed", "a quiet step"),
+    Banned(r"\b(serial|broken) lines?\b", "port", "a line is of text", "the serial line", "host hdl spec"),
+    Banned(r"\bown numbers\b", "per-unit constants", "own of what?", "the units' own numbers"),
+)
+
+
 def parts(name: str) -> list[str]:
     """The words of an identifier."""
     return [part.lower() for part in re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).split("_") if part]
@@ -139,6 +161,23 @@ def in_prose(text: str) -> Iterator[tuple[int, str, Banned]]:
         for one in PROSE:
             if match := re.search(one.pattern, line, re.IGNORECASE):
                 yield number, match.group(), one
+
+
+def in_code_prose(text: str, path: str = "") -> Iterator[tuple[int, str, Banned]]:
+    """Banned words of a Python file's docstrings and comments; ``path`` is as for :func:`in_names`."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        docstring = token.type == tokenize.STRING and token.string.endswith('"""')
+        if not docstring and token.type != tokenize.COMMENT:
+            continue
+        prose = re.sub(r"\A(?:[rR]?\"\"\"|# ?)", "", token.string)
+        for one in (*PROSE, *CODE_PROSE):
+            if path and not path.startswith(tuple(one.folders.split()) or ""):
+                continue
+            if docstring or not one.pattern.startswith(
+                (r"\A", "^")
+            ):  # a comment may go on from a line before
+                for match in re.finditer(one.pattern, prose, re.IGNORECASE | re.MULTILINE):
+                    yield token.start[0] + prose[: match.start()].count("\n"), match.group().strip(), one
 
 
 def told(where: str, found: Iterator[tuple[int, str, Banned]]) -> list[str]:
@@ -181,6 +220,14 @@ def test_messages():
     assert not found, "\n".join(found)
 
 
+def test_docstrings_and_comments():
+    found = []
+    for path in sources():
+        name = str(path.relative_to(ROOT))
+        found += told(name, in_code_prose(path.read_text(), name))
+    assert not found, "\n".join(found)
+
+
 def test_help():
     found = []
     for name, command in typer.main.get_command(app).commands.items():
@@ -209,6 +256,14 @@ def test_a_banned_name_is_found(one):
 @pytest.mark.parametrize("one", PROSE, ids=lambda one: one.sample)
 def test_a_banned_word_is_found(one):
     assert [(line, found) for line, _, found in in_prose(f"Good.\n{one.sample}\n")] == [(2, one)]
+
+
+@pytest.mark.parametrize("one", [*PROSE, *CODE_PROSE], ids=lambda one: one.sample)
+def test_a_banned_word_of_the_code_is_found(one):
+    text = f'x = 1\n"""{one.sample}"""\n'
+    assert (2, one) in [(line, found) for line, _, found in in_code_prose(text)]
+    comments = [found for _, _, found in in_code_prose(f"x = 1  # it is: {one.sample}\n")]
+    assert (one in comments) == (not one.pattern.startswith((r"\A", "^")))
 
 
 def test_plain_english_is_free():

@@ -149,7 +149,7 @@ def _pack_arguments(chosen: Chosen, routed: str, target: str) -> list[str]:
 _LUTRAM = RamKind(4, (4,), 0, 4, block=False)
 _BLOCK = RamKind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
 _ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
-"""Of the block RAM: bits of a word, bits of its address."""
+"""Aspect ratios of the block RAM: bits of a word, bits of its address."""
 _AUTO_WORDS, _AUTO_BITS = 64, 1024
 """Words, and bits if there is an output register, up to which ``rtlstm_memory`` of style "auto" leaves the
 choice to synthesis."""

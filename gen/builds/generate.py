@@ -166,13 +166,13 @@ def generate_for(
     Parameters
     ----------
     folder
-        As of :func:`generate_build`.
-    device_folder
+        See :func:`generate_build`.
+        device_folder
         Another build.
     input_range
         Largest input; if None, from calibration data, or 8 without them. A fixed device determines it.
     calibration, calibration_lengths, calibration_state, source, progress
-        As of :func:`generate_build`.
+        See :func:`generate_build`.
 
     Raises
     ------

@@ -27,7 +27,7 @@ from rtlstm.tools.cache import load_cached
 __all__ = ["OnBoard", "load_bitstream", "slower_clock"]
 
 _SHARE = 0.75
-"""Of a core's estimated clock, if the user asks for none and the board's usual clock is no lower."""
+"""Share of a core's estimated clock that is used if none is given and the board's clock is no lower."""
 _FROM_VIVADO = (
     "the bitstream for {board} is Vivado's to make and to load: run boards/{board}/build.tcl of the build in "
     "it, then load NAME.bit over JTAG, or NAME.bin from Linux (docs/boards.md)"
@@ -107,7 +107,7 @@ class OnBoard:
             self.output_folder,
             requested_mhz=self.requested_mhz,
             seed=seed,
-            # What has an estimate has been held against the limits by it.
+            # A design with an estimate has been compared with the limits already.
             insist=insist or expected is not None,
             report=progress,
         )

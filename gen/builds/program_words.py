@@ -25,7 +25,7 @@ class OpWords(Record):
     then: str
     """What becomes of the sums."""
     cycles: Annotated[int, Field(ge=1)]
-    """Of the array: row groups x words."""
+    """Cycles of the array: row groups x words."""
     waits: bool
     """Its words wait until the results that they read have been written."""
 

@@ -155,10 +155,10 @@ class BuildReport(Record):
     accumulator_bits: int
     partial_bits: int
     headroom: Headroom
-    """Of the hardware beyond these weights, for a retrained model's."""
+    """Headroom of the hardware beyond these weights, for those of a retrained model."""
     layers: tuple[LayerReport, ...]
     input_shifts: tuple[int, ...] = ()
-    """Of each input feature: its codes are those of ``x * 2**shift``; none if all are 0."""
+    """Shift of each input feature: its codes are those of ``x * 2**shift``; none if all are 0."""
     formats: tuple[FormatReport, ...]
     memories: tuple[MemoryReport, ...]
     memory_bits: int

@@ -8,7 +8,7 @@ from rtlstm.spec.record import Record
 __all__ = ["Bar", "cycle_bars", "render_report"]
 
 _WIDTH = 640.0
-"""Of the chart's longest bar, in SVG units."""
+"""Length of the chart's longest bar in SVG units."""
 
 
 class Bar(Record):

@@ -40,7 +40,7 @@ def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
 def at_last_step(values: Sequence[_Tensor]) -> list[_Tensor]:
     """Let values that the backward direction has at the first step, and the forward one at the last, meet.
 
-    They are final states, which one layer gives at the last step if its backward direction is turned round.
+    They are final states, which one layer gives at the last step if its backward direction is reversed.
     Returns values that all are of the same step, or that are not such states, as they are.
     """
     steps = [(value.axes.first_step, value.axes.last_step) for value in values]

@@ -77,7 +77,7 @@ class Flow:
         return len(self.layers) == len(other.layers) and self._begins(other) and self.relu == other.relu
 
     def final_states(self) -> "Flow":
-        """The output of the last layer with its backward direction turned round, if it has two.
+        """The output of the last layer with its backward direction reversed, if it has two.
 
         The last step then has the final states of both.
         """

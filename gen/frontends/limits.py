@@ -14,7 +14,7 @@ except ImportError:  # Windows has no such limits; the parent's time limit holds
 __all__ = ["ENVIRONMENT", "MEMORY", "SECONDS", "keep_limits", "keeps_files_shut", "no_files"]
 
 SECONDS = 60
-"""Of processor time."""
+"""Seconds of processor time."""
 MEMORY = 4 * 2**30
 """Bytes of address space beyond what the libraries have taken when they were loaded."""
 ENVIRONMENT = {

@@ -20,7 +20,7 @@ _RANDOM_STEPS, _RANDOM_SEQUENCES, _SEED = 64, 4, 0
 
 
 class Accuracy(Record):
-    """Errors of the outputs, in their own unit, and values that were limited."""
+    """Errors of the outputs, in the unit of the outputs, and numbers of saturated values."""
 
     data: Literal["calibration", "random"]
     description: str

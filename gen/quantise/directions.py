@@ -102,7 +102,7 @@ class _Builder:
         if len(last) == 1:
             before, these = _recurrent(last[0]), _recurrent([layer])
             orders = {other.reverse for other in before + these}
-            # What was turned round is read the other way.
+            # A reversed output is read in the opposite order.
             reversed_output = bool(these) and any(other.reversed_output for other in before)
             # A dense layer's results are quicker than a recurrent one's: the next step's would overtake them.
             overtaken = bool(these) and not _recurrent(last[0][:1])

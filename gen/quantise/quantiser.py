@@ -165,7 +165,7 @@ class _Ranges:
 
     preactivation: float
     layers: tuple[float, ...]
-    """Of each array layer's results."""
+    """Largest magnitude of each array layer's results."""
 
 
 class _Quantiser:
@@ -358,7 +358,7 @@ class _Quantiser:
         return constants if device is None else max(constants, device.unit_parameters)
 
     def _parameter_format(self, index: int) -> Format | None:
-        """Format of a layer's own numbers."""
+        """Format of a layer's per-unit constants."""
         constants = self.layers[index].parameters
         if constants is None:
             return None
@@ -367,7 +367,7 @@ class _Quantiser:
         return Format.covering(self.settings.weight_bits, float(np.abs(constants).max()))
 
     def _parameters(self, index: int) -> IntArray | None:
-        """A layer's own numbers in integers, as many to a unit as any layer has."""
+        """Return a layer's per-unit constants in integers, padded to the largest number of any layer."""
         count, layer = self.unit_parameters, self.layers[index]
         if not count:
             return None

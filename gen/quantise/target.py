@@ -63,7 +63,7 @@ class TargetHardware:
                 )
 
     def parameter_format(self, index: int, values: NDArray[np.float64]) -> Format:
-        """Return the format that fixed hardware has for a layer's own numbers.
+        """Return the format that fixed hardware has for a layer's per-unit constants.
 
         Raises
         ------

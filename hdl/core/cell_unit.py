@@ -27,7 +27,7 @@ class CellUnit(Unit):
     Members
     -------
     unit_constants : In
-        The unit's own numbers, with the pre-activations.
+        The per-unit constants, with the pre-activations.
     cell_zero_state : In
         Whether the state is zero, with ``cell_row``, three cycles before ``timing.state``.
     window_bank : In
@@ -54,7 +54,7 @@ class CellUnit(Unit):
         )
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
-        """Connect the units' own numbers, and early whether the state is zero."""
+        """Connect per-unit constants, and early whether the state is zero."""
         m.d.comb += [self.unit_constants.eq(unit_constants), self.cell_zero_state.eq(cell_zero_state)]
 
     def connect_bank(self, m: Module, bank: Value) -> None:

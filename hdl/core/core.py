@@ -95,7 +95,7 @@ class CorePorts(BusPort):
     x: stream.Interface
     y: stream.Interface
     shape: Signal
-    """Of a loadable core only."""
+    """Only in a loadable core."""
 
 
 class Core(CorePorts):
@@ -106,7 +106,7 @@ class Core(CorePorts):
     """
 
     stopped: Signal
-    """Of a loadable core only."""
+    """Only in a loadable core."""
 
     _sequencer: Sequencer
     _input: InputBuffer | SequenceMemory

@@ -65,7 +65,7 @@ class Preactivation(Component):
     window_row, write_shifts, write_partials, write_data : In
         A row that the window writes.
     unit_constants : Out
-        The unit's own numbers, with the pre-activations.
+        The per-unit constants, with the pre-activations.
     shifts, partials : Out
         Words of the two memories, for read-back.
     """

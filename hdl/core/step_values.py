@@ -25,7 +25,7 @@ class StepPart(Component):
     """A component with the port of :func:`shape_port`, and more."""
 
     shape: Signal
-    """Of a loadable core only."""
+    """Only in a loadable core."""
 
 
 def _most(manifest: Manifest, side: PortSide) -> int:

@@ -164,7 +164,7 @@ def core_to_verilog(manifest: Manifest) -> str:
 
 
 def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
-    """Generate the Verilog of a core with a serial line as its interface.
+    """Generate the Verilog of a core with a serial port as its interface.
 
     The top module is a :class:`~rtlstm.hdl.link.linked_core.LinkedCore`, named like the
     manifest with ``_link`` appended.

@@ -119,7 +119,7 @@ class SerialLink(CorePorts):
     rx : In(1), tx : Out(1)
         The line; ``rx`` need not be synchronous to the clock.
     errors, active, x, y, bus_*
-        As of :class:`LinkDevice`.
+        See :class:`LinkDevice`.
     """
 
     rx: Signal

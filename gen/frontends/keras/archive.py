@@ -88,7 +88,7 @@ class KerasModel:
     """A file's layers, each after those that it reads, and the layers whose results the model gives."""
 
     version: int
-    """Of the Keras that wrote it."""
+    """Version of the Keras that wrote it."""
     layers: list[KerasLayer]
     ends: tuple[str, ...]
 

@@ -9,7 +9,7 @@ from rtlstm.spec.errors import ModelError
 __all__ = ["inline_functions", "subgraphs"]
 
 _MAX_NODES = 50_000
-"""Of a graph with its functions inlined: a few functions that call each other twice make 2^n nodes."""
+"""Most nodes of a graph with its functions inlined: n functions that each call the next twice make 2^n."""
 _MAX_DEPTH = 32
 _TOO_DEEP = (
     f"must have functions that call others at most {_MAX_DEPTH} deep; export the model with its "

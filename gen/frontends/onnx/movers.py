@@ -139,7 +139,7 @@ def _slice_axis(step: OnnxNode, value: Value, axis: int, cut: slice) -> Value:
 
 
 def take_states(step: OnnxNode, parts: Sequence[Value]) -> Value | None:
-    """Of layers' states that stand one after the other on the first axis, what a Gather or Slice takes.
+    """Select from layers' states, concatenated on the first axis, those that a Gather or Slice takes.
 
     None if that is not one layer's states, or one direction's.
     """

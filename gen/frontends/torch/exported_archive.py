@@ -19,7 +19,7 @@ from rtlstm.spec.errors import ModelError
 __all__ = ["Archive", "one_error"]
 
 _TYPES = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 6: "f2", 7: "f4", 8: "f8", 12: "?", 13: "u2"}
-"""Of torch's scalar types, numbered as the archive does; 13 is bfloat16."""
+"""NumPy's types of torch's scalar types, numbered as in the archive; 13 is bfloat16."""
 _BFLOAT16 = 13
 _MAX_JSON = 2**23
 """Bytes of a description, of which parsing makes some thirty times as many; real graphs have below 2^20."""

@@ -34,7 +34,7 @@ class Data:
     flow: Flow
     axes: Axes
     source: str = ""
-    """Of the model's inputs the one that it came from, if no layer has read it."""
+    """The model's input that it came from, if no layer has read it."""
     packed: str = ""
     """What gave it, if it is a PackedSequence or the ``data`` of one."""
     padded: str = ""
