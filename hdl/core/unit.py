@@ -110,7 +110,7 @@ class Unit(Component):
         )
 
     def connect_beat(self, m: Module, unit_constants: Value, cell_zero_state: Value) -> None:
-        """Connect what not all units read: a beat's per-unit constants, and early whether its state is zero."""
+        """Connect ports that not all units have: per-unit constants, and early whether a state is zero."""
 
     def connect_bank(self, m: Module, bank: Value) -> None:
         """Connect the window's bank, if there are several tables in a region."""

@@ -67,8 +67,8 @@ class Timeline:
     """First cycle in which every result so far has been written: an absolute cycle; ``Op.results`` counts
     cycles."""
     stored: list[list[int]] = field(default_factory=lambda: [[], []])
-    """Of the last two operations that store results, older first: the first cycle in which each vector word
-    that the operation writes can be read."""
+    """First cycles in which the vector words can be read that the last two operations which store results
+    write; the older operation comes first."""
 
     def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
         """Issue one operation; return the first cycle in which all results so far can be read.
