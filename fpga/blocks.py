@@ -17,7 +17,7 @@ class Blocks:
     block_rams: int
     large_rams: int
     wrapper_block_rams: int = 0
-    """Of the bus wrapper, beside the core's."""
+    """Block RAMs of the bus wrapper, besides those of the core."""
 
 
 def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True) -> Blocks:

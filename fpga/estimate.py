@@ -45,7 +45,7 @@ class Estimate(Resources):
     multipliers: int
     block_rams: int
     wrapper_block_rams: int = 0
-    """Of the FIFOs of the build's bus wrapper, beside the core's. A board's top has no wrapper."""
+    """Block RAMs of the bus wrapper's FIFOs, besides those of the core. A board's top has no wrapper."""
     cells: int
     """Logic cells, each a LUT and a flip-flop."""
     cell_share: float

@@ -45,7 +45,7 @@ _PACKETS = 8
 """Steps between input and output for which a wrapper records whether their packets were malformed; a core
 holds fewer steps."""
 _USUAL_BYTES = 2048
-"""Of each memory of a serial link."""
+"""Usual size in bytes of each memory of a serial link."""
 _MOST_BYTES = 1 << 15
 """The largest power of two that a report can contain."""
 _QUEUED_STEPS = 2
