@@ -31,7 +31,7 @@ class Registry(Mapping[str, T]):
     def __init__(self, what: str, group: str, items: Mapping[str, T]) -> None:
         self.what = what
         self.group = group
-        self._own = tuple(items)
+        self._included = tuple(items)
         self._items = dict(items)
         self._offered: dict[str, EntryPoint] = {}
         self._searched: tuple[str, ...] | None = None
@@ -85,8 +85,8 @@ class Registry(Mapping[str, T]):
 
     def __iter__(self) -> Iterator[str]:
         """Names: rtlstm's own items as they are listed, then the others in alphabetical order."""
-        others = {*self._items, *self._points()}.difference(self._own)
-        return iter([*self._own, *sorted(others)])
+        others = {*self._items, *self._points()}.difference(self._included)
+        return iter([*self._included, *sorted(others)])
 
     def __len__(self) -> int:
         return len({*self._items, *self._points()})
