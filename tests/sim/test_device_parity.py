@@ -1,6 +1,8 @@
 """Registers and flags: golden device and RTL answer alike."""
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,11 +10,13 @@ from support.random_builds import Case, random_case
 
 from rtlstm.host import Accelerator
 from rtlstm.host.transport import Transport
+from rtlstm.spec.errors import InputError
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register
 
 pytestmark = pytest.mark.rtl
 
 
+@cache
 def pick_case() -> Case:
     """A case with several streams, and tables that Icarus loads in seconds."""
     case = random_case(515, sizes=(2, 3, 5))
@@ -78,3 +82,31 @@ def test_registers_answer_alike(backend: str, tmp_path: Path) -> None:
     assert expected[-5] == IDENTITY
     with Accelerator.open(tmp_path, backend=backend) as accelerator:
         assert play(accelerator, case) == expected
+
+
+@pytest.mark.parametrize("backend", ["icarus", "verilator"])
+def test_bad_steps_are_refused_and_harm_nothing(backend: str, tmp_path: Path) -> None:
+    """What is refused reaches no register of the core: it then computes as if nothing had happened."""
+    case = pick_case()
+    case.write(tmp_path)
+    good: dict[str, Any] = {"streams": case.streams, "x": case.x}
+    with Accelerator.open(tmp_path, backend="golden") as golden:
+        golden.device.reset([0, 1, 2])
+        expected = golden.device.transport.exchange(**good)
+    with Accelerator.open(tmp_path, backend=backend, verify=False) as accelerator:
+        accelerator.device.reset([0, 1, 2])
+        device = accelerator.device.transport
+        before = device.read(Register.STEPS)[0]
+        for wrong, message in (
+            ({"x": case.x[:, 1:]}, "x must be"),
+            ({"x": case.x + (1 << 20)}, "x must be within"),
+            ({"x": case.x.astype(float)}, "x must"),
+            ({"streams": case.streams + 3}, "streams must be within 0 to 2"),
+        ):
+            with pytest.raises(InputError, match=message):
+                device.exchange(**(good | wrong))
+        with pytest.raises(InputError, match="words must be within 0 to"):
+            device.write(Register.DATA, [-1])
+        assert device.read(Register.STEPS)[0] == before
+        np.testing.assert_array_equal(device.exchange(**good), expected)
+    assert expected.any()
