@@ -5,14 +5,12 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.buses.request_port import NUMBER_BITS, FifoPort, PortRequests, RequestPort, Requests
 from rtlstm.hdl.component import Component
+from rtlstm.hdl.core.memory_window import ADDRESS_BITS, CoreBus, CoreBusPort
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import REGISTERS, Register
 
 __all__ = ["Control"]
-
-CORE_BITS = 4
-"""Width of the core's register numbers."""
 
 
 class Control(Component):
@@ -27,7 +25,8 @@ class Control(Component):
         From the bus.
     port : Out(PortRequests)
         To the data FIFOs.
-    core_* : the register port of the core.
+    core : Out(CoreBus)
+        To the registers of the core.
     done, malformed : In(1)
         A step's last output beat is given; a malformed input was found.
     reset : Out(1)
@@ -38,13 +37,7 @@ class Control(Component):
 
     bus: RequestPort
     port: FifoPort
-    core_address: Signal
-    core_write: Signal
-    core_data: Signal
-    core_valid: Signal
-    core_ready: Signal
-    core_read_data: Signal
-    core_read_valid: Signal
+    core: CoreBusPort
     done: Signal
     malformed: Signal
     reset: Signal
@@ -56,13 +49,7 @@ class Control(Component):
             {
                 "bus": In(Requests()),
                 "port": Out(PortRequests()),
-                "core_address": Out(CORE_BITS),
-                "core_write": Out(1),
-                "core_data": Out(32),
-                "core_valid": Out(1),
-                "core_ready": In(1),
-                "core_read_data": In(32),
-                "core_read_valid": In(1),
+                "core": Out(CoreBus()),
                 "done": In(1),
                 "malformed": In(1),
                 "reset": Out(1),
@@ -72,18 +59,18 @@ class Control(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        bus, to_core = self.bus, self.bus.number < 1 << CORE_BITS
+        bus, to_core = self.bus, self.bus.number < 1 << ADDRESS_BITS
         asked, sent = bus.valid & ~bus.done, Signal()
         permitted = Mux(bus.write, self._permitted("w"), self._permitted("r")).bit_select(bus.number, 1)
         permitted = permitted & bus.whole
         answered_here = asked & ~(permitted & to_core)
         refused = ~permitted | self.port.refused
-        taken = self.core_valid & self.core_ready
+        taken = self.core.valid & self.core.ready
         m.d.comb += [
-            self.core_address.eq(bus.number[:CORE_BITS]),
-            self.core_write.eq(bus.write),
-            self.core_data.eq(bus.data),
-            self.core_valid.eq(asked & permitted & to_core & ~sent),
+            self.core.address.eq(bus.number[:ADDRESS_BITS]),
+            self.core.write.eq(bus.write),
+            self.core.data.eq(bus.data),
+            self.core.valid.eq(asked & permitted & to_core & ~sent),
             self.port.number.eq(bus.number),
             self.port.write.eq(bus.write),
             self.port.data.eq(bus.data),
@@ -93,10 +80,10 @@ class Control(Component):
             m, written=answered_here & permitted & bus.write, failed=answered_here & refused
         )
         m.d.sync += [
-            sent.eq((sent | (taken & ~bus.write)) & ~self.core_read_valid),
-            bus.done.eq(answered_here | (taken & bus.write) | self.core_read_valid),
+            sent.eq((sent | (taken & ~bus.write)) & ~self.core.read_valid),
+            bus.done.eq(answered_here | (taken & bus.write) | self.core.read_valid),
             bus.refused.eq(answered_here & refused),
-            bus.read_data.eq(Mux(self.core_read_valid, self.core_read_data, word)),
+            bus.read_data.eq(Mux(self.core.read_valid, self.core.read_data, word)),
         ]
         return m
 

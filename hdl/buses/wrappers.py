@@ -63,15 +63,7 @@ class Wrapper(Component):
             self.irq.eq(self._control.irq),
         ]
         self._core = core = core_instance(m, self._manifest, data.rst)
-        m.d.comb += [
-            core.bus_address.eq(self._control.core_address),
-            core.bus_write.eq(self._control.core_write),
-            core.bus_data.eq(self._control.core_data),
-            core.bus_valid.eq(self._control.core_valid),
-            self._control.core_ready.eq(core.bus_ready),
-            self._control.core_read_data.eq(core.bus_read_data),
-            self._control.core_read_valid.eq(core.bus_read_valid),
-        ]
+        wiring.connect(m, self._control.core, core.bus)
         # A loadable core drops parts of steps when it is stopped, so the counters of steps are reset, too.
         m.domains.steps = steps = Domain(local=True)
         self._switching = self._is_switching(m)

@@ -6,11 +6,11 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Interface, connect_some
+from rtlstm.hdl.component import Component, Interface
 from rtlstm.hdl.core.array import MacArray, any_of
 from rtlstm.hdl.core.drain import Drain
 from rtlstm.hdl.core.layouts import DelayLine, input_beats, output_beats, token_layout
-from rtlstm.hdl.core.memory_window import BusPort, MemoryWindow
+from rtlstm.hdl.core.memory_window import CoreBus, CoreBusPort, MemoryWindow
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
@@ -23,18 +23,7 @@ from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["BUS_PORTS", "Core", "CoreInstance", "CorePorts", "core_instance", "core_ports"]
-
-BUS_PORTS = (
-    "bus_address",
-    "bus_write",
-    "bus_data",
-    "bus_valid",
-    "bus_ready",
-    "bus_read_data",
-    "bus_read_valid",
-)
-
+__all__ = ["Core", "CoreInstance", "CorePorts", "core_instance", "core_ports"]
 
 INPUT_NEWS = ("full", "coming", "words", "grows", "fills", "stream", "suppress", "bank")
 
@@ -54,13 +43,7 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
     return {
         "x": In(input_beats(manifest)),
         "y": Out(output_beats(manifest)),
-        "bus_address": In(4),
-        "bus_write": In(1),
-        "bus_data": In(32),
-        "bus_valid": In(1),
-        "bus_ready": Out(1),
-        "bus_read_data": Out(32),
-        "bus_read_valid": Out(1),
+        "bus": In(CoreBus()),
         **({"shape": Out(32), "stopped": Out(1)} if manifest.parameters.capacity else {}),
     }
 
@@ -70,13 +53,7 @@ class CoreInstance(Interface):
 
     x: stream.Interface
     y: stream.Interface
-    bus_address: Signal
-    bus_write: Signal
-    bus_data: Signal
-    bus_valid: Signal
-    bus_ready: Signal
-    bus_read_data: Signal
-    bus_read_valid: Signal
+    bus: CoreBusPort
     shape: Signal
     stopped: Signal
     """As shape, of a loadable core only."""
@@ -89,11 +66,12 @@ def core_instance(m: Module, manifest: Manifest, reset: Value) -> CoreInstance:
     return core
 
 
-class CorePorts(BusPort):
+class CorePorts(Component):
     """A component with the ports of a core that whoever drives one needs, and more."""
 
     x: stream.Interface
     y: stream.Interface
+    bus: CoreBusPort
     shape: Signal
     """Only in a loadable core."""
 
@@ -272,7 +250,7 @@ class Core(CorePorts):
                 Cat(unit.value[: self._manifest.numerics.output_bits] for unit in self._gate_units)
             ),
         ]
-        connect_some(m, wiring.flipped(self), self._window, BUS_PORTS)
+        wiring.connect(m, wiring.flipped(self.bus), self._window.bus)
 
     def _load_program(self, m: Module) -> None:
         """Let the window write the program; what is loaded of a step goes to whoever needs it."""

@@ -1,42 +1,77 @@
 """Registers, and the window through which the host reaches the core's memories."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component
+from rtlstm.hdl.component import Component, Interface
 from rtlstm.hdl.core.array import array_round_trip
 from rtlstm.hdl.core.layouts import row_bits, stream_bits
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Command, Region, Register
 
-__all__ = ["BusPort", "MemoryWindow"]
+__all__ = ["ADDRESS_BITS", "CoreBus", "CoreBusPort", "MemoryWindow"]
+
+ADDRESS_BITS = 4
+"""Width of the number of a register of the core."""
 
 READ_WAIT = 16
 """Cycles from opening the window to its row's data standing at every read port near the window."""
 
 
-class BusPort(Component):
-    """A component with the ports of a core's registers, and more."""
+class CoreBusPort(Interface):
+    """A port with the members of :class:`CoreBus`."""
 
-    bus_address: Signal
-    bus_write: Signal
-    bus_data: Signal
-    bus_valid: Signal
-    bus_ready: Signal
-    bus_read_data: Signal
-    bus_read_valid: Signal
+    address: Signal
+    write: Signal
+    data: Signal
+    valid: Signal
+    ready: Signal
+    read_data: Signal
+    read_valid: Signal
 
 
-class MemoryWindow(BusPort):
+class CoreBus(wiring.Signature):
+    """Requests to a core's registers; see ``docs/ports.md``.
+
+    Members
+    -------
+    address, write, data : Out
+        Register, whether it is written, and with what.
+    valid : Out(1), ready : In(1)
+        Handshake.
+    read_data : In(32), read_valid : In(1)
+        The word read, for one cycle.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "address": Out(ADDRESS_BITS),
+                "write": Out(1),
+                "data": Out(32),
+                "valid": Out(1),
+                "ready": In(1),
+                "read_data": In(32),
+                "read_valid": In(1),
+            }
+        )
+
+    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> CoreBusPort:
+        """Make a port."""
+        return CoreBusPort(self, path=path, src_loc_at=src_loc_at + 1)
+
+
+class MemoryWindow(Component):
     """The register bus: :mod:`rtlstm.spec.registers` in hardware.
 
     DATA and COMMAND are accepted when the core is idle; while one of them waits, no step begins.
 
     Members
     -------
-    bus_* :
-        The port; see ``docs/ports.md``.
+    bus : In(CoreBus)
+        The port.
     busy, granted : In(1)
         Something is under way in the core, or a complete input waits in its buffer; nothing was under way in
         the cycle before, when ``active`` was set.
@@ -58,6 +93,7 @@ class MemoryWindow(BusPort):
         Only with a loadable program: what SHAPE reads.
     """
 
+    bus: CoreBusPort
     busy: Signal
     granted: Signal
     active: Signal
@@ -88,13 +124,7 @@ class MemoryWindow(BusPort):
         super().__init__(
             ({"touches": Out(1), "shape": In(32), "stopped": In(1)} if self._loadable else {})
             | {
-                "bus_address": In(4),
-                "bus_write": In(1),
-                "bus_data": In(32),
-                "bus_valid": In(1),
-                "bus_ready": Out(1),
-                "bus_read_data": Out(32),
-                "bus_read_valid": Out(1),
+                "bus": In(CoreBus()),
                 "busy": In(1),
                 "granted": In(1),
                 "active": Out(1),
@@ -133,17 +163,17 @@ class MemoryWindow(BusPort):
                     m.d.comb += words.eq(layout.words - 1)
         m.d.comb += [self.region.eq(region), self.row.eq(row), self.bank.eq(bank)]
         # A request is looked at in the cycle after it came: the bus comes from far.
-        address, write = Signal.like(self.bus_address, reset_less=True), Signal(reset_less=True, name="write")
-        data, asked = Signal.like(self.bus_data, reset_less=True), Signal()
+        address, write = Signal.like(self.bus.address, reset_less=True), Signal(reset_less=True, name="write")
+        data, asked = Signal.like(self.bus.data, reset_less=True), Signal()
         to_data, commanding = Signal(reset_less=True), Signal(reset_less=True)
         to_window = to_data | commanding
         m.d.sync += [
-            address.eq(self.bus_address),
-            write.eq(self.bus_write),
-            data.eq(self.bus_data),
-            asked.eq(self.bus_valid & ~self.bus_ready),
-            to_data.eq(self.bus_address == Register.DATA),
-            commanding.eq((self.bus_address == Register.COMMAND) & self.bus_write),
+            address.eq(self.bus.address),
+            write.eq(self.bus.write),
+            data.eq(self.bus.data),
+            asked.eq(self.bus.valid & ~self.bus.ready),
+            to_data.eq(self.bus.address == Register.DATA),
+            commanding.eq((self.bus.address == Register.COMMAND) & self.bus.write),
         ]
         longest = READ_WAIT + array_round_trip(self._manifest)
         writes, reading, wait = Signal(), Signal(), Signal(range(longest + 1))
@@ -152,9 +182,9 @@ class MemoryWindow(BusPort):
             self.active.eq(reading | (asked & to_window)),
             self.opens.eq(reading | (asked & to_data)),
             # After a row was written, requests wait for the cycle in which that shows.
-            self.bus_ready.eq(asked & ~reading & ~written & ~writes & ~gives & (~to_window | self.granted)),
+            self.bus.ready.eq(asked & ~reading & ~written & ~writes & ~gives & (~to_window | self.granted)),
         ]
-        accepted = self.bus_ready
+        accepted = self.bus.ready
         if self._loadable:
             m.d.comb += self.touches.eq(accepted & write & to_data & (region == Region.PROGRAM))
         # DATA's word, and what is done with the staged row, in the cycle after it is decided.
@@ -163,7 +193,7 @@ class MemoryWindow(BusPort):
         last_word = delay(m, word == words, 1)
         value, chosen, answers, answered = Signal(32, reset_less=True), Signal(), Signal(), Signal()
         # The reset comes a cycle late: what stands here until then is not meant.
-        m.d.comb += self.bus_read_valid.eq(answered & ~ResetSignal())
+        m.d.comb += self.bus.read_valid.eq(answered & ~ResetSignal())
         reads = accepted & ~write
         m.d.sync += [
             given.eq(data),
@@ -176,7 +206,7 @@ class MemoryWindow(BusPort):
             answers.eq(chosen),
             value.eq(self._read_register(m, address, region, bank, row, counters)),
             answered.eq(answers | gives),
-            self.bus_read_data.eq(Mux(gives, staging[:32], value)),
+            self.bus.read_data.eq(Mux(gives, staging[:32], value)),
         ]
         staged_address = Signal.like(address, reset_less=True)
         commands = Cat(data == Command.RESET, data == Command.STATE_WRITTEN) & (

@@ -31,7 +31,7 @@ class Executor(CorePorts):
         No request is being executed.
     steps : Out(32)
         Steps given to the core.
-    x, y, bus_*
+    x, y, bus
         The core's ports; see ``docs/ports.md``.
     """
 
@@ -85,11 +85,11 @@ class Executor(CorePorts):
         m.d.comb += [
             self._chained.eq(self.request.kind == _low(FrameType.PART)),
             self.failed.eq(self._failure != 0),
-            self.bus_write.eq(self.request.kind == _low(FrameType.WRITE)),
-            self.bus_data.eq(self._word),
+            self.bus.write.eq(self.request.kind == _low(FrameType.WRITE)),
+            self.bus.data.eq(self._word),
         ]
-        with m.If(self.bus_read_valid):
-            m.d.sync += self._word.eq(self.bus_read_data)
+        with m.If(self.bus.read_valid):
+            m.d.sync += self._word.eq(self.bus.read_data)
         with m.FSM():
             self._begin(m)
             self._registers(m)
@@ -145,10 +145,10 @@ class Executor(CorePorts):
 
     def _registers(self, m: Module) -> None:
         word, index, words = self._word, Signal(2), Signal(range(READ_LIMIT + 1))
-        writes = self.bus_write
+        writes = self.bus.write
         with m.State("REGISTER"):
             m.d.comb += self.i.ready.eq(1)
-            m.d.sync += [self.bus_address.eq(self.i.payload), index.eq(0)]
+            m.d.sync += [self.bus.address.eq(self.i.payload), index.eq(0)]
             with m.If(self.i.valid):
                 m.next = "COUNT"
                 with m.If(writes):
@@ -169,16 +169,16 @@ class Executor(CorePorts):
                 with m.If(index == 3):
                     m.next = "BUS"
         with m.State("BUS"):
-            m.d.comb += self.bus_valid.eq(1)
-            with m.If(self.bus_ready):
+            m.d.comb += self.bus.valid.eq(1)
+            with m.If(self.bus.ready):
                 m.next = "ANSWER"
                 with m.If(writes):
                     m.next = "WORD"
                     with m.If(self._used_up):
                         m.next = "END"
-                with m.Elif(self.bus_read_valid):
+                with m.Elif(self.bus.read_valid):
                     m.next = "READ"
-        with m.State("ANSWER"), m.If(self.bus_read_valid):
+        with m.State("ANSWER"), m.If(self.bus.read_valid):
             m.next = "READ"
         with m.State("READ"):
             m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(word)]

@@ -33,7 +33,7 @@ class LinkDevice(CorePorts):
         Frames dropped.
     active : Out(1)
         A host has opened a session.
-    x, y, bus_*
+    x, y, bus
         The core's ports; see ``docs/ports.md``.
 
     Raises
@@ -118,7 +118,7 @@ class SerialLink(CorePorts):
     -------
     rx : In(1), tx : Out(1)
         The line; ``rx`` need not be synchronous to the clock.
-    errors, active, x, y, bus_*
+    errors, active, x, y, bus
         See :class:`LinkDevice`.
     """
 
