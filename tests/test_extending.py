@@ -88,6 +88,7 @@ def copy_package(folder: Path) -> None:
     skipped = shutil.ignore_patterns("__pycache__")
     for name in PACKAGE:
         shutil.copytree(ROOT / name, folder / name, ignore=skipped)
+    shutil.copytree(DOCS, folder / DOCS.name)
     (folder / "pyproject.toml").write_text("")
 
 
@@ -103,7 +104,7 @@ def test_recipe_does_what_it_says_in_two_files(title: str, tmp_path: Path) -> No
     recipe = RECIPES[title]
     (tmp_path / "proof.py").write_text(SECTIONS["Plug-ins"].blocks[0][2])
     assert write(recipe, tmp_path) == list(recipe.files)
-    assert len(recipe.files) <= MOST_FILES
+    assert len([name for name in recipe.files if not name.startswith("docs/")]) <= MOST_FILES
     done = run_proof(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 

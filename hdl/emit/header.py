@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.options import declared_options
+from rtlstm.spec.parameters import CoreOptions, Parameters
 
 __all__ = ["LICENCE", "PORT_TEXTS", "SPDX", "PortLine", "build_options", "verilog_header"]
 
@@ -69,12 +71,7 @@ def build_options(manifest: Manifest) -> list[str]:
         "gate-units": parameters.gate_units,
         "multipliers": "lut" if parameters.lut_macs == parameters.macs else parameters.lut_macs or "dsp",
         "weight-memory": parameters.weight_memory,
-        "tables": parameters.tables,
-        "beat-in": parameters.beat_in,
-        "beat-out": parameters.beat_out,
-        "streams": parameters.streams,
-        "max-steps": parameters.max_steps,
-        "bus": parameters.bus,
+        **_core_options(parameters),
         "weight-bits": weights,
         "dense-weight-bits": dense,
         "data-bits": numerics.data_bits,
@@ -84,8 +81,27 @@ def build_options(manifest: Manifest) -> list[str]:
         "input-range": _range(numerics.input),
         "cell-range": _range(numerics.cell),
     }
-    words = [f"--{name} {value}" for name, value in options.items() if value is not None]
+    words = [word for name, value in options.items() for word in _words(name, value)]
     return words + list(_capacities(parameters.capacity))
+
+
+def _core_options(parameters: Parameters) -> dict[str, object]:
+    """Return the options that only the user chooses: all that are declared."""
+    options: dict[str, object] = {}
+    for each in declared_options(CoreOptions):
+        options[each.flag.removeprefix("--")] = getattr(parameters, each.name)
+        if each.name == "beat_in":
+            options["beat-out"] = parameters.beat_out
+    return options
+
+
+def _words(name: str, value: object) -> Iterator[str]:
+    """An option with its value; of a switch, the name of its value."""
+    if isinstance(value, bool):
+        on, _, off = f"--{name}".partition("/")
+        yield from filter(None, (on if value else off,))
+    elif value is not None:
+        yield f"--{name} {value}"
 
 
 def _capacities(capacity: Capacity | None) -> Iterator[str]:

@@ -13,7 +13,7 @@ from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.limits import keeps_files_shut, no_files
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
 from rtlstm.gen.frontends.torch.archive import checked_archive
-from rtlstm.gen.frontends.torch.module_names import SUPPORTED, module_kind, operation
+from rtlstm.gen.frontends.torch.module_names import module_kind, operation, supported
 from rtlstm.gen.frontends.torch.ops import apply, parameter
 from rtlstm.gen.frontends.torch.rebuild import script_kind
 from rtlstm.gen.frontends.torch.recurrent import pack, pad_packed, recurrent
@@ -345,8 +345,9 @@ class _Reader:
     def _unknown(self, node: Any, step: TorchNode) -> str:
         before = next(arg for arg in node.all_input_nodes if isinstance(self.values[arg], Data | tuple))
         return (
-            f"{step.where}, which reads {self._label(before)!r}, is not supported after an LSTM; supported "
-            f"are {SUPPORTED}; to leave it outside of the core, give {option('output', before.name)}"
+            f"{step.where}, which reads {self._label(before)!r}, is not supported after a recurrent layer; "
+            f"supported are {supported()}; to leave it outside of the core, give "
+            f"{option('output', before.name)}"
         )
 
     def _refuse_before(self, step: TorchNode) -> None:

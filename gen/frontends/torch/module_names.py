@@ -5,7 +5,7 @@ from typing import Any
 
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionName, TorchNames
 
-__all__ = ["SUPPORTED", "activation_calls", "module_kind", "operation"]
+__all__ = ["activation_calls", "module_kind", "operation", "supported"]
 
 _MODULES = {
     "AlphaDropout": "dropout",
@@ -64,12 +64,16 @@ def _is_function(name: str) -> bool:
     return name in _FUNCTIONS or name in activation_calls()
 
 
-SUPPORTED = (
-    "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, causal Conv1d, ReLU, Sigmoid, Tanh, "
-    "Hardsigmoid, Hardtanh, ReLU6, Softsign, Softplus, ELU, LeakyReLU, Threshold, "
-    "Dropout, Identity, Flatten, packing and padding of sequences, sums, products with constants, "
-    "concatenation and slices of features, the last step [-1], and moving of axes"
-)
+def supported() -> str:
+    """What may follow a recurrent layer, for a message; activations of installed packages included."""
+    others = {"Hardsigmoid", "ReLU6", "Softplus", "Threshold"}
+    activations = others | {names.module for _, names in activation_calls().values()}
+    return (
+        "LSTM, GRU, RNN and their cells, Linear, Embedding, BatchNorm1d, causal Conv1d, "
+        f"{', '.join(sorted(activations))}, Dropout, Identity, Flatten, packing and padding of sequences, "
+        "sums, products with constants, concatenation and slices of features, the last step [-1], and moving "
+        "of axes"
+    )
 
 
 def module_kind(module: Any) -> str:

@@ -20,7 +20,8 @@ from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog
 from rtlstm.spec import manifest as manifests
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.network import Bidirectional, Lstm, Network
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.options import declared_options
+from rtlstm.spec.parameters import CoreOptions, Parameters
 
 
 def told(text: str) -> dict[str, set[tuple[str, str, int]]]:
@@ -103,6 +104,16 @@ def test_options_make_the_file_again(cli, model: Path, tmp_path: Path, options: 
     assert outcome.code == 0, outcome.err
     for name in ("manifest.json", f"rtl/{made.name}.v"):
         assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
+
+
+def test_every_option_of_the_core_is_told(tmp_path: Path) -> None:
+    write_build(tmp_path, "axi")
+    found = Manifest.load(tmp_path)
+
+    text = " ".join(build_options(found))
+    for each in declared_options(CoreOptions):
+        value = getattr(found.parameters, each.name)
+        assert (f"{each.flag} {value}" in text) == (value is not None)
 
 
 def test_choice_of_fit_is_told() -> None:

@@ -4,6 +4,8 @@ import pytest
 
 import rtlstm
 from rtlstm.gen.frontends import FRONT_ENDS, FrontEnd
+from rtlstm.gen.frontends.torch.module_names import supported
+from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition, TorchNames
 
 torch = pytest.importorskip("torch")
 
@@ -24,3 +26,13 @@ def test_a_module_is_offered_to_front_ends_of_other_packages_first():
             rtlstm.read_model(torch.nn.Linear(1, 1))
     finally:
         FRONT_ENDS.remove("own")
+
+
+def test_messages_list_activations_of_other_packages() -> None:
+    names = TorchNames("mish", "Mish")
+    ACTIVATIONS.add("mish", FunctionDefinition(formula=lambda x, a, b: x, torch=names))
+    try:
+        assert ", LeakyReLU, Mish, ReLU, " in supported()
+    finally:
+        ACTIVATIONS.remove("mish")
+    assert "Mish" not in supported()

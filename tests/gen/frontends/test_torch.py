@@ -156,7 +156,10 @@ def test_dropout_between_layers_is_noted():
 
 REFUSED = [
     (nn.Linear(I, H), "must have an nn.LSTM, nn.GRU, nn.RNN or a cell"),
-    (Net(lambda m, r: m.norm(r[0])), "LayerNorm 'norm'.*not supported after an LSTM.*output='getitem'"),
+    (
+        Net(lambda m, r: m.norm(r[0])),
+        "LayerNorm 'norm'.*not supported after a recurrent layer.*output='getitem'",
+    ),
     (Net(lambda m, r: F.softmax(m.linear(r[0]), -1)), "softmax 'softmax'.*not supported"),
     (Net(lambda m, r: F.softmax(m.linear(r[0]), -1)), "output='linear'"),
     (Net(lambda m, r: m.linear(r[0]) * r[0].mean()), "mean 'mean', which reads 'getitem', is not supported"),
