@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from rtlstm.cli.terminal import plain, render_table
 
-__all__ = ["Field", "Found", "Result", "Table", "Text", "Values", "View", "write_value"]
+__all__ = ["Field", "Found", "Result", "Section", "Table", "Text", "Values", "View", "write_value"]
 
 Found = Mapping[str, Any]
 """A command's JSON object, as it is read back."""
