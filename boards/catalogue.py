@@ -6,7 +6,7 @@ described here in the same words.
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
@@ -16,10 +16,10 @@ from rtlstm.boards.zynq import ZYNQ_BOARDS, ZynqBoard
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.families.base import Pin
 from rtlstm.fpga.families.device import Chosen
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, RtlstmError
 from rtlstm.spec.plugins import Registry
 
-__all__ = ["BOARDS", "describe", "find_any_board", "find_board", "find_target"]
+__all__ = ["BOARDS", "describe", "find_any_board", "find_board", "find_target", "usable_boards"]
 
 _33 = Attrs(IO_TYPE="LVCMOS33")
 _COLORLIGHT = (
@@ -127,11 +127,16 @@ BOARDS: Final = Registry[Callable[[], Board]](
         "icebreaker": _icebreaker,
         "tang-nano-20k": _tang_nano_20k,
     },
+    taken=ZYNQ_BOARDS,
 )
 """What makes each board with a serial line, by the board's name."""
 
 
-@cache
+def usable_boards() -> list[Board]:
+    """Return the boards with a serial line, without those of other packages that cannot be made."""
+    return list(BOARDS.each(find_board).values())
+
+
 def find_board(name: str) -> Board:
     """Return the board of this name, one with a serial line.
 
@@ -150,23 +155,37 @@ def find_board(name: str) -> Board:
 
 
 def find_any_board(name: str) -> Board | ZynqBoard:
-    """Return the board of this name, of any kind.
+    """Return the board of this name, of any kind; the name may be in upper case or lower case.
 
     Raises
     ------
     ConfigurationError
-        If there is none.
+        If there is none, or it cannot be made.
     """
-    key = name.strip().lower()
-    if key in ZYNQ_BOARDS:
-        return ZYNQ_BOARDS[key]
-    if key not in BOARDS:
+    listed = _listed_name(name)
+    if listed is None:
         raise ConfigurationError(
             f"there is no board {name!r}; there are {', '.join((*BOARDS, *ZYNQ_BOARDS))}"
         )
-    made = BOARDS[key]()
-    if not isinstance(made, Board) or made.name != key:
-        raise ConfigurationError(f"board {key!r} must be a function that returns a Board of this name")
+    return _made(listed) if listed in BOARDS else ZYNQ_BOARDS[listed]
+
+
+def _listed_name(name: str) -> str | None:
+    """Return the name as it is listed, which need not have the same case; None if there is no such board."""
+    listed, given = (*BOARDS, *ZYNQ_BOARDS), name.strip()
+    return next((each for fold in (str, str.casefold) for each in listed if fold(each) == fold(given)), None)
+
+
+def _made(name: str) -> Board:
+    make = BOARDS[name]
+    try:
+        made = make()
+    except RtlstmError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(f"board {name!r} cannot be made: {error!r}") from error
+    if not isinstance(made, Board) or made.name != name:
+        raise ConfigurationError(f"board {name!r} must be a function that returns a Board of this name")
     return made
 
 
@@ -178,12 +197,11 @@ def find_target(name: str) -> tuple[Chosen, str]:
     ConfigurationError
         If there is neither.
     """
-    key = name.strip().lower()
-    if key in BOARDS or key in ZYNQ_BOARDS:
-        board = find_any_board(key)
+    if _listed_name(name) is not None:
+        board = find_any_board(name)
         chosen = find_device(board.device) if isinstance(board, ZynqBoard) else board.chosen
         return chosen, board.name
-    similar = difflib.get_close_matches(key, (*BOARDS, *ZYNQ_BOARDS), n=3, cutoff=0.7)
+    similar = difflib.get_close_matches(name.strip().lower(), (*BOARDS, *ZYNQ_BOARDS), n=3, cutoff=0.7)
     try:
         return find_device(name), ""
     except ConfigurationError as error:

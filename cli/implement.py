@@ -49,9 +49,9 @@ def implement(
 
 def _board(device: str) -> str | None:
     """A board with this device, if a bitstream can be made for one."""
-    from rtlstm.boards.catalogue import BOARDS, find_board
+    from rtlstm.boards.catalogue import usable_boards
 
-    return next((name for name in BOARDS if find_board(name).chosen.device.name == device), None)
+    return next((board.name for board in usable_boards() if board.chosen.device.name == device), None)
 
 
 def _implementation(found: Found) -> "Implementation":

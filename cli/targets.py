@@ -39,7 +39,7 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
 def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the boards that --fit and --board take by name."""
     with CommandSession(as_json, debug) as session:
-        from rtlstm.boards.catalogue import BOARDS, find_board
+        from rtlstm.boards.catalogue import usable_boards
         from rtlstm.boards.zynq import ZYNQ_BOARDS
 
         found: list[dict[str, Any]] = [
@@ -52,7 +52,7 @@ def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
                 "bitstream": "rtlstm bitstream",
                 "note": each.note,
             }
-            for each in map(find_board, BOARDS)
+            for each in usable_boards()
         ]
         found += [
             {

@@ -79,7 +79,7 @@ def nextpnr_options(
 def _pin_file(chosen: Chosen) -> str:
     """Return the constraint file of a design in the harness; empty where nextpnr chooses the pins."""
     pin_lines = fpga_family(chosen.device.family).need_place_route().pin_lines
-    pairs = zip(("clk", "pin_in", "pin_out"), chosen.pins, strict=False)
+    pairs = zip(("clk", "pin_in", "pin_out"), chosen.pins, strict=bool(chosen.pins))
     return "".join(f"{line}\n" for port, site in pairs for line in pin_lines(Pin(port=port, site=site)))
 
 

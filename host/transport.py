@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -11,7 +12,6 @@ from numpy.typing import ArrayLike
 from rtlstm.host.closing import Closing
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.steps import Steps
-from rtlstm.spec.distribution import DRIVER, distribution
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.manifest import Manifest
@@ -23,17 +23,26 @@ __all__ = ["BACKENDS", "Progress", "Transport", "backend_names", "open_transport
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(what, done, total)`` during long work."""
 
+_SIMULATIONS = {
+    "golden": "rtlstm.sim.backends:GoldenDevice",
+    "verilator": "rtlstm.sim.backends:VerilatorDevice",
+    "icarus": "rtlstm.sim.backends:IcarusDevice",
+}
+"""Backends that rtlstm has and its driver alone has not."""
+_LINKS = {
+    "serial": "rtlstm.host.link.link_transport:open_serial",
+    "tcp": "rtlstm.host.link.link_transport:open_tcp",
+    "mmio": "rtlstm.host.mmio:open_mmio",
+}
+
 BACKENDS: Final = Registry[Callable[[Path, Manifest, str, Progress | None], "Transport"]](
-    "backend", "rtlstm.backends", {}
+    "backend", "rtlstm.backends", lazy=_SIMULATIONS | _LINKS if find_spec("rtlstm.sim") else _LINKS
 )
-"""The factory of each backend's transport, by the name given to ``open``; rtlstm's are entry points, too.
+"""The factory of each backend's transport, by the name given to ``open``.
 
 It is called as ``factory(folder, manifest, argument, progress)``, where ``argument`` is what follows the
 colon of ``name:argument`` (empty without one).
 """
-
-_OF_WHOLE = ("golden", "verilator", "icarus")
-"""Backends that rtlstm has and its driver alone has not."""
 
 
 class Transport(Closing):
@@ -200,7 +209,7 @@ def open_transport(
     """
     name, _, argument = backend.partition(":") if isinstance(backend, str) else ("", "", "")
     if name not in BACKENDS:
-        if name in _OF_WHOLE and distribution() == DRIVER:
+        if name in _SIMULATIONS:
             raise ConfigurationError(
                 f"backend {name!r} is in rtlstm, not in rtlstm-driver, which only drives boards; give the "
                 "board's, serial:PORT, tcp:HOST:PORT or mmio:PATH"

@@ -39,6 +39,7 @@ BUSES: Final = Registry(
         "axilite": Bus(owners=_FIFOS, wrapper="rtlstm.hdl.buses.axi_lite:AxiLiteCore"),
         "wishbone": Bus(owners=_FIFOS, wrapper="rtlstm.hdl.buses.wishbone:WishboneCore"),
     },
+    kind=Bus,
 )
 """Every bus by its name."""
 

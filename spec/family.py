@@ -109,8 +109,21 @@ class Family(ABC):
         return False
 
 
-FAMILIES: Final[Registry[Family]] = Registry("family", "rtlstm.families", {})
-"""Every family by its name. rtlstm's families are entry points, too: this module knows only their names."""
+FAMILIES: Final[Registry[Family]] = Registry(
+    "family",
+    "rtlstm.families",
+    lazy={
+        "ecp5": "rtlstm.fpga.families.ecp5:ECP5",
+        GENERIC: "rtlstm.fpga.families.generic:PORTABLE",
+        "gowin": "rtlstm.fpga.families.gowin:GOWIN",
+        "ice40": "rtlstm.fpga.families.ice40:ICE40",
+        "intel": "rtlstm.fpga.families.intel:INTEL",
+        "nexus": "rtlstm.fpga.families.nexus:NEXUS",
+        "xilinx": "rtlstm.fpga.families.xilinx:XILINX",
+    },
+    kind=Family,
+)
+"""Every family by its name. A family's module is imported at its first use."""
 
 
 def _known(name: str) -> str:

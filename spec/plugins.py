@@ -1,22 +1,35 @@
 """Registries of named items that this package, a program or an installed package provides."""
 
+import reprlib
 import sys
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, ValuesView
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from rtlstm.spec.distribution import DRIVER, WHOLE
 from rtlstm.spec.errors import ConfigurationError, RtlstmError
 
-__all__ = ["Registry"]
+__all__ = ["PluginWarning", "Registry"]
 
 T = TypeVar("T")
+U = TypeVar("U")
+
+_OURS = (WHOLE, DRIVER)
+"""Distributions of rtlstm. An earlier one listed its own items as entry points, which are not read."""
+
+
+class PluginWarning(UserWarning):
+    """An item of an installed package cannot be used, and is skipped."""
 
 
 class Registry(Mapping[str, T]):
     """Items by name: those of rtlstm, of the running program, and of installed packages.
 
     An installed package offers an item as an entry point of ``group``. It is imported at the first access
-    to its name or to the values of all items.
+    to its name or to the values of all items. Access to a name raises a ConfigurationError if the item cannot
+    be imported or is of another kind, or if the name is offered twice or is one of rtlstm's. The values of
+    all items leave out what cannot be used of installed packages, with one :class:`PluginWarning` for each.
 
     Parameters
     ----------
@@ -25,16 +38,44 @@ class Registry(Mapping[str, T]):
     group
         The group of entry points.
     items
-        The items of rtlstm.
+        Items of rtlstm.
+    lazy
+        Further items of rtlstm as ``MODULE:OBJECT``, imported like those of installed packages.
+    kind
+        The class of an item; None for a function or a class to call.
+    taken
+        Further names of rtlstm, which stand elsewhere.
     """
 
-    def __init__(self, what: str, group: str, items: Mapping[str, T]) -> None:
+    def __init__(
+        self,
+        what: str,
+        group: str,
+        items: Mapping[str, T] | None = None,
+        *,
+        lazy: Mapping[str, str] | None = None,
+        kind: type[Any] | None = None,
+        taken: Collection[str] = (),
+    ) -> None:
         self.what = what
         self.group = group
-        self._included = tuple(items)
-        self._items = dict(items)
-        self._offered: dict[str, EntryPoint] = {}
+        self._kind = kind
+        self._lazy = {name: EntryPoint(name, value, group) for name, value in (lazy or {}).items()}
+        self._items = dict(items or {})
+        """Items of rtlstm that need no import, or are imported."""
+        self._included = (*self._items, *self._lazy)
+        self._taken = {*self._included, *taken}
+        self._added: dict[str, T] = {}
+        self._offered: dict[str, list[EntryPoint]] = {}
+        self._imported: dict[str, T] = {}
+        """Items of installed packages that are imported."""
+        self._skipped: set[str] = set()
         self._searched: tuple[str, ...] | None = None
+
+    @property
+    def added(self) -> Mapping[str, T]:
+        """What was added in this process."""
+        return dict(self._added)
 
     def add(self, name: str, item: T) -> None:
         """Add an item for the rest of this process.
@@ -42,15 +83,23 @@ class Registry(Mapping[str, T]):
         Raises
         ------
         ConfigurationError
-            If the name is taken.
+            If the name is taken, or the item is of another kind.
         """
-        if name in self:
+        if name in self or name in self._taken:
             raise ConfigurationError(f"there is a {self.what} {name!r} already; choose another name")
-        self._items[name] = item
+        self._added[name] = self._checked(f"{self.what} {name!r}", item)
 
     def remove(self, name: str) -> None:
-        """Remove an added item."""
-        del self._items[name]
+        """Remove an added item.
+
+        Raises
+        ------
+        ConfigurationError
+            If no item of this name was added.
+        """
+        if name not in self._added:
+            raise ConfigurationError(f"{self.what} {name!r} cannot be removed: it was not added")
+        del self._added[name]
 
     def named(self, name: str) -> T:
         """Return an item.
@@ -58,7 +107,7 @@ class Registry(Mapping[str, T]):
         Raises
         ------
         ConfigurationError
-            If there is no item of this name, or its package cannot be imported.
+            If there is no item of this name, or it cannot be used.
         """
         if name not in self:
             raise ConfigurationError(
@@ -67,33 +116,102 @@ class Registry(Mapping[str, T]):
             )
         return self[name]
 
-    def __getitem__(self, name: str) -> T:
-        if name not in self._items:
-            point = self._points()[name]
+    def each(self, use: Callable[[str], U]) -> dict[str, U]:
+        """Return ``use(name)`` by name, without the items of installed packages for which it fails.
+
+        An :class:`~rtlstm.spec.errors.RtlstmError` is such a failure. It becomes a :class:`PluginWarning`,
+        and the item is not tried here again. What fails for an item of rtlstm or of the program is raised.
+        """
+        found = {}
+        for name in self:
+            if name in self._skipped:
+                continue
             try:
-                self._items[name] = point.load()
-            except RtlstmError:
-                raise  # its message says what to do, for example that an optional package is missing
-            except Exception as error:
-                raise ConfigurationError(
-                    f"{self.what} {name!r} is offered as {point.value!r}, which cannot be imported: {error}"
-                ) from error
-        return self._items[name]
+                found[name] = use(name)
+            except RtlstmError as error:
+                if name in self._taken or name in self._added:
+                    raise
+                self._skipped.add(name)
+                who = _distributions(self._offers()[name])
+                message = f"{self.what} {name!r} of {who} is skipped: {error}"
+                warnings.warn(message, PluginWarning, stacklevel=2)
+        return found
+
+    def items(self) -> ItemsView[str, T]:
+        """Return all items that can be used, with their names."""
+        return self.each(self.__getitem__).items()
+
+    def values(self) -> ValuesView[T]:
+        """Return all items that can be used."""
+        return self.each(self.__getitem__).values()
+
+    def __getitem__(self, name: str) -> T:
+        if name in self._taken and name in self._offers():
+            raise ConfigurationError(
+                f"{self.what} {name!r} is one of rtlstm's, but {_distributions(self._offers()[name])} offers "
+                "one of this name, too; uninstall that package, or choose another name in it"
+            )
+        if name in self._added:
+            return self._added[name]
+        if name in self._items:
+            return self._items[name]
+        if name in self._lazy:
+            self._items[name] = self._load(self._lazy[name])
+            return self._items[name]
+        if name not in self._imported:
+            self._imported[name] = self._load(self._one_offer(name))
+        return self._imported[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._items or name in self._points()
+        return name in self._included or name in self._added or name in self._offers()
 
     def __iter__(self) -> Iterator[str]:
         """Names: rtlstm's own items as they are listed, then the others in alphabetical order."""
-        others = {*self._items, *self._points()}.difference(self._included)
+        others = {*self._added, *self._offers()}.difference(self._included)
         return iter([*self._included, *sorted(others)])
 
     def __len__(self) -> int:
-        return len({*self._items, *self._points()})
+        return len({*self._included, *self._added, *self._offers()})
 
-    def _points(self) -> dict[str, EntryPoint]:
-        """The entry points. A search is slow, so it is repeated only if ``sys.path`` has changed."""
+    def _one_offer(self, name: str) -> EntryPoint:
+        offers = self._offers()[name]
+        if len(offers) > 1:
+            raise ConfigurationError(
+                f"{self.what} {name!r} is offered twice, by {_distributions(offers)}; uninstall one of them"
+            )
+        return offers[0]
+
+    def _load(self, point: EntryPoint) -> T:
+        label = f"{self.what} {point.name!r} of {_distributions([point])}, {point.value!r},"
+        try:
+            item = point.load()
+        except RtlstmError:
+            raise  # its message says what to do, for example that an optional package is missing
+        except Exception as error:
+            raise ConfigurationError(f"{label} cannot be imported: {error}") from error
+        return self._checked(label, item)
+
+    def _checked(self, label: str, item: Any) -> T:
+        """Return an item of the right kind; ``label`` names it in the message."""
+        fits = callable(item) if self._kind is None else isinstance(item, self._kind)
+        if not fits:
+            wanted = "a function" if self._kind is None else f"an object of the class {self._kind.__name__}"
+            raise ConfigurationError(f"{label} must be {wanted}, not {reprlib.repr(item)}")
+        checked: T = item
+        return checked
+
+    def _offers(self) -> Mapping[str, list[EntryPoint]]:
+        """Entry points by name. A search is slow, so it is repeated only if ``sys.path`` has changed."""
         if self._searched != tuple(sys.path):
-            self._offered = {point.name: point for point in entry_points(group=self.group)}
+            self._offered = {}
+            for point in entry_points(group=self.group):
+                if point.dist is None or point.dist.name not in _OURS:
+                    self._offered.setdefault(point.name, []).append(point)
+            self._imported, self._skipped = {}, set()
             self._searched = tuple(sys.path)
         return self._offered
+
+
+def _distributions(points: list[EntryPoint]) -> str:
+    names = (f"{point.dist.name} {point.dist.version}" if point.dist else WHOLE for point in points)
+    return " and ".join(names)

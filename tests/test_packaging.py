@@ -87,12 +87,22 @@ def test_link_needs_two_packages_more_and_says_so(installed: Path):
     assert Path(file).is_relative_to(installed)
 
 
-def test_every_entry_point_loads(installed: Path):
+def test_every_backend_and_family_loads_without_metadata(installed: Path):
+    """As in a frozen program, or a checkout on PYTHONPATH; the command line's entry point loads, too."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from importlib.metadata import distributions\n"
-        "found = next(d for d in distributions(path=[sys.argv[1]]) if d.name == 'rtlstm')\n"
+        "import importlib.metadata as metadata\n"
+        "found = next(d for d in metadata.distributions(path=[sys.argv[1]]) if d.name == 'rtlstm')\n"
         "print(*(point.name for point in found.entry_points if point.load()))\n"
+        "metadata.entry_points = lambda **_: ()\n"
+        "for name in [name for name in sys.modules if name.startswith('rtlstm')]: del sys.modules[name]\n"
+        "from rtlstm.host.transport import BACKENDS\n"
+        "from rtlstm.spec.family import FAMILIES\n"
+        "for each in (BACKENDS, FAMILIES): print(*(name for name in each if each.named(name)))\n"
     )
-    names = run(sys.executable, "-I", "-c", program, installed, folder=installed).split()
-    assert {"rtlstm", "golden", "verilator", "icarus", "serial", "tcp"} <= set(names)
+    points, backends, families = run(
+        sys.executable, "-I", "-c", program, installed, folder=installed
+    ).splitlines()
+    assert points == "rtlstm"
+    assert backends.split() == ["golden", "verilator", "icarus", "serial", "tcp", "mmio"]
+    assert families.split() == ["ecp5", "generic", "gowin", "ice40", "intel", "nexus", "xilinx"]

@@ -152,8 +152,21 @@ class FpgaFamily(Family):
     estimates: Estimates | None = None
     """None, if builds cannot be estimated before synthesis: there is no ``--fit`` then."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if (cls.finish_netlist is FpgaFamily.finish_netlist) != (
+            cls.netlist_rules is FpgaFamily.netlist_rules
+        ):
+            raise TypeError(
+                f"{cls.__name__} must define both netlist_rules and finish_netlist, or neither: a netlist is "
+                "finished only where there are rules, and stored by them"
+            )
+
     def netlist_rules(self, device: FpgaDevice) -> str:
-        """Say what :meth:`finish_netlist` does, in words that change when it does; empty for nothing."""
+        """Say what :meth:`finish_netlist` does, in words that change when it does.
+
+        Empty for a device whose netlist stays as it is: ``finish_netlist`` is not called then.
+        """
         return ""
 
     def finish_netlist(self, netlist: dict[str, Any], device: FpgaDevice) -> None:

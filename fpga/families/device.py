@@ -7,7 +7,11 @@ from pydantic import Field
 
 from rtlstm.spec.record import Record
 
-__all__ = ["Chosen", "FpgaDevice", "Memory", "device_label"]
+__all__ = ["Chosen", "FpgaDevice", "Memory", "Pins", "device_label"]
+
+
+Pins = tuple[()] | tuple[str, str, str]
+"""Pins for a clock, an input and an output; none where nextpnr chooses them."""
 
 
 class Memory(Record):
@@ -41,9 +45,8 @@ class FpgaDevice(Record):
     """What selects it in nextpnr; ``{package}`` and ``{grade}`` are filled in."""
     grades: tuple[str, ...] = ()
     """Speed grades; the first is the default, and the slowest."""
-    pins: Mapping[str, tuple[str, ...]] = {}
-    """Packages, the default first, and pins for a clock, an input and an output where nextpnr
-    does not choose them itself."""
+    pins: Mapping[str, Pins] = {}
+    """Packages, the default first, and their pins for a core in the harness."""
     aliases: tuple[str, ...] = ()
     order_codes: Mapping[str, str] = {}
     """Packages as the order codes of its parts have them, which may follow the speed grade."""
@@ -84,7 +87,7 @@ class Chosen(Record):
         return tuple(part.format(package=self.package, grade=self.grade) for part in self.device.options)
 
     @property
-    def pins(self) -> tuple[str, ...]:
+    def pins(self) -> Pins:
         """Pins for a clock, an input and an output; none if nextpnr chooses them."""
         return self.device.pins.get(self.package, ())
 

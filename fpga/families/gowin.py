@@ -14,7 +14,7 @@ from rtlstm.fpga.families.base import (
     Yosys,
     largest_blocks,
 )
-from rtlstm.fpga.families.device import Chosen, FpgaDevice
+from rtlstm.fpga.families.device import Chosen, FpgaDevice, Pins
 from rtlstm.fpga.pll import MEGA, Dividers, Pll, PllSearch, megahertz
 from rtlstm.fpga.tools import Tool
 from rtlstm.spec.family import Pipeline
@@ -89,7 +89,7 @@ def _pack_arguments(chosen: Chosen, routed: str, target: str) -> list[str]:
 
 
 def _device(
-    name: str, part: str, family: str, sizes: tuple[int, int, int, int], pins: Mapping[str, tuple[str, ...]]
+    name: str, part: str, family: str, sizes: tuple[int, int, int, int], pins: Mapping[str, Pins]
 ) -> FpgaDevice:
     luts, ffs, multipliers, block_rams = sizes
     return FpgaDevice(

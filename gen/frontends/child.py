@@ -8,6 +8,7 @@ can open no other file; state dicts are loaded without that limit, with torch's 
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,11 +19,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rtlstm.gen.frontends.arrays import import_extra
+from rtlstm.gen.frontends.arrays import import_extra, listed
 from rtlstm.gen.frontends.detect import FileKind
 from rtlstm.gen.frontends.limits import ENVIRONMENT, MEMORY, SECONDS, keep_limits
 from rtlstm.gen.frontends.reading import Embedding, ModelReport, ReadOptions, ReportBuilder
 from rtlstm.spec import errors
+from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition
 from rtlstm.spec.errors import ModelError, RtlstmError, ToolError
 from rtlstm.spec.network import Network
 from rtlstm.spec.options import Kept, named, worded
@@ -72,8 +74,28 @@ def read_in_child(path: Path, kind: FileKind, options: ReadOptions, report: Repo
     answer = _parse(_run(path, request))
     report.take(answer.report, answer.embeddings)
     if answer.network is None:
-        raise getattr(errors, answer.error)(answer.text)
+        raise getattr(errors, answer.error)(answer.text + _unknown_there(answer.text))
     return answer.network
+
+
+def _unknown_there(text: str) -> str:
+    """Return a remark on the activation functions in a refusal that the child cannot know."""
+    names = [
+        name
+        for name, function in ACTIVATIONS.added.items()
+        if any(re.search(rf"\b{re.escape(each)}\b", text) for each in (name, *_file_names(function)))
+    ]
+    if not names:
+        return ""
+    return (
+        f"; activation {listed(names)} was added in this process only, but files of this kind are read in "
+        f"another: offer it as an entry point of the group {ACTIVATIONS.group!r}"
+    )
+
+
+def _file_names(function: FunctionDefinition) -> set[str]:
+    torch = (function.torch.function, function.torch.module) if function.torch else ()
+    return {name for name in (function.keras, *torch) if name}
 
 
 def _run(path: Path, request: _Request) -> bytes:

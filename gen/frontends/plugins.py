@@ -21,7 +21,7 @@ class FrontEnd:
     """Return the network; raise a :class:`~rtlstm.spec.errors.ModelError` for what cannot be read."""
 
 
-FRONT_ENDS: Final = Registry[FrontEnd]("front end", "rtlstm.front_ends", {})
+FRONT_ENDS: Final = Registry[FrontEnd]("front end", "rtlstm.front_ends", kind=FrontEnd)
 """Those of other packages by name."""
 
 

@@ -2,8 +2,8 @@
 
     python packaging/driver/build_wheel.py DIR
 
-writes the wheel to ``DIR``. Version, bounds of dependencies, extras and entry points come from the project's
-own ``pyproject.toml``. Both distributions have the package ``rtlstm``: install one of them.
+writes the wheel to ``DIR``. Version, bounds of dependencies and extras come from the project's own
+``pyproject.toml``. Both distributions have the package ``rtlstm``: install one of them.
 """
 
 import json
@@ -46,7 +46,6 @@ def project() -> dict[str, object]:
     """Return the driver's ``pyproject.toml``."""
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
     about, setuptools = whole["project"], whole["tool"]["setuptools"]
-    points = about["entry-points"]
     folders = {part.partition("/")[0] for part in PARTS}
     kept = (
         "name",
@@ -67,14 +66,6 @@ def project() -> dict[str, object]:
             "readme": "README.md",
             "dependencies": [line for line in about["dependencies"] if line.startswith(NEEDED)],
             "optional-dependencies": {"link": about["optional-dependencies"]["link"]},
-            "entry-points": {
-                "rtlstm.backends": {
-                    name: where
-                    for name, where in points["rtlstm.backends"].items()
-                    if where.startswith("rtlstm.host")
-                },
-                "rtlstm.families": points["rtlstm.families"],
-            },
         },
         "tool": {
             "setuptools": {

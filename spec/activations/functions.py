@@ -190,6 +190,7 @@ ACTIVATIONS: Final = Registry(
             keras="softplus",
         ),
     },
+    kind=FunctionDefinition,
 )
 """Every activation function's definition by its name."""
 

@@ -1,15 +1,17 @@
 """Boards: their pins, lines and constraint files."""
 
 import re
+from functools import partial
 
 import pytest
 from amaranth.build import Clock, Pins, Resource, Subsignal
 
-from rtlstm.boards.board import find_uart_timing
-from rtlstm.boards.catalogue import BOARDS, describe, find_board
+from rtlstm.boards.board import Board, find_uart_timing
+from rtlstm.boards.catalogue import BOARDS, describe, find_any_board, find_board, find_target, usable_boards
 from rtlstm.boards.constraints import constraints
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.link import BAUD_RATES
+from rtlstm.spec.plugins import PluginWarning
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -99,6 +101,62 @@ def test_lines():
 def test_impossible_lines(clock: float, baud: int | None, words: str):
     with pytest.raises(ConfigurationError, match=words):
         find_uart_timing(find_board("ulx3s-85f"), clock, baud)
+
+
+def own_board(name: str, **fields: object) -> Board:
+    return find_board("icebreaker").replace(name=name, **fields)
+
+
+def test_board_is_made_anew_after_another_was_added():
+    for title in ("first", "second"):
+        BOARDS.add("own", partial(own_board, "own", title=title))
+        try:
+            assert find_board("own").title == title
+        finally:
+            BOARDS.remove("own")
+    with pytest.raises(ConfigurationError, match="there is no board 'own'"):
+        find_board("own")
+
+
+def test_board_with_a_capital_is_found_in_any_case():
+    for name in ("Own", "own"):
+        BOARDS.add(name, partial(own_board, name))
+    try:
+        assert [find_board(name).name for name in ("Own", "own", "OWN", " oWn ")] == [
+            "Own",
+            "own",
+            "Own",
+            "Own",
+        ]
+        assert find_target("OWN")[1] == "Own"
+    finally:
+        for name in ("Own", "own"):
+            BOARDS.remove(name)
+
+
+def test_name_of_a_zynq_board_is_taken():
+    with pytest.raises(ConfigurationError, match="there is a board 'pynq-z2' already"):
+        BOARDS.add("pynq-z2", partial(own_board, "pynq-z2"))
+    assert find_any_board("PYNQ-Z2").name == "pynq-z2"
+
+
+def test_board_that_cannot_be_made_is_skipped_in_the_list(tmp_path, monkeypatch):
+    (tmp_path / "bad_boards.py").write_text("def bad(): return {}['clk']\nother = dict\n")
+    info = tmp_path / "bad_boards-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad-boards\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[rtlstm.boards]\nbad = bad_boards:bad\nother = bad_boards:other\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    good = [name for name in BOARDS if name not in ("bad", "other")]
+    with pytest.warns(PluginWarning) as said:
+        assert [board.name for board in usable_boards()] == good
+    assert [str(each.message) for each in said] == [
+        "board 'bad' of bad-boards 1.0 is skipped: board 'bad' cannot be made: KeyError('clk')",
+        "board 'other' of bad-boards 1.0 is skipped: board 'other' must be a function that returns a Board "
+        "of this name",
+    ]
 
 
 def test_unknown_board():

@@ -26,7 +26,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
 from rtlstm.sim.netlist import netlist_build
-from rtlstm.spec.errors import ToolError
+from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Lstm, Network
@@ -155,6 +155,26 @@ def test_its_cells_describe_the_worst_path():
     assert (other.start_kind, other.multipliers, other.end) == ("register", 0, "sum_SB_DFFE_Q_4")
 
 
+def test_netlist_is_finished_by_rules_or_not_at_all():
+    def finish_netlist(self, netlist, device):
+        netlist.clear()
+
+    for name, method in {"finish_netlist": finish_netlist, "netlist_rules": lambda self, device: "x"}.items():
+        with pytest.raises(TypeError, match="Half must define both netlist_rules and finish_netlist, or nei"):
+            type("Half", (type(TOY),), {name: method})
+    both = {"finish_netlist": finish_netlist, "netlist_rules": lambda self, device: "all cells go"}
+    assert type("Whole", (type(TOY),), both)().netlist_rules(TOY.devices[0]) == "all cells go"
+
+
+def test_harness_has_three_pins_or_none():
+    device = TOY.devices[0]
+    for pins in ((), ("1", "2", "3")):
+        assert device.replace(pins={"only": pins}).pins["only"] == pins
+    for pins in (("1",), ("1", "2")):
+        with pytest.raises(ConfigurationError, match="pins"):
+            device.replace(pins={"only": pins})
+
+
 def test_installed_package_offers_it(tmp_path: Path):
     """By an entry point alone, in programs of their own."""
     offers = tmp_path / "toy-1.0.dist-info"
@@ -173,7 +193,7 @@ def test_installed_package_offers_it(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["ecp5", "ice40", "nexus", "gowin"])
 def test_no_module_decides_by_a_familys_name(name: str):
-    """Outside the families, the boards' catalogue and the benchmarks."""
+    """Outside the families, their registry, the boards' catalogue and the benchmarks."""
     folders = ("rtlstm", "spec", "tools", "hdl", "sim", "host", "fpga", "boards", "gen", "cli")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     assert len(paths) > 200
@@ -182,4 +202,4 @@ def test_no_module_decides_by_a_familys_name(name: str):
         for path in paths
         if f'"{name}"' in path.read_text() and path.parent.name != "families"
     }
-    assert naming <= {"boards/catalogue.py"}
+    assert naming <= {"boards/catalogue.py", "spec/family.py"}

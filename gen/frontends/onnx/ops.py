@@ -21,7 +21,7 @@ from rtlstm.spec.plugins import Registry
 __all__ = ["OPERATORS", "STATE_ONLY", "Applied", "apply_node", "cut_earlier", "supported"]
 
 OPERATORS: Final = Registry[Callable[[OnnxNode], Value]](
-    "ONNX operator", "rtlstm.onnx_operators", {**LAYERS, **ARITHMETIC}
+    "ONNX operator", "rtlstm.onnx_operators", {**LAYERS, **ARITHMETIC}, taken=MOVERS
 )
 """What the core computes for an operator, beside activation functions: from a node to what it gives.
 

@@ -1,5 +1,6 @@
 """Foreign files are read in a child process: its limits, and one named error for whatever ends it."""
 
+import copy
 import importlib
 import subprocess
 import sys
@@ -7,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.keras_files import CELL, save
+from support.keras_files import CELL, CONFIG, save
 
 from rtlstm.gen.frontends import child, inspect_model, limits, read_model
+from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition
 from rtlstm.spec.errors import ModelError, ToolError
 
 h5py = pytest.importorskip("h5py")
@@ -53,6 +55,26 @@ def test_refusal_comes_from_the_child_with_its_report(tmp_path):
     report = inspect_model(path)
     assert f"{path}: '{CELL}/0' is a link to another file, 'other.h5'" in report.refusal
     assert report.format == "Keras 3"
+
+
+def with_activation(name):
+    config = copy.deepcopy(CONFIG)
+    config["config"]["layers"][1]["config"]["activation"] = name
+    return config
+
+
+def test_refusal_names_a_function_that_only_this_process_has(tmp_path):
+    ACTIVATIONS.add("cube", FunctionDefinition(formula=lambda x, a, b: x**3, odd=True, keras="cubic"))
+    try:
+        path = save(tmp_path / "model.keras", config=with_activation("cubic"))
+        hint = "activation cube was added in this process only, .* of the group 'rtlstm.activations'"
+        with pytest.raises(ModelError, match=f"has activation='cubic', but must be one of .*; {hint}$"):
+            read_model(path)
+        with pytest.raises(ModelError) as refused:
+            read_model(save(tmp_path / "other.keras", config=with_activation("square")))
+        assert "this process only" not in str(refused.value)
+    finally:
+        ACTIVATIONS.remove("cube")
 
 
 def start(monkeypatch, *lines: str) -> None:
