@@ -80,6 +80,7 @@ def test_memories(family: str, part: MemorySpec, blocks: int, tables: int, bits:
     assert (found.block_rams, found.lutrams, found.flip_flop_bits) == (blocks, tables, bits)
 
 
+@pytest.mark.tools
 def test_fifos_of_a_wrapper(tmp_path: Path):
     """Their block RAMs, against synthesis; they take part in whether a build fits."""
     wide = manifest("ice40", inputs=40, bus="wishbone", lanes=4, macs=4)
