@@ -106,7 +106,10 @@ def _layers(module: Any, kind: str, label: str, where: str) -> list[Lstm | Gru |
 
 def _note(step: TorchNode, module: Any, kind: str, batch_first: bool, report: ReportBuilder) -> None:
     if batch_first:
-        report.note(f"{step.where} has batch_first: its data are (sequences, steps, features)")
+        report.note(
+            f"{step.where} has batch_first in PyTorch; data here are (steps, sequences, features), unless "
+            "you say that they have the batch first"
+        )
     if getattr(module, "dropout", 0):
         report.note(f"{step.where}: dropout={module.dropout} is ignored, for it has no effect in inference")
     if kind.endswith("Cell"):
