@@ -160,7 +160,7 @@ def test_wrong_input_is_refused(cli, model, build, tmp_path):
     run = ("implement", build, "--device")
     cli(*run, "lfe5u-85").refused("no device", "lfe5u-85f")
     cli(*run, "lfe5u-85f", "--package", "qfn").refused("package", "CABGA381")
-    cli(*run, "xc7a35t", "--clock", "100").refused("synthesised only", "--clock")
+    cli(*run, "xc7a35t", "--clock", "100").refused("can only be synthesised", "--clock")
     cli("generate", model, "-o", tmp_path / "ecp5", "--family", "ecp5")
     other = cli("implement", tmp_path / "ecp5", "--device", "up5k")
     other.refused("was generated for ecp5", "generate it with --family ice40")

@@ -132,7 +132,7 @@ def test_image_of_another_build(small, make_build):
 def test_answer_of_the_wrong_shape(small):
     accelerator = small.open()
     accelerator.device.transport.run_steps = lambda steps: np.zeros((1, 1))
-    with pytest.raises(DeviceError, match=r"must answer 4 steps with an array \(4, 3\), not \(1, 1\)"):
+    with pytest.raises(DeviceError, match=r"must answer an array of integers \(4, 3\), not \(1, 1\)"):
         accelerator.run(small.inputs(4))
 
 
