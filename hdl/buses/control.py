@@ -1,5 +1,7 @@
 """The registers of a bus wrapper; accesses to the core's registers are passed to the core."""
 
+from typing import Literal
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
@@ -8,7 +10,7 @@ from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.memory_window import ADDRESS_BITS, CoreBus, CoreBusPort
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.registers import REGISTERS, Register
+from rtlstm.spec.registers import Register
 
 __all__ = ["Control"]
 
@@ -87,10 +89,9 @@ class Control(Component):
         ]
         return m
 
-    def _permitted(self, access: str) -> Value:
+    def _permitted(self, access: Literal["r", "w"]) -> Value:
         """Return a mask with one bit per register number."""
-        allowed = (register for register in registers_of(self._bus) if access in REGISTERS[register].access)
-        return Const(sum(1 << register for register in allowed), 1 << NUMBER_BITS)
+        return Const(sum(1 << register for register in registers_of(self._bus, access)), 1 << NUMBER_BITS)
 
     def _registers(self, m: Module, written: Value, failed: Value) -> Value:
         """Implement the wrapper's registers; return the value of the requested one."""
