@@ -230,8 +230,10 @@ class ActivationFunction(Record):
         ConfigurationError
             If its definition does not hold what :class:`FunctionDefinition` says.
         """
-        _check_definition(self)
-        return self.definition.formula(np.asarray(x, dtype=np.float64), self.alpha, self.beta)
+        definition = self.definition
+        if definition.lines is None:
+            _check_formula(self, definition)
+        return definition.formula(np.asarray(x, dtype=np.float64), self.alpha, self.beta)
 
     def __str__(self) -> str:
         parameters = (self.alpha, self.beta)[: len(self.definition.defaults)]
@@ -268,41 +270,36 @@ class ActivationFunction(Record):
 
     def max_abs(self, magnitude: float) -> float:
         """Largest magnitude of its values for inputs of at most ``magnitude``; it is at an end or a kink."""
-        return _max_abs(self.definition, self.alpha, self.beta, magnitude)
-
-
-def _max_abs(definition: FunctionDefinition, alpha: float, beta: float, magnitude: float) -> float:
-    kinks = [0.0, alpha, np.nextafter(alpha, np.inf)]
-    points = np.array([-magnitude, magnitude, *(x for x in kinks if abs(x) <= magnitude)])
-    return float(np.abs(definition.formula(points, alpha, beta)).max())
-
-
-def _check_definition(function: ActivationFunction) -> None:
-    if function.definition.lines is None:
-        _check_formula(str(function), function.definition, function.alpha, function.beta)
+        kinks = [0.0, self.alpha, np.nextafter(self.alpha, np.inf)]
+        points = np.array([-magnitude, magnitude, *(x for x in kinks if abs(x) <= magnitude)])
+        return float(np.abs(self.definition.formula(points, self.alpha, self.beta)).max())
 
 
 @cache
-def _check_formula(name: str, definition: FunctionDefinition, alpha: float, beta: float) -> None:
-    """Check a formula on a grid: it is finite, and its largest magnitude is where :func:`_max_abs` looks."""
+def _check_formula(function: ActivationFunction, definition: FunctionDefinition) -> None:
+    """Check a formula on a grid: it is finite, and its largest magnitude is where ``max_abs`` looks.
+
+    The definition is a parameter because a program may remove it and add another one of its name.
+    """
+    alpha, beta = function.alpha, function.beta
     grid = np.concatenate([np.linspace(1 / 64, 8.0, 512), np.geomspace(8.25, 256.0, 64)])
     with np.errstate(all="ignore"):
         for x in (np.zeros(1), grid, -grid):
             finite = np.isfinite(definition.formula(x, alpha, beta))
             if not finite.all():
                 raise ConfigurationError(
-                    f"the formula of activation {name} must be finite for all x, but is not for "
+                    f"the formula of activation {function} must be finite for all x, but is not for "
                     f"x = {x[np.argmin(finite)]:g}; correct its definition"
                 )
         values = np.abs([definition.formula(x, alpha, beta) for x in (grid, -grid)])
         largest = np.maximum.accumulate(values.max(axis=0))
-        bounds = [_max_abs(definition, alpha, beta, magnitude) for magnitude in grid.tolist()]
+        bounds = [function.max_abs(magnitude) for magnitude in grid.tolist()]
     above = largest > np.multiply(bounds, 1 + 1e-9)
     if above.any():
         end = grid[np.argmax(above)]
         raise ConfigurationError(
-            f"the largest magnitude of activation {name} over {-end:g} .. {end:g} must be at an end, at 0 or "
-            "at alpha, but is in between; define a function that has its largest magnitude there"
+            f"the largest magnitude of activation {function} over {-end:g} .. {end:g} must be at an end, at "
+            "0 or at alpha, but is in between; define a function that has its largest magnitude there"
         )
 
 
