@@ -79,7 +79,7 @@ def issue_widths(parameters: Parameters) -> dict[str, int]:
         "source": capacity.vector_words - 1,
         "source_copied": capacity.vector_words - 1,
     }
-    flags: tuple[str, ...] = (
+    flags = (
         "single",
         "one_beat",
         "last_one_beat",
@@ -87,8 +87,6 @@ def issue_widths(parameters: Parameters) -> dict[str, int]:
         "from_input",
         "waits_for_input",
         "relu",
-    )
-    flags += (
         "waits_for_results",
         "emit",
         "stores",

@@ -188,16 +188,21 @@ class _Layout:
         columns = parameters.words(read)
         per_group = parameters.units if layer.four_rows else parameters.lanes
         last = (layer.outputs - 1) % per_group + 1
-        common = {"relu": False, "from_input": False, "cell": 0, "destination": None}
-        common |= {
+        common = {
+            "relu": False,
+            "from_input": False,
+            "cell": 0,
+            "destination": None,
             "emit": False,
             "partials_row": 0,
             "writes_partials": False,
             "waits_for_results": False,
             "newer_results": 0,
             "idle_cycles": 0,
+            "reads_copy": False,
+            "writes_copy": None,
+            "four_rows": layer.four_rows,
         }
-        common |= {"reads_copy": False, "writes_copy": None, "four_rows": layer.four_rows}
         op = Op(
             kind=kind,
             layer=index,
