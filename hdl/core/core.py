@@ -48,15 +48,21 @@ def core_ports(manifest: Manifest) -> dict[str, wiring.Member]:
     }
 
 
-class CoreInstance(Interface):
-    """Wires to the ports of a core's module."""
+class _DriverPorts:
+    """The ports of a core that whoever drives one needs."""
 
     x: stream.Interface
     y: stream.Interface
     bus: CoreBusPort
     shape: Signal
+    """Only in a loadable core."""
+
+
+class CoreInstance(_DriverPorts, Interface):
+    """Wires to the ports of a core's module."""
+
     stopped: Signal
-    """As shape, of a loadable core only."""
+    """Only in a loadable core."""
 
 
 def core_instance(m: Module, manifest: Manifest, reset: Value) -> CoreInstance:
@@ -66,14 +72,8 @@ def core_instance(m: Module, manifest: Manifest, reset: Value) -> CoreInstance:
     return core
 
 
-class CorePorts(Component):
+class CorePorts(_DriverPorts, Component):
     """A component with the ports of a core that whoever drives one needs, and more."""
-
-    x: stream.Interface
-    y: stream.Interface
-    bus: CoreBusPort
-    shape: Signal
-    """Only in a loadable core."""
 
 
 class Core(CorePorts):
