@@ -238,7 +238,7 @@ def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
 def _output_queue(manifest: Manifest) -> MemorySpec:
     """Return the FIFO of output beats, each with its stream and whether it is its step's last."""
     parameters = manifest.parameters
-    width = parameters.beat_out * manifest.numerics.output_bits + max(1, ceil_log2(parameters.streams)) + 1
+    width = parameters.beat_out * manifest.numerics.output_bits + parameters.stream_bits + 1
     steps = _QUEUED_STEPS if manifest.sequence is None else 2 * _QUEUED_STEPS
     depth = steps * -(-manifest.most_outputs // parameters.beat_out)
     return MemorySpec("output queue", 1, width, depth, asynchronous=True, inferred=True)
@@ -264,14 +264,13 @@ def wrapper_memories(manifest: Manifest) -> dict[str, MemorySpec]:
     Each FIFO holds one word more than its memory, which is read a cycle before the word is needed.
     """
     bus, parameters, numerics = BUSES[manifest.parameters.bus], manifest.parameters, manifest.numerics
-    streams = max(1, ceil_log2(parameters.streams))
     found: list[MemorySpec] = []
     if "fifos" in bus.owners:
         # With the stream, whether the output is suppressed, and whether the beat is its step's last.
-        width = parameters.beat_in * numerics.data_bits + streams + 2
+        width = parameters.beat_in * numerics.data_bits + parameters.stream_bits + 2
         depth = WAITING_STEPS * -(-manifest.most_inputs // parameters.beat_in)
         found.append(MemorySpec("input FIFO", 1, width, depth - 1, inferred=True))
-        width = parameters.beat_out * numerics.output_bits + streams
+        width = parameters.beat_out * numerics.output_bits + parameters.stream_bits
         depth = WAITING_STEPS * -(-manifest.most_outputs // parameters.beat_out)
         found.append(MemorySpec("output FIFO", 1, width, depth - 1, inferred=True))
     if bus.packets:

@@ -158,6 +158,11 @@ class Parameters(CoreOptions):
         """Number of blocks of ``4 * gate_units`` lanes. One block drains per cycle."""
         return self.units // self.gate_units
 
+    @property
+    def stream_bits(self) -> int:
+        """Width of a stream number."""
+        return max(1, ceil_log2(self.streams))
+
     def words(self, values: int) -> int:
         """Return the words of ``macs`` values that hold ``values`` values."""
         return ceil(values / self.macs)

@@ -6,7 +6,7 @@ from amaranth.lib.stream import Interface as Stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.layouts import input_beats, output_beats, stream_bits
+from rtlstm.hdl.core.layouts import input_beats, output_beats
 from rtlstm.hdl.core.step_values import StepPart, count_values, shape_port
 from rtlstm.spec.inventory import wrapper_memories
 from rtlstm.spec.manifest import Manifest
@@ -65,7 +65,7 @@ class InputStream(StepPart):
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        beat, streams = manifest.parameters.beat_in, stream_bits(manifest)
+        beat, streams = manifest.parameters.beat_in, manifest.parameters.stream_bits
         super().__init__(
             shape_port(manifest)
             | {
@@ -168,7 +168,7 @@ class OutputStream(Component):
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        beat, streams = manifest.parameters.beat_out, stream_bits(manifest)
+        beat, streams = manifest.parameters.beat_out, manifest.parameters.stream_bits
         super().__init__(
             {
                 "y": In(output_beats(manifest)),

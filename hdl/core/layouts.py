@@ -17,14 +17,8 @@ __all__ = [
     "part_bits",
     "result_layout",
     "row_bits",
-    "stream_bits",
     "token_layout",
 ]
-
-
-def stream_bits(manifest: Manifest) -> int:
-    """Width of a stream number."""
-    return max(1, ceil_log2(manifest.parameters.streams))
 
 
 def part_bits(manifest: Manifest) -> int:
@@ -49,7 +43,7 @@ def input_beats(manifest: Manifest) -> stream.Signature:
     The whole step has the ``stream`` and the ``suppress`` flag (its output is not wanted) of its beats.
     """
     words = manifest.parameters.beat_in * manifest.numerics.data_bits
-    fields = {"data": words, "stream": stream_bits(manifest), "suppress": 1}
+    fields = {"data": words, "stream": manifest.parameters.stream_bits, "suppress": 1}
     if manifest.sequence is not None:
         fields["last"] = 1  # of the sequence's last step
     return stream.Signature(StructLayout(fields))
@@ -58,7 +52,7 @@ def input_beats(manifest: Manifest) -> stream.Signature:
 def output_beats(manifest: Manifest) -> stream.Signature:
     """The stream of a core's output: a step's words, ``beat_out`` at a time."""
     words = manifest.parameters.beat_out * manifest.numerics.output_bits
-    fields = {"data": words, "stream": stream_bits(manifest), "last": 1}  # last: of the step
+    fields = {"data": words, "stream": manifest.parameters.stream_bits, "last": 1}  # last: of the step
     return stream.Signature(StructLayout(fields))
 
 
@@ -71,7 +65,7 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "group_first": 1,  # of its operation
             "group_last": 1,
             "op": row_bits(op_count(manifest)),
-            "stream": stream_bits(manifest),
+            "stream": manifest.parameters.stream_bits,
             "zero_state": 1,  # the stream's state is zero, whatever the memories hold
             "copy": 1,  # results go to the second copy of the first layer's h
             "suppress": 1,  # the step's output is not wanted
@@ -96,7 +90,7 @@ def beat_layout(manifest: Manifest) -> StructLayout:
             "emit": 1,
             "store": 1,
             "zero_state": 1,
-            "stream": stream_bits(manifest),
+            "stream": manifest.parameters.stream_bits,
             "partial_row": row_bits(program.bias_rows + streams * program.partials_context),
             "cell_row": row_bits(streams * program.cell_context),
             "row": row_bits(streams * program.vector_context),
@@ -120,7 +114,7 @@ def result_layout(manifest: Manifest) -> StructLayout:
             "mask": manifest.parameters.gate_units,
             "emit": 1,
             "store": 1,
-            "stream": stream_bits(manifest),
+            "stream": manifest.parameters.stream_bits,
             "row": row_bits(manifest.parameters.streams * manifest.program.vector_context),
             "slot": _slot_bits(manifest),
         }

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Interface
 from rtlstm.hdl.core.array import array_round_trip
-from rtlstm.hdl.core.layouts import row_bits, stream_bits
+from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Command, Region, Register
@@ -135,7 +135,7 @@ class MemoryWindow(Component):
                 "write": Out(len(Region)),
                 "write_data": Out(self._width),
                 "read_data": In(self._width),
-                "stream": Out(stream_bits(manifest)),
+                "stream": Out(manifest.parameters.stream_bits),
                 "reset_stream": Out(1),
                 "state_written": Out(1),
                 "weights_written": Out(1),

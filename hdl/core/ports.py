@@ -6,7 +6,7 @@ from amaranth.lib.stream import Interface as Stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
-from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits, stream_bits
+from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
 from rtlstm.hdl.core.program_memory import step_layout, step_values
 from rtlstm.hdl.primitives.pipeline import storage
 from rtlstm.spec.inventory import TIMED_STEPS, memories
@@ -71,7 +71,7 @@ class InputBuffer(Component):
         self._manifest = manifest
         self._loadable = manifest.parameters.capacity is not None
         data = manifest.numerics.data_bits
-        streams = stream_bits(manifest)
+        streams = manifest.parameters.stream_bits
         super().__init__(
             ({"step": In(step_layout(manifest)), "stopped": In(1)} if self._loadable else {})
             | {

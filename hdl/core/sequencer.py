@@ -25,7 +25,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Member, Out
 
 from rtlstm.hdl.component import Struct
-from rtlstm.hdl.core.layouts import row_bits, stream_bits, token_layout
+from rtlstm.hdl.core.layouts import row_bits, token_layout
 from rtlstm.hdl.core.program_memory import (
     ProgramPart,
     field_lookup,
@@ -151,7 +151,7 @@ class Sequencer(ProgramPart):
         super().__init__(self._members(manifest))
 
     def _members(self, manifest: Manifest) -> dict[str, Member]:
-        streams = stream_bits(manifest)
+        streams = manifest.parameters.stream_bits
         loaded: dict[str, Member] = {}
         if self._loadable:
             loaded = {"step": In(step_layout(manifest)), "stopped": In(1), "program_window": In(1)}
@@ -234,7 +234,7 @@ class Sequencer(ProgramPart):
         self._word_next = Signal(range(widest + 2), reset_less=True)
         # Words of the vector memory written so far by the oldest operation whose results are outstanding.
         self._written = Signal(range(widest + 1))
-        self._stream = Signal(stream_bits(self._manifest))
+        self._stream = Signal(self._manifest.parameters.stream_bits)
         self._suppress = Signal(reset_less=True)
         self._fields = {
             name: Signal(width, reset_less=True, name=f"op_{name}")

@@ -6,14 +6,7 @@ from amaranth.lib.stream import Interface as Stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
-from rtlstm.hdl.core.layouts import (
-    input_beats,
-    output_beats,
-    part_bits,
-    result_layout,
-    row_bits,
-    stream_bits,
-)
+from rtlstm.hdl.core.layouts import input_beats, output_beats, part_bits, result_layout, row_bits
 from rtlstm.hdl.core.ports import OutputQueue
 from rtlstm.hdl.primitives.pipeline import delay, lookup, storage
 from rtlstm.spec.inventory import memories
@@ -81,7 +74,7 @@ class SequenceMemory(Component):
         self._manifest = manifest
         self._plan = manifest.sequence
         self._specs = memories(manifest)
-        parameters, data, streams = manifest.parameters, manifest.numerics.data_bits, stream_bits(manifest)
+        parameters, data = manifest.parameters, manifest.numerics.data_bits
         self._rows = row_bits(self._plan.rows)
         super().__init__(
             {
@@ -90,7 +83,7 @@ class SequenceMemory(Component):
                 "computing": Out(1),
                 "busy": Out(1),
                 "part": Out(part_bits(manifest)),
-                "stream": Out(streams),
+                "stream": Out(parameters.stream_bits),
                 "base": Out(self._rows),
                 "there": Out(1),
                 "begun": In(1),
