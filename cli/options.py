@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "BatchFirstOption",
     "BuildArgument",
     "DebugOption",
     "JsonOption",
@@ -18,6 +19,11 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Print the traceback 
 
 BuildArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="A build folder made by 'rtlstm generate'.")
+]
+
+BatchFirstOption = Annotated[
+    bool,
+    typer.Option("--batch-first", help="Inputs and outputs have the batch first, (N, T, I)."),
 ]
 
 LengthsOption = Annotated[

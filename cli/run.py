@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rtlstm.cli.console import CommandSession
-from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
 from rtlstm.cli.results import Field, Found, Text, Values
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def run(
     ],
     lengths: LengthsOption = None,
     state: Annotated[Path | None, typer.Option(help="State to begin with: .npz with h and c.")] = None,
-    batch_first: Annotated[
-        bool, typer.Option("--batch-first", help="Inputs and outputs have the batch first.")
-    ] = False,
+    batch_first: BatchFirstOption = False,
     output: Annotated[Path | None, typer.Option(help="Where to write the outputs, .npy.")] = None,
     state_output: Annotated[
         Path | None, typer.Option(help="Where to write the final state, .npz with h and c.")

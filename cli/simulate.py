@@ -8,7 +8,7 @@ import typer
 
 from rtlstm.cli.console import CommandSession
 from rtlstm.cli.declared import takes_options
-from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption, LengthsOption
+from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
 from rtlstm.cli.results import Field, Text, Values
 from rtlstm.cli.wording import next_command
 from rtlstm.gen.builds.command_options import SimulateOptions
@@ -22,9 +22,12 @@ def simulate(
     *,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", help="Inputs, (T, I) or (T, N, I), .npy or .npz (array x); else random."),
+        typer.Option(
+            "--input", help="Inputs, (T, I), (T, N, I) or (N, T, I), .npy or .npz (array x); else random."
+        ),
     ] = None,
     lengths: LengthsOption = None,
+    batch_first: BatchFirstOption = False,
     options: Mapping[str, Any],
     output: Annotated[Path | None, typer.Option(help="Where to write the RTL's outputs, .npy.")] = None,
     as_json: JsonOption = False,
@@ -43,7 +46,7 @@ def simulate(
         what = f"random, seed {asked.seed or 0}" if x is None else str(input_file)
         valid = load_lengths(lengths)
         with session.progress() as progress:
-            found, y = compare_build(folder, asked, x, valid, progress)
+            found, y = compare_build(folder, asked, x, valid, batch_first, progress)
         if output is not None:
             save_array(output, y)
         session.passed = found.passed

@@ -121,6 +121,7 @@ def compare_build(
     asked: SimulateOptions,
     x: NDArray[Any] | None = None,
     lengths: NDArray[Any] | None = None,
+    batch_first: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Comparison, NDArray[Any]]:
     """Run ``x``, or random input if None, through a build's RTL and its golden model, see :func:`compare`.
@@ -133,11 +134,12 @@ def compare_build(
     with warnings.catch_warnings():
         if x is None:
             x = random_input(Manifest.load(folder), asked.steps, asked.seed or 0)
+            x = x.swapaxes(0, 1) if batch_first else x
             # Random input is of codes on purpose.
             warnings.simplefilter("ignore", CodesWarning)
         else:
             asked.check_input()
-        return compare(folder, x, lengths, asked.simulator, progress, asked.verify)
+        return compare(folder, x, lengths, asked.simulator, progress, asked.verify, batch_first)
 
 
 def compare(
@@ -147,6 +149,7 @@ def compare(
     simulator: Simulator = "verilator",
     progress: Progress | None = None,
     verify: bool = True,
+    batch_first: bool = False,
 ) -> tuple[Comparison, NDArray[Any]]:
     """Run ``x`` through a build's RTL and its golden model.
 
@@ -154,6 +157,8 @@ def compare(
     ----------
     verify
         Read the weights back first, word by word. Under Icarus this takes longer than a few steps.
+    batch_first
+        Whether ``x`` and the outputs have the batch first.
 
     Returns
     -------
@@ -168,14 +173,14 @@ def compare(
     if 0 in np.shape(x):
         raise InputError(f"x must hold at least one step of one sequence to compare, not shape {np.shape(x)}")
     with Accelerator.open(folder, "golden") as golden:
-        expected_y, expected_state = golden.run(x, lengths)
+        expected_y, expected_state = golden.run(x, lengths, batch_first=batch_first)
     device = cast(SimulatedDevice, open_transport(simulator, folder, manifest, progress))
     recorder = _Recorder(device)
     try:
         with Accelerator(recorder, manifest, progress) as accelerator:
             accelerator.load_weights(folder / "weights.bin", verify)
             started = time.perf_counter()
-            y, state = accelerator.run(x, lengths)
+            y, state = accelerator.run(x, lengths, batch_first=batch_first)
             seconds = time.perf_counter() - started
     finally:
         recorder.close()
@@ -190,7 +195,7 @@ def compare(
         first = f"step {wrong[0][0]} is offered in cycle {wrong[0][1]}, but was predicted for {wrong[0][2]}"
     result = Comparison(
         simulator=simulator,
-        sequences=1 if y.ndim == 2 else y.shape[1],
+        sequences=1 if y.ndim == 2 else y.shape[0 if batch_first else 1],
         steps=steps,
         output_words=steps * manifest.outputs,
         output_different=len(different),

@@ -113,6 +113,7 @@ class Build:
         self,
         x: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
+        batch_first: bool = False,
         *,
         progress: Progress | None = None,
         **options: Any,
@@ -122,9 +123,12 @@ class Build:
         Parameters
         ----------
         x
-            ``(T, N, I)`` or ``(T, I)``; if None, ``steps`` random steps from ``seed``.
+            ``(T, N, I)``, ``(N, T, I)`` if ``batch_first``, or ``(T, I)``; if None, ``steps`` random steps
+            from ``seed``.
         lengths
             Valid steps of each sequence.
+        batch_first
+            Whether ``x`` has the batch first.
         options
             Those of ``rtlstm simulate`` by the same names:
             :class:`rtlstm.gen.builds.command_options.SimulateOptions`.
@@ -141,7 +145,7 @@ class Build:
         asked = _checked(SimulateOptions, "simulate", options)
         given = None if x is None else as_array("x", x)
         valid = None if lengths is None else as_array("lengths", lengths)
-        return compare_build(self.folder, asked, given, valid, progress)[0]
+        return compare_build(self.folder, asked, given, valid, batch_first, progress)[0]
 
     @shows_options(ImplementOptions)
     def implement(self, device: str, *, progress: Progress | None = None, **options: Any) -> Implementation:

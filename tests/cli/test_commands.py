@@ -404,6 +404,31 @@ def test_simulate(cli, pristine, x_file, tmp_path):
 
 @pytest.mark.rtl
 @needs_icarus
+def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
+    arguments = (
+        "simulate",
+        pristine,
+        "--simulator",
+        "icarus",
+        "--batch-first",
+        "--output",
+        tmp_path / "y.npy",
+    )
+    np.save(tmp_path / "n.npy", np.load(x_file).swapaxes(0, 1))
+    result = cli(*arguments, "--input", tmp_path / "n.npy", "--lengths", "6,3", "--json")
+    assert result.code == 0, result.err
+    assert (result.json["sequences"], result.json["steps"]) == (2, 9)
+    with Accelerator.open(pristine, "golden") as accelerator:
+        y, _ = accelerator.run(np.load(x_file), [6, 3])
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy").swapaxes(0, 1), y)
+    drawn = cli(*arguments, "--steps", "3", "--json")
+    assert drawn.code == 0, drawn.err
+    assert (drawn.json["sequences"], drawn.json["steps"]) == (2, 6)
+    assert np.load(tmp_path / "y.npy").shape[:2] == (2, 3)
+
+
+@pytest.mark.rtl
+@needs_icarus
 def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
     predict = rtlstm.gen.builds.compare.offer_cycles
     late = lambda *given, **named: [cycle + 1 for cycle in predict(*given, **named)]  # noqa: E731
