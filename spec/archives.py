@@ -5,8 +5,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from rtlstm.spec.errors import RtlstmError
 
@@ -54,7 +55,7 @@ def open_archive(file: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
 
 
 @contextmanager
-def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[IO[bytes], int]]:
+def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[BufferedIOBase, int]]:
     """Open a member; return the file and its declared size in bytes.
 
     Raises
@@ -67,7 +68,7 @@ def open_member(archive: zipfile.ZipFile, name: str) -> Iterator[tuple[IO[bytes]
     try:
         size = archive.getinfo(name).file_size
         with archive.open(name) as file:
-            yield file, size
+            yield cast(BufferedIOBase, file), size  # IO, its declared type, lacks readinto
     except (DamagedArchiveError, RtlstmError):
         raise
     except DAMAGE as error:

@@ -4,8 +4,9 @@ import math
 import os
 import tokenize
 import warnings
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -47,7 +48,7 @@ def read_arrays(path: Path) -> Array | dict[str, Array]:
         return _read(file, os.fstat(file.fileno()).st_size, None, "the array")
 
 
-def _read_archive(file: BinaryIO, path: Path) -> dict[str, Array]:
+def _read_archive(file: BufferedReader, path: Path) -> dict[str, Array]:
     found = {}
     # A plain file has all that it declares; in an archive a few bytes may unpack to any number.
     budget = Budget(InputError, "store each in an .npy file")
@@ -62,7 +63,7 @@ def _read_archive(file: BinaryIO, path: Path) -> dict[str, Array]:
     return found
 
 
-def _read(file: IO[bytes], size: int, budget: Budget | None, what: str) -> Array:
+def _read(file: BufferedIOBase, size: int, budget: Budget | None, what: str) -> Array:
     """Read an array from a file of ``size`` bytes."""
     shape, fortran, dtype = _header(file)
     if dtype.kind not in "biufc" or dtype.shape:
@@ -73,7 +74,7 @@ def _read(file: IO[bytes], size: int, budget: Budget | None, what: str) -> Array
     if budget is not None:
         budget.take(shape, what)
     data = bytearray(count * dtype.itemsize)
-    if file.readinto(data) != len(data):  # type: ignore[attr-defined]  # all binary files have it
+    if file.readinto(data) != len(data):
         raise DamagedArraysError("it ends early")
     try:
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
@@ -81,7 +82,7 @@ def _read(file: IO[bytes], size: int, budget: Budget | None, what: str) -> Array
         raise DamagedArraysError(str(error)) from None
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _header(file: BufferedIOBase) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
         version = npy.read_magic(file)
         if version not in _HEADERS:

@@ -108,7 +108,7 @@ def shows_options(*records: type[BaseModel]) -> Callable[[Function], Function]:
             _parameter(each) for each in declared_options(*records) if each.name not in signature.parameters
         ]
         # Read by inspect and by notebooks.
-        function.__signature__ = signature.replace(parameters=[*before, *shown])  # type: ignore[attr-defined]
+        vars(function)["__signature__"] = signature.replace(parameters=[*before, *shown])
         return function
 
     return decorate
