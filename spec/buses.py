@@ -43,13 +43,7 @@ BUSES: Final = Registry(
 )
 """Every bus by its name."""
 
-
-def _known(name: str) -> str:
-    BUSES.named(name)
-    return name
-
-
-BusName = Annotated[str, AfterValidator(_known)]
+BusName = Annotated[str, AfterValidator(BUSES.known)]
 """Name of a bus, one of :data:`BUSES`."""
 
 

@@ -125,10 +125,5 @@ FAMILIES: Final[Registry[Family]] = Registry(
 )
 """Every family by its name. A family's module is imported at its first use."""
 
-
-def _known(name: str) -> str:
-    return FAMILIES.named(name).name
-
-
-FamilyName = Annotated[str, AfterValidator(_known)]
+FamilyName = Annotated[str, AfterValidator(FAMILIES.known)]
 """Name of a family, as a field of a record."""

@@ -116,6 +116,11 @@ class Registry(Mapping[str, T]):
             )
         return self[name]
 
+    def known(self, name: str) -> str:
+        """Return a name after a check that its item can be used; raises the errors of :meth:`named`."""
+        self.named(name)
+        return name
+
     def each(self, use: Callable[[str], U]) -> dict[str, U]:
         """Return ``use(name)`` by name, without the items of installed packages for which it fails.
 

@@ -194,13 +194,7 @@ ACTIVATIONS: Final = Registry(
 )
 """Every activation function's definition by its name."""
 
-
-def _known(name: str) -> str:
-    ACTIVATIONS.named(name)
-    return name
-
-
-FunctionName = Annotated[str, AfterValidator(_known)]
+FunctionName = Annotated[str, AfterValidator(ACTIVATIONS.known)]
 """Name of an activation function, one of :data:`ACTIVATIONS`."""
 
 
