@@ -68,7 +68,7 @@ def find_fabric_clock(mhz: float) -> FabricClock:
     ConfigurationError
         If the logic's clock cannot be so fast or so slow.
     """
-    # What a user types is decimal; see find_line.
+    # What a user types is decimal; see :func:`rtlstm.boards.board.find_uart_timing`.
     wanted = Fraction(str(mhz))
     slowest = Fraction(_PLL_MHZ, _LARGEST_DIVISOR**2)
     if not slowest <= wanted <= _MOST_MHZ:

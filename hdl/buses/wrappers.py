@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
+from typing import Any
 
 from amaranth.hdl import (
     ClockSignal,
@@ -152,10 +153,11 @@ def wrapper(manifest: Manifest) -> Wrapper | None:
     if not named:
         return None
     try:
-        kind = resolve_name(named)
+        kind: Any = resolve_name(named)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(f"the wrapper of bus {bus!r} cannot be imported: {error}") from error
-    if not (isinstance(kind, type) and issubclass(kind, Wrapper)):
+    fits = isinstance(kind, type) and issubclass(kind, Wrapper)
+    if not fits:
         raise ConfigurationError(f"the wrapper of bus {bus!r} must be a Wrapper, but {named} is {kind!r}")
-    made: Wrapper = resolve_name(named)(manifest)
+    made: Wrapper = kind(manifest)
     return made
