@@ -74,10 +74,10 @@ def run_bench(plan: Plan, progress: Progress | None = None) -> BenchResult:
     hardware = {shape.name: _measure_hardware(shape, plan, progress) for shape in plan.shapes}
     times: dict[str, list[CpuTime]] = {name: [] for name in names}
     for done, engine in enumerate(ENGINES):
-        _report(progress, "time a step on the processor", done, len(ENGINES))
+        _show(progress, "time a step on the processor", done, len(ENGINES))
         for line in start("engine", engine=engine, names=names, seconds=plan.seconds):
             times[line["shape"]].append(CpuTime(**line["time"]))
-    _report(progress, "time a step on the processor", len(ENGINES), len(ENGINES))
+    _show(progress, "time a step on the processor", len(ENGINES), len(ENGINES))
     golden = _measure_golden(plan, progress) if _TOOL_SHAPE in names else ()
     generated = _measure_generate(progress) if _BIG_SHAPE in names else None
     shapes = tuple(
@@ -94,7 +94,7 @@ def run_bench(plan: Plan, progress: Progress | None = None) -> BenchResult:
     )
 
 
-def _report(progress: Progress | None, what: str, done: int, total: int) -> None:
+def _show(progress: Progress | None, what: str, done: int, total: int) -> None:
     if progress:
         progress(what, done, total)
 
@@ -119,17 +119,17 @@ def _measure_golden(plan: Plan, progress: Progress | None) -> tuple[GoldenSpeed,
     batch, steps = 16, 60 if plan.quick else 500
     found = []
     lines = start("golden", name=_TOOL_SHAPE, batch=batch, steps=steps, seconds=plan.seconds)
-    _report(progress, "time the golden model", 0, 2)
+    _show(progress, "time the golden model", 0, 2)
     for line in lines:
         found.append(GoldenSpeed(**line["golden"]))
-        _report(progress, "time the golden model", len(found), 2)
+        _show(progress, "time the golden model", len(found), 2)
     return tuple(found)
 
 
 def _measure_generate(progress: Progress | None) -> Row:
-    _report(progress, f"time the generation of {_BIG_SHAPE}", 0, 1)
+    _show(progress, f"time the generation of {_BIG_SHAPE}", 0, 1)
     (line,) = start("generate", threads=True, name=_BIG_SHAPE)
-    _report(progress, f"time the generation of {_BIG_SHAPE}", 1, 1)
+    _show(progress, f"time the generation of {_BIG_SHAPE}", 1, 1)
     return line
 
 

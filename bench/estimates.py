@@ -145,7 +145,7 @@ def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = N
     found = estimate(manifest, chosen)
     assert found is not None  # all cases are of families with estimates
     core = synthesise(
-        core_to_verilog(manifest), manifest.name, chosen.device, find_yosys(), folder, report=progress
+        core_to_verilog(manifest), manifest.name, chosen.device, find_yosys(), folder, progress=progress
     ).core
     return EstimateResult(
         name=case.name,

@@ -77,7 +77,7 @@ def make_bitstream(
     requested_mhz: float,
     seed: int = 1,
     insist: bool = False,
-    report: Progress | None = None,
+    progress: Progress | None = None,
 ) -> Bitstream:
     """Make a bitstream and leave it in ``folder``, with Verilog, constraints and logs.
 
@@ -107,7 +107,7 @@ def make_bitstream(
     write_file(folder / "top.v", top)
     write_file(folder / last.constraint_file, pins)
     frame = TopWrapper(TOP, top)
-    synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, report=report)
+    synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, progress=progress)
     check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device, board.name)
     check_chains(
         f"{manifest.name} with its link",
@@ -125,7 +125,7 @@ def make_bitstream(
         seed=seed,
         target_mhz=uart.clock_mhz,
         pins=pins,
-        report=report,
+        progress=progress,
     )
     name, (_, routed_file) = last.bitstream_file, last.result_options
     arguments = last.pack_arguments(chosen, routed_file, name)

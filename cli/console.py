@@ -178,12 +178,12 @@ class CommandSession:
         with Progress(*columns, console=Console(file=file), transient=True) as bars:
             tasks: dict[str, TaskID] = {}
 
-            def report(what: str, done: int, total: int) -> None:
+            def show(what: str, done: int, total: int) -> None:
                 if what not in tasks:
                     tasks[what] = bars.add_task(plain(what), total=total)
                 bars.update(tasks[what], completed=done, total=total)
 
-            yield report
+            yield show
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def _phase_lines() -> Iterator[_Progress]:
     """Print a line for each phase that takes long, where nobody watches a bar."""
     timers: dict[str, Timer] = {}
 
-    def report(what: str, done: int, total: int) -> None:
+    def show(what: str, done: int, total: int) -> None:
         if what not in timers:
             end()
             timers[what] = Timer(_LONG_SECONDS, write_error, (f"{plain(what)} ...",))
@@ -203,7 +203,7 @@ def _phase_lines() -> Iterator[_Progress]:
             timer.cancel()
 
     try:
-        yield report
+        yield show
     finally:
         end()
 

@@ -95,7 +95,7 @@ def place_and_route(
     router: str | None = None,
     placer: str | None = None,
     pins: str | None = None,
-    report: Progress | None = None,
+    progress: Progress | None = None,
     stop: Event | None = None,
 ) -> Routed:
     """Place and route with one seed, or take the stored result of the same run.
@@ -137,8 +137,8 @@ def place_and_route(
                 folder=work,
                 log=log,
                 what=f"place and route of {top} on {chosen.label}",
-                watch=_stages(what, report),
-                report=report,
+                watch=_stages(what, progress),
+                progress=progress,
                 stop=stop,
             )
         except ToolError as error:
@@ -156,9 +156,9 @@ def place_and_route(
             raise ToolError(f"{what} left no whole report; is the disk full? see {log}") from None
         (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
 
-    found = cached("route", key, build, report)
-    if report:
-        report(what, len(_STAGES), len(_STAGES))
+    found = cached("route", key, build, progress)
+    if progress:
+        progress(what, len(_STAGES), len(_STAGES))
     if not built_now:
         copy_file(found / log.name, log)
     copy_file(found / _REPORT, folder / f"seed{seed}.json")
@@ -186,18 +186,18 @@ def _take(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _stages(what: str, report: Progress | None) -> Callable[[str], None] | None:
-    if report is None:
+def _stages(what: str, progress: Progress | None) -> Callable[[str], None] | None:
+    if progress is None:
         return None
     reached = 0
-    report(what, 0, len(_STAGES))
+    progress(what, 0, len(_STAGES))
 
     def watch(text: str) -> None:
         nonlocal reached
         for number, marks in enumerate(_STAGES[reached:], reached + 1):
             if any(mark in text for mark in marks):
                 reached = number
-        report(what, reached, len(_STAGES))
+        progress(what, reached, len(_STAGES))
 
     return watch
 

@@ -94,7 +94,7 @@ def synthesise(
     *,
     multipliers: bool = True,
     frame: TopWrapper | None = None,
-    report: Progress | None = None,
+    progress: Progress | None = None,
     stop: Event | None = None,
 ) -> Synthesis:
     """Synthesise a core in its frame, or take the stored result of the same synthesis.
@@ -145,7 +145,7 @@ def synthesise(
             folder=work,
             log=folder / _LOG,
             what=f"synthesis of {top} for {device.name}",
-            report=report,
+            progress=progress,
             stop=stop,
         )
         if rules and device.routable:
@@ -157,11 +157,11 @@ def synthesise(
             # Yosys does not notice when the disk is full.
             _json(path)
 
-    if report:
-        report("synthesis", 0, 1)
-    found = cached("synthesis", key, build, report)
-    if report:
-        report("synthesis", 1, 1)
+    if progress:
+        progress("synthesis", 0, 1)
+    found = cached("synthesis", key, build, progress)
+    if progress:
+        progress("synthesis", 1, 1)
     if not built_now:
         copy_file(found / _LOG, folder / _LOG)
     return Synthesis(

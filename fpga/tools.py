@@ -113,7 +113,7 @@ def run_logged(
     log: Path,
     what: str,
     watch: Callable[[str], None] | None = None,
-    report: Progress | None = None,
+    progress: Progress | None = None,
     stop: Event | None = None,
 ) -> float:
     """Run Yosys or nextpnr, which write their logs themselves, and return the seconds it took.
@@ -129,7 +129,7 @@ def run_logged(
         Begins the sentence of an error.
     watch
         Called with each new piece of the log.
-    report
+    progress
         Told when the tool is compiled for its first use.
     stop
         Ends the tool when it is set.
@@ -167,11 +167,11 @@ def run_logged(
                 text, offset = _more(tool_log, offset)
                 if watch and text:
                     watch(text)
-                if report and not said and "Preparing to run" in printed.read_text(errors="replace"):
+                if progress and not said and "Preparing to run" in printed.read_text(errors="replace"):
                     said = True
-                    report(compiling, 0, 1)
-                if report and said and text:
-                    report(compiling, 1, 1)
+                    progress(compiling, 0, 1)
+                if progress and said and text:
+                    progress(compiling, 1, 1)
         finally:
             if process.poll() is None:
                 process.terminate()

@@ -30,7 +30,7 @@ _RUNTIME = ("verilated", "verilated_threads")
 
 
 def compile_library(
-    top: str, sources: Sequence[Path], harness: Path, defines: Sequence[str], report: Progress | None = None
+    top: str, sources: Sequence[Path], harness: Path, defines: Sequence[str], progress: Progress | None = None
 ) -> Path:
     """Compile a design and its harness, and return the library, from the cache if it is there.
 
@@ -55,9 +55,9 @@ def compile_library(
     key = digest(*texts, text, tool.version, cxx.version, top, *options)
 
     def build(folder: Path) -> None:
-        _build(folder, sources, top, text, defines, tool, cxx, report)
+        _build(folder, sources, top, text, defines, tool, cxx, progress)
 
-    return cached("verilator", key, build, report) / _LIBRARY
+    return cached("verilator", key, build, progress) / _LIBRARY
 
 
 def _build(
@@ -68,7 +68,7 @@ def _build(
     defines: Sequence[str],
     tool: Verilator,
     cxx: Compiler,
-    report: Progress | None,
+    progress: Progress | None,
 ) -> None:
     jobs = _jobs()
     objects = folder / "objects"
@@ -76,8 +76,8 @@ def _build(
     command: list[str | Path] = [tool.binary, *_TRANSLATE, "--top-module", top]
     names = copy_sources(sources, folder)
     command += ["--prefix", "Vcore", "--Mdir", objects.name, *names]
-    if report:
-        report(what, 0, jobs + 2)
+    if progress:
+        progress(what, 0, jobs + 2)
     run_tool(command, what, folder, dict(os.environ) | {"VERILATOR_ROOT": str(tool.root)})
     (objects / "harness.cpp").write_text(harness)
     units = _write_units(objects, jobs)
@@ -90,20 +90,20 @@ def _build(
         run_tool([*command, "-c", objects / f"{name}.cpp"], what, objects)
         return result
 
-    runtime = _runtime(tool, cxx, report)
+    runtime = _runtime(tool, cxx, progress)
     with ThreadPoolExecutor(jobs) as pool:
         results: list[Path] = []
         for result in pool.map(compile_unit, units):
             results.append(result)
-            if report:
-                report(what, len(results), len(units) + 1)
+            if progress:
+                progress(what, len(results), len(units) + 1)
     link: list[str | Path] = [cxx.path, "-shared", "-o", folder / _LIBRARY, *results, *runtime, "-pthread"]
     run_tool(link, what, folder)
     shutil.rmtree(objects)
     for name in names:
         (folder / name).unlink()
-    if report:
-        report(what, len(units) + 1, len(units) + 1)
+    if progress:
+        progress(what, len(units) + 1, len(units) + 1)
 
 
 def _write_units(objects: Path, jobs: int) -> list[tuple[str, str]]:
@@ -148,20 +148,20 @@ def _optimisation() -> str:
     return os.environ.get(OPTIMISATION_VARIABLE, "-O3")
 
 
-def _runtime(tool: Verilator, cxx: Compiler, report: Progress | None) -> list[Path]:
+def _runtime(tool: Verilator, cxx: Compiler, progress: Progress | None) -> list[Path]:
     """Compile Verilator's run-time library, which is the same for all cores."""
     key = digest(tool.version, str(tool.root), cxx.version, *_FLAGS, *_RUNTIME)
 
     def build(folder: Path) -> None:
         what = "compiling the simulator's library"
-        if report:
-            report(what, 0, 1)
+        if progress:
+            progress(what, 0, 1)
         for name in _RUNTIME:
             source = tool.include / f"{name}.cpp"
             command: list[str | Path] = [cxx.path, "-O2", *_FLAGS, f"-I{tool.include}"]
             run_tool([*command, f"-I{tool.include / 'vltstd'}", "-c", source], what, folder)
-        if report:
-            report(what, 1, 1)
+        if progress:
+            progress(what, 1, 1)
 
-    folder = cached("verilated", key, build, report)
+    folder = cached("verilated", key, build, progress)
     return [folder / f"{name}.o" for name in _RUNTIME]

@@ -25,7 +25,7 @@ _DUE = 1024
 """Steps that may be under way, beside those of a sequence."""
 
 
-def build_icarus(verilog: Path, shape: PortShape, report: Progress | None = None) -> Path:
+def build_icarus(verilog: Path, shape: PortShape, progress: Progress | None = None) -> Path:
     """Compile a core and return the program for ``vvp``, from the cache if it is there.
 
     Raises
@@ -49,8 +49,8 @@ def build_icarus(verilog: Path, shape: PortShape, report: Progress | None = None
 
     def build(folder: Path) -> None:
         what = f"compiling {shape.name} for simulation"
-        if report:
-            report(what, 0, 1)
+        if progress:
+            progress(what, 0, 1)
         names = copy_sources([*sources, own_file("harness.v")], folder)
         command: list[str | Path] = [tool.iverilog, "-g2012", *defines, "-s", "rtlstm_harness"]
         run_tool([*command, "-o", _PROGRAM, *names], what, folder)
@@ -60,11 +60,11 @@ def build_icarus(verilog: Path, shape: PortShape, report: Progress | None = None
         said = run_tool([tool.vvp, "-n", _PROGRAM], what, folder)
         if "k 0" not in said.splitlines():
             raise ToolError(f"{what} failed: the program ends at once; is the disk full?")
-        if report:
-            report(what, 1, 1)
+        if progress:
+            progress(what, 1, 1)
 
     key = digest(*texts, harness, tool.version, *defines)
-    return cached("icarus", key, build, report) / _PROGRAM
+    return cached("icarus", key, build, progress) / _PROGRAM
 
 
 class IcarusModel:
@@ -73,9 +73,9 @@ class IcarusModel:
     Implements :class:`rtlstm.sim.simulated_ports.Model`.
     """
 
-    def __init__(self, program: Path, shape: PortShape, report: Progress | None = None) -> None:
+    def __init__(self, program: Path, shape: PortShape, progress: Progress | None = None) -> None:
         self._shape = shape
-        self._report = report
+        self._progress = progress
         self._junk = np.random.default_rng(1)
         self._process = subprocess.Popen(
             # -n: $stop or an interrupt ends the program instead of asking the user.
@@ -210,8 +210,8 @@ class IcarusModel:
             kind = line[:2]
             if kind in ("y ", "a ", "v "):
                 lines.append(line)
-                if self._report and steps and kind == "a " and not len(lines) % 256:
-                    self._report("simulating", len(lines) // (1 + self._shape.beats_out), steps)
+                if self._progress and steps and kind == "a " and not len(lines) % 256:
+                    self._progress("simulating", len(lines) // (1 + self._shape.beats_out), steps)
             elif kind == "k ":
                 self._cycle = int(line[2:], 16)
                 return lines

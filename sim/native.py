@@ -22,7 +22,7 @@ _SLICE = 1 << 20
 """Cycles between two chances for an interrupt and a progress report."""
 
 
-def build_native(verilog: Path, shape: PortShape, report: Progress | None = None) -> Path:
+def build_native(verilog: Path, shape: PortShape, progress: Progress | None = None) -> Path:
     """Compile a core and return its library, from the cache if it is there.
 
     Raises
@@ -31,7 +31,7 @@ def build_native(verilog: Path, shape: PortShape, report: Progress | None = None
         If Verilator or a C++ compiler is missing or fails.
     """
     sources = simulation_sources(verilog, shape.family)
-    return compile_library(shape.name, sources, own_file("native.cpp"), _defines(shape), report)
+    return compile_library(shape.name, sources, own_file("native.cpp"), _defines(shape), progress)
 
 
 def _defines(shape: PortShape) -> list[str]:
@@ -73,10 +73,10 @@ class NativeModel:
     """
 
     def __init__(
-        self, library: Path, shape: PortShape, seed: int = 1, report: Progress | None = None
+        self, library: Path, shape: PortShape, seed: int = 1, progress: Progress | None = None
     ) -> None:
         self._shape = shape
-        self._report = report
+        self._progress = progress
         self._library = _load(library)
         # Verilator takes seed 0 as "choose one by the clock", which nobody could repeat.
         self._core = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE)
@@ -129,8 +129,8 @@ class NativeModel:
         library, core = self._library, self._core
         library.rtlstm_begin(core, steps, *(array.ctypes.data for array in arrays))
         while (code := library.rtlstm_run(core, _SLICE)) < 0:
-            if self._report:
-                self._report("simulating", int(library.rtlstm_delivered(core)), steps)
+            if self._progress:
+                self._progress("simulating", int(library.rtlstm_delivered(core)), steps)
         self._check(code, int(library.rtlstm_delivered(core)))
         return y, cycles
 

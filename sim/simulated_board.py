@@ -39,7 +39,7 @@ class BoardShape:
     """The device's, whose PLL it has."""
 
 
-def build_board(top: Path, core: Path, shape: BoardShape, report: Progress | None = None) -> Path:
+def build_board(top: Path, core: Path, shape: BoardShape, progress: Progress | None = None) -> Path:
     """Compile a board's top and its core; return the library, from the cache if it is there.
 
     Raises
@@ -51,7 +51,7 @@ def build_board(top: Path, core: Path, shape: BoardShape, report: Progress | Non
     defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(shape.inverted_leds)]
     if shape.inverted_button is not None:
         defines.append(f"-DRTLSTM_BUTTON={int(shape.inverted_button)}")
-    return compile_library(shape.top, sources, own_file("board.cpp"), defines, report)
+    return compile_library(shape.top, sources, own_file("board.cpp"), defines, progress)
 
 
 def _load(library: Path) -> ctypes.CDLL:

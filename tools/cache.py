@@ -28,7 +28,7 @@ Loaded = TypeVar("Loaded")
 CACHE_VARIABLE = "RTLSTM_CACHE"
 
 Progress = Callable[[str, int, int], None]
-"""Called as ``report(what, done, total)``; the driver's ``Progress``."""
+"""Called as ``progress(what, done, total)``; the driver's ``Progress``."""
 
 _KEEP_SECONDS = 30 * 24 * 3600.0
 _CONTENTS = "contents.json"
@@ -71,7 +71,7 @@ def digest(*parts: str | bytes) -> str:
     return total.hexdigest()
 
 
-def cached(kind: str, key: str, build: Callable[[Path], None], report: Progress | None = None) -> Path:
+def cached(kind: str, key: str, build: Callable[[Path], None], progress: Progress | None = None) -> Path:
     """Return the folder of a build; make it first if it is not there.
 
     Parameters
@@ -83,7 +83,7 @@ def cached(kind: str, key: str, build: Callable[[Path], None], report: Progress 
     build
         Called with an empty folder to build in. The folder is moved afterwards, so what is
         built must not remember where.
-    report
+    progress
         Told when this process waits for another one that makes the same build.
 
     Raises
@@ -95,7 +95,7 @@ def cached(kind: str, key: str, build: Callable[[Path], None], report: Progress 
     folder = root / f"{kind}-{key}"
     if _use(folder):
         return folder
-    with _locked(root / f".{kind}-{key}.lock", report):
+    with _locked(root / f".{kind}-{key}.lock", progress):
         if _use(folder):
             return folder
         work = root
@@ -168,7 +168,7 @@ def _unwritable(root: Path, error: OSError) -> ToolError:
 
 
 @contextmanager
-def _locked(path: Path, report: Progress | None) -> Iterator[None]:
+def _locked(path: Path, progress: Progress | None) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Opened for appending: a lock file must be made if missing and never emptied by a rival.
@@ -179,8 +179,8 @@ def _locked(path: Path, report: Progress | None) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            if report:
-                report("waiting for another process's build", 0, 1)
+            if progress:
+                progress("waiting for another process's build", 0, 1)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -21,7 +21,7 @@ from rtlstm.tools.cache import cache_folder
 
 __all__ = ["MODEL", "SPEECH", "Asset", "SileroFiles", "ensure_asset", "fetch_silero", "verify"]
 
-Report = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 
 REQUIREMENT = "silero-vad==6.2.3"
 
@@ -60,7 +60,7 @@ class SileroFiles:
     speech: Path
 
 
-def fetch_silero(report: Report | None = None) -> SileroFiles:
+def fetch_silero(progress: Progress | None = None) -> SileroFiles:
     """Return the network and the speech; download what the cache does not hold.
 
     Raises
@@ -73,11 +73,11 @@ def fetch_silero(report: Report | None = None) -> SileroFiles:
     folder = cache_folder() / "silero"
     paths = []
     for index, asset in enumerate((MODEL, SPEECH)):
-        if report:
-            report("fetch network and speech", index, 2)
+        if progress:
+            progress("fetch network and speech", index, 2)
         paths.append(ensure_asset(asset, folder))
-    if report:
-        report("fetch network and speech", 2, 2)
+    if progress:
+        progress("fetch network and speech", 2, 2)
     return SileroFiles(model=paths[0], speech=paths[1])
 
 

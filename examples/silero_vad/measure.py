@@ -20,7 +20,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 __all__ = ["CHUNK_STEPS", "Accuracy", "GoldenRun", "RtlRun", "compare_words", "run_golden", "run_rtl"]
 __all__ += ["measure_accuracy", "whole_chunks"]
 
-Report = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 Floats = NDArray[np.float64]
 States = tuple[tuple[IntArray, IntArray], ...]
 
@@ -106,10 +106,10 @@ def run_golden(network: QuantizedNetwork, features: NDArray[np.floating]) -> Gol
 
 
 def run_rtl(
-    folder: Path, backend: str, features: NDArray[np.floating], report: Report | None = None
+    folder: Path, backend: str, features: NDArray[np.floating], progress: Progress | None = None
 ) -> RtlRun:
     """Build the RTL in a simulator and stream the features through it with the host driver."""
-    with Accelerator.open(folder, backend=backend, progress=report) as accelerator:
+    with Accelerator.open(folder, backend=backend, progress=progress) as accelerator:
         manifest = accelerator.manifest
         outputs: list[Floats] = []
         states: list[tuple[IntArray, IntArray]] = []
@@ -119,8 +119,8 @@ def run_rtl(
             # Limited inputs are counted and shown in the table.
             warnings.simplefilter("ignore", SaturationWarning)
             for begin in range(0, len(features), CHUNK_STEPS):
-                if report:
-                    report("stream speech through the RTL", begin, len(features))
+                if progress:
+                    progress("stream speech through the RTL", begin, len(features))
                 start = time.perf_counter()
                 outputs.append(stream.steps(features[begin : begin + CHUNK_STEPS])[:, 0])
                 elapsed += time.perf_counter() - start
@@ -128,8 +128,8 @@ def run_rtl(
                 h, c = stream.state_integers
                 states.append((np.asarray(h).reshape(-1), np.asarray(c).reshape(-1)))
         cold, warm = measure_latencies(accelerator, features[0])
-    if report:
-        report("stream speech through the RTL", len(features), len(features))
+    if progress:
+        progress("stream speech through the RTL", len(features), len(features))
     probability = np.concatenate(outputs)
     y = manifest.layers[-1].output.to_integers(probability)
     return RtlRun(y, probability, tuple(states), elapsed, warm, cold, tuple(sorted(intervals)))

@@ -82,7 +82,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
     nextpnr = fpga_family(device.family).find_nextpnr() if device.routable else None
     work = Path(folder) / "impl" / chosen.label
     synthesis = synthesise(
-        verilog, manifest.name, device, yosys, work, multipliers=multipliers, report=progress
+        verilog, manifest.name, device, yosys, work, multipliers=multipliers, progress=progress
     )
     check_fit(manifest.name, synthesis.core, device)
     # A design with an estimate has been compared with the limits already.
@@ -106,7 +106,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
                 target_mhz=target,
                 router=asked.router,
                 placer=asked.placer,
-                report=progress,
+                progress=progress,
                 stop=stop,
             )
 

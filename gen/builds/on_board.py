@@ -109,7 +109,7 @@ class OnBoard:
             seed=seed,
             # A design with an estimate has been compared with the limits already.
             insist=insist or expected is not None,
-            report=progress,
+            progress=progress,
         )
         write_file(self.output_folder / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
         return found

@@ -277,7 +277,7 @@ def test_progress_and_stop(tmp_path: Path):
         log=log,
         what="trying",
         watch=seen.append,
-        report=lambda what, done, total: said.append((what, done, total)),
+        progress=lambda what, done, total: said.append((what, done, total)),
     )
     assert "".join(seen) == "one\n"
     assert [done for _, done, _ in said] == [0, 1] and "first use: compiling sh" in said[0][0]
