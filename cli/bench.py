@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption
 from rtlstm.cli.results import Field, Found, Table, Text, Values, View
 
@@ -68,7 +68,7 @@ def bench(
     Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere, an
     estimate of multipliers or block RAM from synthesis, or a step over the bad line from the golden model.
     """
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.bench.benchmark import Plan, run_bench
         from rtlstm.bench.shapes import find_shapes
         from rtlstm.spec.errors import ConfigurationError
@@ -81,12 +81,12 @@ def bench(
         if estimates:
             if shapes:
                 raise ConfigurationError("--estimates has builds of its own: leave out the shapes")
-            _estimates(session, quick, save)
+            _estimates(console, quick, save)
             return
         if link:
             if shapes:
                 raise ConfigurationError("--link has builds of its own: leave out the shapes")
-            _link(session, quick, save) if board is None else _board(session, board, quick, save)
+            _link(console, quick, save) if board is None else _board(console, board, quick, save)
             return
         if board is not None:
             raise ConfigurationError("--board is where --link runs its steps: give --link, too")
@@ -98,31 +98,29 @@ def bench(
             devices=tuple(device or ()),
             assumed_mhz=clock,
         )
-        with session.progress() as progress:
+        with console.progress() as progress:
             result = run_bench(plan, progress)
-        _finish(session, _BENCH, result.passed, save, result.model_dump(mode="json"))
-        _note_marks(session, result)
+        _finish(console, _BENCH, result.passed, save, result.model_dump(mode="json"))
+        _note_marks(console, result)
 
 
-def _finish(
-    session: CommandSession, view: View, passed: bool, save: Path | None, fields: dict[str, Any]
-) -> None:
+def _finish(console: Console, view: View, passed: bool, save: Path | None, fields: dict[str, Any]) -> None:
     """Save what was measured, if that was asked for, and show it."""
     from rtlstm.spec.files import write_file
 
-    session.passed = passed
+    console.passed = passed
     if save is not None:
         write_file(save, json.dumps(fields, indent=1) + "\n")
-    session.show(view, **fields)
+    console.show(view, **fields)
 
 
-def _estimates(session: CommandSession, quick: bool, save: Path | None) -> None:
+def _estimates(console: Console, quick: bool, save: Path | None) -> None:
     """Measure the estimates' errors and show them."""
     from rtlstm.bench.estimates import fit_factors, measure_estimates
     from rtlstm.fpga.estimate import MARGIN
     from rtlstm.fpga.families.base import fpga_family
 
-    with session.progress() as progress:
+    with console.progress() as progress:
         results = list(measure_estimates(quick, progress))
     factors = fit_factors(results)
     now = {family: fpga_family(family).need_estimates() for family in factors}
@@ -136,16 +134,16 @@ def _estimates(session: CommandSession, quick: bool, save: Path | None) -> None:
         "allowed_percent": 100 * MARGIN,
         "passed": exact,
     }
-    _finish(session, _ESTIMATES, exact, save, fields)
+    _finish(console, _ESTIMATES, exact, save, fields)
 
 
-def _link(session: CommandSession, quick: bool, save: Path | None) -> None:
+def _link(console: Console, quick: bool, save: Path | None) -> None:
     """Measure the serial link and show it."""
     from rtlstm.bench.link import LEAST_SHARE, LEAST_USE, measure_efficiency
     from rtlstm.bench.soak import soak
 
     found = list(measure_efficiency(quick))
-    with session.progress() as progress:
+    with console.progress() as progress:
         endured = soak(10_000 if quick else 1_000_000, progress=progress)
     passed = endured.passed and all(each.passed for each in found)
     fields = {
@@ -154,17 +152,17 @@ def _link(session: CommandSession, quick: bool, save: Path | None) -> None:
         "least": {"payload_share": LEAST_SHARE, "port_use": LEAST_USE},
         "passed": passed,
     }
-    _finish(session, _LINK, passed, save, fields)
+    _finish(console, _LINK, passed, save, fields)
 
 
-def _board(session: CommandSession, board: str, quick: bool, save: Path | None) -> None:
+def _board(console: Console, board: str, quick: bool, save: Path | None) -> None:
     """Run steps over a simulated board's bad line and show what that cost."""
     from rtlstm.bench.soak import soak_board
 
-    with session.progress() as progress:
+    with console.progress() as progress:
         endured = soak_board(board, 640 if quick else 10_000, progress=progress)
     fields = {"soak": endured.model_dump(mode="json"), "passed": endured.passed}
-    _finish(session, _BOARD, endured.passed, save, fields)
+    _finish(console, _BOARD, endured.passed, save, fields)
 
 
 def _verdict(found: Found) -> str:
@@ -252,28 +250,28 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _note_marks(session: CommandSession, result: "BenchResult") -> None:
+def _note_marks(console: Console, result: "BenchResult") -> None:
     """Say once what is behind the marks of the tables."""
     if any(shape.clock.source == "assumed" for shape in result.shapes):
-        session.note("a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build")
+        console.note("a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build")
     predicted: dict[str, list[str]] = {}
     for shape in result.shapes:
         found = shape.hardware
         if found.not_simulated:
             predicted.setdefault(found.not_simulated, []).append(shape.name)
         elif not found.agrees:
-            session.note(
+            console.note(
                 f"! {shape.name}: {found.words_different} of {found.words_compared} words differ from the "
                 f"golden model, {found.steps_off_cycle} of {found.steps} steps are off their cycle; latency "
                 f"{found.measured_latency}, cold {found.measured_first_step_latency}, interval "
                 f"{found.measured_interval or 'not constant'} measured"
             )
     for why, names in predicted.items():
-        session.note(f"* predicted only, {why}: {', '.join(names)}")
+        console.note(f"* predicted only, {why}: {', '.join(names)}")
     for time in (time for shape in result.shapes for time in shape.cpu if time.missing):
-        session.note(f"{time.engine} was not timed: {time.missing}")
+        console.note(f"{time.engine} was not timed: {time.missing}")
     if result.machine.load_average > _BUSY:
-        session.note("the machine was busy: times are longer, p99 much so")
+        console.note("the machine was busy: times are longer, p99 much so")
 
 
 def _if_clocked(anchor: "Anchor") -> str | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
 from rtlstm.cli.results import Field, Found, Table, Text
@@ -35,7 +35,7 @@ def bitstream(
 
     For a Zynq board it writes what Vivado makes the bitstream of. Exits with 1 if the clock is not met.
     """
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.boards.catalogue import find_any_board
         from rtlstm.boards.zynq import ZynqBoard
         from rtlstm.gen.builds.on_board import OnBoard
@@ -44,30 +44,30 @@ def bitstream(
         target = find_any_board(asked.board)
         if isinstance(target, ZynqBoard):
             asked.check_vivado()
-            _write_for_vivado(session, folder, target, asked.clock_mhz)
+            _write_for_vivado(console, folder, target, asked.clock_mhz)
             return
         build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
-        session.show(_TARGET, target=target_fields(build))
-        note_bus(session, build)
-        with session.progress() as progress:
+        console.show(_TARGET, target=target_fields(build))
+        note_bus(console, build)
+        with console.progress() as progress:
             found = build.make_bitstream(asked.seed, progress, insist=asked.insist)
-        session.passed = found.met
-        session.show(
+        console.passed = found.met
+        console.show(
             _BITSTREAM,
             folder=str(folder),
             file=str(build.output_folder / found.file),
             bitstream=found.model_dump(mode="json"),
         )
-        _note_board(session, build, found)
-        session.next = next_command("program", folder, board=build.board.name)
+        _note_board(console, build, found)
+        console.next = next_command("program", folder, board=build.board.name)
 
 
-def _write_for_vivado(session: CommandSession, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
+def _write_for_vivado(console: Console, folder: Path, board: "ZynqBoard", clock: float | None) -> None:
     """Write a Zynq board's folder and say what to do with it."""
     from rtlstm.gen.builds.on_zynq import OnZynq
 
     build = OnZynq.create(folder, board, clock)
-    session.show(
+    console.show(
         _FOR_VIVADO,
         folder=str(folder),
         title=board.title,
@@ -77,16 +77,16 @@ def _write_for_vivado(session: CommandSession, folder: Path, board: "ZynqBoard",
         make=build.command,
         run=f"rtlstm run {folder} --backend mmio:/dev/uio0 --input x.npy --output y.npy",
     )
-    session.next = build.command
-    session.note(f"whether it fits: rtlstm implement {folder} --device {board.device} (synthesis only)")
-    session.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
+    console.next = build.command
+    console.note(f"whether it fits: rtlstm implement {folder} --device {board.device} (synthesis only)")
+    console.note("no bitstream yet: no open tool makes one for this device; Vivado does, and checks timing")
 
 
-def note_bus(session: CommandSession, build: "OnBoard") -> None:
+def note_bus(console: Console, build: "OnBoard") -> None:
     """Say that a build's wrapper is not on the board."""
     bus = build.manifest.parameters.bus
     if bus != "none":
-        session.note(f"the serial line is wired to the core itself: the build's {bus} wrapper is left out")
+        console.note(f"the serial line is wired to the core itself: the build's {bus} wrapper is left out")
 
 
 def target_fields(build: "OnBoard") -> dict[str, Any]:
@@ -102,18 +102,18 @@ def target_fields(build: "OnBoard") -> dict[str, Any]:
     }
 
 
-def _note_board(session: CommandSession, build: "OnBoard", found: "Bitstream") -> None:
+def _note_board(console: Console, build: "OnBoard", found: "Bitstream") -> None:
     """Say what is to be known about the board, and what to do about a clock that is missed."""
     from rtlstm.gen.builds.on_board import slower_clock
 
     if build.board.note:
-        session.note(build.board.note)
+        console.note(build.board.note)
     if not found.met:
         clock = slower_clock(found, build.board)
         advice = (
             "generate the build with fewer --lanes or --macs" if clock is None else f"use --clock {clock}"
         )
-        session.note(
+        console.note(
             f"timing is not met: {found.clock_mhz:g} MHz was asked for and seed {found.seed} reaches "
             f"{found.fmax_mhz:g} MHz; {advice}, or try another --seed"
         )
@@ -131,7 +131,7 @@ def program(
     debug: DebugOption = False,
 ) -> None:
     """Configure a board with its bitstream, with openFPGALoader."""
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.boards.loader import load_board
         from rtlstm.gen.builds.on_board import load_bitstream
         from rtlstm.spec.errors import BuildError
@@ -142,12 +142,12 @@ def program(
                 f"the bitstream for {target.name} must meet its clock, but reaches {found.fmax_mhz:g} of "
                 f"{found.clock_mhz:g} MHz; make another with a lower --clock"
             )
-        session.show(folder=str(folder), board=target.name, title=target.title, file=str(file))
+        console.show(folder=str(folder), board=target.name, title=target.title, file=str(file))
         load_board(target, file, flash)
-        session.show(_PROGRAMMED)
-        session.next = next_command("run", folder, backend=f"serial:PORT@{found.baud}", input="x.npy")
+        console.show(_PROGRAMMED)
+        console.next = next_command("run", folder, backend=f"serial:PORT@{found.baud}", input="x.npy")
         if target.note:
-            session.note(target.note)
+            console.note(target.note)
 
 
 def _bitstream(found: Found) -> "Bitstream":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rtlstm.cli.bitstream import note_bus, target_fields
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
 from rtlstm.cli.results import Found, Text
@@ -46,7 +46,7 @@ def board(
 
     The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
     """
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.gen.builds.on_board import OnBoard
         from rtlstm.sim.board_port import BoardPort
         from rtlstm.sim.port_server import PortServer
@@ -58,8 +58,8 @@ def board(
             )
         asked = BoardOptions(**options)
         build = OnBoard.create(folder, asked.board, asked.clock_mhz, asked.baud)
-        note_bus(session, build)
-        with session.progress() as progress:
+        note_bus(console, build)
+        with console.progress() as progress:
             native = build.simulate(seed, progress)
         port: BytePort = BoardPort(native)
         if faults:
@@ -72,7 +72,7 @@ def board(
                 server.stop()
 
             before = {kind: signal.signal(kind, stopped) for kind in (signal.SIGINT, signal.SIGTERM)}
-            session.show(
+            console.show(
                 _SERVED,
                 board=build.board.name,
                 target=target_fields(build),
@@ -84,7 +84,7 @@ def board(
             finally:
                 for kind, handler in before.items():
                     signal.signal(kind, handler)
-            session.show(cycles=native.cycle)
+            console.show(cycles=native.cycle)
 
 
 def _if_there(name: str, text: str) -> Text:

@@ -32,7 +32,7 @@ __all__ = [
     "FAILED",
     "UNEXPECTED",
     "WRONG_INPUT",
-    "CommandSession",
+    "Console",
     "explain",
     "print_error",
 ]
@@ -52,7 +52,7 @@ def print_error(message: str) -> None:
     write_error("error: " + message.replace("\n", "\n  "))
 
 
-class CommandSession:
+class Console:
     """One command's run, as a context manager around its work.
 
     Errors that leave the ``with`` block become one sentence and an exit code.
@@ -165,7 +165,7 @@ class CommandSession:
             with _phase_lines() as lines:
                 yield lines
             return
-        from rich.console import Console
+        from rich.console import Console as RichConsole
         from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
         columns = (
@@ -175,7 +175,7 @@ class CommandSession:
             TimeElapsedColumn(),
         )
         file = cast(TextIO, ForgivingStream(sys.stderr))
-        with Progress(*columns, console=Console(file=file), transient=True) as bars:
+        with Progress(*columns, console=RichConsole(file=file), transient=True) as bars:
             tasks: dict[str, TaskID] = {}
 
             def show(what: str, done: int, total: int) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import DebugOption, JsonOption
 from rtlstm.cli.results import Field, Found, Table, Text, Values
@@ -116,7 +116,7 @@ def generate(
     debug: DebugOption = False,
 ) -> None:
     """Turn a model into a build: Verilog, manifest, weights and report."""
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.cli.data import load_array, load_lengths, load_state
         from rtlstm.gen.builds.compiled import compile
         from rtlstm.gen.builds.former import former_results
@@ -125,7 +125,7 @@ def generate(
         data = None if calibration is None else load_array(calibration, "the calibration data")
         if batch_first and data is not None and data.ndim == 3:
             data = data.swapaxes(0, 1)
-        with session.progress() as progress:
+        with console.progress() as progress:
             compile(
                 model,
                 calibration=data,
@@ -141,10 +141,10 @@ def generate(
             )
         report = json.loads((folder / "report.json").read_text())
         removed = [result.model_dump(mode="json") for result in former]
-        session.show(_BUILD, folder=str(folder), report=report, removed=removed)
+        console.show(_BUILD, folder=str(folder), report=report, removed=removed)
         for text in (*report["assumptions"], *report["notes"]):
-            session.note(text)
-        session.next = next_command("simulate", folder)
+            console.note(text)
+        console.next = next_command("simulate", folder)
 
 
 def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BuildArgument, DebugOption, JsonOption
 from rtlstm.cli.results import Field, Found, Table, Text
@@ -24,15 +24,15 @@ def implement(
     debug: DebugOption = False,
 ) -> None:
     """Synthesise a build for a device, place and route it, and report size and clock."""
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.fpga.families.device import device_label
         from rtlstm.gen.builds.implement import implement as run
 
         asked = ImplementOptions(**options)
-        with session.progress() as progress:
+        with console.progress() as progress:
             found = run(folder, asked, progress)
-        session.passed = found.met is not False
-        session.show(
+        console.passed = found.met is not False
+        console.show(
             _IMPLEMENTATION,
             folder=str(folder),
             report=str(folder / "report.html"),
@@ -40,11 +40,11 @@ def implement(
             implementation=found.model_dump(mode="json"),
         )
         if found.note:
-            session.note(found.note)
+            console.note(found.note)
         if not found.seeds:
-            session.note(f"{found.device} is synthesised only: there is no place and route for it here")
+            console.note(f"{found.device} is synthesised only: there is no place and route for it here")
         board = _board(found.device)
-        session.next = board and next_command("bitstream", folder, board=board)
+        console.next = board and next_command("bitstream", folder, board=board)
 
 
 def _board(device: str) -> str | None:

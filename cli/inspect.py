@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import DebugOption, JsonOption
 from rtlstm.cli.results import Field, Found, Table, Text
@@ -28,7 +28,7 @@ def inspect(
     debug: DebugOption = False,
 ) -> None:
     """Show a model's layers and what is supported, or a build's formats, program and cycles."""
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.spec.errors import ConfigurationError
         from rtlstm.spec.options import option
 
@@ -37,18 +37,18 @@ def inspect(
                 raise ConfigurationError(
                     f"{', '.join(map(option, options))} must be left out: a folder is given, not a model"
                 )
-            _inspect_build(session, path)
+            _inspect_build(console, path)
             return
-        _inspect_model(session, path, ReadOptions(**options))
+        _inspect_model(console, path, ReadOptions(**options))
 
 
-def _inspect_model(session: CommandSession, path: Path, options: ReadOptions) -> None:
+def _inspect_model(console: Console, path: Path, options: ReadOptions) -> None:
     from rtlstm.gen.frontends import inspect_model, read_model
     from rtlstm.gen.frontends.describe import layer_options
     from rtlstm.spec.errors import ModelError
 
     report = inspect_model(path, options)
-    session.show(_NODES, model=report.model_dump(mode="json"), supported=not report.refusal)
+    console.show(_NODES, model=report.model_dump(mode="json"), supported=not report.refusal)
     if report.refusal:
         raise ModelError(report.refusal)
     layers = [
@@ -62,13 +62,13 @@ def _inspect_model(session: CommandSession, path: Path, options: ReadOptions) ->
         }
         for layer in read_model(path, options).network.layers
     ]
-    session.show(_NETWORK, layers=layers)
+    console.show(_NETWORK, layers=layers)
     for text in report.notes:
-        session.note(text)
-    session.next = next_command("generate", path, output=Path("build") / (report.name or path.stem))
+        console.note(text)
+    console.next = next_command("generate", path, output=Path("build") / (report.name or path.stem))
 
 
-def _inspect_build(session: CommandSession, folder: Path) -> None:
+def _inspect_build(console: Console, folder: Path) -> None:
     from rtlstm.gen.builds.headroom import measure_headroom
     from rtlstm.spec.build_files import read_listed
     from rtlstm.spec.errors import BuildError, ImageError
@@ -85,8 +85,8 @@ def _inspect_build(session: CommandSession, folder: Path) -> None:
             read_listed(folder, manifest, file.path)
     except (BuildError, ImageError) as error:
         damage = error
-    session.show(_BUILD, **_describe_build(manifest), implementations=_measured(session, folder, manifest))
-    session.show(
+    console.show(_BUILD, **_describe_build(manifest), implementations=_measured(console, folder, manifest))
+    console.show(
         image={
             "ok": headroom is not None,
             "bytes": image_path.stat().st_size if headroom is not None else None,
@@ -96,10 +96,10 @@ def _inspect_build(session: CommandSession, folder: Path) -> None:
     )
     if damage is not None:
         raise damage
-    session.show(_CONTENT)
+    console.show(_CONTENT)
 
 
-def _measured(session: CommandSession, folder: Path, manifest: "Manifest") -> list[dict[str, Any]]:
+def _measured(console: Console, folder: Path, manifest: "Manifest") -> list[dict[str, Any]]:
     """The JSON objects of what 'rtlstm implement' found of this build, which its report holds."""
     from rtlstm.gen.builds.report import BuildReport
     from rtlstm.spec.errors import BuildError
@@ -107,10 +107,10 @@ def _measured(session: CommandSession, folder: Path, manifest: "Manifest") -> li
     try:
         report = BuildReport.load(folder)
     except BuildError as error:
-        session.note(str(error))
+        console.note(str(error))
         return []
     if report.build_hash != manifest.build_hash:
-        session.note(
+        console.note(
             f"{folder / 'report.json'} is of another build and is left out; generate the build again"
         )
         return []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
 from rtlstm.cli.results import Field, Found, Text, Values
 
@@ -36,7 +36,7 @@ def run(
     debug: DebugOption = False,
 ) -> None:
     """Run sequences on a device, or on a simulated one."""
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.cli.data import (
             check_results,
             load_array,
@@ -52,7 +52,7 @@ def run(
         valid = load_lengths(lengths)
         begin = None if state is None else load_state(state)
         with (
-            session.progress() as progress,
+            console.progress() as progress,
             Accelerator.open(folder, backend, progress=progress) as accelerator,
         ):
             started = time.perf_counter()
@@ -60,7 +60,7 @@ def run(
             seconds = time.perf_counter() - started
             core = _core_latency(accelerator.manifest, x, valid, batch_first)
             measured = accelerator.measured_latency_cycles
-            session.show(
+            console.show(
                 name=accelerator.manifest.name,
                 backend=backend,
                 core_latency_cycles=core,
@@ -74,12 +74,12 @@ def run(
             save_array(output, y)
         if state_output is not None:
             save_state(state_output, final)
-        session.show(
+        console.show(
             _RUN,
             output=output and str(output),
             state_output=state_output and str(state_output),
         )
-        _note_waiting(session, core, measured)
+        _note_waiting(console, core, measured)
 
 
 def _core_latency(manifest: "Manifest", x: Any, lengths: Any, batch_first: bool) -> int | None:
@@ -95,10 +95,10 @@ def _longest(x: Any, batch_first: bool) -> int:
     return int(x.shape[1 if batch_first and x.ndim == 3 else 0])
 
 
-def _note_waiting(session: CommandSession, core: int | None, measured: int) -> None:
+def _note_waiting(console: Console, core: int | None, measured: int) -> None:
     """Say why the last step took longer on the device than its core takes."""
     if core is not None and measured != core:
-        session.note(
+        console.note(
             f"the last step took {measured} cycles on the device, from its last input to its last output; "
             f"the core takes {core} of them, and in the others the step waited for those sent before it"
         )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.declared import takes_options
 from rtlstm.cli.options import BatchFirstOption, BuildArgument, DebugOption, JsonOption, LengthsOption
 from rtlstm.cli.results import Field, Text, Values
@@ -34,7 +34,7 @@ def simulate(
     debug: DebugOption = False,
 ) -> None:
     """Run a build's RTL in a simulator and compare every word and cycle with what they must be."""
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.cli.data import check_results, load_array, load_lengths, save_array
         from rtlstm.gen.builds.compare import compare_build
         from rtlstm.spec.manifest import Manifest
@@ -45,12 +45,12 @@ def simulate(
         x = None if input_file is None else load_array(input_file, "the input")
         what = f"random, seed {asked.seed or 0}" if x is None else str(input_file)
         valid = load_lengths(lengths)
-        with session.progress() as progress:
+        with console.progress() as progress:
             found, y = compare_build(folder, asked, x, valid, batch_first, progress)
         if output is not None:
             save_array(output, y)
-        session.passed = found.passed
-        session.show(
+        console.passed = found.passed
+        console.show(
             _COMPARISON,
             name=manifest.name,
             input=what,
@@ -60,7 +60,7 @@ def simulate(
             steps_per_second=round(found.steps_per_second, 1),
             passed=found.passed,
         )
-        session.next = next_command("implement", folder, device=_device(folder))
+        console.next = next_command("implement", folder, device=_device(folder))
 
 
 def _device(folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.options import DebugOption, JsonOption
 from rtlstm.cli.results import Field, Table, Text
 
@@ -11,7 +11,7 @@ __all__ = ["boards", "devices"]
 
 def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the FPGAs that --fit and --device take by name."""
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.fpga.devices import devices as known_devices
         from rtlstm.fpga.families.base import estimated_families
 
@@ -33,12 +33,12 @@ def devices(as_json: JsonOption = False, debug: DebugOption = False) -> None:
             }
             for each in known_devices().values()
         ]
-        session.show(_DEVICES, devices=found)
+        console.show(_DEVICES, devices=found)
 
 
 def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """List the boards that --fit and --board take by name."""
-    with CommandSession(as_json, debug) as session:
+    with Console(as_json, debug) as console:
         from rtlstm.boards.catalogue import usable_boards
         from rtlstm.boards.zynq import ZYNQ_BOARDS
 
@@ -66,7 +66,7 @@ def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
             }
             for each in ZYNQ_BOARDS.values()
         ]
-        session.show(_BOARDS, boards=found)
+        console.show(_BOARDS, boards=found)
 
 
 def _uses(fit: bool, place_and_route: bool) -> str:

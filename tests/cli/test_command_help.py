@@ -54,7 +54,7 @@ def test_long_phases_are_told_without_a_terminal(
 ):
     monkeypatch.delenv("RTLSTM_PROGRESS")
     monkeypatch.setattr(console, "_LONG_SECONDS", 0.2)
-    with console.CommandSession(as_json=False, debug=False) as session, session.progress() as progress:
+    with console.Console(as_json=False, debug=False) as shown, shown.progress() as progress:
         progress("quick", 0, 1)
         progress("long", 0, 2)
         time.sleep(0.5)
@@ -63,7 +63,7 @@ def test_long_phases_are_told_without_a_terminal(
     time.sleep(0.5)
     assert capsys.readouterr().err == "long ...\n"
     monkeypatch.setenv("RTLSTM_PROGRESS", "none")
-    with console.CommandSession(as_json=False, debug=False) as session, session.progress() as progress:
+    with console.Console(as_json=False, debug=False) as shown, shown.progress() as progress:
         progress("long", 0, 2)
         time.sleep(0.5)
     assert capsys.readouterr().err == ""

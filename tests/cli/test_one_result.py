@@ -26,7 +26,7 @@ import rtlstm.gen.frontends as frontends
 import rtlstm.sim.board_port as board_port
 import rtlstm.sim.port_server as port_server
 from rtlstm.boards.bitstream import Bitstream, Use
-from rtlstm.cli.console import CommandSession
+from rtlstm.cli.console import Console
 from rtlstm.cli.main import COMMANDS
 from rtlstm.cli.results import Field, Result, Table, Text, Values, View, write_value
 from rtlstm.gen.builds.generate import generate_build
@@ -304,20 +304,20 @@ def test_every_command_is_here() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_people_read_the_json_object(cli, model, pristine, tmp_path, monkeypatch, name: str) -> None:
     """What is printed is what the views make of the JSON object alone, to the letter."""
-    sessions: list[CommandSession] = []
+    consoles: list[Console] = []
     views: list[View] = []
-    show = CommandSession.show
+    show = Console.show
 
-    def watched(session: CommandSession, view: View = (), **fields: Any) -> None:
-        sessions.append(session)
+    def watched(console: Console, view: View = (), **fields: Any) -> None:
+        consoles.append(console)
         views.append(view)
-        show(session, view, **fields)
+        show(console, view, **fields)
 
-    monkeypatch.setattr(CommandSession, "show", watched)
+    monkeypatch.setattr(Console, "show", watched)
     arguments = CASES[name](Places(model, pristine, tmp_path), monkeypatch)
     done = cli(*arguments)
-    assert done.code in (0, 1, 2) and len(set(map(id, sessions))) == 1, done.err
-    found = json.loads(sessions[0].result.as_json())
+    assert done.code in (0, 1, 2) and len(set(map(id, consoles))) == 1, done.err
+    found = json.loads(consoles[0].result.as_json())
     whole = Result(found)
     assert done.out == "".join(f"{text}\n" for view in views for text in whole.texts(view)) != ""
     if name not in MADE_ONCE:
