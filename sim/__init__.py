@@ -1,1 +1,1 @@
-"""Golden model, float reference, simulators and the verification bench."""
+"""Golden model, float reference, simulators and the testbench."""

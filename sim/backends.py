@@ -13,7 +13,7 @@ from rtlstm.host.transport import Progress, Transport, register_words
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
-from rtlstm.sim.simulated_ports import Model, PortShape, StepCycles
+from rtlstm.sim.simulated_ports import Model, PortSpec, StepCycles
 from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
@@ -33,10 +33,10 @@ class SimulatedDevice(Transport):
 
     takes_sequences = True
 
-    def __init__(self, model: Model, shape: PortShape, manifest: Manifest) -> None:
+    def __init__(self, model: Model, ports: PortSpec, manifest: Manifest) -> None:
         super().__init__(manifest)
         self._model: Model | None = model
-        self._shape = shape
+        self._ports = ports
         self._fault = ""
         empty = np.empty(0, dtype=np.int64)
         self.last_cycles = StepCycles(empty, empty, empty)
@@ -82,7 +82,7 @@ class SimulatedDevice(Transport):
         """Run checked steps in order; see :meth:`rtlstm.host.transport.Transport.run_steps`."""
         model = self._use()
         if not len(steps):
-            return np.empty((0, self._shape.outputs), dtype=np.int64)
+            return np.empty((0, self._ports.outputs), dtype=np.int64)
         streams, x = steps.streams.astype(np.int32), steps.x.astype(np.int32)
         ends = np.zeros(len(steps), dtype=bool) if steps.ends is None else steps.ends
         try:
@@ -99,8 +99,8 @@ class SimulatedDevice(Transport):
         """Take steps of another build of the same hardware from now on."""
         model = self._use()
         self.manifest = manifest
-        self._shape = PortShape.from_manifest(manifest)
-        model.resize(self._shape)
+        self._ports = PortSpec.from_manifest(manifest)
+        model.resize(self._ports)
 
     def close(self) -> None:
         """End the simulation. May be called again."""
@@ -110,10 +110,10 @@ class SimulatedDevice(Transport):
 
     def _use(self) -> Model:
         if self._model is None:
-            raise DeviceError(f"{self._shape.name}: the device is closed; open it again")
+            raise DeviceError(f"{self._ports.name}: the device is closed; open it again")
         if self._fault:
             raise DeviceError(
-                f"{self._shape.name}: the device cannot be used any more, because of an earlier "
+                f"{self._ports.name}: the device cannot be used any more, because of an earlier "
                 f"failure ({self._fault}); open it again"
             )
         return self._model
@@ -133,13 +133,13 @@ class VerilatorDevice(SimulatedDevice):
             raise ConfigurationError(
                 f"what follows 'verilator:' must be a seed, a whole number, not {argument!r}"
             )
-        shape = PortShape.from_manifest(manifest)
+        ports = PortSpec.from_manifest(manifest)
         verilog = check_rtl(folder, manifest)
         model = load_cached(
-            lambda: build_native(verilog, shape, progress),
-            lambda library: NativeModel(library, shape, int(argument or 1), progress),
+            lambda: build_native(verilog, ports, progress),
+            lambda library: NativeModel(library, ports, int(argument or 1), progress),
         )
-        super().__init__(model, shape, manifest)
+        super().__init__(model, ports, manifest)
 
 
 class IcarusDevice(SimulatedDevice):
@@ -150,10 +150,10 @@ class IcarusDevice(SimulatedDevice):
     ) -> None:
         if argument:
             raise ConfigurationError(f"the icarus backend takes no argument, not {argument!r}")
-        shape = PortShape.from_manifest(manifest)
+        ports = PortSpec.from_manifest(manifest)
         verilog = check_rtl(folder, manifest)
         model = load_cached(
-            lambda: build_icarus(verilog, shape, progress),
-            lambda program: IcarusModel(program, shape, progress),
+            lambda: build_icarus(verilog, ports, progress),
+            lambda program: IcarusModel(program, ports, progress),
         )
-        super().__init__(model, shape, manifest)
+        super().__init__(model, ports, manifest)

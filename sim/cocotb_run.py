@@ -1,9 +1,9 @@
-"""The verification bench: plays a scenario on a build's Verilog under cocotb and checks all of it.
+"""The testbench: plays a scenario on a build's Verilog under cocotb and checks all of it.
 
 A scenario loads the core through its bus, streams steps through it, reads memories back and
 compares every word, every handshake and, if nothing stalls, every cycle. The simulators' own
 programs are built once and cached. cocotb makes every signal visible, which costs Verilator its
-speed: use :mod:`rtlstm.sim.native` for depth and this bench for protocol and independence.
+speed: use :mod:`rtlstm.sim.native` for depth and this testbench for protocol and independence.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.sim.simulated_ports import PortShape, StepCycles
+from rtlstm.sim.simulated_ports import PortSpec, StepCycles
 from rtlstm.sim.simulator_names import Simulator
 from rtlstm.sim.sources import copy_sources, simulation_sources
 from rtlstm.spec.build_files import check_rtl
@@ -35,7 +35,7 @@ __all__ = [
     "CocotbResult",
     "Scenario",
     "Simulator",
-    "build_bench",
+    "build_testbench",
     "play",
     "run_cocotb",
     "simulator_environment",
@@ -65,7 +65,7 @@ class BusRead:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What the bench plays and expects. All numbers are the core's integers."""
+    """What the testbench plays and expects. All numbers are the core's integers."""
 
     streams: IntArray
     """Stream of each step, shape (steps,)."""
@@ -90,11 +90,11 @@ class Scenario:
     seed: int = 1
     """Seed of the stalls, of the words that the core must ignore, and of Verilator's initial contents."""
 
-    def save(self, path: Path, shape: PortShape) -> None:
-        """Write the file that the bench inside the simulator reads."""
+    def save(self, path: Path, ports: PortSpec) -> None:
+        """Write the file that the testbench inside the simulator reads."""
         empty = np.empty(0, dtype=np.int64)
         fields: dict[str, ArrayLike] = {
-            "shape": json.dumps(asdict(shape)),
+            "ports": json.dumps(asdict(ports)),
             "streams": np.asarray(self.streams, dtype=np.int64),
             "x": np.asarray(self.x, dtype=np.int64),
             "y": np.asarray(self.y, dtype=np.int64),
@@ -110,7 +110,7 @@ class Scenario:
         arrays = {name: np.asarray(field) for name, field in fields.items()}
         np.savez(path, allow_pickle=False, **arrays)
 
-    def check(self, shape: PortShape) -> None:
+    def check(self, ports: PortSpec) -> None:
         """Check the arrays' shapes.
 
         Raises
@@ -120,8 +120,8 @@ class Scenario:
         """
         steps = len(self.streams)
         for name, array, expected in (
-            ("x", self.x, (steps, shape.inputs)),
-            ("y", self.y, (steps, shape.outputs)),
+            ("x", self.x, (steps, ports.inputs)),
+            ("y", self.y, (steps, ports.outputs)),
             ("latency", self.latency, (steps,)),
             ("offered", self.offered, (steps,)),
             ("ends", self.ends, (steps,)),
@@ -156,7 +156,7 @@ def _flatten(when: str, actions: Sequence[BusWrite | BusRead]) -> dict[str, Arra
 
 @dataclass(frozen=True)
 class CocotbResult:
-    """What a bench run found."""
+    """What a testbench run found."""
 
     simulator: Simulator
     words: int
@@ -204,14 +204,14 @@ def run_cocotb(
         If cocotb or the simulator is missing or crashes. A failed check does not raise: it is in
         the result.
     """
-    shape = PortShape.from_manifest(manifest)
+    ports = PortSpec.from_manifest(manifest)
     verilog = check_rtl(folder, manifest)
-    return play(verilog, shape, simulator, scenario, run_folder, waves, progress)
+    return play(verilog, ports, simulator, scenario, run_folder, waves, progress)
 
 
 def play(
     verilog: Path,
-    shape: PortShape,
+    ports: PortSpec,
     simulator: Simulator,
     scenario: Scenario,
     run_folder: Path | None = None,
@@ -219,16 +219,16 @@ def play(
     progress: Progress | None = None,
 ) -> CocotbResult:
     """Play a scenario on a Verilog file; see :func:`run_cocotb`."""
-    scenario.check(shape)
-    program = build_bench(verilog, shape.name, shape.family, simulator, waves, progress)
+    scenario.check(ports)
+    program = build_testbench(verilog, ports.name, ports.family, simulator, waves, progress)
     if run_folder is not None:
         run_folder.mkdir(parents=True, exist_ok=True)
-        return _run(program, shape, simulator, scenario, run_folder.absolute(), waves)
+        return _run(program, ports, simulator, scenario, run_folder.absolute(), waves)
     with tempfile.TemporaryDirectory(prefix="rtlstm-") as temporary:
-        return _run(program, shape, simulator, scenario, Path(temporary), waves)
+        return _run(program, ports, simulator, scenario, Path(temporary), waves)
 
 
-def build_bench(
+def build_testbench(
     verilog: Path,
     top: str,
     family: str,
@@ -243,7 +243,7 @@ def build_bench(
     ToolError
         If cocotb or the simulator is missing or fails.
     """
-    version = package_version("cocotb", "sim", "the verification bench")
+    version = package_version("cocotb", "sim", "the testbench")
     verilator_build = simulator == "verilator"
     tool = verilator().version if verilator_build else icarus().version
     options = [*(_VERILATOR if verilator_build else ()), "waves" if waves else "plain"]
@@ -255,7 +255,7 @@ def build_bench(
     def build(folder: Path) -> None:
         from cocotb_tools.runner import get_runner
 
-        what = f"compiling {top} for the {simulator} bench"
+        what = f"compiling {top} for the {simulator} testbench"
         if progress:
             progress(what, 0, 1)
         log = folder / "build.log"
@@ -279,12 +279,12 @@ def build_bench(
         if progress:
             progress(what, 1, 1)
 
-    return cached(f"bench-{simulator}", key, build, progress)
+    return cached(f"testbench-{simulator}", key, build, progress)
 
 
 def _run(
     program: Path,
-    shape: PortShape,
+    ports: PortSpec,
     simulator: Simulator,
     scenario: Scenario,
     folder: Path,
@@ -292,11 +292,11 @@ def _run(
 ) -> CocotbResult:
     from cocotb_tools.runner import get_runner
 
-    from rtlstm.sim import cocotb_bench as names
+    from rtlstm.sim import cocotb_testbench as names
 
     log, outcome = folder / "run.log", folder / "result.json"
     outcome.unlink(missing_ok=True)
-    scenario.save(folder / "scenario.npz", shape)
+    scenario.save(folder / "scenario.npz", ports)
     seed = 1 + scenario.seed % 0x7FFFFFFE
     plusargs = ["+verilator+rand+reset+2", f"+verilator+seed+{seed}"]
     if simulator == "icarus" and waves:
@@ -309,8 +309,8 @@ def _run(
     try:
         with simulator_environment(simulator, variables):
             get_runner(simulator).test(
-                test_module="rtlstm.sim.cocotb_bench",
-                hdl_toplevel=shape.name,
+                test_module="rtlstm.sim.cocotb_testbench",
+                hdl_toplevel=ports.name,
                 hdl_toplevel_lang="verilog",
                 build_dir=program,
                 test_dir=folder,
@@ -322,9 +322,9 @@ def _run(
             )
     except (RuntimeError, SystemExit) as error:
         if not outcome.is_file():
-            raise ToolError(f"the {simulator} bench failed ({error}):\n{_tail(log)}") from None
+            raise ToolError(f"the {simulator} testbench failed ({error}):\n{_tail(log)}") from None
     if not outcome.is_file():
-        raise ToolError(f"the {simulator} bench ended without a result:\n{_tail(log)}")
+        raise ToolError(f"the {simulator} testbench ended without a result:\n{_tail(log)}")
     found = json.loads(outcome.read_text())
     return CocotbResult(
         simulator=simulator,

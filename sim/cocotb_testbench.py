@@ -20,7 +20,7 @@ from cocotb.simtime import get_sim_time
 from cocotb.triggers import Event, RisingEdge, Timer
 from cocotb.types import LogicArray
 
-from rtlstm.sim.simulated_ports import PortShape, pack_beats, sign_extend, unpack_beats
+from rtlstm.sim.simulated_ports import PortSpec, pack_beats, sign_extend, unpack_beats
 
 __all__ = ["RESULT_VARIABLE", "SCENARIO_VARIABLE", "play_scenario"]
 
@@ -36,10 +36,10 @@ class _CheckError(Exception):
 
 
 class _Player:
-    def __init__(self, dut: Any, scenario: dict[str, Any], shape: PortShape) -> None:
+    def __init__(self, dut: Any, scenario: dict[str, Any], ports: PortSpec) -> None:
         self.dut = dut
         self.scenario = scenario
-        self.shape = shape
+        self.ports = ports
         self.random = random.Random(int(scenario["seed"]))
         self.p_in, self.p_out = float(scenario["p_in"]), float(scenario["p_out"])
         self.edge = RisingEdge(dut.clk)
@@ -70,9 +70,9 @@ class _Player:
         before = -1
         while before != self.progress:
             before = self.progress
-            await Timer(self.shape.timeout_cycles * _PERIOD, unit="step")
+            await Timer(self.ports.timeout_cycles * _PERIOD, unit="step")
         self.failures.append(
-            f"no transfer for {self.shape.timeout_cycles} cycles while {self.doing} "
+            f"no transfer for {self.ports.timeout_cycles} cycles while {self.doing} "
             f"({sum(c >= 0 for c in self.offered)} of {len(self.offered)} steps done)"
         )
         self.finished.set()
@@ -90,7 +90,7 @@ class _Player:
         dut = self.dut
         for signal in (dut.x_valid, dut.y_ready, dut.bus_valid, dut.x_data, dut.x_stream, dut.x_quiet):
             signal.value = 0
-        if self.shape.sequence_steps:
+        if self.ports.sequence_steps:
             dut.x_last.value = 0
         for signal in (dut.bus_address, dut.bus_write, dut.bus_data):
             signal.value = 0
@@ -161,19 +161,19 @@ class _Player:
             self.failures.append(text)
 
     async def send(self) -> None:
-        shape, scenario, dut = self.shape, self.scenario, self.dut
+        ports, scenario, dut = self.ports, self.scenario, self.dut
         x = scenario["x"]
         steps = len(x)
         junk = np.random.default_rng(int(scenario["seed"]))
-        words = junk.integers(0, 1 << shape.data_bits, (steps, shape.beats_in * shape.beat_in))
-        words[:, : shape.inputs] = x & ((1 << shape.data_bits) - 1)
-        beats = pack_beats(words.reshape(-1, shape.beat_in), shape.data_bits)
+        words = junk.integers(0, 1 << ports.data_bits, (steps, ports.beats_in * ports.beat_in))
+        words[:, : ports.inputs] = x & ((1 << ports.data_bits) - 1)
+        beats = pack_beats(words.reshape(-1, ports.beat_in), ports.data_bits)
         streams, ends = scenario["streams"].tolist(), scenario["ends"].tolist()
         for index, beat in enumerate(beats):
-            step, number = divmod(index, shape.beats_in)
+            step, number = divmod(index, ports.beats_in)
             while self.random.random() < self.p_in:
                 dut.x_valid.value = 0
-                dut.x_data.value = self.random.getrandbits(shape.beat_in * shape.data_bits)
+                dut.x_data.value = self.random.getrandbits(ports.beat_in * ports.data_bits)
                 await self.edge
             dut.x_data.value = int(beat, 16)
             dut.x_stream.value = streams[step]
@@ -184,16 +184,16 @@ class _Player:
             self.progress += 1
             if number == 0:
                 self.begun[step] = self.cycle
-            if number == shape.beats_in - 1:
+            if number == ports.beats_in - 1:
                 self.accepted[step] = self.cycle
         dut.x_valid.value = 0
 
     async def receive(self) -> None:
-        shape, dut = self.shape, self.dut
+        ports, dut = self.ports, self.dut
         for step, stream in enumerate(self.scenario["streams"].tolist()):
             beats = []
-            for number in range(shape.beats_out):
-                last = number == shape.beats_out - 1
+            for number in range(ports.beats_out):
+                last = number == ports.beats_out - 1
                 beats.append(await self.take(step, last))
                 where = f"step {step}, beat {number}"
                 if dut.y_stream.value != stream:
@@ -224,13 +224,13 @@ class _Player:
         return f"{data.to_unsigned():x}"
 
     def compare(self, step: int, beats: list[str]) -> None:
-        shape = self.shape
-        words = unpack_beats(beats, shape.beat_out, shape.y_bits).reshape(-1)
-        if words[shape.outputs :].any():
+        ports = self.ports
+        words = unpack_beats(beats, ports.beat_out, ports.y_bits).reshape(-1)
+        if words[ports.outputs :].any():
             raise _CheckError(f"step {step}: words of y past the last output must be 0")
-        found = sign_extend(words[: shape.outputs], shape.y_bits)
+        found = sign_extend(words[: ports.outputs], ports.y_bits)
         expected = self.scenario["y"][step]
-        self.words += shape.outputs
+        self.words += ports.outputs
         for index in np.flatnonzero(found != expected).tolist():
             self.mismatch(f"y of step {step}, word {index} must be {expected[index]}, not {found[index]}")
 
@@ -279,7 +279,7 @@ async def play_scenario(dut: Any) -> None:
     """Play the scenario that the environment names and write its result."""
     with np.load(os.environ[SCENARIO_VARIABLE]) as file:
         scenario = dict(file)
-    player = _Player(dut, scenario, PortShape(**json.loads(str(scenario["shape"]))))
+    player = _Player(dut, scenario, PortSpec(**json.loads(str(scenario["ports"]))))
     cocotb.start_soon(player.watch())
     cocotb.start_soon(player.guard(player.play()))
     await player.finished.wait()

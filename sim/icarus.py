@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.sim.simulated_ports import PortFault, PortShape, StepCycles, pack_beats, sign_extend, unpack_beats
+from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles, pack_beats, sign_extend, unpack_beats
 from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.fixed import IntArray
@@ -25,7 +25,7 @@ _DUE = 1024
 """Steps that may be under way, beside those of a sequence."""
 
 
-def build_icarus(verilog: Path, shape: PortShape, progress: Progress | None = None) -> Path:
+def build_icarus(verilog: Path, ports: PortSpec, progress: Progress | None = None) -> Path:
     """Compile a core and return the program for ``vvp``, from the cache if it is there.
 
     Raises
@@ -36,19 +36,19 @@ def build_icarus(verilog: Path, shape: PortShape, progress: Progress | None = No
     tool = icarus()
     harness = own_file("harness.v").read_text()
     sizes = {
-        "TOP": shape.name,
-        "X_BITS": shape.beat_in * shape.data_bits,
-        "Y_BITS": shape.beat_out * shape.y_bits,
-        "STREAM_BITS": shape.stream_bits,
-        "DUE": _DUE + shape.sequence_steps,
+        "TOP": ports.name,
+        "X_BITS": ports.beat_in * ports.data_bits,
+        "Y_BITS": ports.beat_out * ports.y_bits,
+        "STREAM_BITS": ports.stream_bits,
+        "DUE": _DUE + ports.sequence_steps,
     }
     defines = [f"-D{SIMULATION}", *(f"-DRTLSTM_{name}={size}" for name, size in sizes.items())]
-    defines += ["-DRTLSTM_SEQUENCES"] if shape.sequence_steps else []
-    sources = simulation_sources(verilog, shape.family)
+    defines += ["-DRTLSTM_SEQUENCES"] if ports.sequence_steps else []
+    sources = simulation_sources(verilog, ports.family)
     texts = [path.read_bytes() for path in sources]
 
     def build(folder: Path) -> None:
-        what = f"compiling {shape.name} for simulation"
+        what = f"compiling {ports.name} for simulation"
         if progress:
             progress(what, 0, 1)
         names = copy_sources([*sources, own_file("harness.v")], folder)
@@ -73,8 +73,8 @@ class IcarusModel:
     Implements :class:`rtlstm.sim.simulated_ports.Model`.
     """
 
-    def __init__(self, program: Path, shape: PortShape, progress: Progress | None = None) -> None:
-        self._shape = shape
+    def __init__(self, program: Path, ports: PortSpec, progress: Progress | None = None) -> None:
+        self._ports = ports
         self._progress = progress
         self._junk = np.random.default_rng(1)
         self._process = subprocess.Popen(
@@ -91,7 +91,7 @@ class IcarusModel:
         self._cycle = 0
         try:
             self._await_done()
-            self.resize(shape)
+            self.resize(ports)
         except BaseException:
             self.close()
             raise
@@ -101,10 +101,10 @@ class IcarusModel:
         """Cycles since reset."""
         return self._cycle
 
-    def resize(self, shape: PortShape) -> None:
+    def resize(self, ports: PortSpec) -> None:
         """Take steps of other sizes from now on."""
-        self._shape = shape
-        self._send([f"n {shape.beats_in:x} {shape.beats_out:x} {shape.timeout_cycles:x}"])
+        self._ports = ports
+        self._send([f"n {ports.beats_in:x} {ports.beats_out:x} {ports.timeout_cycles:x}"])
         self._await_done()
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
@@ -134,7 +134,7 @@ class IcarusModel:
         ends: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], StepCycles]:
         """Run steps; return the outputs and the cycles of each step."""
-        shape, steps = self._shape, len(streams)
+        ports, steps = self._ports, len(streams)
         suppress, ends = (np.zeros(steps, dtype=bool) if part is None else part for part in (suppress, ends))
         marks = suppress + 2 * ends
         # Results fill their pipe while the inputs still fill theirs: two ends, two threads.
@@ -148,17 +148,17 @@ class IcarusModel:
         begun, accepted = _hexadecimal([row[1:] for row in taken]).reshape(steps, 2).T
         with_output = np.flatnonzero(~suppress)
         offered = np.full(steps, -1, dtype=np.int64)
-        words = np.zeros((steps, shape.beats_out * shape.beat_out), dtype=np.int64)
+        words = np.zeros((steps, ports.beats_out * ports.beat_out), dtype=np.int64)
         if with_output.size:
-            offered[with_output] = _hexadecimal([[row[1]] for row in given]).reshape(-1, shape.beats_out)[
+            offered[with_output] = _hexadecimal([[row[1]] for row in given]).reshape(-1, ports.beats_out)[
                 :, -1
             ]
-            beats = unpack_beats([row[2] for row in given], shape.beat_out, shape.y_bits)
+            beats = unpack_beats([row[2] for row in given], ports.beat_out, ports.y_bits)
             words[with_output] = beats.reshape(len(with_output), -1)
-        wrong = np.flatnonzero(words[:, shape.outputs :].any(axis=1))
+        wrong = np.flatnonzero(words[:, ports.outputs :].any(axis=1))
         if wrong.size:
-            raise PortFault(8, int(wrong[0])).error(shape)
-        y = sign_extend(words[:, : shape.outputs], shape.y_bits)
+            raise PortFault(8, int(wrong[0])).error(ports)
+        y = sign_extend(words[:, : ports.outputs], ports.y_bits)
         return y, StepCycles(begun, accepted, offered)
 
     def close(self) -> None:
@@ -176,16 +176,16 @@ class IcarusModel:
                     continue
 
     def _commands(self, streams: NDArray[np.int32], x: NDArray[np.int32], marks: IntArray) -> list[str]:
-        shape, steps = self._shape, len(streams)
-        limit = 1 << shape.data_bits
+        ports, steps = self._ports, len(streams)
+        limit = 1 << ports.data_bits
         # The words past the last input must not matter: they are random.
-        words = self._junk.integers(0, limit, (steps, shape.beats_in * shape.beat_in))
-        words[:, : shape.inputs] = x & (limit - 1)
-        beats = pack_beats(words.reshape(steps * shape.beats_in, shape.beat_in), shape.data_bits)
+        words = self._junk.integers(0, limit, (steps, ports.beats_in * ports.beat_in))
+        words[:, : ports.inputs] = x & (limit - 1)
+        beats = pack_beats(words.reshape(steps * ports.beats_in, ports.beat_in), ports.data_bits)
         lines = [f"x {steps:x}"]
         for step, stream in enumerate(streams.tolist()):
-            first = step * shape.beats_in
-            lines += [f"{stream:x} {marks[step]:x}", *beats[first : first + shape.beats_in]]
+            first = step * ports.beats_in
+            lines += [f"{stream:x} {marks[step]:x}", *beats[first : first + ports.beats_in]]
         return lines
 
     def _send(self, lines: list[str]) -> None:
@@ -211,17 +211,17 @@ class IcarusModel:
             if kind in ("y ", "a ", "v "):
                 lines.append(line)
                 if self._progress and steps and kind == "a " and not len(lines) % 256:
-                    self._progress("simulating", len(lines) // (1 + self._shape.beats_out), steps)
+                    self._progress("simulating", len(lines) // (1 + self._ports.beats_out), steps)
             elif kind == "k ":
                 self._cycle = int(line[2:], 16)
                 return lines
             elif kind == "e ":
                 code, step = line[2:].split()
-                raise PortFault(int(code, 16), int(step)).error(self._shape)
+                raise PortFault(int(code, 16), int(step)).error(self._ports)
             else:
                 self._other.append(line.rstrip())
         said = "; it said: " + " / ".join(self._other[-5:]) if self._other else ""
-        raise DeviceError(f"{self._shape.name}: the simulator ended without an answer{said}")
+        raise DeviceError(f"{self._ports.name}: the simulator ended without an answer{said}")
 
 
 def _hexadecimal(rows: list[list[str]]) -> IntArray:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.sim.compile_model import compile_library
-from rtlstm.sim.simulated_ports import PortFault, PortShape, StepCycles
+from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles
 from rtlstm.sim.sources import own_file, simulation_sources
 from rtlstm.tools.cache import Progress
 
@@ -22,7 +22,7 @@ _SLICE = 1 << 20
 """Cycles between two chances for an interrupt and a progress report."""
 
 
-def build_native(verilog: Path, shape: PortShape, progress: Progress | None = None) -> Path:
+def build_native(verilog: Path, ports: PortSpec, progress: Progress | None = None) -> Path:
     """Compile a core and return its library, from the cache if it is there.
 
     Raises
@@ -30,16 +30,16 @@ def build_native(verilog: Path, shape: PortShape, progress: Progress | None = No
     ToolError
         If Verilator or a C++ compiler is missing or fails.
     """
-    sources = simulation_sources(verilog, shape.family)
-    return compile_library(shape.name, sources, own_file("native.cpp"), _defines(shape), progress)
+    sources = simulation_sources(verilog, ports.family)
+    return compile_library(ports.name, sources, own_file("native.cpp"), _defines(ports), progress)
 
 
-def _defines(shape: PortShape) -> list[str]:
+def _defines(ports: PortSpec) -> list[str]:
     sizes = {
-        "BEAT_IN": shape.beat_in,
-        "BEAT_OUT": shape.beat_out,
-        "X_BITS": shape.data_bits,
-        "Y_BITS": shape.y_bits,
+        "BEAT_IN": ports.beat_in,
+        "BEAT_OUT": ports.beat_out,
+        "X_BITS": ports.data_bits,
+        "Y_BITS": ports.y_bits,
     }
     return [f"-DRTLSTM_{name}={size}" for name, size in sizes.items()]
 
@@ -73,24 +73,24 @@ class NativeModel:
     """
 
     def __init__(
-        self, library: Path, shape: PortShape, seed: int = 1, progress: Progress | None = None
+        self, library: Path, ports: PortSpec, seed: int = 1, progress: Progress | None = None
     ) -> None:
-        self._shape = shape
+        self._ports = ports
         self._progress = progress
         self._library = _load(library)
         # Verilator takes seed 0 as "choose one by the clock", which nobody could repeat.
         self._core = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE)
-        self.resize(shape)
+        self.resize(ports)
 
     @property
     def cycle(self) -> int:
         """Cycles since reset."""
         return int(self._library.rtlstm_cycle(self._core))
 
-    def resize(self, shape: PortShape) -> None:
+    def resize(self, ports: PortSpec) -> None:
         """Take steps of other sizes from now on."""
-        self._shape = shape
-        self._library.rtlstm_resize(self._core, shape.inputs, shape.outputs, shape.timeout_cycles)
+        self._ports = ports
+        self._library.rtlstm_resize(self._core, ports.inputs, ports.outputs, ports.timeout_cycles)
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Hold back each request and input beat with probability ``p_in`` per cycle, each
@@ -123,7 +123,7 @@ class NativeModel:
         suppressed, last = np.zeros((2, steps), dtype=np.uint8)
         suppressed[:] = False if suppress is None else suppress
         last[:] = False if ends is None else ends
-        y = np.zeros((steps, self._shape.outputs), dtype=np.int32)
+        y = np.zeros((steps, self._ports.outputs), dtype=np.int32)
         cycles = StepCycles(*(np.full(steps, -1, dtype=np.int64) for _ in range(3)))
         arrays: list[NDArray[Any]] = [streams, suppressed, last, x, y, *cycles]
         library, core = self._library, self._core
@@ -142,4 +142,4 @@ class NativeModel:
 
     def _check(self, code: int, step: int) -> None:
         if code:
-            raise PortFault(code, step).error(self._shape)
+            raise PortFault(code, step).error(self._ports)

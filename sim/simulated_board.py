@@ -15,14 +15,14 @@ from rtlstm.sim.sources import board_models, own_file, simulation_sources
 from rtlstm.spec.family import GENERIC
 from rtlstm.tools.cache import Progress
 
-__all__ = ["BoardShape", "NativeBoard", "build_board"]
+__all__ = ["BoardSpec", "NativeBoard", "build_board"]
 
 _ROOM = 1 << 16
 """Bytes taken from a board at once; more stay in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardShape:
+class BoardSpec:
     """What a simulator must know of a board's top."""
 
     top: str
@@ -39,7 +39,7 @@ class BoardShape:
     """The device's, whose PLL it has."""
 
 
-def build_board(top: Path, core: Path, shape: BoardShape, progress: Progress | None = None) -> Path:
+def build_board(top: Path, core: Path, spec: BoardSpec, progress: Progress | None = None) -> Path:
     """Compile a board's top and its core; return the library, from the cache if it is there.
 
     Raises
@@ -47,11 +47,11 @@ def build_board(top: Path, core: Path, shape: BoardShape, progress: Progress | N
     ToolError
         If Verilator or a C++ compiler is missing or fails.
     """
-    sources = [top.absolute(), *simulation_sources(core, shape.family), *board_models(shape.device_family)]
-    defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(shape.inverted_leds)]
-    if shape.inverted_button is not None:
-        defines.append(f"-DRTLSTM_BUTTON={int(shape.inverted_button)}")
-    return compile_library(shape.top, sources, own_file("board.cpp"), defines, progress)
+    sources = [top.absolute(), *simulation_sources(core, spec.family), *board_models(spec.device_family)]
+    defines = [f"-DRTLSTM_LED{index}={int(dark)}" for index, dark in enumerate(spec.inverted_leds)]
+    if spec.inverted_button is not None:
+        defines.append(f"-DRTLSTM_BUTTON={int(spec.inverted_button)}")
+    return compile_library(spec.top, sources, own_file("board.cpp"), defines, progress)
 
 
 def _load(library: Path) -> ctypes.CDLL:
@@ -78,10 +78,10 @@ def _load(library: Path) -> ctypes.CDLL:
 class NativeBoard:
     """A board in a library of :func:`build_board`, just switched on; ``seed`` sets what nothing sets."""
 
-    def __init__(self, library: Path, shape: BoardShape, seed: int = 1) -> None:
+    def __init__(self, library: Path, spec: BoardSpec, seed: int = 1) -> None:
         self._library = _load(library)
         # Verilator takes seed 0 as "choose one by the clock", which nobody could repeat.
-        self._board = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE, shape.clock_hz, shape.baud)
+        self._board = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE, spec.clock_hz, spec.baud)
         self._bytes = ctypes.create_string_buffer(_ROOM)
 
     @property

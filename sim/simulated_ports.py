@@ -15,7 +15,7 @@ from rtlstm.spec.parameters import ceil_log2
 __all__ = [
     "Model",
     "PortFault",
-    "PortShape",
+    "PortSpec",
     "StepCycles",
     "pack_beats",
     "sign_extend",
@@ -24,8 +24,8 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class PortShape:
-    """Sizes of a core's ports; see the port contract in the documentation."""
+class PortSpec:
+    """A core's ports, as a simulator must know them; see the port contract in the documentation."""
 
     name: str
     inputs: int
@@ -104,11 +104,11 @@ class PortFault(NamedTuple):
     code: int
     step: int
 
-    def error(self, shape: PortShape) -> DeviceError:
+    def error(self, ports: PortSpec) -> DeviceError:
         """Return the exception that says so."""
         text = _FAULTS.get(self.code, f"the simulator reported the unknown fault {self.code}")
         where = "" if self.step < 0 else f" (step {self.step} of this exchange)"
-        return DeviceError(f"{shape.name}: {text.format(timeout_cycles=shape.timeout_cycles)}{where}")
+        return DeviceError(f"{ports.name}: {text.format(timeout_cycles=ports.timeout_cycles)}{where}")
 
 
 _FAULTS = {
@@ -154,7 +154,7 @@ class Model(Protocol):
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
         """Stall each side at random from now on."""
 
-    def resize(self, shape: PortShape) -> None:
+    def resize(self, ports: PortSpec) -> None:
         """Take steps of other sizes from now on; ports stay as they are."""
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ The primitives of some families are instances of hard cells. There are two ways 
 
 - With :data:`SIMULATION` defined, the build's own file describes what they do. That is several
   times faster, and what the driver's backends do.
-- Without it, the family's models stand in for the cells, pin by pin: in the verification bench, and
+- Without it, the family's models stand in for the cells, pin by pin: in the testbench, and
   always in a netlist, where there are only cells. What the models do not know of a cell ends the simulation.
 
 The tests show that both are the same in every cycle.

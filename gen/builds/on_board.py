@@ -16,7 +16,7 @@ from rtlstm.fpga.least_blocks import check_inventory
 from rtlstm.fpga.pll import megahertz
 from rtlstm.gen.builds.implement import check_family
 from rtlstm.host.transport import Progress
-from rtlstm.sim.simulated_board import BoardShape, NativeBoard, build_board
+from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, build_board
 from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import write_file
@@ -114,7 +114,7 @@ class OnBoard:
         write_file(self.output_folder / BITSTREAM_RECORD, found.model_dump_json(indent=1) + "\n")
         return found
 
-    def compile(self, progress: Progress | None = None) -> tuple[Path, BoardShape]:
+    def compile(self, progress: Progress | None = None) -> tuple[Path, BoardSpec]:
         """Compile the board's top for simulation, for a host at its own rate.
 
         Raises
@@ -125,12 +125,12 @@ class OnBoard:
         self.output_folder.mkdir(parents=True, exist_ok=True)
         top = self.output_folder / "top.v"
         write_file(top, board_verilog(self.board, self.manifest, self.uart, self.core))
-        shape = self._shape()
-        return build_board(top, check_rtl(self.folder, self.manifest), shape, progress), shape
+        spec = self._spec()
+        return build_board(top, check_rtl(self.folder, self.manifest), spec, progress), spec
 
-    def _shape(self) -> BoardShape:
+    def _spec(self) -> BoardSpec:
         button = self.board.button
-        return BoardShape(
+        return BoardSpec(
             top=TOP,
             clock_hz=self.board.clock_hz,
             baud=self.uart.baud,
@@ -142,9 +142,9 @@ class OnBoard:
 
     def simulate(self, seed: int = 1, progress: Progress | None = None) -> NativeBoard:
         """Compile the board's top and switch it on; errors as :meth:`compile`."""
-        shape = self._shape()
+        spec = self._spec()
         return load_cached(
-            lambda: self.compile(progress)[0], lambda library: NativeBoard(library, shape, seed)
+            lambda: self.compile(progress)[0], lambda library: NativeBoard(library, spec, seed)
         )
 
 

@@ -21,7 +21,7 @@ from rtlstm.host.transport import open_transport
 from rtlstm.sim.board_port import BoardPort
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.port_server import PortServer
-from rtlstm.sim.simulated_board import BoardShape, NativeBoard
+from rtlstm.sim.simulated_board import BoardSpec, NativeBoard
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import IDENTITY, Register
@@ -49,7 +49,7 @@ def test_three_commands(board_user: Path, board_build: Path):
 
 
 @pytest.fixture(scope="module")
-def compiled(on_board: OnBoard) -> tuple[Path, BoardShape]:
+def compiled(on_board: OnBoard) -> tuple[Path, BoardSpec]:
     return on_board.compile()
 
 
@@ -99,8 +99,8 @@ def test_faults_lose_nothing(on_board: OnBoard, board_build: Path, line: BoardPo
 
 
 def test_wrong_rate_is_no_device(on_board: OnBoard, compiled):
-    library, shape = compiled
-    line = BoardPort(NativeBoard(library, replace(shape, baud=shape.baud // 2)))
+    library, spec = compiled
+    line = BoardPort(NativeBoard(library, replace(spec, baud=spec.baud // 2)))
     with pytest.raises(DeviceError, match="check cable, power and bitstream"):
         LinkTransport(line, on_board.manifest, LinkTimeouts(opening=0.01, retry=0.002), seed=1)
 

@@ -39,7 +39,7 @@ by_bus = pytest.mark.parametrize("bench", BENCHES, ids=lambda bench: bench.bus)
 def play(bench: Bench, folder: Path, simulator: Simulator, sequences: int) -> None:
     """Play a bench with so many sequences; every test of it must pass."""
     found = play_bench(
-        folder, f"support.benches.{bench.bus}_bench", f"dut_{bench.bus}", simulator, f"0:{sequences}"
+        folder, f"support.testbenches.{bench.bus}_bench", f"dut_{bench.bus}", simulator, f"0:{sequences}"
     )
     assert len(found) == bench.tests, found
     assert not any(found.values()), found

@@ -4,7 +4,16 @@ import re
 from pathlib import Path
 
 import pytest
-from support.benches.primitive_bench import Memory, Multiplier, Pair, Primitive, bench, duts, reference, run
+from support.testbenches.primitive_bench import (
+    Memory,
+    Multiplier,
+    Pair,
+    Primitive,
+    bench,
+    duts,
+    reference,
+    run,
+)
 
 from rtlstm.hdl.emit.verilog import primitives
 from rtlstm.sim.netlist import flat_netlist, netlist_families

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rtlstm.sim.simulated_ports import PortShape, sign_extend
+from rtlstm.sim.simulated_ports import PortSpec, sign_extend
 
 LATENCY = 5
 
-SHAPES = {
-    "narrow": PortShape(name="narrow", inputs=3, outputs=2, data_bits=8, timeout_cycles=500),
+PORTS = {
+    "narrow": PortSpec(name="narrow", inputs=3, outputs=2, data_bits=8, timeout_cycles=500),
     # 72-bit and 54-bit ports: wider than Verilator's widest integer, and words across 32 bits.
-    "wide": PortShape(
+    "wide": PortSpec(
         name="wide", inputs=10, outputs=7, data_bits=18, beat_in=4, beat_out=3, streams=3, timeout_cycles=500
     ),
 }
@@ -26,30 +26,30 @@ class Dummy:
     """A dummy core in a folder laid out like a build: running sums of each stream's inputs."""
 
     folder: Path
-    shape: PortShape
+    ports: PortSpec
 
     @property
     def verilog(self) -> Path:
-        return self.folder / "rtl" / f"{self.shape.name}.v"
+        return self.folder / "rtl" / f"{self.ports.name}.v"
 
     @property
     def latency(self) -> int:
         """Cycles from the last input beat to the last output beat."""
-        return LATENCY + self.shape.beats_out - 1
+        return LATENCY + self.ports.beats_out - 1
 
     def save(self) -> "Dummy":
-        shape = self.shape
+        ports = self.ports
         sizes = {
-            "TOP": shape.name,
-            "BITS": shape.data_bits,
-            "INPUTS": shape.inputs,
-            "OUTPUTS": shape.outputs,
-            "BEAT_IN": shape.beat_in,
-            "BEAT_OUT": shape.beat_out,
-            "BEATS_IN": shape.beats_in,
-            "BEATS_OUT": shape.beats_out,
-            "STREAMS": shape.streams,
-            "STREAM_BITS": shape.stream_bits,
+            "TOP": ports.name,
+            "BITS": ports.data_bits,
+            "INPUTS": ports.inputs,
+            "OUTPUTS": ports.outputs,
+            "BEAT_IN": ports.beat_in,
+            "BEAT_OUT": ports.beat_out,
+            "BEATS_IN": ports.beats_in,
+            "BEATS_OUT": ports.beats_out,
+            "STREAMS": ports.streams,
+            "STREAM_BITS": ports.stream_bits,
             "LATENCY": LATENCY,
         }
         text = "".join(f"`define {name} {value}\n" for name, value in sizes.items())
@@ -59,35 +59,35 @@ class Dummy:
 
     def stimulus(self, steps: int, seed: int = 1) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return random streams and inputs."""
-        shape, random = self.shape, np.random.default_rng(seed)
-        half = 1 << (shape.data_bits - 1)
-        streams = random.integers(0, shape.streams, steps, dtype=np.int32)
-        return streams, random.integers(-half, half, (steps, shape.inputs), dtype=np.int32)
+        ports, random = self.ports, np.random.default_rng(seed)
+        half = 1 << (ports.data_bits - 1)
+        streams = random.integers(0, ports.streams, steps, dtype=np.int32)
+        return streams, random.integers(-half, half, (steps, ports.inputs), dtype=np.int32)
 
     def expected(self, streams: NDArray[np.int32], x: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return what the core gives when its sums were cleared before."""
-        shape = self.shape
-        sums = np.zeros((shape.streams, shape.inputs), dtype=np.int64)
-        y = np.empty((len(streams), shape.outputs), dtype=np.int64)
+        ports = self.ports
+        sums = np.zeros((ports.streams, ports.inputs), dtype=np.int64)
+        y = np.empty((len(streams), ports.outputs), dtype=np.int64)
         for step, stream in enumerate(streams):
             sums[stream] += x[step]
-            y[step] = np.resize(sums[stream], shape.outputs)
-        return sign_extend(y, shape.data_bits)
+            y[step] = np.resize(sums[stream], ports.outputs)
+        return sign_extend(y, ports.data_bits)
 
 
-@pytest.fixture(params=SHAPES)
+@pytest.fixture(params=PORTS)
 def dummy(request: pytest.FixtureRequest, tmp_path: Path) -> Dummy:
     """Each of the dummy cores."""
-    return Dummy(tmp_path, SHAPES[request.param]).save()
+    return Dummy(tmp_path, PORTS[request.param]).save()
 
 
 @pytest.fixture
 def wide_dummy(tmp_path: Path) -> Dummy:
     """The dummy core with wide ports and three streams."""
-    return Dummy(tmp_path, SHAPES["wide"]).save()
+    return Dummy(tmp_path, PORTS["wide"]).save()
 
 
 @pytest.fixture
-def dummy_of(tmp_path: Path) -> Callable[[PortShape], Dummy]:
+def dummy_of(tmp_path: Path) -> Callable[[PortSpec], Dummy]:
     """Make a dummy core with other ports."""
-    return lambda shape: Dummy(tmp_path / shape.name, shape).save()
+    return lambda ports: Dummy(tmp_path / ports.name, ports).save()

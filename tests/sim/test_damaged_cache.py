@@ -9,7 +9,7 @@ import pytest
 from rtlstm.sim.compile_model import _runtime
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
-from rtlstm.sim.simulated_ports import PortShape
+from rtlstm.sim.simulated_ports import PortSpec
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.tools import toolchain
 from rtlstm.tools.cache import CACHE_VARIABLE, cache_folder, cached, load_cached
@@ -22,13 +22,13 @@ ODD = "a \"b\nc' $(d) `e` \\ é;%s"
 @pytest.fixture
 def dummy(dummy_of):
     """One core for all: what is tested here does not depend on its ports."""
-    return dummy_of(PortShape(name="narrow", inputs=3, outputs=2, data_bits=8, timeout_cycles=500))
+    return dummy_of(PortSpec(name="narrow", inputs=3, outputs=2, data_bits=8, timeout_cycles=500))
 
 
 @pytest.fixture
 def ready(tmp_path: Path, dummy) -> Path:
     """A cache with Verilator's library and the core, from the usual one, which spares a minute."""
-    library = build_native(dummy.verilog, dummy.shape)
+    library = build_native(dummy.verilog, dummy.ports)
     library_of_all = _runtime(toolchain.verilator(), toolchain.compiler(), None)[0]
     for entry in (library.parent, library_of_all.parent):
         shutil.copytree(entry, tmp_path / "ready" / entry.name)
@@ -47,7 +47,7 @@ def entries(kind: str) -> list[Path]:
 
 def open_icarus(dummy) -> int:
     model = load_cached(
-        lambda: build_icarus(dummy.verilog, dummy.shape), lambda program: IcarusModel(program, dummy.shape)
+        lambda: build_icarus(dummy.verilog, dummy.ports), lambda program: IcarusModel(program, dummy.ports)
     )
     model.close()
     return model.cycle
@@ -72,7 +72,7 @@ def test_cut_program_is_not_kept(cache: Path, dummy, limited_disk):
     """iverilog ends without an error when the disk is full; the cut program must not stay for good."""
     for _ in range(2):
         with pytest.raises(ToolError, match="compiling .* for simulation failed"):
-            build_icarus(dummy.verilog, dummy.shape)
+            build_icarus(dummy.verilog, dummy.ports)
         assert not entries("icarus")
     limited_disk.undo()
     toolchain.icarus.cache_clear()
@@ -97,11 +97,11 @@ def test_programs_that_cannot_be_loaded_are_made_again(cache: Path, dummy):
 def test_library_that_cannot_be_loaded_is_made_again(ready: Path, cache: Path, dummy):
     for entry in ready.glob("veril*"):
         shutil.copytree(entry, cache / entry.name)
-    library = build_native(dummy.verilog, dummy.shape)
+    library = build_native(dummy.verilog, dummy.ports)
     assert cache in library.parents
     library.write_bytes(b"?" * library.stat().st_size)
     model = load_cached(
-        lambda: build_native(dummy.verilog, dummy.shape), lambda path: NativeModel(path, dummy.shape)
+        lambda: build_native(dummy.verilog, dummy.ports), lambda path: NativeModel(path, dummy.ports)
     )
     model.close()
     assert library.read_bytes()[:4] != b"????"
@@ -168,8 +168,8 @@ def test_odd_paths(simulator: str, ready: Path, tmp_path: Path, monkeypatch: pyt
     verilog.write_bytes(dummy.verilog.read_bytes())
     monkeypatch.setenv(CACHE_VARIABLE, str(folder / "cache"))
     if simulator == "icarus":
-        IcarusModel(build_icarus(verilog, dummy.shape), dummy.shape).close()
+        IcarusModel(build_icarus(verilog, dummy.ports), dummy.ports).close()
     else:
-        NativeModel(build_native(verilog, dummy.shape), dummy.shape).close()
+        NativeModel(build_native(verilog, dummy.ports), dummy.ports).close()
     files = {path.name for entry in entries(simulator) for path in entry.iterdir()}
     assert files == {"contents.json", "core.vvp" if simulator == "icarus" else "core.so"}

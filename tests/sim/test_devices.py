@@ -6,7 +6,7 @@ from support.fused_cells import LSTM, fused_numerics
 
 from rtlstm.host.transport import Transport
 from rtlstm.sim.backends import IcarusDevice, VerilatorDevice
-from rtlstm.sim.simulated_ports import PortShape
+from rtlstm.sim.simulated_ports import PortSpec
 from rtlstm.spec.errors import BuildError, ConfigurationError, DeviceError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
@@ -42,7 +42,7 @@ def manifest() -> Manifest:
 
 @pytest.fixture
 def core(dummy_of, manifest):
-    return dummy_of(PortShape.from_manifest(manifest))
+    return dummy_of(PortSpec.from_manifest(manifest))
 
 
 @pytest.fixture(params=DEVICES)

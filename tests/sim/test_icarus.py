@@ -13,8 +13,8 @@ pytestmark = pytest.mark.rtl
 
 @pytest.fixture
 def model(dummy):
-    model = IcarusModel(build_icarus(dummy.verilog, dummy.shape), dummy.shape)
-    for stream in range(dummy.shape.streams):
+    model = IcarusModel(build_icarus(dummy.verilog, dummy.ports), dummy.ports)
+    for stream in range(dummy.ports.streams):
         model.write(3, np.array([stream]))
         model.write(4, np.array([1]))
     yield model
@@ -42,8 +42,8 @@ def test_bus(model) -> None:
 
 
 def test_agrees_with_the_native_model_to_the_cycle(dummy, model) -> None:
-    native = NativeModel(build_native(dummy.verilog, dummy.shape), dummy.shape)
-    for stream in range(dummy.shape.streams):
+    native = NativeModel(build_native(dummy.verilog, dummy.ports), dummy.ports)
+    for stream in range(dummy.ports.streams):
         native.write(3, np.array([stream]))
         native.write(4, np.array([1]))
     streams, x = dummy.stimulus(300)
@@ -64,7 +64,7 @@ def test_stalls_change_the_cycles_alone(dummy, model, p_in: float, p_out: float)
     y, cycles = model.exchange(streams, x)
     assert (y == dummy.expected(streams, x)).all()
     assert (cycles.latency >= dummy.latency).all()
-    assert model.cycle - start > 200 * (dummy.latency + dummy.shape.beats_in) + 50
+    assert model.cycle - start > 200 * (dummy.latency + dummy.ports.beats_in) + 50
     model.stalls(7, 0.0, 0.0)
     assert (model.exchange(streams, x)[1].latency == dummy.latency).all()
 
@@ -88,7 +88,7 @@ def test_faults(dummy, model, flag: int, message: str) -> None:
 
 
 def test_rubbish_past_the_last_output(wide_dummy) -> None:
-    model = IcarusModel(build_icarus(wide_dummy.verilog, wide_dummy.shape), wide_dummy.shape)
+    model = IcarusModel(build_icarus(wide_dummy.verilog, wide_dummy.ports), wide_dummy.ports)
     for stream in range(3):
         model.write(3, np.array([stream]))
         model.write(4, np.array([1]))
@@ -118,4 +118,4 @@ def test_simulator_that_dies_is_reported(dummy, model) -> None:
 def test_broken_verilog_shows_icarus_words(dummy) -> None:
     dummy.verilog.write_text("module narrow(input clk) endmodule")
     with pytest.raises(ToolError, match=r"(?s)compiling \w+ for simulation failed.*error"):
-        build_icarus(dummy.verilog, dummy.shape)
+        build_icarus(dummy.verilog, dummy.ports)

@@ -5,7 +5,7 @@ import pytest
 
 from rtlstm.sim import compile_model
 from rtlstm.sim.native import NativeModel, build_native
-from rtlstm.sim.simulated_ports import PortShape
+from rtlstm.sim.simulated_ports import PortSpec
 from rtlstm.spec.errors import ConfigurationError, DeviceError, ToolError
 
 pytestmark = pytest.mark.rtl
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.rtl
 
 @pytest.fixture
 def model(dummy):
-    model = NativeModel(build_native(dummy.verilog, dummy.shape), dummy.shape)
-    for stream in range(dummy.shape.streams):
+    model = NativeModel(build_native(dummy.verilog, dummy.ports), dummy.ports)
+    for stream in range(dummy.ports.streams):
         model.write(3, np.array([stream]))
         model.write(4, np.array([1]))
     yield model
@@ -37,9 +37,9 @@ def test_exchange_and_cycles(dummy, model) -> None:
     start = model.cycle
     y, cycles = model.exchange(streams, x)
     assert (y == dummy.expected(streams, x)).all()
-    interval = dummy.latency + dummy.shape.beats_in
+    interval = dummy.latency + dummy.ports.beats_in
     assert cycles.begun.tolist() == [start + interval * step for step in range(500)]
-    assert (cycles.accepted - cycles.begun == dummy.shape.beats_in - 1).all()
+    assert (cycles.accepted - cycles.begun == dummy.ports.beats_in - 1).all()
     assert (cycles.latency == dummy.latency).all()
     assert model.cycle == cycles.offered[-1] + 1
 
@@ -58,7 +58,7 @@ def test_stalls_change_the_cycles_alone(dummy, model, p_in: float, p_out: float)
     y, cycles = model.exchange(streams, x)
     assert (y == dummy.expected(streams, x)).all()
     assert (cycles.latency >= dummy.latency).all()
-    assert model.cycle - start > 300 * (dummy.latency + dummy.shape.beats_in) + 100
+    assert model.cycle - start > 300 * (dummy.latency + dummy.ports.beats_in) + 100
     model.stalls(7, 0.0, 0.0)
     assert (model.exchange(streams, x)[1].latency == dummy.latency).all()
 
@@ -81,7 +81,7 @@ def test_faults(dummy, model, flag: int, message: str) -> None:
 
 
 def test_rubbish_past_the_last_output(wide_dummy) -> None:
-    model = NativeModel(build_native(wide_dummy.verilog, wide_dummy.shape), wide_dummy.shape)
+    model = NativeModel(build_native(wide_dummy.verilog, wide_dummy.ports), wide_dummy.ports)
     model.write(5, np.array([1 << 5]))
     with pytest.raises(DeviceError, match=r"words of y past the last output .*\(step 0 of"):
         model.exchange(*wide_dummy.stimulus(2))
@@ -95,10 +95,10 @@ def test_bus_that_never_accepts(model) -> None:
 
 
 def test_initial_contents_follow_the_seed(wide_dummy) -> None:
-    library = build_native(wide_dummy.verilog, wide_dummy.shape)
+    library = build_native(wide_dummy.verilog, wide_dummy.ports)
     contents = []
     for seed in (1, 1, 2):
-        model = NativeModel(library, wide_dummy.shape, seed)
+        model = NativeModel(library, wide_dummy.ports, seed)
         contents.append(model.read(8, 64).tolist())
         model.close()
     assert contents[0] == contents[1]
@@ -107,11 +107,11 @@ def test_initial_contents_follow_the_seed(wide_dummy) -> None:
 
 
 def test_two_builds_at_once(dummy_of, wide_dummy) -> None:
-    narrow = dummy_of(PortShape(name="narrow", inputs=3, outputs=2, data_bits=8, timeout_cycles=500))
+    narrow = dummy_of(PortSpec(name="narrow", inputs=3, outputs=2, data_bits=8, timeout_cycles=500))
     cores = [wide_dummy, narrow]
-    models = [NativeModel(build_native(core.verilog, core.shape), core.shape) for core in cores]
+    models = [NativeModel(build_native(core.verilog, core.ports), core.ports) for core in cores]
     for core, model in zip(cores, models, strict=True):
-        for stream in range(core.shape.streams):
+        for stream in range(core.ports.streams):
             model.write(3, np.array([stream]))
             model.write(4, np.array([1]))
     for core, model in zip(cores, models, strict=True):
@@ -123,7 +123,7 @@ def test_two_builds_at_once(dummy_of, wide_dummy) -> None:
 def test_broken_verilog_shows_verilators_words(dummy) -> None:
     dummy.verilog.write_text("module narrow(input clk) endmodule")
     with pytest.raises(ToolError, match=r"(?s)compiling \w+ for simulation failed.*%Error"):
-        build_native(dummy.verilog, dummy.shape)
+        build_native(dummy.verilog, dummy.ports)
 
 
 def test_verilog_that_ends_the_simulation(wide_dummy) -> None:
@@ -133,7 +133,7 @@ def test_verilog_that_ends_the_simulation(wide_dummy) -> None:
     wide_dummy.verilog.write_text(
         f"{text[:end]}always @(posedge clk) if (!rst && flags[6]) $finish;\n{text[end:]}"
     )
-    model = NativeModel(build_native(wide_dummy.verilog, wide_dummy.shape), wide_dummy.shape)
+    model = NativeModel(build_native(wide_dummy.verilog, wide_dummy.ports), wide_dummy.ports)
     model.write(5, np.array([1 << 6]))
     with pytest.raises(DeviceError, match="ended the simulation by itself"):
         model.exchange(*wide_dummy.stimulus(1))
@@ -166,4 +166,4 @@ def test_no_number_of_compilers_is_refused(dummy, tmp_path, monkeypatch, jobs: s
     monkeypatch.setenv("RTLSTM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("RTLSTM_JOBS", jobs)
     with pytest.raises(ConfigurationError, match=f"RTLSTM_JOBS must be .* not '{jobs}'"):
-        build_native(dummy.verilog, dummy.shape)
+        build_native(dummy.verilog, dummy.ports)

@@ -1,4 +1,4 @@
-"""The cocotb bench, on a dummy core: what is right passes, what is wrong is named."""
+"""The cocotb testbench, on a dummy core: what is right passes, what is wrong is named."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.rtl
 def scenario(dummy, steps: int, flags: int = 0, **changes) -> Scenario:
     streams, x = dummy.stimulus(steps)
     before = [BusWrite(7, 0), BusWrite(8, np.arange(20)), BusRead(0, 0x4C53544D, "ID")]
-    for stream in range(dummy.shape.streams):
+    for stream in range(dummy.ports.streams):
         before += [BusWrite(3, stream), BusWrite(4, 1)]
     plain = Scenario(
         streams=streams,
@@ -27,18 +27,18 @@ def scenario(dummy, steps: int, flags: int = 0, **changes) -> Scenario:
 
 
 def test_plays_to_the_cycle(dummy) -> None:
-    interval = dummy.latency + dummy.shape.beats_in
-    offered = dummy.shape.beats_in - 1 + dummy.latency + interval * np.arange(60)
+    interval = dummy.latency + dummy.ports.beats_in
+    offered = dummy.ports.beats_in - 1 + dummy.latency + interval * np.arange(60)
     played = scenario(dummy, 60, latency=np.full(60, dummy.latency), offered=offered)
-    result = play(dummy.verilog, dummy.shape, "icarus", played)
+    result = play(dummy.verilog, dummy.ports, "icarus", played)
     assert result.passed, result.failures
-    assert (result.words, result.different) == (60 * dummy.shape.outputs + 21, 0)
+    assert (result.words, result.different) == (60 * dummy.ports.outputs + 21, 0)
     assert (result.step_cycles.latency == dummy.latency).all()
 
 
 @pytest.mark.parametrize("p_in, p_out", [(0.5, 0.0), (0.0, 0.5), (0.3, 0.7)])
 def test_plays_with_stalls(dummy, p_in: float, p_out: float) -> None:
-    result = play(dummy.verilog, dummy.shape, "icarus", scenario(dummy, 60, p_in=p_in, p_out=p_out))
+    result = play(dummy.verilog, dummy.ports, "icarus", scenario(dummy, 60, p_in=p_in, p_out=p_out))
     assert result.passed, result.failures
     assert (result.step_cycles.latency >= dummy.latency).all()
 
@@ -46,7 +46,7 @@ def test_plays_with_stalls(dummy, p_in: float, p_out: float) -> None:
 def test_plays_under_verilator(wide_dummy) -> None:
     for stalls in (0.0, 0.4):
         played = scenario(wide_dummy, 60, p_in=stalls, p_out=stalls, latency=np.full(60, wide_dummy.latency))
-        result = play(wide_dummy.verilog, wide_dummy.shape, "verilator", played)
+        result = play(wide_dummy.verilog, wide_dummy.ports, "verilator", played)
         assert result.passed, result.failures
 
 
@@ -65,7 +65,7 @@ FAULTS = [
 def test_faults(wide_dummy, flag: int, message: str) -> None:
     played = scenario(wide_dummy, 20, 1 << flag, p_out=0.8)
     played = dataclasses.replace(played, before=[*played.before, BusRead(0, 0x4C53544D)])
-    result = play(wide_dummy.verilog, wide_dummy.shape, "icarus", played)
+    result = play(wide_dummy.verilog, wide_dummy.ports, "icarus", played)
     assert not result.passed
     assert message in "; ".join(result.failures)
 
@@ -83,7 +83,7 @@ def test_wrong_expectations_are_found(wide_dummy) -> None:
         ({"after": [BusRead(0, [1], "the ID")]}, "the ID (word 0) must read 0x00000001, not 0x4c", 1),
         ({"after": [BusRead(8, [1], "fresh")]}, "fresh (word 0) must read 0x00000001, not XXXX", 1),
     ):
-        result = play(wide_dummy.verilog, wide_dummy.shape, "icarus", dataclasses.replace(good, **changes))
+        result = play(wide_dummy.verilog, wide_dummy.ports, "icarus", dataclasses.replace(good, **changes))
         assert result.different == different
         assert len(result.failures) == 1
         assert message in result.failures[0]
@@ -93,4 +93,4 @@ def test_misfit_arrays_are_refused(wide_dummy) -> None:
     with pytest.raises(InputError, match=r"y must have shape \(10, 7\), not \(9, 7\)"):
         good = scenario(wide_dummy, 10)
         bad = dataclasses.replace(good, y=good.y[1:])
-        play(wide_dummy.verilog, wide_dummy.shape, "icarus", bad)
+        play(wide_dummy.verilog, wide_dummy.ports, "icarus", bad)

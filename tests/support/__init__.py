@@ -1,1 +1,1 @@
-"""What the tests share: networks, builds, devices, benches."""
+"""What the tests share: networks, builds, devices, testbenches."""

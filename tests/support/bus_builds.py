@@ -7,7 +7,7 @@ import numpy as np
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.sim.cocotb_run import Simulator, build_bench, simulator_environment
+from rtlstm.sim.cocotb_run import Simulator, build_testbench, simulator_environment
 from rtlstm.spec.buses import BusName
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
@@ -73,7 +73,7 @@ def play_bench(folder: Path, module: str, top: str, simulator: Simulator, seeds:
     """Run a cocotb module on a build's wrapper; return each of its tests' failures."""
     from cocotb_tools.runner import get_runner
 
-    program = build_bench(folder / "rtl" / "dut.v", top, "generic", simulator)
+    program = build_testbench(folder / "rtl" / "dut.v", top, "generic", simulator)
     results = folder / f"{simulator}.xml"
     variables = {"RTLSTM_BUILD": str(folder), "RTLSTM_SEEDS": seeds, "COCOTB_LOG_LEVEL": "WARNING"}
     with simulator_environment(simulator, variables):

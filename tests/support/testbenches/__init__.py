@@ -1,1 +1,1 @@
-"""cocotb benches, which simulators import by name."""
+"""cocotb testbenches, which simulators import by name."""

@@ -21,7 +21,7 @@ from cocotbext.axi import (
 
 from rtlstm.spec.program.step import Program
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Interrupt, Region, Register
-from support.benches.bus_sequences import (
+from support.testbenches.bus_sequences import (
     PERIOD,
     Device,
     check_stable,

@@ -10,7 +10,7 @@ import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from rtlstm.spec.registers import Interrupt, Register
-from support.benches.bus_sequences import Device, load_network, restart
+from support.testbenches.bus_sequences import Device, load_network, restart
 
 
 class FifoPort:

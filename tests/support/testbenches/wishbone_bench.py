@@ -9,8 +9,8 @@ from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from cocotbext.wishbone.driver import WBOp, WishboneMaster
 
 from rtlstm.spec.registers import IDENTITY, Interrupt, Register
-from support.benches.bus_sequences import PERIOD, Device, open_port, play_all
-from support.benches.fifo_port import FifoPort, fill_fifos, interrupt_and_reset, load_in_mid_step
+from support.testbenches.bus_sequences import PERIOD, Device, open_port, play_all
+from support.testbenches.fifo_port import FifoPort, fill_fifos, interrupt_and_reset, load_in_mid_step
 
 ACK, ERR = 1, 2
 
