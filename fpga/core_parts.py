@@ -1,4 +1,4 @@
-"""Sizes of a core's parts, from its manifest alone, in units of about one table or one flip-flop.
+"""Sizes of a core's parts, from its manifest alone, in units of about one LUT or one flip-flop.
 
 Each is a count of bits that follows from the manifest's widths; :mod:`rtlstm.fpga.estimate` has the
 factors.
@@ -6,12 +6,19 @@ factors.
 
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.gate_sizes import gate_sizes
+from rtlstm.fpga.logic_multipliers import (
+    multiplier_luts,
+    multiplier_registers,
+    multiplier_tiles,
+    sum_tiles,
+)
 from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec import inventory
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import ceil_log2
 
-__all__ = ["chain_parts", "ff_parts", "lut_parts", "multiplier_luts"]
+__all__ = ["chain_parts", "ff_parts", "lut_parts"]
 
 
 def _even(bits: int) -> int:
@@ -20,7 +27,7 @@ def _even(bits: int) -> int:
 
 
 def _tree_bits(products: int, bits: int, family: Estimates) -> int:
-    """Tables of the adders that sum ``products`` values of ``bits`` bits."""
+    """LUTs of the adders that sum ``products`` values of ``bits`` bits."""
     total = 0
     while products > 1:
         bits += 1
@@ -29,41 +36,8 @@ def _tree_bits(products: int, bits: int, family: Estimates) -> int:
     return total
 
 
-def _sum_luts(bits: int, family: Estimates) -> int:
-    """Tables of one ``rtlstm_sum``."""
-    return 2 * (bits // 2 + 1) if family.pair_adders else bits
-
-
-def _row_luts(x: int, y: int, family: Estimates) -> int:
-    """Tables of ``rtlstm_rows``. A partial product may take a LUT beside the adder's."""
-    products = 1 if family.adders_multiply else x * y
-    return (y - 1) * _sum_luts(x + 1, family) + products
-
-
-def _tree_luts(x: int, y: int, top: bool, family: Estimates) -> int:
-    """Tables of ``rtlstm_tree``."""
-    if y == 1:
-        return x
-    if y <= 3:
-        return _row_luts(x, y, family)
-    low = 12 if y > 12 else 6 if y > 6 else 3
-    high = y - low
-    bits = x + high
-    tables = _tree_luts(x, low, False, family)
-    if high == 1 and top:
-        return tables + _sum_luts(bits, family) + (0 if family.adders_multiply else x)
-    tables += _tree_luts(x, high, top, family)
-    return tables + (_sum_luts(bits, family) if bits % 2 else _sum_luts(bits - 1, family) + 1)
-
-
-def multiplier_luts(a: int, b: int, stages: int, family: Estimates) -> int:
-    """Tables of one multiplier made of logic."""
-    x, y = max(a, b), min(a, b)
-    return _row_luts(x, y, family) if stages == 1 else _tree_luts(x, y, True, family)
-
-
 def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
-    """Sizes of a core's parts, in units of about one table, whatever the family makes of them."""
+    """Sizes of a core's parts, in units of about one LUT, whatever the family makes of them."""
     parameters, numerics = manifest.parameters, manifest.numerics
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     accumulator, partial = numerics.accumulator.bits, numerics.accumulator.partial_bits
@@ -76,7 +50,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "multipliers": sum(
             some.count
             * (
-                # Beside a shared block, a pair of 4 x 8 takes 20 tables.
+                # Beside a shared block, a pair of 4 x 8 takes 20 LUTs.
                 (some.a_bits + some.b_bits / 2 + 2 if some.shared else 0)
                 + family.hard_luts(some.a_bits, some.b_bits)
                 if some.kind == "dsp" and multipliers
@@ -109,34 +83,6 @@ def _tree_registers(products: int, bits: int, levels: int) -> int:
         if level % levels == 0 or products == 1:
             total += products * bits
     return total
-
-
-def _tree_delays(x: int, y: int, registers: int, top: bool = True) -> tuple[int, int]:
-    """Bits in the registers of ``rtlstm_tree``: its own, and those that only delay ``x``."""
-    if y <= 3:
-        return registers * (x + y), 0
-    low = 12 if y > 12 else 6 if y > 6 else 3
-    high = y - low
-    inner = 1 if registers == 2 and y <= 6 else registers
-    exclusive, delayed = _tree_delays(x, low, inner, False)
-    if high == 1 and top:
-        exclusive, delayed = exclusive + inner, delayed + inner * x
-    else:
-        upper, more = _tree_delays(x, high, inner, top)
-        exclusive, delayed = exclusive + upper, delayed + more
-    return exclusive + (registers - inner) * (x + y), delayed
-
-
-def _multiplier_registers(a: int, b: int, stages: int) -> tuple[int, int]:
-    """Bits in the registers of a multiplier of logic: its own, and those that only delay ``b``."""
-    x, y = max(a, b), min(a, b)
-    inside = min(stages - 1, 2 if y > 6 else 1 if y > 3 else 0)
-    exclusive, delayed = _tree_delays(x, y, inside)
-    waits = stages - 1 - inside
-    if b < a:
-        # What is delayed is a.
-        exclusive, delayed = exclusive + delayed, 0
-    return exclusive + waits * a + a + b, delayed + waits * b
 
 
 def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
@@ -176,17 +122,17 @@ def _all_registers(some: MultiplierSpec, blocks: int) -> float:
 
     Those of a block of lanes have the same value of the vector: synthesis keeps one copy of what delays it.
     """
-    exclusive, shared = _multiplier_registers(some.a_bits, some.b_bits, some.stages)
+    exclusive, shared = multiplier_registers(some.a_bits, some.b_bits, some.stages)
     return some.count * exclusive + min(some.sets, blocks) * some.each * shared
 
 
 def _row_bits(manifest: Manifest) -> list[int]:
     """Address widths of the memories behind the window."""
-    return [max(1, (max(2, layout.rows) - 1).bit_length()) for layout in manifest.regions.values()]
+    return [ceil_log2(max(2, layout.rows)) for layout in manifest.regions.values()]
 
 
 def _memory_units(manifest: Manifest, family: Estimates) -> dict[str, float]:
-    """Tables that memories take, and bits of the multiplexers between their banks."""
+    """LUTs that memories take, and bits of the multiplexers between their banks."""
     found = {"LUTRAM": 0.0, "registers": 0.0, "banks": 0.0}
     for memory in inventory.memories(manifest).values():
         mapped = family.map_memory(memory)
@@ -196,31 +142,9 @@ def _memory_units(manifest: Manifest, family: Estimates) -> dict[str, float]:
     return found
 
 
-def _sum_tiles(bits: int) -> int:
-    """Tiles of the chain of one ``rtlstm_sum`` on ECP5."""
-    return chain_tiles(bits // 2 + 1)
-
-
 def _adder_tiles(bits: int) -> int:
     """Tiles of the chain of an adder that Yosys makes on ECP5: nextpnr puts a cell in front of it."""
     return chain_tiles(-(-bits // 2) + 1)
-
-
-def _row_tiles(x: int, y: int) -> int:
-    return (y - 1) * _sum_tiles(x + 1)
-
-
-def _multiplier_tiles(x: int, y: int, top: bool = True) -> int:
-    """Tiles of the chains of one multiplier made of logic, with more than one stage; see ``rtlstm_tree``."""
-    if y <= 3:
-        return _row_tiles(x, y)
-    low = 12 if y > 12 else 6 if y > 6 else 3
-    high = y - low
-    bits = x + high
-    tiles = _multiplier_tiles(x, low, False)
-    if high == 1 and top:
-        return tiles + _sum_tiles(bits)
-    return tiles + _multiplier_tiles(x, high, top) + _sum_tiles(bits if bits % 2 else bits - 1)
 
 
 def _tree_tiles(products: int, bits: int) -> int:
@@ -238,12 +162,11 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
     tree = _tree_tiles(parameters.macs, numerics.weight_bits + numerics.data_bits)
     found = 0
     for some in inventory.multipliers(manifest).values():
-        x, y = max(some.a_bits, some.b_bits), min(some.a_bits, some.b_bits)
         if some.kind == "dsp" and multipliers:
             # The upper of the two products of a shared block is corrected by the lower.
-            found += some.shared * (some.count // 2) * _sum_tiles(x + y - 1)
+            found += some.shared * (some.count // 2) * sum_tiles(some.a_bits + some.b_bits - 1)
         else:
-            found += some.count * (_row_tiles(x, y) if some.stages == 1 else _multiplier_tiles(x, y))
+            found += some.count * multiplier_tiles(some.a_bits, some.b_bits, some.stages)
     return {
         "lanes": parameters.lanes * (tree + _adder_tiles(numerics.accumulator.bits)),
         "multipliers": found,

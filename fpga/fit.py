@@ -11,11 +11,11 @@ from math import lcm
 
 from pydantic import field_validator
 
-from rtlstm.fpga.core_parts import multiplier_luts
 from rtlstm.fpga.estimate import Estimate, estimate, usable
 from rtlstm.fpga.families.base import estimated_families, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.fill import fill_limits
+from rtlstm.fpga.logic_multipliers import multiplier_luts
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import large_name
 from rtlstm.spec.errors import ConfigurationError

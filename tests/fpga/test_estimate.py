@@ -10,7 +10,7 @@ from amaranth.back.rtlil import convert
 from amaranth.hdl import Module, Value
 
 from rtlstm.fpga.blocks import count_blocks
-from rtlstm.fpga.core_parts import ff_parts, lut_parts, multiplier_luts
+from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.estimate import (
     MARGIN,
@@ -20,6 +20,7 @@ from rtlstm.fpga.estimate import (
     usable,
 )
 from rtlstm.fpga.families.base import estimated_families, fpga_family
+from rtlstm.fpga.logic_multipliers import multiplier_luts
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.synthesis import NETLIST, synthesise
