@@ -5,7 +5,7 @@ number of words only costs), the lowest possible latency first, and ends when no
 the best that fits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import lcm
 
@@ -20,15 +20,11 @@ from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import large_name
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES
-from rtlstm.spec.inventory import activation_spec, gate_multipliers, weight_memory
+from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipliers, weight_memory
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
-from rtlstm.spec.parameters import (
-    MultiplierKind,
-    Parameters,
-    WeightMemory,
-)
+from rtlstm.spec.parameters import MultiplierKind, Parameters, WeightMemory
 from rtlstm.spec.record import Record
 
 __all__ = ["Fit", "FitRequest", "NothingFitsError", "fit_device"]
@@ -199,6 +195,16 @@ class _Search:
         self._large_rams = 0 if large is None else large.count
         self._large_name = large_name(self._device)
         self._stages = Parameters.for_family(self._device.family, tables=request.tables, macs=1)
+        slopes = (
+            activation_spec(name, table, count=count, tables=request.tables).slope
+            for name, table, count in numerics.unit.table_uses
+        )
+        self._slope_blocks = self._blocks(some for some in slopes if some is not None)
+        self._product_blocks = self._blocks(gate_multipliers(numerics.unit))
+
+    def _blocks(self, multipliers: Iterable[MultiplierSpec]) -> int:
+        """Blocks that multipliers of a gate unit take."""
+        return sum(some.count * self._family.hard_blocks(some.a_bits, some.b_bits) for some in multipliers)
 
     def run(self) -> tuple[Parameters, Fit]:
         """Search; see :func:`fit_device`."""
@@ -291,32 +297,23 @@ class _Search:
         return sorted(macs for macs in found if macs <= _MOST)
 
     def _multipliers(self, lanes: int, macs: int, gate_units: int) -> Iterator[tuple[int, MultiplierKind]]:
-        """Yield how many of a lane's multipliers, and which of the slopes', are made of tables."""
+        """Yield how many of a lane's multipliers, and which of the slopes', are made of LUTs."""
         if self._request.all_lut or self._request.lut_macs is not None:
             given = macs if self._request.all_lut else self._request.lut_macs or 0
             if given <= macs:
                 yield given, "dsp"
             return
-        family = self._family
-        unit = self._numerics.unit
-        fixed = sum(family.hard_blocks(some.a_bits, some.b_bits) for some in gate_multipliers(unit))
-        found = (
-            activation_spec(name, table, count=count, tables=self._request.tables).slope
-            for name, table, count in unit.table_uses
-        )
-        slopes = sum(
-            some.count * family.hard_blocks(some.a_bits, some.b_bits) for some in found if some is not None
-        )
         there = self._device.multipliers
         if not there:
-            # Synthesis makes all of them of tables, whatever their kind.
+            # Synthesis makes all of them of LUTs, whatever their kind.
             yield 0, "dsp"
             return
-        hard = self._hard(macs, there - gate_units * (fixed + slopes), lanes)
+        products, slopes = gate_units * self._product_blocks, gate_units * self._slope_blocks
+        hard = self._hard(macs, there - products - slopes, lanes)
         yield macs - hard, "dsp"
         # Where multipliers are few, those of the slopes are better used in the lanes.
-        more = self._hard(macs, there - gate_units * fixed, lanes)
-        if slopes and (more > hard or gate_units * (fixed + slopes) > there):
+        more = self._hard(macs, there - products, lanes)
+        if slopes and (more > hard or products + slopes > there):
             yield macs - more, "lut"
 
     def _memories(self) -> tuple[WeightMemory, ...]:
@@ -354,8 +351,8 @@ class _Search:
         in_luts = macs if not device.multipliers else candidate.lut_macs
         logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 2, family)
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
-        tables = lanes * (in_luts * logic + sums + 2 * numerics.accumulator.bits)
-        excess.compare("logic cells", tables, self._cell_limit)
+        luts = lanes * (in_luts * logic + sums + 2 * numerics.accumulator.bits)
+        excess.compare("logic cells", luts, self._cell_limit)
         rows = 0
         for shape in self._shapes:
             words = -(-shape.inputs // macs) + (-(-shape.outputs // macs) if shape.recurrent else 0)
