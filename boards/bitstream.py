@@ -10,7 +10,7 @@ from rtlstm.boards.constraints import constraints
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.place_route import Routed, place_and_route
-from rtlstm.fpga.resources import Counts, check_fit
+from rtlstm.fpga.resources import Counts, check_fit, percent
 from rtlstm.fpga.synthesis import NETLIST, Synthesis, TopWrapper, synthesise
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.spec.files import copy_file, write_file
@@ -35,7 +35,7 @@ class Use(Record):
     @property
     def share(self) -> float:
         """In percent."""
-        return round(100 * self.used / self.available, 1) if self.available else 0.0
+        return percent(self.used, self.available)
 
 
 class Bitstream(Record):
@@ -130,8 +130,7 @@ def make_bitstream(
     name, (_, routed_file) = last.bitstream_file, last.result_options
     arguments = last.pack_arguments(chosen, routed_file, name)
     _pack(packer, arguments, folder / routed_file, folder / name)
-    limit = chosen.block_ram_mhz if synthesis.core.block_rams else None
-    fmax = min(routed.fmax_mhz, limit) if limit else routed.fmax_mhz
+    fmax = chosen.usable_mhz(routed.fmax_mhz, synthesis.core.block_rams)
     return Bitstream(
         board=board.name,
         build_hash=manifest.build_hash,

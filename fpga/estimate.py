@@ -15,7 +15,7 @@ from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import fill_limits
-from rtlstm.fpga.resources import Resources, fit_advice, large_name, resource_uses
+from rtlstm.fpga.resources import Resources, fit_advice, large_name, percent, resource_uses
 from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.manifest import Manifest
@@ -98,17 +98,16 @@ def estimate(
     clock = family.clock(device.name).mhz(
         chosen.grade, cells / device.luts, manifest.numerics.accumulator.bits, logic_slopes
     )
-    if chosen.block_ram_mhz is not None and blocks.block_rams:
-        clock = min(clock, chosen.block_ram_mhz)
+    clock = chosen.usable_mhz(clock, blocks.block_rams)
     found = Estimate(
         device=chosen.label,
         board=board,
         luts=luts,
         ffs=ffs,
         cells=cells,
-        cell_share=round(100 * cells / device.luts, 1),
+        cell_share=percent(cells, device.luts),
         chain_tiles=tiles,
-        chain_share=None if tiles is None else _percent(tiles, device.chain_tiles),
+        chain_share=None if tiles is None else percent(tiles, device.chain_tiles or 0),
         fits=True,
         multipliers=blocks.multipliers,
         block_rams=block_rams,
@@ -118,10 +117,6 @@ def estimate(
         step_latency_us=round(manifest.cycles.step_latency_cycles / clock, 4),
     )
     return found.replace(fits=all(used <= there for _, used, there in usable(found, device)))
-
-
-def _percent(used: int, there: int | None) -> float:
-    return round(100 * used / there, 1) if there else 0.0
 
 
 def usable(found: Estimate, device: FpgaDevice) -> Iterator[tuple[str, float, float]]:

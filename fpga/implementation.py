@@ -6,7 +6,7 @@ from typing import Any, Self
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.place_route import Routed
-from rtlstm.fpga.resources import Counts, resource_uses
+from rtlstm.fpga.resources import Counts, percent, resource_uses
 from rtlstm.fpga.worst_path import WorstPath
 from rtlstm.spec.program.schedule import Cycles
 from rtlstm.spec.record import Record
@@ -26,7 +26,7 @@ class ResourceUse(Record):
     @property
     def share(self) -> float:
         """Taken of what is there, in percent."""
-        return round(100 * self.used / self.available, 1) if self.available else 0.0
+        return percent(self.used, self.available)
 
     @property
     def error(self) -> float | None:
@@ -98,16 +98,11 @@ class Implementation(Record):
     ) -> Self:
         """Sum up the seeds' results."""
         device = chosen.device
-        limit = chosen.block_ram_mhz if core.block_rams else None
-
-        def usable(fmax: float) -> float:
-            return fmax if limit is None else min(fmax, limit)
-
         ranked = sorted(seeds, key=lambda seed: seed.fmax_mhz)
         # Of an even number, the slower one in the middle.
         middle = ranked[(len(ranked) - 1) // 2] if ranked else None
-        median = usable(middle.fmax_mhz) if middle else None
-        best = usable(ranked[-1].fmax_mhz) if ranked else None
+        median = chosen.usable_mhz(middle.fmax_mhz, core.block_rams) if middle else None
+        best = chosen.usable_mhz(ranked[-1].fmax_mhz, core.block_rams) if ranked else None
 
         def time(count: int, clock: float | None) -> float | None:
             return None if clock is None else round(count / clock, 4)

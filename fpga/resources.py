@@ -15,6 +15,7 @@ __all__ = [
     "count_cells",
     "fit_advice",
     "large_name",
+    "percent",
     "resource_uses",
 ]
 
@@ -50,6 +51,11 @@ def count_cells(counted: Mapping[str, int], cells: Cells) -> Counts:
         large_rams=int(total(cells.large_rams)),
         cells={name: count for name, count in sorted(counted.items()) if not name.startswith("$")},
     )
+
+
+def percent(used: float, there: float) -> float:
+    """Return how much of a resource is taken, in percent; 0 if there is none of it."""
+    return round(100 * used / there, 1) if there else 0.0
 
 
 def large_name(device: FpgaDevice) -> str:

@@ -96,6 +96,11 @@ class Chosen(Record):
         """The block RAM's limit at this grade."""
         return self.device.block_ram_mhz.get(self.grade)
 
+    def usable_mhz(self, fmax_mhz: float, block_rams: float) -> float:
+        """Return the clock of a design with so many block RAMs: Fmax, unless those allow less."""
+        limit = self.block_ram_mhz if block_rams else None
+        return fmax_mhz if limit is None else min(fmax_mhz, limit)
+
     @property
     def target_mhz(self) -> float:
         """The clock to aim at if the user names none."""

@@ -31,8 +31,15 @@ def test_package_and_grade_by_option():
     chosen = find_device("lfe5u-85f", "cabga756", "8")
     assert chosen.label == "lfe5u-85f-8"
     assert chosen.options[:5] == ("--85k", "--package", "CABGA756", "--speed", "8")
-    assert chosen.block_ram_mhz == 271
     assert find_device("lfe5u-85f-8", grade="8") == find_device("lfe5u-85f-8")
+
+
+def test_block_ram_limits_the_clock_of_designs_that_have_some():
+    chosen = find_device("lfe5u-85f", grade="8")
+    assert chosen.block_ram_mhz == 271
+    assert [chosen.usable_mhz(fmax, 1) for fmax in (200.0, 300.0)] == [200, 271]
+    assert chosen.usable_mhz(300.0, 0) == 300
+    assert find_device("up5k").usable_mhz(300.0, 1) == 300
 
 
 @pytest.mark.parametrize(
