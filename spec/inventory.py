@@ -229,7 +229,7 @@ def _program_memories(manifest: Manifest) -> Iterator[MemorySpec]:
     """Yield the two parts of a loadable program."""
     parameters = manifest.parameters
     if parameters.capacity is not None:
-        rows = parameters.capacity.operations
+        rows = manifest.capacity.operations
         issued, drained = issue_widths(parameters), drain_widths(parameters, manifest.numerics.unit)
         yield _clocked("program, issued", sum(issued.values()), rows, 1)
         yield _clocked("program, drained", sum(drained.values()), rows, 1)
@@ -240,7 +240,7 @@ def _output_queue(manifest: Manifest) -> MemorySpec:
     parameters = manifest.parameters
     width = parameters.beat_out * manifest.numerics.output_bits + parameters.stream_bits + 1
     steps = _QUEUED_STEPS if manifest.sequence is None else 2 * _QUEUED_STEPS
-    depth = steps * -(-manifest.most_outputs // parameters.beat_out)
+    depth = steps * -(-manifest.capacity.outputs // parameters.beat_out)
     return MemorySpec("output queue", 1, width, depth, asynchronous=True, inferred=True)
 
 
@@ -268,10 +268,10 @@ def wrapper_memories(manifest: Manifest) -> dict[str, MemorySpec]:
     if "fifos" in bus.owners:
         # With the stream, whether the output is suppressed, and whether the beat is its step's last.
         width = parameters.beat_in * numerics.data_bits + parameters.stream_bits + 2
-        depth = WAITING_STEPS * -(-manifest.most_inputs // parameters.beat_in)
+        depth = WAITING_STEPS * -(-manifest.capacity.inputs // parameters.beat_in)
         found.append(MemorySpec("input FIFO", 1, width, depth - 1, inferred=True))
         width = parameters.beat_out * numerics.output_bits + parameters.stream_bits
-        depth = WAITING_STEPS * -(-manifest.most_outputs // parameters.beat_out)
+        depth = WAITING_STEPS * -(-manifest.capacity.outputs // parameters.beat_out)
         found.append(MemorySpec("output FIFO", 1, width, depth - 1, inferred=True))
     if bus.packets:
         found.append(MemorySpec("malformed packets", 1, 1, _PACKETS, asynchronous=True, inferred=True))
@@ -303,7 +303,7 @@ def link_limits(manifest: Manifest) -> Limits:
         bodies = -(-(2 + values * value_bytes(bits)) // (BODY_LIMIT - HEADER.size))
         return max(_USUAL_BYTES, 1 << ceil_log2(2 * bodies * BODY_LIMIT))
 
-    inputs, outputs = manifest.most_inputs, manifest.most_outputs
+    inputs, outputs = manifest.capacity.inputs, manifest.capacity.outputs
     numerics = manifest.numerics
     requests, responses = memory(inputs, numerics.data_bits), memory(outputs, numerics.output_bits)
     if max(requests, responses) > _MOST_BYTES:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from rtlstm.spec.buses import NO_BUS
-from rtlstm.spec.capacity import Needs
+from rtlstm.spec.capacity import Capacity, Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
@@ -246,14 +246,9 @@ class Manifest(Record):
         return self.program.outputs if self.sequence is None else len(self.sequence.output_positions)
 
     @property
-    def most_inputs(self) -> int:
-        """Values that a time step can have: those of the largest network, if the program is loadable."""
-        return (self.parameters.capacity or self.program).inputs
-
-    @property
-    def most_outputs(self) -> int:
-        """Values that a time step's output can have."""
-        return (self.parameters.capacity or self.program).outputs
+    def capacity(self) -> Capacity | Needs:
+        """The largest network that the hardware holds: that of a fixed program is its own."""
+        return self.parameters.capacity or self.program.needs
 
     @property
     def buffer_rows(self) -> int:
@@ -310,11 +305,11 @@ class Manifest(Record):
     def regions(self) -> dict[Region, RegionLayout]:
         """Memory regions of the window."""
         program, parameters, numerics = self.program, self.parameters, self.numerics
-        streams, units, capacity = parameters.streams, parameters.gate_units, parameters.capacity
+        streams, units, capacity = parameters.streams, parameters.gate_units, self.capacity
         sizes = {
             Region.WEIGHTS: (
                 parameters.lanes,
-                capacity.weight_rows if capacity else program.weight_rows,
+                capacity.weight_rows,
                 program.weight_rows,
                 parameters.macs * numerics.weight_bits,
             ),
@@ -326,7 +321,7 @@ class Manifest(Record):
             ),
             Region.SHIFTS: (
                 units,
-                capacity.shift_rows if capacity else program.shift_rows,
+                capacity.shift_rows,
                 program.shift_rows,
                 4 * numerics.shift_bits + numerics.unit_parameters * numerics.weight_bits,
             ),
@@ -342,7 +337,7 @@ class Manifest(Record):
             rows = max(table.rows for table in tables)
             width = max(table.base_bits + table.slope_bits for table in tables)
             sizes[region] = (len(tables), rows, rows, width)
-        if capacity:
+        if parameters.capacity is not None:
             rows = capacity.operations + 1
             width = max(
                 sum(width for _, width in fields) for fields in (self.operation_fields, self.step_fields)

@@ -255,8 +255,7 @@ class Core(CorePorts):
     def _load_program(self, m: Module) -> None:
         """Let the window write the program; what is loaded of a step goes to whoever needs it."""
         m.submodules.step_fields = loaded = StepFields(self._manifest)
-        capacity, window, array_access = self._manifest.parameters.capacity, self._window, self._array_access
-        assert capacity is not None
+        capacity, window, array_access = self._manifest.capacity, self._window, self._array_access
         sequencer, drain = self._sequencer, self._drain
         # Each part's row comes from as far as what is written there.
         for part, access, low in (

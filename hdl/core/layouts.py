@@ -12,24 +12,11 @@ __all__ = [
     "DelayLine",
     "beat_layout",
     "input_beats",
-    "op_count",
     "output_beats",
-    "part_bits",
     "result_layout",
     "row_bits",
     "token_layout",
 ]
-
-
-def part_bits(manifest: Manifest) -> int:
-    """Width of the number of a part of whole sequences."""
-    return row_bits(1 if manifest.sequence is None else len(manifest.sequence.parts))
-
-
-def op_count(manifest: Manifest) -> int:
-    """Operations that a program can have."""
-    capacity = manifest.parameters.capacity
-    return len(manifest.program.ops) if capacity is None else capacity.operations
 
 
 def row_bits(rows: int) -> int:
@@ -64,7 +51,7 @@ def token_layout(manifest: Manifest) -> StructLayout:
             "last": 1,  # of its row group
             "group_first": 1,  # of its operation
             "group_last": 1,
-            "op": row_bits(op_count(manifest)),
+            "op": row_bits(manifest.capacity.operations),
             "stream": manifest.parameters.stream_bits,
             "zero_state": 1,  # the stream's state is zero, whatever the memories hold
             "copy": 1,  # results go to the second copy of the first layer's h

@@ -105,8 +105,7 @@ class StepFields(Component):
     stopped: Signal
 
     def __init__(self, manifest: Manifest) -> None:
-        assert manifest.parameters.capacity is not None
-        self._last = manifest.parameters.capacity.operations
+        self._last = manifest.capacity.operations
         layout = step_layout(manifest)
         super().__init__(
             {

@@ -30,7 +30,7 @@ class StepPart(Component):
 
 def _most(manifest: Manifest, side: PortSide) -> int:
     """How many values a step can have."""
-    return manifest.most_inputs if side == "inputs" else manifest.most_outputs
+    return manifest.capacity.inputs if side == "inputs" else manifest.capacity.outputs
 
 
 def after_first(manifest: Manifest, part: StepPart, side: PortSide) -> ValueLike:

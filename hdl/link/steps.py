@@ -60,7 +60,7 @@ class StepFeeder(StepPart):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        inputs, beat = self._manifest.most_inputs, self._manifest.parameters.beat_in
+        inputs, beat = self._manifest.capacity.inputs, self._manifest.parameters.beat_in
         begins = after_first(self._manifest, self, "inputs")
         bits, streams = self._manifest.numerics.data_bits, self._manifest.parameters.streams
         size = value_bytes(bits)

@@ -6,7 +6,7 @@ from amaranth.lib.stream import Interface as Stream
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
-from rtlstm.hdl.core.layouts import input_beats, output_beats, part_bits, result_layout, row_bits
+from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
 from rtlstm.hdl.core.ports import OutputQueue
 from rtlstm.hdl.primitives.pipeline import delay, lookup, storage
 from rtlstm.spec.inventory import memories
@@ -82,7 +82,7 @@ class SequenceMemory(Component):
                 "hold": In(1),
                 "computing": Out(1),
                 "busy": Out(1),
-                "part": Out(part_bits(manifest)),
+                "part": Out(row_bits(len(self._plan.parts))),
                 "stream": Out(parameters.stream_bits),
                 "base": Out(self._rows),
                 "there": Out(1),

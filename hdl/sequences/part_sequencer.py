@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Member, Out
 
-from rtlstm.hdl.core.layouts import part_bits, row_bits
+from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.core.sequencer import Case, Sequencer
 from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.manifest import Manifest
@@ -39,15 +39,14 @@ class PartSequencer(Sequencer):
     begun: Signal
 
     def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest)
         assert manifest.sequence is not None
         self._plan = manifest.sequence
+        super().__init__(manifest)
 
     def _members(self, manifest: Manifest) -> dict[str, Member]:
-        assert manifest.sequence is not None
         return super()._members(manifest) | {
-            "step_part": In(part_bits(manifest)),
-            "step_base": In(row_bits(manifest.sequence.rows)),
+            "step_part": In(row_bits(len(self._plan.parts))),
+            "step_base": In(row_bits(self._plan.rows)),
             "step_there": In(1),
             "begun": Out(1),
         }
@@ -80,7 +79,7 @@ class PartSequencer(Sequencer):
     @property
     def _states(self) -> int:
         """One per stream and part."""
-        return self._manifest.parameters.streams << part_bits(self._manifest)
+        return self._manifest.parameters.streams << len(self.step_part)
 
     def _of(self, bits: Signal, stream: Value | None = None) -> Value:
         """A bit of the current part in a stream, the current one if none is named."""

@@ -6,6 +6,7 @@ memory: one operation per row, and the fields of the step in the last row.
 
 from collections.abc import Mapping, Sequence
 
+from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.cells.unit import Unit
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
@@ -64,8 +65,7 @@ def issue_fields(program: Program) -> Fields:
 
 def issue_widths(parameters: Parameters) -> dict[str, int]:
     """Bits of these fields in the program memory."""
-    capacity = parameters.capacity
-    assert capacity is not None
+    capacity = _capacity(parameters)
     columns = max(parameters.words(capacity.inputs), capacity.vector_words)
     drain_beats = parameters.drain_beats(parameters.lanes)
     most = {
@@ -123,8 +123,7 @@ def drain_fields(program: Program, layers: Sequence[LayerShape], unit: Unit) -> 
 
 def drain_widths(parameters: Parameters, unit: Unit) -> dict[str, int]:
     """Bits of these fields in the program memory."""
-    capacity = parameters.capacity
-    assert capacity is not None
+    capacity = _capacity(parameters)
     drain_beats = parameters.drain_beats(parameters.lanes) - 1
     partials = capacity.bias_rows + capacity.partial_rows - 1
     most = {
@@ -164,8 +163,7 @@ def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
 
 def step_widths(parameters: Parameters) -> dict[str, int]:
     """Bits of these fields in the program memory."""
-    capacity = parameters.capacity
-    assert capacity is not None
+    capacity = _capacity(parameters)
     most = {
         "body": capacity.operations - 1,
         "prefetch": capacity.operations - 1,
@@ -178,6 +176,12 @@ def step_widths(parameters: Parameters) -> dict[str, int]:
         "beats_out": -(-capacity.outputs // parameters.beat_out),
     }
     return _bits(most)
+
+
+def _capacity(parameters: Parameters) -> Capacity:
+    capacity = parameters.capacity
+    assert capacity is not None, "only a loadable program is in a memory"
+    return capacity
 
 
 def _bits(most: Mapping[str, int]) -> dict[str, int]:
