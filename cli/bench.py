@@ -286,7 +286,7 @@ _ESTIMATES = (
             Field("build", "{name}"),
             Field("device", "{device}"),
             Field("lanes x macs", "{lanes} x {macs}", right=True),
-            Field("tables", "{luts:,}", right=True),
+            Field("LUTs", "{luts:,}", right=True),
             Field("error", "{lut_error:+.1f} %", right=True),
             Field("flip-flops", "{ffs:,}", right=True),
             Field("error", "{ff_error:+.1f} %", right=True),

@@ -170,7 +170,7 @@ def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
 def _array(report: Found) -> str:
     text = f"{report['lanes']} lanes x {report['macs']} multipliers"
     if report["lut_macs"]:
-        text += f", {report['lut_macs']} of each lane's of tables"
+        text += f", {report['lut_macs']} of each lane's of LUTs"
     if report["weight_memory"] != "block":
         text += ", weights in large memories"
     return f"{text}, {report['gate_units']} gate units" if report["gate_units"] > 1 else text
@@ -232,7 +232,7 @@ _BUILD = (
                 "inputs below half a step",
                 "{report[accuracy][losses][0][lost]} of {report[accuracy][losses][0][values]} that are not 0",
             ),
-            Field("headroom", lambda found: _headroom(found["report"])),
+            Field("headroom for a retrained model", lambda found: _headroom(found["report"])),
             Field("measured on", "{report[accuracy][description]}"),
         ),
     ),
@@ -241,7 +241,7 @@ _BUILD = (
         _estimates,
         (
             Field("device", _device),
-            Field("tables", "{luts:,}", right=True),
+            Field("LUTs", "{luts:,}", right=True),
             Field("logic cells", "{cell_share:g} %", right=True),
             Field("carry chains", _chains, right=True),
             Field("multipliers", "{multipliers:,}", right=True),

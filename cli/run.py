@@ -99,8 +99,9 @@ def _note_waiting(console: Console, core: int | None, measured: int) -> None:
     """Say why the last step took longer on the device than its core takes."""
     if core is not None and measured != core:
         console.note(
-            f"the last step took {measured} cycles on the device, from its last input to its last output; "
-            f"the core takes {core} of them, and in the others the step waited for those sent before it"
+            f"the last step took {measured} cycles on the device, from its last input word to its last "
+            f"output word: {core} in the core, and the others in the input buffer, behind the steps sent "
+            "before it"
         )
 
 
@@ -126,6 +127,19 @@ def _range(found: Found) -> str:
     return f"{tuple(found['output_shape'])}, {least} to {most}"
 
 
+def _core_cycles(found: Found) -> str | None:
+    cycles = found["core_latency_cycles"]
+    return None if cycles is None else f"{cycles:,} cycles"
+
+
+def _speed(found: Found, simulated: bool) -> str | None:
+    """Steps per second, if the backend is a simulated device or if it is not."""
+    from rtlstm.host.transport import SIMULATIONS
+
+    same = (found["backend"].partition(":")[0] in SIMULATIONS) == simulated
+    return f"{found['steps_per_second']:,}" if same else None
+
+
 def _files(found: Found) -> str:
     written = [found[name] for name in ("output", "state_output") if found[name] is not None]
     return f"written: {', '.join(written)}" if written else "nothing written: no --output given"
@@ -137,12 +151,15 @@ _RUN = (
         (
             Field("sequences, steps in all", "{sequences}, {steps}"),
             Field("outputs", _range),
-            Field("cycles of a step in the core", lambda found: found["core_latency_cycles"]),
-            Field("cycles of the last step, with its wait", "{measured_latency_cycles:,}"),
-            Field("inputs limited", "{input_saturations:,}"),
-            Field("cell states limited", "{cell_saturations:,}"),
+            Field("latency of a step in the core", _core_cycles),
+            Field("latency of the last step, input buffer included", "{measured_latency_cycles:,} cycles"),
+            Field("inputs saturated", "{input_saturations:,}"),
+            Field("cell states saturated", "{cell_saturations:,}"),
             Field("outputs at their limit", "{output_saturations:,}"),
-            Field("steps per second", "{steps_per_second:,}"),
+            Field("steps per second on this computer", lambda found: _speed(found, simulated=True)),
+            Field(
+                "steps per second of the board with its link", lambda found: _speed(found, simulated=False)
+            ),
         ),
         right=True,
     ),

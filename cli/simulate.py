@@ -88,7 +88,7 @@ _COMPARISON = (
             Field("cycles predicted", "{cycles_predicted:,}"),
             Field("cycles measured", "{cycles_measured:,}"),
             Field("steps off their predicted cycle", "{cycles_different:,}"),
-            Field("steps per second", "{steps_per_second:,}"),
+            Field("steps per second on this computer", "{steps_per_second:,}"),
         ),
         right=True,
     ),

@@ -18,17 +18,25 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.plugins import Registry
 from rtlstm.spec.registers import Register
 
-__all__ = ["BACKENDS", "Progress", "Transport", "backend_names", "open_transport", "register_words"]
+__all__ = [
+    "BACKENDS",
+    "SIMULATIONS",
+    "Progress",
+    "Transport",
+    "backend_names",
+    "open_transport",
+    "register_words",
+]
 
 Progress = Callable[[str, int, int], None]
 """Called as ``progress(what, done, total)`` during long work."""
 
-_SIMULATIONS = {
+SIMULATIONS: Final = {
     "golden": "rtlstm.sim.backends:GoldenDevice",
     "verilator": "rtlstm.sim.backends:VerilatorDevice",
     "icarus": "rtlstm.sim.backends:IcarusDevice",
 }
-"""Backends that rtlstm has and its driver alone has not."""
+"""Backends that rtlstm has and its driver alone has not: they run on this computer."""
 _LINKS = {
     "serial": "rtlstm.host.link.link_transport:open_serial",
     "tcp": "rtlstm.host.link.link_transport:open_tcp",
@@ -36,7 +44,7 @@ _LINKS = {
 }
 
 BACKENDS: Final = Registry[Callable[[Path, Manifest, str, Progress | None], "Transport"]](
-    "backend", "rtlstm.backends", lazy=_SIMULATIONS | _LINKS if find_spec("rtlstm.sim") else _LINKS
+    "backend", "rtlstm.backends", lazy=SIMULATIONS | _LINKS if find_spec("rtlstm.sim") else _LINKS
 )
 """The factory of each backend's transport, by the name given to ``open``.
 
@@ -209,7 +217,7 @@ def open_transport(
     """
     name, _, argument = backend.partition(":") if isinstance(backend, str) else ("", "", "")
     if name not in BACKENDS:
-        if name in _SIMULATIONS:
+        if name in SIMULATIONS:
             raise ConfigurationError(
                 f"backend {name!r} is in rtlstm, not in rtlstm-driver, which only drives boards; give the "
                 "board's, serial:PORT, tcp:HOST:PORT or mmio:PATH"

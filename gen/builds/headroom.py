@@ -27,8 +27,8 @@ class Headroom(Record):
     def text(self) -> str:
         """Return all three as a text for messages."""
         return (
-            f"weights may be {self.weights:g} times as large, sums of products {self.products:.4g} times, "
-            f"with biases {self.sums:.4g} times"
+            f"weights x {self.weights:g}, accumulators x {self.products:.4g}, "
+            f"sums with bias x {self.sums:.4g}"
         )
 
 

@@ -17,6 +17,10 @@ from rtlstm.cli.data import load_state, save_state
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.host import Accelerator
 from rtlstm.host.device import Device
+from rtlstm.sim.golden_device import GoldenDevice
+from rtlstm.sim.link_device import DeviceEngine
+from rtlstm.sim.link_port import SimulatedPort
+from rtlstm.sim.port_server import PortServer
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.toolchain import icarus
@@ -58,13 +62,27 @@ def test_latency_of_core_and_device(cli, pristine: Path, x: Path, tmp_path: Path
     fields = cli(*run, x, "--json").json
     core, measured = fields["core_latency_cycles"], fields["measured_latency_cycles"]
     assert core == cycles.step_latency_cycles < measured
-    rows = rf"cycles of a step in the core +{core} *\n cycles of the last step, with its wait +{measured} "
-    assert re.search(rows, together.out), together.out
-    assert f"took {measured} cycles on the device" in together.err and f"core takes {core} of" in together.err
+    assert re.search(rf"latency of a step in the core +{core} cycles", together.out), together.out
+    assert re.search(rf"last step, input buffer included +{measured} cycles", together.out), together.out
+    # A simulator's speed is not the hardware's.
+    assert "steps per second on this computer" in together.out and "of the board" not in together.out
+    assert (
+        f"took {measured} cycles on the device" in together.err
+        and f"word: {core} in the core, and" in together.err
+    )
     np.save(tmp_path / "one.npy", np.zeros((1, INPUTS)))
     alone = cli(*run, tmp_path / "one.npy")
     assert alone.code == 0 and "took" not in alone.err
     assert re.search(rf"in the core +{cycles.first_step_latency_cycles} ", alone.out)
+
+
+def test_speed_of_a_board_is_with_its_link(cli, pristine: Path, x: Path):
+    manifest = Manifest.load(pristine)
+    device = DeviceEngine(GoldenDevice(pristine, manifest), manifest)
+    with PortServer(SimulatedPort(device), tcp=0, terminal=False) as server:
+        done = cli("run", pristine, "--backend", f"tcp:localhost:{server.port}", "--input", x)
+    assert done.code == 0, done.err
+    assert "steps per second of the board with its link" in done.out and "on this computer" not in done.out
 
 
 @pytest.mark.rtl
