@@ -18,23 +18,10 @@ import rtlstm.gen.builds.compare
 import rtlstm.gen.builds.generate
 from rtlstm.host import Accelerator, SaturationWarning
 from rtlstm.sim.backends import SimulatedDevice
-from rtlstm.spec.errors import ToolError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.tools.toolchain import icarus
 
 DENSE = ("--dense", "fc:sigmoid")
 SMALL = ("--macs", "2")
-
-
-def has_icarus():
-    try:
-        icarus()
-    except ToolError:
-        return False
-    return True
-
-
-needs_icarus = pytest.mark.skipif(not has_icarus(), reason="needs Icarus Verilog")
 
 
 def save_onnx(path, *after, **attributes):
@@ -384,7 +371,6 @@ def test_wrong_files_to_run(cli, pristine, x_file, tmp_path):
 
 
 @pytest.mark.rtl
-@needs_icarus
 def test_simulate(cli, pristine, x_file, tmp_path):
     arguments = ("simulate", pristine, "--simulator", "icarus")
     result = cli(*arguments, "--steps", "5", "--json")
@@ -403,7 +389,6 @@ def test_simulate(cli, pristine, x_file, tmp_path):
 
 
 @pytest.mark.rtl
-@needs_icarus
 def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
     arguments = (
         "simulate",
@@ -428,7 +413,6 @@ def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
 
 
 @pytest.mark.rtl
-@needs_icarus
 def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
     predict = rtlstm.gen.builds.compare.offer_cycles
     late = lambda *given, **named: [cycle + 1 for cycle in predict(*given, **named)]  # noqa: E731
@@ -439,7 +423,6 @@ def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
 
 
 @pytest.mark.rtl
-@needs_icarus
 def test_simulate_fails_where_words_differ(cli, pristine, monkeypatch):
     run_steps = SimulatedDevice.run_steps
 

@@ -21,22 +21,10 @@ from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.sim.port_server import PortServer
-from rtlstm.spec.errors import InputError, ToolError
+from rtlstm.spec.errors import InputError
 from rtlstm.spec.manifest import Manifest
-from rtlstm.tools.toolchain import icarus
 
 RUN = "from rtlstm.cli.main import main; main()"
-
-
-def has_icarus() -> bool:
-    try:
-        icarus()
-    except ToolError:
-        return False
-    return True
-
-
-needs_icarus = pytest.mark.skipif(not has_icarus(), reason="needs Icarus Verilog")
 
 
 @pytest.fixture
@@ -53,7 +41,6 @@ def expected(pristine: Path, x: Path) -> np.ndarray:
 
 
 @pytest.mark.rtl
-@needs_icarus
 def test_latency_of_core_and_device(cli, pristine: Path, x: Path, tmp_path: Path):
     """Steps that are sent together wait for each other; what the core takes is told beside that."""
     cycles = Manifest.load(pristine).cycles
@@ -86,7 +73,6 @@ def test_speed_of_a_board_is_with_its_link(cli, pristine: Path, x: Path):
 
 
 @pytest.mark.rtl
-@needs_icarus
 def test_weights_need_not_be_read_back(cli, pristine: Path, x: Path, monkeypatch):
     """Reading them back is most of a short simulation under Icarus. What is compared is the same."""
     compared = []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.small_builds import network
+from support.vivado_model import Vivado
 
 from rtlstm.boards.catalogue import find_board
 from rtlstm.boards.zynq import BASE_ADDRESS, ZYNQ_BOARDS, find_fabric_clock
@@ -66,7 +67,7 @@ def test_command(cli, build: Path) -> None:
 )
 def test_script_builds_the_system(place: Path, tmp_path: Path, boards: tuple[str, ...]) -> None:
     """Everything is connected; part, clock and address are those of the description."""
-    vivado = model(tmp_path, boards=boards)
+    vivado = Vivado(tmp_path, boards=boards)
     vivado.source(place / "build.tcl")
     assert vivado.part == "xc7z020clg400-1" and vivado.project == place / "vivado"
     assert vivado.properties.get("board_part") == (boards[-1] if boards else None)
@@ -100,7 +101,7 @@ def test_script_builds_the_system(place: Path, tmp_path: Path, boards: tuple[str
 def test_script_fails_where_vivado_does(
     place: Path, tmp_path: Path, outcome: dict[str, str], message: str
 ) -> None:
-    vivado = model(tmp_path, **outcome)
+    vivado = Vivado(tmp_path, **outcome)
     with pytest.raises(SystemExit, match="1"):
         vivado.source(place / "build.tcl")
     assert message in vivado.said[-1]
@@ -120,15 +121,7 @@ def test_model_hears_mistakes(place: Path, tmp_path: Path) -> None:
             (tmp_path / name).write_text((place / name).read_text())
         (tmp_path / "build.tcl").write_text(text.replace(line, ""))
         with pytest.raises(AssertionError, match=r"is not connected|there is no"):
-            model(tmp_path).source(tmp_path / "build.tcl")
-
-
-def model(folder: Path, **outcome):
-    """Vivado's model, whose implementation leaves its results in a folder."""
-    pytest.importorskip("tkinter", reason="the script runs in Python's Tcl, a package of its own on Debian")
-    from support.vivado_model import Vivado
-
-    return Vivado(folder, **outcome)
+            Vivado(tmp_path).source(tmp_path / "build.tcl")
 
 
 def test_constraints_and_device_tree(place: Path) -> None:

@@ -1,6 +1,5 @@
 """The frame for place and route, checked in a simulator too."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -71,7 +70,6 @@ def test_text():
 
 
 @pytest.mark.rtl
-@pytest.mark.skipif(shutil.which("iverilog") is None, reason="needs Icarus Verilog")
 def test_every_port_is_reached(tmp_path: Path):
     """What is shifted in reaches the ports, and every output bit reaches the pin."""
     bench = """
