@@ -32,9 +32,9 @@ def takes_options(*records: type[BaseModel]) -> Callable[[Callable[..., None]], 
             typed = {name: _plain(value) for name, value in values.items() if _is_typed(context, name)}
             command(**given, options=typed)
 
-        parameters = list(_parameters(command, declared))
+        parameters = _parameters(command, declared)
         # Read by typer.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        vars(run)["__signature__"] = inspect.Signature(parameters)
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         return run
 

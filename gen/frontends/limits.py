@@ -1,15 +1,14 @@
 """What a process that reads foreign files may use of the machine."""
 
-import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-try:
+# Windows has no such limits; the parent's time limit holds there, too.
+if sys.platform != "win32":
     import resource
-except ImportError:  # Windows has no such limits; the parent's time limit holds there, too
-    resource = None  # type: ignore[assignment]
 
 __all__ = ["ENVIRONMENT", "MEMORY", "SECONDS", "keep_limits", "keeps_files_shut", "no_files"]
 
@@ -28,7 +27,7 @@ def keep_limits() -> None:
     """From now on, end at :data:`SECONDS`, take at most :data:`MEMORY`, write no file and leave no dump."""
     global _limited
     _limited = True
-    if resource is not None:
+    if sys.platform != "win32":
         _lower(resource.RLIMIT_CPU, SECONDS)
         _lower(resource.RLIMIT_AS, _taken() + MEMORY)
         _lower(resource.RLIMIT_FSIZE, 0)
@@ -52,7 +51,7 @@ def _lower(kind: int, most: int) -> None:
 
 def keeps_files_shut() -> bool:
     """Whether :func:`no_files` can do what it says on this system."""
-    return resource is not None and os.name == "posix"
+    return sys.platform != "win32"
 
 
 @contextmanager

@@ -151,4 +151,4 @@ def test_methods_refuse_options_that_they_do_not_have(built: Build) -> None:
     with pytest.raises(ConfigurationError, match="steps and seed are for random input"):
         built.simulate(np.zeros((2, built.inputs)), steps=3)
     with pytest.raises(ConfigurationError, match="device must be a valid string, not 5"):
-        built.implement(5)  # type: ignore[arg-type]
+        built.implement(5)
