@@ -138,6 +138,14 @@ def _sizes(estimated: bool) -> Table:
     return Table(lambda found: f"On {_implementation(found).label}: the core alone", rows, columns)
 
 
+def _seeds(found: Found) -> list[Found]:
+    """What each seed reached, with what people call the seed."""
+    from rtlstm.fpga.place_route import seed_name
+
+    seeds = found["implementation"]["seeds"]
+    return [seed | {"name": seed_name(seed["seed"], len(seeds))} for seed in seeds]
+
+
 def _medians(found: "Implementation | None") -> list[dict[str, str]]:
     """Clock and latency of the median seed and of the best."""
     if found is None:
@@ -161,9 +169,9 @@ _IMPLEMENTATION = (
     _sizes(estimated=False),
     Table(
         "Place and route, aiming at {implementation[target_mhz]:g} MHz",
-        lambda found: found["implementation"]["seeds"],
+        _seeds,
         (
-            Field("seed", "{seed}", right=True),
+            Field("seed", "{name}", right=True),
             Field("clock", "{fmax_mhz:.1f} MHz", right=True),
             Field(
                 "seconds", lambda seed: "stored" if seed["stored"] else f"{seed['seconds']:.0f}", right=True

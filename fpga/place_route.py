@@ -20,7 +20,7 @@ from rtlstm.spec.files import copy_file
 from rtlstm.spec.record import Record
 from rtlstm.tools.cache import Progress, cached, digest
 
-__all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report"]
+__all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report", "seed_name"]
 
 _REPORT, _PINS = "report.json", "pins.txt"
 
@@ -83,6 +83,11 @@ def _pin_file(chosen: Chosen) -> str:
     return "".join(f"{line}\n" for port, site in pairs for line in pin_lines(Pin(port=port, site=site)))
 
 
+def seed_name(seed: int, seeds: int) -> str:
+    """Return a seed's number for people, with the number of seeds if there are several."""
+    return f"{seed} of {seeds}" if seeds > 1 else str(seed)
+
+
 def place_and_route(
     synthesis: Synthesis,
     top: str,
@@ -91,6 +96,7 @@ def place_and_route(
     folder: Path,
     *,
     seed: int,
+    seeds: int = 1,
     target_mhz: float,
     router: str | None = None,
     placer: str | None = None,
@@ -104,6 +110,8 @@ def place_and_route(
     ----------
     folder
         Where log and nextpnr's report go, named after the seed.
+    seeds
+        The number of seeds that are tried, for messages.
     pins
         A board's constraint file. If given, all pins must be in it, and what the bitstream is
         packed from goes to ``folder``, too, by its own name.
@@ -117,7 +125,7 @@ def place_and_route(
     """
     on_board = pins is not None
     options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
-    what = f"place and route, seed {seed}"
+    what = f"place and route, seed {seed_name(seed, seeds)}"
     if pins is None:
         pins = _pin_file(chosen)
     key = digest(synthesis.key, tool.version, pins, str(seed), *options)

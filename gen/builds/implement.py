@@ -103,6 +103,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
                 nextpnr,
                 work,
                 seed=seed,
+                seeds=asked.seeds,
                 target_mhz=target,
                 router=asked.router,
                 placer=asked.placer,

@@ -12,6 +12,7 @@ from support.small_builds import network, own_verilog
 from rtlstm.fpga import tools as fpga_tools
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.implementation import error_percent
+from rtlstm.fpga.place_route import seed_name
 from rtlstm.gen.builds import implement as module
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.report import BuildReport
@@ -142,6 +143,16 @@ def test_page_leads_with_what_was_measured(build):
     assert "assumed clock" not in page
     only_synthesised = render_report(report.with_implementation(implementation(build)))
     assert "assumed clock" in only_synthesised and "&micro;s</b>" not in only_synthesised
+
+
+def test_seeds_are_numbered_of_how_many(cli, build, monkeypatch):
+    assert (seed_name(1, 3), seed_name(2, 1)) == ("1 of 3", "2")
+    found = implementation(build, 100, 300, 150)
+    monkeypatch.setattr(module, "implement", lambda *_: found)
+    shown = cli("implement", build, "--device", "lfe5u-25f").out
+    for row in ("1 of 3 +100.0", "2 of 3 +300.0", "3 of 3 +150.0"):
+        assert re.search(rf"^ *{row} MHz", shown, re.MULTILINE), shown
+    assert "<td>2 of 3</td>" in render_report(BuildReport.load(build).with_implementation(found))
 
 
 def test_missed_clock_ends_with_1(cli, build, monkeypatch):
