@@ -10,8 +10,8 @@ from rtlstm.boards.constraints import constraints
 from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.place_route import Routed, place_and_route
-from rtlstm.fpga.resources import Counts, check_fit, percent
-from rtlstm.fpga.synthesis import NETLIST, Synthesis, TopWrapper, synthesise
+from rtlstm.fpga.resources import check_fit, percent
+from rtlstm.fpga.synthesis import NETLIST, TopWrapper, synthesise
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
@@ -97,25 +97,17 @@ def make_bitstream(
     ToolError
         If a tool is missing or fails.
     """
-    chosen = board.chosen
     last = board.family.need_bitstream()
-    tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
-    yosys, nextpnr, packer = tools
-    top = board_verilog(board, manifest, uart, core)
-    pins = constraints(board)
+    yosys, nextpnr, packer = tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
+    top, pins = board_verilog(board, manifest, uart, core), constraints(board)
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", top)
     write_file(folder / last.constraint_file, pins)
-    frame = TopWrapper(TOP, top)
+    chosen, frame = board.chosen, TopWrapper(TOP, top)
     synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, progress=progress)
-    check_fit(f"{manifest.name} with its link", _all(synthesis), chosen.device, board.name)
-    check_chains(
-        f"{manifest.name} with its link",
-        synthesis.folder / NETLIST,
-        chosen.device,
-        insist=insist,
-        board=board.name,
-    )
+    whole = f"{manifest.name} with its link"
+    check_fit(whole, synthesis.core + synthesis.harness, chosen.device, board.name)
+    check_chains(whole, synthesis.folder / NETLIST, chosen.device, insist=insist, board=board.name)
     routed = place_and_route(
         synthesis,
         manifest.name,
@@ -127,15 +119,15 @@ def make_bitstream(
         pins=pins,
         progress=progress,
     )
-    name, (_, routed_file) = last.bitstream_file, last.result_options
-    arguments = last.pack_arguments(chosen, routed_file, name)
-    _pack(packer, arguments, folder / routed_file, folder / name)
+    file, (_, routed_file) = last.bitstream_file, last.result_options
+    arguments = last.pack_arguments(chosen, routed_file, file)
+    _pack(packer, arguments, folder / routed_file, folder / file)
     fmax = chosen.usable_mhz(routed.fmax_mhz, synthesis.core.block_rams)
     return Bitstream(
         board=board.name,
         build_hash=manifest.build_hash,
-        file=name,
-        sha256=file_hash(folder / name),
+        file=file,
+        sha256=file_hash(folder / file),
         clock_mhz=uart.clock_mhz,
         requested_mhz=requested_mhz,
         fmax_mhz=fmax,
@@ -155,19 +147,6 @@ def make_bitstream(
 def file_hash(path: Path) -> str:
     """Return a file's SHA-256; OSError if it cannot be read."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _all(synthesis: Synthesis) -> Counts:
-    """Add up core and frame."""
-    core, frame = synthesis.core, synthesis.harness
-    return Counts(
-        luts=core.luts + frame.luts,
-        ffs=core.ffs + frame.ffs,
-        multipliers=core.multipliers + frame.multipliers,
-        block_rams=core.block_rams + frame.block_rams,
-        large_rams=core.large_rams + frame.large_rams,
-        cells={},
-    )
 
 
 def _uses(routed: Routed) -> tuple[Use, ...]:

@@ -1,6 +1,5 @@
 """Place and route of a synthesised core, for one seed at a time."""
 
-import json
 import os
 import re
 import shutil
@@ -12,13 +11,14 @@ from typing import Any
 from rtlstm.fpga.families.base import Cells, Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen
 from rtlstm.fpga.resources import fit_advice
+from rtlstm.fpga.stored_run import read_json, run_stored
 from rtlstm.fpga.synthesis import NETLIST, Synthesis
 from rtlstm.fpga.tools import Tool, run_logged
 from rtlstm.fpga.worst_path import WorstPath, worst_path
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.files import copy_file
 from rtlstm.spec.record import Record
-from rtlstm.tools.cache import Progress, cached, digest
+from rtlstm.tools.cache import Progress, digest
 
 __all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report", "seed_name"]
 
@@ -126,22 +126,17 @@ def place_and_route(
     on_board = pins is not None
     options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
     what = f"place and route, seed {seed_name(seed, seeds)}"
-    if pins is None:
-        pins = _pin_file(chosen)
-    key = digest(synthesis.key, tool.version, pins, str(seed), *options)
+    pin_file = _pin_file(chosen) if pins is None else pins
+    key = digest(synthesis.key, tool.version, pin_file, str(seed), *options)
     log = folder / f"seed{seed}.log"
-    built_now = False
 
-    def build(work: Path) -> None:
-        nonlocal built_now
-        built_now = True
+    def run(work: Path) -> float:
         _take(synthesis.folder / NETLIST, work / NETLIST)
-        (work / _PINS).write_text(pins)
-        files = ["--json", NETLIST, "--report", _REPORT, "--seed", str(seed)]
+        (work / _PINS).write_text(pin_file)
         try:
             seconds = run_logged(
                 tool,
-                [*options, *files],
+                [*options, "--json", NETLIST, "--report", _REPORT, "--seed", str(seed)],
                 folder=work,
                 log=log,
                 what=f"place and route of {top} on {chosen.label}",
@@ -150,40 +145,38 @@ def place_and_route(
                 stop=stop,
             )
         except ToolError as error:
-            full = overfull(log.read_text(errors="replace")) if log.exists() else []
-            if full:
-                raise ConfigurationError(
-                    f"{top} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
-                    f"{fit_advice(chosen.device)}; see {log}"
-                ) from None
-            raise error from None
+            raise _refusal(top, chosen, log) or error from None
         (work / NETLIST).unlink()
-        try:
-            json.loads((work / _REPORT).read_text())
-        except (OSError, ValueError):
-            raise ToolError(f"{what} left no whole report; is the disk full? see {log}") from None
-        (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
+        return seconds
 
-    found = cached("route", key, build, progress)
+    done = run_stored("route", key, run, log, progress)
     if progress:
         progress(what, len(_STAGES), len(_STAGES))
-    if not built_now:
-        copy_file(found / log.name, log)
-    copy_file(found / _REPORT, folder / f"seed{seed}.json")
+    copy_file(done.folder / _REPORT, folder / f"seed{seed}.json")
     if on_board:
         _, result = fpga_family(chosen.device.family).need_bitstream().result_options
-        copy_file(found / result, folder / result)
+        copy_file(done.folder / result, folder / result)
+    fields = read_json(done.folder / _REPORT)
+    cells = fpga_family(chosen.device.family).cells
     try:
-        fields = json.loads((found / _REPORT).read_text())
-        seconds = json.loads((found / "seconds.json").read_text())
         kinds = _cell_kinds(synthesis.folder / NETLIST)
-        cells = fpga_family(chosen.device.family).cells
-        return read_report(fields, kinds, cells, seed=seed, seconds=seconds, stored=not built_now)
-    except (OSError, ValueError, LookupError) as error:
+        return read_report(fields, kinds, cells, seed=seed, seconds=done.seconds, stored=done.stored)
+    except (ValueError, LookupError) as error:
         raise ToolError(
             f"nextpnr's report {folder / f'seed{seed}.json'} cannot be read "
-            f"({type(error).__name__}: {error}); remove {found} and try again"
+            f"({type(error).__name__}: {error}); remove {done.folder} and try again"
         ) from None
+
+
+def _refusal(top: str, chosen: Chosen, log: Path) -> ConfigurationError | None:
+    """Return an error for a design that was too large, as the log says; None if it was not."""
+    full = overfull(log.read_text(errors="replace")) if log.exists() else []
+    if not full:
+        return None
+    return ConfigurationError(
+        f"{top} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
+        f"{fit_advice(chosen.device)}; see {log}"
+    )
 
 
 def _take(source: Path, target: Path) -> None:
@@ -217,7 +210,7 @@ def overfull(log: str) -> list[str]:
 
 
 def _cell_kinds(netlist: Path) -> dict[str, str]:
-    modules = json.loads(netlist.read_text())["modules"]
+    modules = read_json(netlist)["modules"]
     return {
         name: cell["type"]
         for module in modules.values()

@@ -1,5 +1,6 @@
 """What a synthesised design takes of a device, and whether it fits."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rtlstm.fpga.families.base import Cells, fpga_family
@@ -35,6 +36,16 @@ class Counts(Resources):
 
     cells: Mapping[str, int]
     """The tool's own cells."""
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            luts=self.luts + other.luts,
+            ffs=self.ffs + other.ffs,
+            multipliers=self.multipliers + other.multipliers,
+            block_rams=self.block_rams + other.block_rams,
+            large_rams=self.large_rams + other.large_rams,
+            cells=Counter(self.cells) + Counter(other.cells),
+        )
 
 
 def count_cells(counted: Mapping[str, int], cells: Cells) -> Counts:

@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -12,17 +11,15 @@ from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.netlist.harness import HARNESS, black_box, harness, read_ports
 from rtlstm.fpga.resources import Counts, count_cells
+from rtlstm.fpga.stored_run import read_json, run_stored
 from rtlstm.fpga.tools import Tool, run_logged
-from rtlstm.spec.errors import ToolError
-from rtlstm.spec.files import copy_file, write_file
-from rtlstm.tools.cache import Progress, cached, digest
+from rtlstm.spec.files import write_file
+from rtlstm.tools.cache import Progress, digest
 
 __all__ = ["NETLIST", "Synthesis", "TopWrapper", "script", "synthesise"]
 
 NETLIST = "netlist.json"
 """The mapped netlist of frame and core, for place and route."""
-
-_LOG = "synthesis.log"
 
 
 @dataclass(frozen=True)
@@ -132,57 +129,37 @@ def synthesise(
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("harness.v", "synthesis.ys"):
         write_file(folder / name, files[name])
-    built_now = False
+    log, what = folder / "synthesis.log", f"synthesis of {top} for {device.name}"
 
-    def build(work: Path) -> None:
-        nonlocal built_now
-        built_now = True
+    def run(work: Path) -> float:
         for name, text in files.items():
             (work / name).write_text(text)
         seconds = run_logged(
-            tool,
-            ["synthesis.ys"],
-            folder=work,
-            log=folder / _LOG,
-            what=f"synthesis of {top} for {device.name}",
-            progress=progress,
-            stop=stop,
+            tool, ["synthesis.ys"], folder=work, log=log, what=what, progress=progress, stop=stop
         )
         if rules and device.routable:
-            netlist = _json(work / NETLIST)
+            netlist = read_json(work / NETLIST)
             family.finish_netlist(netlist, device)
             (work / NETLIST).write_text(json.dumps(netlist))
-        (work / "seconds.json").write_text(json.dumps(round(seconds, 1)))
-        for path in work.glob("*.json"):
-            # Yosys does not notice when the disk is full.
-            _json(path)
+        return seconds
 
     if progress:
         progress("synthesis", 0, 1)
-    found = cached("synthesis", key, build, progress)
+    done = run_stored("synthesis", key, run, log, progress)
     if progress:
         progress("synthesis", 1, 1)
-    if not built_now:
-        copy_file(found / _LOG, folder / _LOG)
     return Synthesis(
-        folder=found,
+        folder=done.folder,
         key=key,
-        core=count_cells(_cells(found / "core_stat.json"), family.cells),
-        harness=count_cells(_cells(found / "harness_stat.json") if device.routable else {}, family.cells),
-        seconds=_json(found / "seconds.json"),
-        stored=not built_now,
+        core=count_cells(_cells(done.folder / "core_stat.json"), family.cells),
+        harness=count_cells(
+            _cells(done.folder / "harness_stat.json") if device.routable else {}, family.cells
+        ),
+        seconds=done.seconds,
+        stored=done.stored,
     )
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ToolError(
-            f"{path} cannot be read ({error}); is the disk full? remove its folder and try again"
-        ) from None
-
-
 def _cells(path: Path) -> dict[str, int]:
-    found = _json(path)["design"].get("num_cells_by_type", {})
+    found = read_json(path)["design"].get("num_cells_by_type", {})
     return {str(name): int(count) for name, count in found.items()}

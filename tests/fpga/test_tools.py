@@ -16,10 +16,12 @@ from rtlstm.fpga.netlist.carries import cut_carries
 from rtlstm.fpga.netlist.replicate import replicate
 from rtlstm.fpga.place_route import nextpnr_options, overfull, read_report
 from rtlstm.fpga.resources import check_fit, count_cells, resource_uses
+from rtlstm.fpga.stored_run import read_json, run_stored
 from rtlstm.fpga.synthesis import script
 from rtlstm.fpga.tools import Tool, find_tool, find_yosys, run_logged
 from rtlstm.fpga.worst_path import WorstPath, signal_name
 from rtlstm.spec.errors import ConfigurationError, ToolError
+from rtlstm.tools.cache import CACHE_VARIABLE
 
 ECP5 = {
     "$scopeinfo": 9,
@@ -31,12 +33,14 @@ ECP5 = {
     "MULT18X18D": 3,
     "DP16KD": 2,
 }
+ECP5_CELLS = fpga_family("ecp5").cells
 
 
 def test_cells_are_summed_up():
-    counts = count_cells(ECP5, fpga_family("ecp5").cells)
+    counts = count_cells(ECP5, ECP5_CELLS)
     assert (counts.luts, counts.ffs, counts.multipliers, counts.block_rams) == (132, 50, 3, 2)
     assert "$scopeinfo" not in counts.cells
+    assert counts + counts == count_cells({name: 2 * count for name, count in ECP5.items()}, ECP5_CELLS)
     ice = count_cells(
         {"SB_LUT4": 7, "SB_DFFESR": 2, "SB_DFF": 1, "SB_RAM40_4K": 4, "SB_MAC16": 8},
         fpga_family("ice40").cells,
@@ -263,6 +267,40 @@ def test_failed_tool_is_one_sentence_and_a_log(tmp_path: Path):
     assert not log.with_name("c.txt").exists()
     with pytest.raises(ToolError, match="trying failed: /no/tool cannot be started"):
         run_logged(Tool("t", ("/no/tool",), "1"), [], folder=work, log=log, what="trying")
+
+
+def test_same_run_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    folders: list[Path] = []
+
+    def run(work: Path) -> float:
+        folders.append(work)
+        (work / "a.log").write_text("Info: x\n")
+        return 1.26
+
+    first = run_stored("trying", "1", run, tmp_path / "a.log")
+    again = run_stored("trying", "1", run, tmp_path / "a.log")
+    assert len(folders) == 1 and first.folder == again.folder
+    assert [(done.seconds, done.stored) for done in (first, again)] == [(1.3, False), (1.3, True)]
+    assert (tmp_path / "a.log").read_text() == "Info: x\n"
+    run_stored("trying", "2", run, tmp_path / "a.log")
+    assert len(folders) == 2
+
+
+def test_cut_result_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+
+    def run(work: Path) -> float:
+        (work / "netlist.json").write_text('{"modules": ')
+        return 0.0
+
+    log = tmp_path / "a.log"
+    with pytest.raises(ToolError, match=rf"^netlist.json is not whole; is the disk full\? see {log}$"):
+        run_stored("trying", "1", run, log)
+    cut = tmp_path / "netlist.json"
+    run(tmp_path)
+    with pytest.raises(ToolError, match=rf"^{cut} cannot be read .* is the disk full\? remove its folder"):
+        read_json(cut)
 
 
 def test_progress_and_stop(tmp_path: Path):

@@ -1,0 +1,78 @@
+"""Runs of synthesis, and of place and route, whose results are stored: the same run is done once."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rtlstm.spec.errors import ToolError
+from rtlstm.spec.files import copy_file
+from rtlstm.tools.cache import Progress, cached
+
+__all__ = ["StoredRun", "read_json", "run_stored"]
+
+_SECONDS = "seconds.json"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What a run left."""
+
+    folder: Path
+    """In the cache: nothing may be changed there."""
+    seconds: float
+    stored: bool
+    """Taken from the cache."""
+
+
+def run_stored(
+    kind: str, key: str, run: Callable[[Path], float], log: Path, progress: Progress | None = None
+) -> StoredRun:
+    """Run a tool, or take the stored result of the same run; its log is then copied, too.
+
+    Parameters
+    ----------
+    kind, key
+        As for :func:`~rtlstm.tools.cache.cached`.
+    run
+        Called with an empty folder to work in; returns the seconds that the tool took. It leaves the log at
+        ``log``, and under the same name in the folder.
+
+    Raises
+    ------
+    ToolError
+        If the tool left a damaged file of JSON, as it does without notice when the disk is full.
+    """
+    stored = True
+
+    def build(work: Path) -> None:
+        nonlocal stored
+        stored = False
+        (work / _SECONDS).write_text(json.dumps(round(run(work), 1)))
+        for path in work.glob("*.json"):
+            try:
+                json.loads(path.read_text())
+            except ValueError:
+                raise ToolError(f"{path.name} is not whole; is the disk full? see {log}") from None
+
+    found = cached(kind, key, build, progress)
+    if stored:
+        copy_file(found / log.name, log)
+    return StoredRun(found, read_json(found / _SECONDS), stored)
+
+
+def read_json(path: Path) -> Any:
+    """Read a file of JSON that a tool wrote.
+
+    Raises
+    ------
+    ToolError
+        If it is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ToolError(
+            f"{path} cannot be read ({error}); is the disk full? remove its folder and try again"
+        ) from None
