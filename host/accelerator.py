@@ -274,7 +274,7 @@ class Accelerator(Closing):
             ``last`` ``(N, O)``, with ``none`` ``(0, N, O)``; each without N if ``x`` was unbatched.
         (h_n, c_n)
             State after each sequence's last valid step: ``(num_layers, N, H)`` each, without N
-            if ``x`` was unbatched; tuples of ``(N, H_l)``, one per LSTM layer, if the layers
+            if ``x`` was unbatched; tuples of ``(N, H_l)``, one per recurrent layer, if the layers
             differ in size. float64, which holds every cell state exactly, or integers if ``x`` holds
             integers.
 

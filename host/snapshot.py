@@ -70,7 +70,7 @@ def load_snapshot(path: str | Path, layout: StateLayout) -> tuple[LayerArrays, L
     same = all(np.array_equal(fields.get(name, ()), format) for name, format in expected.items())
     if found != sizes or not same:
         raise InputError(
-            f"{path} must hold LSTM layers of {layout.sizes} units with h in {layout.hidden} and c in "
+            f"{path} must hold recurrent layers of {layout.sizes} units with h in {layout.hidden} and c in "
             f"{layout.cell}, but it holds others; restore it on a build of the network it was saved from"
         )
     state = [[fields[f"{name}{index}"] for index in range(len(layout.sizes))] for name in "hc"]

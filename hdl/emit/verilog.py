@@ -160,7 +160,7 @@ def core_to_verilog(manifest: Manifest) -> str:
     around = wrapper(manifest)
     if around is not None:
         modules[wrapper_name(manifest)] = around
-    return _design(modules, manifest, "LSTM core")
+    return _design(modules, manifest, "recurrent network core")
 
 
 def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
@@ -178,7 +178,7 @@ def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
     link_limits(manifest)
     check_divisor(divisor)
     modules: dict[str, Component] = {f"{manifest.name}_link": LinkedCore(manifest, divisor)}
-    return _design(modules, manifest, "LSTM core with a serial link")
+    return _design(modules, manifest, "recurrent network core with a serial link")
 
 
 def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str:

@@ -87,6 +87,6 @@ def test_wrong_files(small, uneven, make_build, tmp_path):
         with (
             other.open() as accelerator,
             accelerator.stream() as stream,
-            pytest.raises(InputError, match="must hold LSTM layers of"),
+            pytest.raises(InputError, match="must hold recurrent layers of"),
         ):
             stream.restore(path)

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from support.cell_networks import CELL_NETWORKS
 from support.small_builds import TINY, network
 
 import rtlstm.gen.quantise.cell_range
@@ -89,6 +90,14 @@ def test_page_is_self_contained():
     assert page.count("<rect") == 3 * len(report.layers)
     for tag in ("table", "tr", "td", "ul", "svg", "div", "p"):
         assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>"), tag
+
+
+def test_page_names_what_the_layers_are():
+    network = CELL_NETWORKS["gru"]
+    quantised = quantise(network, QuantizationSettings())
+    manifest = Manifest.create("tiny", quantised.shapes, TINY, quantised.numerics)
+    page = render_report(create_report(network, quantised, manifest, QuantizationSettings()))
+    assert "<td>gru</td>" in page and "LSTM" not in page
 
 
 def test_bars_are_to_scale():
