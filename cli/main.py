@@ -2,7 +2,8 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -21,7 +22,7 @@ from rtlstm.cli.terminal import (
     write_output,
 )
 
-__all__ = ["COMMANDS", "app", "main"]
+__all__ = ["COMMANDS", "app", "command_function", "find_command", "main"]
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
@@ -41,11 +42,11 @@ class _Command(TyperCommand):
         from rtlstm.cli.wording import CommandWording
         from rtlstm.spec.options import worded
 
-        with worded(CommandWording(COMMANDS, self.name or "")):
+        with worded(CommandWording(find_command, self.name or "")):
             return super().invoke(ctx)
 
 
-_MODULES = {
+COMMANDS = {
     "generate": "generate",
     "inspect": "inspect",
     "simulate": "simulate",
@@ -61,47 +62,30 @@ _MODULES = {
 """The commands and the modules of this folder that they are in."""
 
 
-class _Commands(MutableMapping[str, Any]):
-    """The commands, each made when it is asked for: what declares its options takes time to import."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            single.command(name, cls=_Command)(self.function(name))
-            self._made[name] = typer.main.get_command(single)
-        return self._made[name]
-
-    def function(self, name: str) -> Callable[..., None]:
-        """Return what a command calls."""
-        found: Callable[..., None] = getattr(import_module(f"rtlstm.cli.{_MODULES[name]}"), name)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
-
-    def __len__(self) -> int:
-        return len(_MODULES)
-
-    def __contains__(self, name: object) -> bool:
-        return name in _MODULES
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._made[name]
+def command_function(name: str) -> Callable[..., None]:
+    """Return what a command calls."""
+    found: Callable[..., None] = getattr(import_module(f"rtlstm.cli.{COMMANDS[name]}"), name)
+    return found
 
 
-COMMANDS = _Commands()
+@cache
+def find_command(name: str) -> Any:
+    """Return a command, made when it is asked for: what declares its options takes time to import."""
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(name, cls=_Command)(command_function(name))
+    return typer.main.get_command(single)
 
 
 class _Group(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = COMMANDS
+        # The names are enough for lists and for what was meant by a name that there is not.
+        names: dict[str, Any] = dict.fromkeys(COMMANDS)
+        self.commands = names
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of a name, if there is one."""
+        return find_command(cmd_name) if cmd_name in COMMANDS else None
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))

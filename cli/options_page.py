@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from rtlstm.cli.main import COMMANDS
+from rtlstm.cli.main import COMMANDS, command_function, find_command
 from rtlstm.gen.builds.compiled import Build, compile
 from rtlstm.spec.options import plain_type
 
@@ -39,7 +39,9 @@ def options_page() -> str:
 
 
 def _everywhere() -> Iterator[str]:
-    shared = {each.opts[-1]: each.help for each in COMMANDS["generate"].params if each.name in _EVERYWHERE}
+    shared = {
+        each.opts[-1]: each.help for each in find_command("generate").params if each.name in _EVERYWHERE
+    }
     yield (
         "Every command also takes "
         + " and ".join(f"`{flag}` ({text[0].lower()}{text[1:].rstrip('.')})" for flag, text in shared.items())
@@ -52,7 +54,7 @@ def _section(name: str) -> Iterator[str]:
     """A command's heading and a table for each group of its options."""
     options = [
         each
-        for each in COMMANDS[name].params
+        for each in find_command(name).params
         if each.opts[0].startswith("-") and each.name not in _EVERYWHERE
     ]
     if not options:
@@ -92,7 +94,7 @@ def _value(command: str, option: Any) -> str:
         return ""
     if option.metavar:
         return str(option.metavar).replace("|", r"\|")
-    found = inspect.signature(COMMANDS.function(command), eval_str=True).parameters[option.name].annotation
+    found = inspect.signature(command_function(command), eval_str=True).parameters[option.name].annotation
     kind = plain_type(found)
     if get_origin(kind) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(kind))

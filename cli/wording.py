@@ -1,7 +1,7 @@
 """What the command line calls options, for messages; see :mod:`rtlstm.spec.options`."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rtlstm.spec.options import BARE
@@ -14,8 +14,8 @@ class CommandWording:
 
     Parameters
     ----------
-    commands
-        Of the program, by name: click's, whose parameters have the names that Python has.
+    find_command
+        Returns the command of a name, whose parameters have the names that Python has.
     running
         The command that is under way.
     """
@@ -23,8 +23,8 @@ class CommandWording:
     separator = " "
     call = "rtlstm {command} {folder} {options}"
 
-    def __init__(self, commands: Mapping[str, Any], running: str) -> None:
-        self._commands = commands
+    def __init__(self, find_command: Callable[[str], Any], running: str) -> None:
+        self._find_command = find_command
         self._running = running
 
     def name(self, option: str, value: Any, command: str) -> str:
@@ -43,7 +43,7 @@ class CommandWording:
     def _flags(self, option: str, command: str) -> tuple[str, str]:
         """What an option is called, and what turns it off."""
         for holder in (command,) if command else ("generate", self._running):
-            for each in self._commands[holder].params:
+            for each in self._find_command(holder).params:
                 if each.name == option and each.opts[-1].startswith("--"):
                     return each.opts[-1], (each.secondary_opts or ["--no-" + each.opts[-1][2:]])[-1]
         return f"--{option.replace('_', '-')}", f"--no-{option.replace('_', '-')}"

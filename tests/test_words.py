@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import typer.main
 
-from rtlstm.cli.main import app
+from rtlstm.cli.main import COMMANDS, find_command
 from rtlstm.spec.registers import REGISTERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -230,7 +229,7 @@ def test_docstrings_and_comments():
 
 def test_help():
     found = []
-    for name, command in typer.main.get_command(app).commands.items():
+    for name, command in ((name, find_command(name)) for name in COMMANDS):
         texts = [command.help or "", *(getattr(option, "help", None) or "" for option in command.params)]
         found += told(f"rtlstm {name} --help", in_prose("\n".join(texts)))
     assert not found, "\n".join(found)

@@ -11,7 +11,7 @@ from pydantic import Field
 from support.paths import DOCS
 
 from rtlstm.cli.declared import takes_options
-from rtlstm.cli.main import COMMANDS
+from rtlstm.cli.main import find_command
 from rtlstm.cli.options_page import options_page
 from rtlstm.cli.wording import CommandWording
 from rtlstm.gen.builds.command_options import BitstreamOptions, ImplementOptions, SimulateOptions
@@ -73,7 +73,7 @@ def test_one_message_in_the_words_of_each_interface(command: tuple[Any, list[Map
     limit = "must be less than or equal to 9, not 10"
     with pytest.raises(ConfigurationError, match=f"^ink_bits {limit}$"):
         run(program, "--ink-bits", "10")
-    with worded(CommandWording({"draw": program, "generate": program}, "draw")):
+    with worded(CommandWording(lambda _: program, "draw")):
         with pytest.raises(ConfigurationError, match=f"^--ink-bits {limit}$"):
             run(program, "--ink-bits", "10")
         assert options({"paper": "my own", "glossy": False, "ink_bits": 3}) == (
@@ -88,7 +88,7 @@ def test_a_message_from_another_process_is_worded_here() -> None:
     with worded(Kept()):
         text = f'{{"text": "give {option("lstm", "a b")} or {option("output")}"}}'
     assert named(text) == '{"text": "give lstm=\'a b\' or output"}'
-    with worded(CommandWording(COMMANDS, "inspect")):
+    with worded(CommandWording(find_command, "inspect")):
         assert named(text) == '{"text": "give --lstm \'a b\' or --output-tensor"}'
     with pytest.raises(ValueError, match="non-hexadecimal"):
         named("\ue000zz\ue001")
@@ -105,7 +105,7 @@ RECORDS: dict[str, tuple[Callable[..., Any], tuple[type[Record], ...]]] = {
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_option_is_on_the_command_line_and_in_python(name: str) -> None:
     function, records = RECORDS[name]
-    flags = {flag for each in COMMANDS[name].params for flag in (*each.opts, *each.secondary_opts)}
+    flags = {flag for each in find_command(name).params for flag in (*each.opts, *each.secondary_opts)}
     keywords = inspect.signature(function).parameters
     declared = declared_options(*records)
     assert len(declared) >= 4

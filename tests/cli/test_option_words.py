@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.paths import ROOT
 
-from rtlstm.cli.main import COMMANDS
+from rtlstm.cli.main import COMMANDS, find_command
 
 FOLDERS = ("rtlstm", "spec", "tools", "hdl", "host", "sim", "fpga", "boards", "gen")
 OTHER_PROGRAMS = {
@@ -21,11 +21,11 @@ OTHER_PROGRAMS = {
 FLAGS = {
     flag
     for name in COMMANDS
-    for each in COMMANDS[name].params
+    for each in find_command(name).params
     for flag in (*each.opts, *each.secondary_opts)
     if flag.startswith("--")
 }
-NAMES = {each.name for name in COMMANDS for each in COMMANDS[name].params}
+NAMES = {each.name for name in COMMANDS for each in find_command(name).params}
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
     for folder in FOLDERS
