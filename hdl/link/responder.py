@@ -91,73 +91,25 @@ class Responder(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         # The first response that the host has not acknowledged, and the next to be sent.
-        wanted, sending = (Signal(16, name=f"{name}_number") for name in ("wanted", "sending"))
-        cursor = Signal.like(self.oldest_address)
+        wanted, self._sending = (Signal(16, name=f"{name}_number") for name in ("wanted", "sending"))
+        self._cursor = Signal.like(self.oldest_address, name="cursor")
         self._acknowledge(m, wanted)
-        # Whether an answer is being sent; whether to drop the next response; the header at the frame's begin.
-        reports, frees, rewinds, passes = Signal(), Signal(), Signal(), Signal()
-        lost = Signal(reset_less=True)
-        session, number, ack = (Signal(16, reset_less=True, name=n) for n in ("session", "number", "ack"))
-        index, reads = Signal(range(HEADER.size + LinkReport.LAYOUT.size)), Signal()
+        # Whether an answer is being sent; whether to drop the next response; to begin again at the first one;
+        # to go on to the next one.
+        self._reports, self._frees, self._rewinds, self._passes = Signal(), Signal(), Signal(), Signal()
+        self._lost = Signal(reset_less=True, name="lost")
+        # Of the header, at the frame's begin.
+        self._numbers = [Signal(16, reset_less=True, name=name) for name in ("session", "number", "ack")]
+        self._index, reads = Signal(range(HEADER.size + LinkReport.LAYOUT.size)), Signal(name="reads")
         # The byte at ``index``, and whether it is valid already.
-        byte, known = Signal(8, reset_less=True), Signal()
-        valid, data, ready = read_bytes(m, ReadPort(self.address, self.word), cursor, reads)
-        kind = Mux(
-            reports,
-            Mux(lost, FrameType.LOST, FrameType.REPORT),
-            Mux(self.error, FrameType.ERROR, FrameType.DONE),
-        )
-        begun = [kind, session[:8], session[8:], number[:8], number[8:], ack[:8], ack[8:]]
+        self._byte, self._known = Signal(8, reset_less=True), Signal(name="known")
+        valid, data, ready = read_bytes(m, ReadPort(self.address, self.word), self._cursor, reads)
         with m.FSM():
-            with m.State("IDLE"):
-                m.d.comb += self.idle.eq(1)
-                m.d.sync += [
-                    index.eq(0),
-                    known.eq(0),
-                    frees.eq(0),
-                    reports.eq(0),
-                    lost.eq(self.answer.lost),
-                    session.eq(Mux(self.answers, self.answer.session, self.session)),
-                    number.eq(Mux(self.answers, self.answer.number, sending)),
-                    ack.eq(self.expected),
-                ]
-                with m.If(self.ending):
-                    m.d.sync += rewinds.eq(0)
-                with m.Elif(self.oldest != wanted[: len(self.oldest)]):
-                    m.d.sync += frees.eq(1)
-                    m.next = "ASK"
-                with m.Elif(self.answers):
-                    m.d.comb += self.answered.eq(1)
-                    m.d.sync += reports.eq(1)
-                    m.next = "HEAD"
-                with m.Elif(rewinds):
-                    m.d.sync += [rewinds.eq(0), cursor.eq(self.oldest_address), sending.eq(wanted)]
-                with m.Elif(sending[: len(self.oldest)] != self.made[: len(self.oldest)]):
-                    m.next = "ASK"
-            with m.State("ASK"):
-                m.next = "LOOK"
-            with m.State("LOOK"):
-                m.next = "HEAD"
-                with m.If(frees):
-                    m.next = "FREE"
-            with m.State("FREE"):
-                m.d.sync += [self.oldest_address.eq(self.end), self.oldest.eq(self.oldest + 1)]
-                m.next = "IDLE"
-                with m.If(sending[: len(self.oldest)] == self.oldest):
-                    m.d.comb += passes.eq(1)
-                    m.d.sync += cursor.eq(self.end)
-            with m.State("HEAD"):
-                m.d.comb += [self.o.valid.eq(known), self.o.payload.data.eq(byte)]
-                m.d.sync += [byte.eq(self._byte(m, begun, index)), known.eq(~known | ~self.o.ready)]
-                with m.If(known & self.o.ready):
-                    m.d.sync += index.eq(index + 1)
-                    with m.If((index == HEADER.size - 1) & ~reports):
-                        m.next = "PAYLOAD"
-                    with m.If(index == HEADER.size + LinkReport.LAYOUT.size - 1):
-                        m.next = "END"
+            self._choose(m, wanted)
+            self._send_head(m)
             with m.State("PAYLOAD"):
                 m.d.comb += [
-                    reads.eq(cursor != self.end),
+                    reads.eq(self._cursor != self.end),
                     self.o.valid.eq(valid),
                     self.o.payload.data.eq(data),
                     ready.eq(self.o.ready),
@@ -167,17 +119,78 @@ class Responder(Component):
             with m.State("END"):
                 m.d.comb += [self.o.valid.eq(1), self.o.payload.end.eq(1)]
                 with m.If(self.o.ready):
-                    m.d.comb += passes.eq(~reports)
+                    m.d.comb += self._passes.eq(~self._reports)
                     m.next = "IDLE"
-        with m.If(passes):
-            m.d.sync += sending.eq(sending + 1)
-        m.d.comb += self.number.eq(Mux(frees, self.oldest, sending))
+        with m.If(self._passes):
+            m.d.sync += self._sending.eq(self._sending + 1)
+        m.d.comb += self.number.eq(Mux(self._frees, self.oldest, self._sending))
         with m.If(self.again):
-            m.d.sync += rewinds.eq(1)
+            m.d.sync += self._rewinds.eq(1)
         with m.If(self.clear):
-            pointers = (wanted, sending, self.oldest, self.oldest_address, cursor)
+            pointers = (wanted, self._sending, self.oldest, self.oldest_address, self._cursor)
             m.d.sync += [position.eq(0) for position in pointers]
         return m
+
+    def _choose(self, m: Module, wanted: Signal) -> None:
+        """Begin what is to be done next: drop a response, send an answer, or send a response."""
+        bits, sending, (session, number, ack) = len(self.oldest), self._sending, self._numbers
+        with m.State("IDLE"):
+            m.d.comb += self.idle.eq(1)
+            m.d.sync += [
+                self._index.eq(0),
+                self._known.eq(0),
+                self._frees.eq(0),
+                self._reports.eq(0),
+                self._lost.eq(self.answer.lost),
+                session.eq(Mux(self.answers, self.answer.session, self.session)),
+                number.eq(Mux(self.answers, self.answer.number, sending)),
+                ack.eq(self.expected),
+            ]
+            with m.If(self.ending):
+                m.d.sync += self._rewinds.eq(0)
+            with m.Elif(self.oldest != wanted[:bits]):
+                m.d.sync += self._frees.eq(1)
+                m.next = "ASK"
+            with m.Elif(self.answers):
+                m.d.comb += self.answered.eq(1)
+                m.d.sync += self._reports.eq(1)
+                m.next = "HEAD"
+            with m.Elif(self._rewinds):
+                m.d.sync += [self._rewinds.eq(0), self._cursor.eq(self.oldest_address), sending.eq(wanted)]
+            with m.Elif(sending[:bits] != self.made[:bits]):
+                m.next = "ASK"
+        # The end of a response is there two cycles after its number.
+        with m.State("ASK"):
+            m.next = "LOOK"
+        with m.State("LOOK"):
+            m.next = "HEAD"
+            with m.If(self._frees):
+                m.next = "FREE"
+        with m.State("FREE"):
+            m.d.sync += [self.oldest_address.eq(self.end), self.oldest.eq(self.oldest + 1)]
+            m.next = "IDLE"
+            with m.If(sending[:bits] == self.oldest):
+                m.d.comb += self._passes.eq(1)
+                m.d.sync += self._cursor.eq(self.end)
+
+    def _send_head(self, m: Module) -> None:
+        """Send the header, and behind it the report if it is an answer."""
+        kind = Mux(
+            self._reports,
+            Mux(self._lost, FrameType.LOST, FrameType.REPORT),
+            Mux(self.error, FrameType.ERROR, FrameType.DONE),
+        )
+        header = [kind, *(half for number in self._numbers for half in (number[:8], number[8:]))]
+        index, known = self._index, self._known
+        with m.State("HEAD"):
+            m.d.comb += [self.o.valid.eq(known), self.o.payload.data.eq(self._byte)]
+            m.d.sync += [self._byte.eq(self._byte_at(m, header)), known.eq(~known | ~self.o.ready)]
+            with m.If(known & self.o.ready):
+                m.d.sync += index.eq(index + 1)
+                with m.If((index == HEADER.size - 1) & ~self._reports):
+                    m.next = "PAYLOAD"
+                with m.If(index == HEADER.size + LinkReport.LAYOUT.size - 1):
+                    m.next = "END"
 
     def _acknowledge(self, m: Module, wanted: Signal) -> None:
         """Accept an ``ack`` that is neither before the last one nor after the last response made.
@@ -189,15 +202,15 @@ class Responder(Component):
         with m.If(self.acked & (ahead[8:] == 0) & (left[8:] == 0)):
             m.d.sync += wanted.eq(self.ack)
 
-    def _byte(self, m: Module, begun: list[Value], index: Signal) -> Signal:
-        """Return the header's and the report's byte at ``index``.
+    def _byte_at(self, m: Module, header: list[Value]) -> Signal:
+        """Return the header's or the report's byte at the index.
 
         A multiplexer needs fewer LUTs than a shift register, because most bytes of a report are constant.
         """
         byte = Signal(8)
         report = [self.report.word_select(position, 8) for position in range(LinkReport.LAYOUT.size)]
-        with m.Switch(index):
-            for position, value in enumerate(begun + report):
+        with m.Switch(self._index):
+            for position, value in enumerate(header + report):
                 with m.Case(position):
                     m.d.comb += byte.eq(value)
         return byte
