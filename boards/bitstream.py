@@ -1,4 +1,4 @@
-"""From a build to a file that an FPGA is configured with: a board's top, placed, routed and packed."""
+"""Makes a bitstream of a build: a board's top level, synthesised, placed, routed and packed."""
 
 import hashlib
 import shutil
@@ -22,11 +22,11 @@ from rtlstm.tools.toolchain import run_tool
 __all__ = ["BITSTREAM_RECORD", "Bitstream", "Use", "file_hash", "make_bitstream"]
 
 BITSTREAM_RECORD = "bitstream.json"
-"""What is kept of a bitstream, beside it."""
+"""The record of a bitstream, stored beside it."""
 
 
 class Use(Record):
-    """How much of one kind of site a placed and routed top takes."""
+    """Utilisation of one kind of site by a placed and routed top."""
 
     name: str
     used: int
@@ -34,37 +34,37 @@ class Use(Record):
 
     @property
     def share(self) -> float:
-        """In percent."""
+        """Utilisation in percent."""
         return percent(self.used, self.available)
 
 
 class Bitstream(Record):
-    """A bitstream, and what it was made of."""
+    """A bitstream and what it was made from."""
 
     board: str
     build_hash: str
     file: str
-    """Its name, beside this record."""
+    """Name of the file, which is beside this record."""
     sha256: str
-    """SHA-256 of its content."""
+    """SHA-256 of the file's content."""
     clock_mhz: float
     requested_mhz: float
     fmax_mhz: float
-    """What timing analysis and block RAM allow."""
+    """Fmax: what timing analysis and block RAM allow."""
     met: bool
-    """Whether that is the clock that the PLL makes, or more."""
+    """Whether Fmax is at least the clock that the PLL makes."""
     baud: int
     baud_error: float
-    """How far the hardware's rate is above that, in percent."""
+    """How far the UART's baud rate is above ``baud``, in percent."""
     seed: int
     uses: tuple[Use, ...]
-    """Resources of the whole top level, by the names of place and route."""
+    """Resources of the whole top level, with the names that place and route has for them."""
     worst_path: str
     tools: Mapping[str, str]
     synthesis_seconds: float
     route_seconds: float
     stored: bool
-    """Nothing had to be run for it."""
+    """Whether all of it came from the cache and no tool was run."""
 
 
 def make_bitstream(
@@ -88,7 +88,7 @@ def make_bitstream(
     requested_mhz
         The clock that was asked for; ``uart`` has the one that the PLL makes.
     insist
-        Place and route also what has more carry chains than any design known to be routed.
+        Run place and route even if the design has more carry chains than any that is known to route.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def _uses(routed: Routed) -> tuple[Use, ...]:
 
 
 def _pack(tool: Tool, arguments: Sequence[str], routed: Path, target: Path) -> None:
-    """Pack what place and route wrote; the same content is packed once."""
+    """Pack what place and route wrote; from the cache if the same content was packed before."""
     key = digest(tool.version, *arguments, routed.read_bytes())
 
     def build(work: Path) -> None:

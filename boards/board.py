@@ -1,4 +1,4 @@
-"""What a board is to rtlstm: its device, its clock, and the pins of a serial line and some LEDs."""
+"""A board: its device, its clock, and the pins of its serial port and LEDs."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -18,7 +18,7 @@ from rtlstm.spec.record import Record
 __all__ = ["Board", "Pin", "UartTiming", "find_uart_timing"]
 
 _WORST_ERROR = Fraction(2, 100)
-"""How far a line's rate may be off, with fewest cycles to a bit; see ``hdl/link/uart.py``."""
+"""Largest error of the baud rate, with the fewest cycles per bit; see ``hdl/link/uart.py``."""
 _GOOD_ERROR = Fraction(1, 100)
 
 
@@ -28,26 +28,26 @@ class Board(Record):
     name: str
     title: str
     device: str
-    """With package and speed grade, as :func:`rtlstm.fpga.devices.find_device` takes them."""
+    """Name with package and speed grade, as :func:`rtlstm.fpga.devices.find_device` takes it."""
     package: str
     grade: str
     clock: Pin
     clock_hz: Annotated[int, Field(ge=1_000_000)]
     rx: Pin
-    """The board's receiving pin: what the host sends."""
+    """The pin at which the board receives what the host sends."""
     tx: Pin
     leds: Annotated[tuple[Pin, ...], Field(max_length=3)]
-    """At most three: alive, traffic, error."""
+    """At most three, in this order: alive, traffic, error."""
     button: Pin | None = None
     """Resets the design."""
     usual_mhz: float
-    """Clock of the design if the user asks for none: low enough for a full device, link and all."""
+    """Clock of the design if the user asks for none: one that a full device with its link can meet."""
     most_baud: int = BAUD_RATES[0]
-    """What the chip between USB and the serial line can do."""
+    """Highest baud rate of the chip between USB and the serial port."""
     loader: tuple[str, ...]
     """openFPGALoader's options that select it."""
     note: str = ""
-    """What its owner must know to connect it."""
+    """What the user must know to connect the board."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -88,13 +88,13 @@ class Board(Record):
 
 
 class UartTiming(Record):
-    """Clock and serial line of a board's top: what was asked for, and what the hardware gives."""
+    """Clock and serial port of a board's top: what was asked for, and what the hardware gives."""
 
     model_config = Record.model_config | {"arbitrary_types_allowed": True}
 
     pll: Pll
     baud: int
-    """The rate to set at the host."""
+    """The baud rate to set at the host."""
     divisor: int
     """Clock cycles of a bit."""
 
@@ -110,25 +110,25 @@ class UartTiming(Record):
 
     @property
     def baud_error(self) -> float:
-        """How far the hardware's rate is above the host's, in percent."""
+        """How far the UART's baud rate is above the host's, in percent."""
         return round(100 * float(self.clock_hz / self.divisor / self.baud - 1), 3)
 
 
 def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) -> UartTiming:
-    """Choose a board's PLL and the divisor of its serial line.
+    """Choose a board's PLL and the divisor of its UART.
 
     Parameters
     ----------
     clock_mhz
         The core's clock; the PLL's is the nearest that is not above it.
     baud
-        The line's rate; by default the fastest of :data:`BAUD_RATES` that the board can do and that is
+        The baud rate; by default the fastest of :data:`BAUD_RATES` that the board can do and that is
         met within 1 %.
 
     Raises
     ------
     ConfigurationError
-        If the PLL or the line cannot do it.
+        If the PLL cannot make the clock, or the UART the baud rate.
     """
     # What a user types is decimal: 0.1 MHz is meant to be 100 kHz, not the float next to it.
     pll = board.find_pll(Fraction(str(clock_mhz)) * 1_000_000)
@@ -146,13 +146,13 @@ def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) ->
             if rate <= clock / SMALLEST_DIVISOR and abs(_error(clock, rate)) <= _WORST_ERROR
         ]
         raise ConfigurationError(
-            f"a line of {baud:,} baud cannot be made of {megahertz(clock)} MHz: a bit must last at least "
+            f"{baud:,} baud cannot be made from {megahertz(clock)} MHz: a bit must last at least "
             f"{SMALLEST_DIVISOR} cycles and its length be met within {float(100 * _WORST_ERROR):g} %; "
             f"at this clock {', '.join(good)} can"
         )
     if baud > board.most_baud:
         raise ConfigurationError(
-            f"the serial line of {board.name} can do {board.most_baud:,} baud at most, not {baud:,}"
+            f"the serial port of {board.name} can do {board.most_baud:,} baud at most, not {baud:,}"
         )
     return UartTiming(pll=pll, baud=baud, divisor=_divisor(clock, baud))
 

@@ -1,7 +1,7 @@
 """The boards that rtlstm knows.
 
-Pins and how their buffers are set come from amaranth-boards where it has the board; the others are
-described here in the same words.
+Pins and the settings of their buffers come from amaranth-boards where it has the board. The other boards are
+described here with the same classes.
 """
 
 import difflib
@@ -23,7 +23,7 @@ __all__ = ["BOARDS", "describe", "find_any_board", "find_board", "find_target", 
 
 _33 = Attrs(IO_TYPE="LVCMOS33")
 _COLORLIGHT = (
-    # The module in its common extension board, whose debugger has a serial line.
+    # The module in its common extension board, whose debugger has a serial port.
     Resource("clk25", 0, Pins("P3", dir="i"), Clock(25e6), _33),
     Resource("uart", 0, Subsignal("rx", Pins("H18", dir="i")), Subsignal("tx", Pins("J17", dir="o")), _33),
 )
@@ -34,7 +34,7 @@ _TANG_NANO_20K = (
     Resource("uart", 0, Subsignal("rx", Pins("70", dir="i")), Subsignal("tx", Pins("69", dir="o")), _33),
     *(Resource("led", index, PinsN(str(15 + index), dir="o"), _33) for index in range(3)),
 )
-# No serial line on the board: an adapter goes to the header's pins marked 0 and 1.
+# The board has no serial port: an adapter goes to the header's pins marked 0 and 1.
 _ORANGECRAB_LINE = (
     Resource("uart", 0, Subsignal("tx", Pins("N17", dir="o")), Subsignal("rx", Pins("M18", dir="i")), _33),
 )
@@ -82,7 +82,7 @@ def _icebreaker() -> Board:
         ("up5k", "sg48", ""),
         ICEBreakerPlatform.resources,
         ("--board", "ice40_generic"),
-        # Its green LED is the second.
+        # The green LED is the second.
         leds=(("led", 1, ""), ("led", 0, "")),
         button=("button", 0),
     )
@@ -129,16 +129,16 @@ BOARDS: Final = Registry[Callable[[], Board]](
     },
     taken=ZYNQ_BOARDS,
 )
-"""What makes each board with a serial line, by the board's name."""
+"""The function that makes each board with a serial port, by the board's name."""
 
 
 def usable_boards() -> list[Board]:
-    """Return the boards with a serial line, without those of other packages that cannot be made."""
+    """Return the boards with a serial port, without those of other packages that cannot be made."""
     return list(BOARDS.each(find_board).values())
 
 
 def find_board(name: str) -> Board:
-    """Return the board of this name, one with a serial line.
+    """Return the board of this name, which must have a serial port.
 
     Raises
     ------
@@ -148,8 +148,8 @@ def find_board(name: str) -> Board:
     board = find_any_board(name)
     if isinstance(board, ZynqBoard):
         raise ConfigurationError(
-            f"the core on {board.name} has no serial line and is not simulated: its own processor drives it; "
-            "'rtlstm bitstream' writes what Vivado makes its bitstream of"
+            f"the core on {board.name} has no serial port and is not simulated: its own processor drives it; "
+            "'rtlstm bitstream' writes what Vivado makes its bitstream from"
         )
     return board
 
@@ -227,12 +227,12 @@ def describe(
     usual_mhz: float | None = None,
     note: str = "",
 ) -> Board:
-    """Make a board of resources, in the words of amaranth-boards; the clock is the first with a frequency.
+    """Make a board from resources of amaranth-boards; the clock is the first resource with a frequency.
 
     Parameters
     ----------
     device
-        Its name, package and speed grade.
+        Name, package and speed grade.
     loader
         openFPGALoader's options that select the board.
     leds, button

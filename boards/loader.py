@@ -21,7 +21,7 @@ def load_board(board: Board, bitstream: Path, flash: bool = False) -> None:
     Raises
     ------
     ToolError
-        If openFPGALoader is missing or fails, as it does without a board.
+        If openFPGALoader is missing or fails; it fails without a board.
     """
     loader = shutil.which("openFPGALoader")
     if loader is None:

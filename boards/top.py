@@ -33,16 +33,16 @@ TOP = "rtlstm_board"
 """The top's module; no build may have this name."""
 
 PLL = "pll"
-"""The PLL's instance in it."""
+"""Name of the PLL's instance in the top."""
 
 _RESET_BITS = 10
-"""The reset lasts 2**this cycles after the PLL has locked: an iCE40's block RAM wakes up 3 us late."""
+"""The reset lasts 2**this cycles after the PLL has locked: an iCE40's block RAM is not ready for 3 us."""
 
 
 class BoardTop(Elaboratable):
-    """A core behind a board's serial line.
+    """A core behind a board's serial port.
 
-    The core is an instance of the build's own Verilog, so that it is the same one that was proven.
+    The core is an instance of the build's own Verilog, so it is the one that was verified.
 
     LEDs, as far as the board has them: the first blinks while no host is connected and is lit when one is;
     the second flickers with what the host sends; the third is lit since a frame was dropped.
@@ -53,7 +53,7 @@ class BoardTop(Elaboratable):
         self.ports = {pin.port: Signal(name=pin.port) for pin in board.pins()}
 
     def elaborate(self, platform: object) -> Module:
-        """Put it together."""
+        """Connect PLL, reset, link, core, LEDs and pins."""
         m = Module()
         board, ports = self._board, self.ports
         m.domains.sync = ClockDomain()
@@ -67,7 +67,7 @@ class BoardTop(Elaboratable):
 
     def _add_leds(self, m: Module, link: SerialLink) -> None:
         ports = self.ports
-        # A sixteenth of a second, by which blinking is counted and for which traffic is seen.
+        # A sixteenth of a second: the unit of blinking, and how long the LED of traffic stays lit.
         period = round(self._uart.clock_hz / 16)
         ticks, tick, blink, seen, erred = Signal(range(period)), Signal(), Signal(4), Signal(2), Signal()
         rx = Signal()
@@ -85,7 +85,7 @@ class BoardTop(Elaboratable):
 
 
 def _level(ports: Mapping[str, Signal], pin: Pin) -> Value:
-    """Return what a pin means: its port, or its inverse."""
+    """Return the logic value of a pin: its port, or the inverse of it."""
     return ~ports[pin.port] if pin.inverted else ports[pin.port]
 
 
@@ -109,7 +109,7 @@ def _add_pll(m: Module, pll: Pll, source: Signal) -> Signal:
 
 
 def _add_reset(m: Module, locked: Signal, button: Value | None) -> None:
-    """Hold domain ``sync`` in reset until the PLL has locked, and a while longer."""
+    """Hold domain ``sync`` in reset until some time after the PLL has locked."""
     stop = ~locked if button is None else ~locked | button
     m.domains.start = start = Domain(local=True)
     m.d.comb += start.clk.eq(ClockSignal("sync"))

@@ -1,4 +1,4 @@
-"""What Vivado needs to make a Zynq board's bitstream: sources, constraints and a script."""
+"""Writes what Vivado needs for a Zynq board's bitstream: sources, constraints and a script."""
 
 import string
 from importlib.resources import files
@@ -25,7 +25,7 @@ _INTERRUPT = 29
 
 
 class VivadoProject(Record):
-    """A folder for Vivado, and what it was made of."""
+    """A folder for Vivado, and what it was made from."""
 
     board: str
     build_hash: str
@@ -35,13 +35,13 @@ class VivadoProject(Record):
     base_address: int
     """Address of the registers in the processor's memory map."""
     files: tuple[str, ...]
-    """Beside this record; the script is the first."""
+    """Names of files beside this record; the script is the first."""
     bitstream: str
-    """What the script will make, as a file for JTAG and PYNQ; one for Linux is beside it, with ``.bin``."""
+    """The bitstream that the script makes for JTAG and PYNQ; one for Linux, ``.bin``, is beside it."""
 
 
 class _Template(string.Template):
-    """With ``@`` as the mark: the script's own variables have ``$``."""
+    """Placeholders begin with ``@``: the script's own variables begin with ``$``."""
 
     delimiter = "@"
 

@@ -1,4 +1,4 @@
-"""Boards with a Zynq-7000: the core stands beside the processor that runs the driver.
+"""Boards with a Zynq-7000: the core is in the logic beside the processor that runs the driver.
 
 No open flow makes their bitstreams: :mod:`rtlstm.boards.vivado` writes what Vivado needs.
 """
@@ -14,10 +14,10 @@ from rtlstm.spec.record import Record
 __all__ = ["BASE_ADDRESS", "ZYNQ_BOARDS", "FabricClock", "ZynqBoard", "find_fabric_clock"]
 
 BASE_ADDRESS = 0x43C0_0000
-"""Where the processor finds the registers: within what it reaches through M_AXI_GP0."""
+"""Address of the registers: in the range that the processor reaches through M_AXI_GP0."""
 
 _PLL_MHZ = 1000
-"""The processor's IO PLL, as the boards' own presets set it."""
+"""Frequency of the processor's IO PLL, as the boards' own presets set it."""
 _LARGEST_DIVISOR = 63
 _MOST_MHZ = 250
 """Highest frequency of a clock from the processor to the logic."""
@@ -30,9 +30,9 @@ class ZynqBoard(Record):
     title: str
     device: str
     part: str
-    """As Vivado calls it, with package and speed grade."""
+    """Vivado's name of the device, with package and speed grade."""
     board_part: str
-    """As the vendor's board files call the board, without their version."""
+    """The board's name in the vendor's board files, without their version."""
     leds: tuple[str, str]
     """Sites of two LEDs: alive, traffic."""
     usual_mhz: float = 50.0
@@ -40,7 +40,7 @@ class ZynqBoard(Record):
 
     @property
     def logic(self) -> FpgaDevice:
-        """What is beside the processor."""
+        """The FPGA beside the processor."""
         return find_device(self.device).device
 
 
@@ -51,12 +51,12 @@ class FabricClock(Record):
 
     @property
     def hz(self) -> Fraction:
-        """Its rate."""
+        """Frequency in Hz."""
         return Fraction(_PLL_MHZ * 1_000_000, self.divisors[0] * self.divisors[1])
 
     @property
     def mhz(self) -> float:
-        """Its rate, rounded to one hertz."""
+        """Frequency in MHz, rounded to one hertz."""
         return round(float(self.hz) / 1e6, 6)
 
 

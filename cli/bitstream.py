@@ -31,7 +31,7 @@ def bitstream(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Make a bitstream for a board: the core behind its serial line, with clock, reset and LEDs.
+    """Make a bitstream for a board: the core behind its serial port, with clock, reset and LEDs.
 
     For a Zynq board it writes what Vivado makes the bitstream of. Exits with 1 if the clock is not met.
     """
@@ -86,11 +86,11 @@ def note_bus(console: Console, build: "OnBoard") -> None:
     """Say that a build's wrapper is not on the board."""
     bus = build.manifest.parameters.bus
     if bus != "none":
-        console.note(f"the serial line is wired to the core itself: the build's {bus} wrapper is left out")
+        console.note(f"the serial port is wired to the core itself: the build's {bus} wrapper is left out")
 
 
 def target_fields(build: "OnBoard") -> dict[str, Any]:
-    """Return the JSON object of a build's place on a board: device, clock and serial line."""
+    """Return the JSON object of a build on a board: device, clock and serial port."""
     return {
         "board": build.board.name,
         "title": build.board.title,

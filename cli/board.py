@@ -42,7 +42,7 @@ def board(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Run a board's top level in simulation and offer its serial line, until Ctrl-C.
+    """Run a board's top level in simulation and offer its serial port, until Ctrl-C.
 
     The same Verilog as in the bitstream, with its PLL and pins modelled: programs talk to it as to the board.
     """

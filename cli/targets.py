@@ -48,7 +48,7 @@ def boards(as_json: JsonOption = False, debug: DebugOption = False) -> None:
                 "title": each.title,
                 "device": each.chosen.label,
                 "usual_mhz": each.usual_mhz,
-                "host": "serial line",
+                "host": "serial port",
                 "bitstream": "rtlstm bitstream",
                 "note": each.note,
             }

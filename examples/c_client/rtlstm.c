@@ -24,7 +24,7 @@ static int fail(rtlstm *device, const char *what) {
 
 /* A board's server serves one program, and hangs up on others. */
 static int fail_broken(rtlstm *device) {
-  return fail(device, "the line is broken; another program may be using it");
+  return fail(device, "the connection is broken; another program may be using it");
 }
 
 static const uint32_t CASTAGNOLI = 0x82F63B78, ETHERNET = 0xEDB88320;
@@ -106,7 +106,7 @@ static long long milliseconds(void) {
   return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-/* Wait for a whole frame; return its body's length, 0 after `deadline`, -1 on a broken line. */
+/* Wait for a whole frame; return its body's length, 0 after `deadline`, -1 on a broken connection. */
 static int receive(rtlstm *device, uint8_t *body, long long deadline) {
   for (;;) {
     uint8_t byte;

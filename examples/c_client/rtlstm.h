@@ -1,4 +1,4 @@
-/* A core behind a serial line or a TCP port, from C: no library but POSIX. docs/link.md has the protocol. */
+/* A core behind a serial port or a TCP port, from C: no library but POSIX. docs/link.md has the protocol. */
 #ifndef RTLSTM_H
 #define RTLSTM_H
 

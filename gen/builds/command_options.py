@@ -73,7 +73,7 @@ class ImplementOptions(Record):
 
 
 class BoardOptions(Record):
-    """A board, its clock and its serial line."""
+    """A board, its clock and its serial port."""
 
     board: Annotated[
         str, Option("Such as ulx3s-85f, icebreaker, colorlight-i9, zybo-z7-20.", metavar="BOARD")
@@ -84,7 +84,7 @@ class BoardOptions(Record):
     ] = None
     baud: Annotated[
         Annotated[int, Field(ge=300)] | None,
-        Option("Of the serial line; by default the fastest usual rate."),
+        Option("Of the serial port; by default the fastest usual rate."),
     ] = None
 
 
@@ -104,6 +104,6 @@ class BitstreamOptions(BoardOptions):
         """
         if self.baud is not None or self.seed != 1 or self.insist:
             raise ConfigurationError(
-                f"the core on {self.board} has no serial line, and Vivado takes no seed; leave out "
+                f"the core on {self.board} has no serial port, and Vivado takes no seed; leave out "
                 f"{option('baud')}, {option('seed')} and {option('insist', True)}"
             )

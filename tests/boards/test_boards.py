@@ -92,7 +92,7 @@ def test_lines():
 @pytest.mark.parametrize(
     ("clock", "baud", "words"),
     [
-        (25, 12_000_000, "12,000,000 baud cannot be made of 25 MHz"),
+        (25, 12_000_000, "12,000,000 baud cannot be made from 25 MHz"),
         (10, 1_900_000, "2,000,000"),
         (100, 4_000_000, "can do 3,000,000 baud at most"),
         (500, None, "must be 3.125 to 400 MHz"),

@@ -249,7 +249,7 @@ def test_what_a_serial_board_leaves_out(cli, tmp_path: Path, monkeypatch):
     (folder / "boards" / "ulx3s-12f").mkdir(parents=True)
     done = cli("bitstream", folder, "--board", "ulx3s-12f", "--clock", "100")
     assert done.code == 0, done.err
-    assert "the serial line is wired to the core itself: the build's axilite wrapper is left out" in done.err
+    assert "the serial port is wired to the core itself: the build's axilite wrapper is left out" in done.err
 
 
 def test_refused(cli, pristine: Path, tmp_path: Path):

@@ -87,7 +87,7 @@ def test_waiting_for_less_than_a_cycle_takes_time(line: BoardPort):
 
 
 def test_faults_lose_nothing(on_board: OnBoard, board_build: Path, line: BoardPort):
-    """The same words as on a line of its own, with a fault in every twentieth frame."""
+    """The same words as on a serial port of its own, with a fault in every twentieth frame."""
     bad: BytePort = FaultyPort(line, 0.05, seed=3, longest=0.002)
     with Accelerator(LinkTransport(bad, on_board.manifest, QUICK, seed=1), on_board.manifest) as board:
         board.load_weights(board_build / "weights.bin")
@@ -107,7 +107,7 @@ def test_wrong_rate_is_no_device(on_board: OnBoard, compiled):
 
 @pytest.mark.slow
 def test_serial_port(on_board: OnBoard, board_user: Path, cli, tmp_path: Path):
-    """The pseudo-terminal, through the driver's own serial line, then by the C client of the examples."""
+    """The pseudo-terminal, through the driver's own serial port, then by the C client of the examples."""
     codes, x = steps(on_board.manifest, 5)[1], board_user / "x.npy"
     build, weights = on_board.folder, on_board.folder / "weights.bin"
     with served(on_board, tmp_path) as (_, port, _):

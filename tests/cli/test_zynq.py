@@ -201,5 +201,5 @@ def test_refusals(cli, build: Path, tmp_path: Path) -> None:
     cli("program", build, "--board", "zybo-z7-20").refused(
         "Vivado's to make and to load: run boards/zybo-z7-20/b"
     )
-    with pytest.raises(ConfigurationError, match="no serial line"):
+    with pytest.raises(ConfigurationError, match="no serial port"):
         find_board("pynq-z2")

@@ -92,7 +92,7 @@ def test_wrong_weights(folder: Path, client: Path, tmp_path: Path):
 
 
 BUILD = "BUILD must be a number of 1 to 8 hexadecimal digits and not 0,"
-BROKEN = "error: the line is broken; another program may be using it\n"
+BROKEN = "error: the connection is broken; another program may be using it\n"
 
 
 def test_line_in_use(folder: Path, client: Path):
