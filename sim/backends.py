@@ -48,8 +48,8 @@ class SimulatedDevice(Transport):
         return self._use().cycle
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
-        """Stall at random from now on: each input beat and bus request waits with probability
-        ``p_in`` in each cycle, each output beat with ``p_out``. Zeros end it.
+        """Insert random stalls from now on: each input beat and bus request waits with probability
+        ``p_in`` in each cycle, each output beat with ``p_out``. Zeros end the stalls.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class SimulatedDevice(Transport):
         except DeviceError as error:
             raise self._failed(error) from None
         except BaseException:
-            # An interrupt leaves steps under way in the core.
+            # After an interrupt there are unfinished steps in the core.
             self._fault = "it was interrupted"
             raise
         return y.astype(np.int64)

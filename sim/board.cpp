@@ -1,5 +1,5 @@
 // A board's top level, translated by Verilator, behind a thin C interface: its clock pin toggles, its PLL
-// runs at the ratio that the cell's parameters make, and its serial line is a stream of bytes.
+// runs at the ratio that the cell's parameters make, and its serial port is a stream of bytes.
 //
 // The ports are clk, rx, tx and, as far as the board has them, led0 to led2 and button; the PLL's model is
 // rtlstm_pll_model. Time is in femtoseconds since power came up.

@@ -1,4 +1,4 @@
-"""The serial line of a simulated board."""
+"""The serial port of a simulated board."""
 
 import math
 
@@ -7,25 +7,25 @@ from rtlstm.sim.simulated_board import NativeBoard
 __all__ = ["BoardPort"]
 
 _AWAKE = 2000
-"""The core's cycles after which PLL and reset have let go."""
+"""Cycles of the core's clock until the PLL has locked and the reset has ended."""
 _GONE = 0.001
-"""Seconds of the board's time that a broken line is away."""
+"""Seconds of the board's time that a broken connection stays closed."""
 
 
 class BoardPort:
-    """The serial line of a simulated board, as a :class:`~rtlstm.host.link.byte_ports.BytePort`.
+    """The serial port of a simulated board, as a :class:`~rtlstm.host.link.byte_ports.BytePort`.
 
-    Its time is the board's: it passes only while somebody reads or pauses.
+    Its time is the board's: simulated time passes only in ``read`` and ``pause``.
     """
 
     def __init__(self, board: NativeBoard) -> None:
         self._board = board
         self._hertz = board.clock_hz
-        # Nobody is quick enough to open the line of a board that is still in reset.
+        # No host opens the port of a board that is still in reset.
         board.run(_AWAKE)
 
     def now(self) -> float:
-        """Return seconds since the power came up."""
+        """Return seconds since power-up."""
         return self._board.cycle / self._hertz
 
     def write(self, data: bytes) -> None:
@@ -33,21 +33,21 @@ class BoardPort:
         self._board.send(data)
 
     def read(self, seconds: float) -> bytes:
-        """Return what has come, running the board for so long if nothing has."""
+        """Return the bytes that have come; if there are none, run the board for up to ``seconds``."""
         return self._board.run(self._cycles(seconds))
 
     def pause(self, seconds: float) -> None:
-        """Run the board; what it sends meanwhile is lost, as on a line that nobody has open."""
+        """Run the board; what it sends meanwhile is lost, as at a port that no program has open."""
         end = self.now() + seconds
         while self.now() < end:
             self._board.run(self._cycles(end - self.now()))
 
     def _cycles(self, seconds: float) -> int:
-        # Rounded up: a host that waits for less than a cycle must see time pass, or it waits for ever.
+        # Rounded up: if a wait of less than a cycle took no time, the host would wait for ever.
         return max(0, math.ceil(seconds * self._hertz))
 
     def reopen(self) -> None:
-        """Plug the cable in again: what was on the way is lost, and what the board says meanwhile."""
+        """Reconnect the cable: bytes in transfer are lost, and so is what the board sends meanwhile."""
         self._board.cut()
         self.pause(_GONE)
 

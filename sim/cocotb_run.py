@@ -1,9 +1,9 @@
 """The testbench: plays a scenario on a build's Verilog under cocotb and checks all of it.
 
-A scenario loads the core through its bus, streams steps through it, reads memories back and
-compares every word, every handshake and, if nothing stalls, every cycle. The simulators' own
-programs are built once and cached. cocotb makes every signal visible, which costs Verilator its
-speed: use :mod:`rtlstm.sim.native` for depth and this testbench for protocol and independence.
+A scenario loads the core through its bus, streams steps through it and reads memories back. The testbench
+compares every word, every handshake and, if nothing stalls, every cycle. The simulators' programs are built
+once and cached. cocotb makes every signal visible, which slows Verilator down: use
+:mod:`rtlstm.sim.native` for long runs, and this testbench as an independent check of the protocol.
 """
 
 import json
@@ -55,12 +55,12 @@ class BusWrite:
 
 @dataclass(frozen=True)
 class BusRead:
-    """Read a register as often as there are words, which it must give."""
+    """Read a register once per word of ``words``, and compare."""
 
     register: int
     words: ArrayLike
     what: str = ""
-    """What is read, for the message of a failing check."""
+    """Name of what is read, for the message of a failing check."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Scenario:
     offered: IntArray | None = None
     """Expected cycle of each step's last output beat, counted from the first input beat of all."""
     ends: NDArray[np.bool_] | None = None
-    """Last steps of sequences, of a core that takes whole ones, shape (steps,)."""
+    """Whether a step is the last of its sequence, for a core that takes whole sequences, shape (steps,)."""
     p_in: float = 0.0
     """Probability, per cycle, that an input beat waits. Any stall switches the cycle checks off."""
     p_out: float = 0.0
@@ -168,9 +168,9 @@ class CocotbResult:
     seconds: float
     """Time of the run, without the build."""
     step_cycles: StepCycles
-    """When each step was accepted and offered; -1 where the run ended before."""
+    """Cycles in which each step was accepted and offered; -1 where the run ended before."""
     failures: tuple[str, ...]
-    """What did not hold, in words; empty if everything did."""
+    """The failed checks, as text; empty if every check held."""
 
     @property
     def passed(self) -> bool:
@@ -194,7 +194,7 @@ def run_cocotb(
     folder
         The build folder.
     run_folder
-        Where logs and waves are kept; by default a folder that goes with the run.
+        Where logs and waves are written; by default a temporary folder.
     waves
         Record all signals into ``run_folder``.
 
@@ -236,7 +236,7 @@ def build_testbench(
     waves: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Compile a module of a Verilog file for cocotb; return the folder to run it from, perhaps of the cache.
+    """Compile a module of a Verilog file for cocotb; return the folder to run it from, perhaps in the cache.
 
     Raises
     ------
@@ -273,7 +273,7 @@ def build_testbench(
         except (RuntimeError, SystemExit) as error:
             raise ToolError(f"{what} failed ({error}):\n{_tail(log)}") from None
         for path in folder.iterdir():
-            # Objects and precompiled headers are a hundred times the program's size.
+            # Objects and precompiled headers are a hundred times as large as the program.
             if path.suffix in (".o", ".gch", ".a", ".cpp", ".h", ".d"):
                 path.unlink()
         if progress:
@@ -349,7 +349,7 @@ def _tail(log: Path) -> str:
 
 @contextmanager
 def simulator_environment(simulator: Simulator, variables: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Set the process's environment for cocotb's runner, which knows no other; then restore it.
+    """Set the process's environment for cocotb's runner, which takes no other; then restore it.
 
     Not for use from several threads at once.
     """

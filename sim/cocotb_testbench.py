@@ -1,9 +1,8 @@
 """The cocotb module of :mod:`rtlstm.sim.cocotb_run`: plays one scenario on a core's ports.
 
-Runs inside the simulator. Only the top level's ports are touched. Signals are read just before
-the rising edge takes effect and written after it; whoever waits for a signal that stays low
-waits for its change and not cycle by cycle, because each wake-up of Python costs as much as
-thousands of native cycles.
+It runs inside the simulator and uses only the top level's ports. Signals are read just before the rising
+edge takes effect and written after it. A task waits for the change of a signal, not cycle by cycle, because
+each call of Python costs as much as thousands of native cycles.
 """
 
 import json
@@ -54,7 +53,7 @@ class _Player:
 
     @property
     def cycle(self) -> int:
-        """The cycle that the rising edge of this very moment ends."""
+        """The number of the cycle that ends at this moment's rising edge."""
         return int(get_sim_time("step")) // _PERIOD - self.start
 
     async def guard(self, work: Awaitable[None]) -> None:
@@ -155,7 +154,7 @@ class _Player:
         return value
 
     def mismatch(self, text: str) -> None:
-        """Note a wrong word; the first of each kind tells the story."""
+        """Record a wrong word; the message of the first of each kind is kept."""
         self.different += 1
         if self.different == 1:
             self.failures.append(text)
@@ -204,7 +203,7 @@ class _Player:
         dut.y_ready.value = 0
 
     async def take(self, step: int, last: bool) -> str:
-        """Take one beat, perhaps after holding it off; return it as hexadecimal digits."""
+        """Take one beat, perhaps after a stall; return it as hexadecimal digits."""
         dut = self.dut
         ready = self.random.random() >= self.p_out
         dut.y_ready.value = int(ready)
@@ -255,7 +254,7 @@ class _Player:
             )
 
     async def no_more(self) -> None:
-        """Fail on an output that no step is due for."""
+        """Fail on an output after that of the last step."""
         if self.dut.y_valid.value != 1:
             await RisingEdge(self.dut.y_valid)
         await self.edge

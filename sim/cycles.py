@@ -25,14 +25,14 @@ class Latencies(NamedTuple):
 
 
 def wait_for_core(accelerator: Accelerator) -> None:
-    """Let the core finish what it does on its own after a step."""
+    """Wait until the core has finished what it computes after a step."""
     # Every bus read takes a cycle or more.
     cycles = 2 * accelerator.manifest.cycles.step_interval_cycles
     accelerator.device.transport.read(Register.CYCLES, cycles)
 
 
 def measure_latencies(accelerator: Accelerator, x: ArrayLike) -> Latencies:
-    """Run ``x``, one step's inputs, twice on a fresh stream."""
+    """Run ``x``, one step's inputs, twice on a new stream."""
     with accelerator.stream() as stream:
         stream.step(x)
         first_step = accelerator.measured_latency_cycles
@@ -42,7 +42,7 @@ def measure_latencies(accelerator: Accelerator, x: ArrayLike) -> Latencies:
 
 
 def last_intervals(accelerator: Accelerator) -> set[int]:
-    """Cycles between steps of the last exchange, which was one stream's, once back to back."""
+    """Cycles from step to step in the last exchange of one stream, once steps are back to back."""
     device = accelerator.device.transport
     assert isinstance(device, SimulatedDevice)
     return set(np.diff(device.last_cycles.offered)[SETTLE_STEPS - 1 :].tolist())

@@ -1,4 +1,4 @@
-"""A bad line: faults put on any other one, at random but repeatably."""
+"""Faults in a connection, at random but repeatable, for any serial port."""
 
 import heapq
 import itertools
@@ -19,23 +19,23 @@ class Fault(Enum):
     FLIP = "flip"
     """1 to 5 bits change."""
     DUPLICATE = "duplicate"
-    """It comes again, at once or late."""
+    """The frame comes a second time, at once or later."""
     TRUNCATE = "truncate"
-    """Its end is lost, perhaps with the zero that ends it."""
+    """The frame's end is lost, perhaps with its terminating zero."""
     BURST = "burst"
-    """Some bytes in a row become others."""
+    """A run of bytes is overwritten with random ones."""
     INSERT = "insert"
-    """Bytes come that nobody has sent."""
+    """Random bytes are inserted."""
     PAUSE = "pause"
-    """It and all after it wait."""
+    """The frame and all that follow are delayed."""
     DELAY = "delay"
-    """It alone waits: others overtake it."""
+    """The frame alone is delayed: others overtake it."""
     DISCONNECT = "disconnect"
-    """The line breaks; what is on the way is lost."""
+    """The connection breaks; frames in transfer are lost."""
 
 
 class FaultInjector:
-    """Turns the pieces of one direction into what arrives of them.
+    """Applies faults to the frames of one direction.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class FaultInjector:
         self._random = random.Random(seed)
 
     def strike(self) -> Fault | None:
-        """Decide what happens to the next piece."""
+        """Choose the fault of the next frame; None for no fault."""
         if self._random.random() >= self._rate:
             return None
         fault = self._random.choice(self._faults)
@@ -70,11 +70,11 @@ class FaultInjector:
         return self._random.randrange(count)
 
     def delay(self) -> float:
-        """Return seconds to wait."""
+        """Return a random delay in seconds."""
         return self._random.uniform(0, self._longest)
 
     def apply(self, piece: bytes, fault: Fault | None) -> list[tuple[float, bytes]]:
-        """Return what arrives of a piece: seconds to wait and bytes, in order."""
+        """Return what arrives of a frame: pairs of a delay in seconds and bytes, in order."""
         if fault is Fault.DROP:
             return []
         if fault is Fault.DUPLICATE:
@@ -100,12 +100,12 @@ class FaultInjector:
 
 
 class FaultyPort:
-    """A line with faults in both directions.
+    """A serial port with faults in both directions.
 
     Parameters
     ----------
     port
-        The good line underneath.
+        The port without faults.
     rate
         Probability of a fault per frame, each way.
     seed
@@ -128,7 +128,7 @@ class FaultyPort:
             _Direction(FaultInjector(rate, 2 * seed + direction, kinds, longest)) for direction in (0, 1)
         ]
         self._refusals: int | None = None
-        """Attempts to open the line that will still fail; None while it is open."""
+        """How many attempts to reopen the port will still fail; None while it is open."""
 
     @property
     def counts(self) -> Counter[Fault]:
@@ -136,18 +136,18 @@ class FaultyPort:
         return self._directions[0].injector.counts + self._directions[1].injector.counts
 
     def now(self) -> float:
-        """Return the time of the line underneath."""
+        """Return the time of the port without faults."""
         return self._port.now()
 
     def write(self, data: bytes) -> None:
-        """Send bytes, some of which will get lost."""
+        """Send bytes; faults apply to their frames."""
         self._check()
         if self._directions[0].push(data, self.now()):
             self._break()
         self._pass_on()
 
     def read(self, seconds: float) -> bytes:
-        """Return what has come, or something like it."""
+        """Return the bytes that have come, with faults."""
         self._check()
         up, down = self._directions
         end = self.now() + max(0.0, seconds)
@@ -166,15 +166,15 @@ class FaultyPort:
         self._port.pause(seconds)
 
     def reopen(self) -> None:
-        """Open the line again, which may take several attempts."""
+        """Reopen the port, which may take several attempts."""
         if self._refusals:
             self._refusals -= 1
-            raise PortBroken("there is still no line")
+            raise PortBroken("the connection is still broken; open it again")
         self._port.reopen()
         self._refusals = None
 
     def close(self) -> None:
-        """Close the line underneath."""
+        """Close the port without faults."""
         self._port.close()
 
     def _pass_on(self) -> None:
@@ -183,17 +183,17 @@ class FaultyPort:
 
     def _check(self) -> None:
         if self._refusals is not None:
-            raise PortBroken("the line is broken")
+            raise PortBroken("the connection is broken; open it again")
 
     def _break(self) -> None:
         for direction in self._directions:
             direction.clear()
         self._refusals = self._directions[0].injector.chance(3)
-        raise PortBroken("the line broke")
+        raise PortBroken("the connection broke; open it again")
 
 
 class _Direction:
-    """One direction: bytes cut into frames, faults, and what waits."""
+    """One direction: cuts bytes into frames, applies faults, and keeps delayed frames."""
 
     def __init__(self, injector: FaultInjector) -> None:
         self.injector = injector
@@ -211,7 +211,7 @@ class _Direction:
         return self._waiting[0][0] if self._waiting else float("inf")
 
     def push(self, data: bytes, now: float) -> bool:
-        """Take bytes; return whether the line breaks."""
+        """Take bytes; return whether the connection breaks."""
         *ended, self._rest = (self._rest + data).split(b"\0")
         for frame in ended:
             fault = self.injector.strike()

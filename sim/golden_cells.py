@@ -1,6 +1,6 @@
 """The golden model of any network: its cells' graphs, node by node, in integers.
 
-Sums are floats that hold integers exactly, as in :mod:`rtlstm.sim.golden`; what follows is int64.
+Sums are floats that hold integers exactly, as in :mod:`rtlstm.sim.golden_lstm`; all later values are int64.
 """
 
 from collections.abc import Sequence
@@ -109,7 +109,7 @@ class _Layer:
         return np.ldexp(weights.astype(np.float64).T, self._align - shift)
 
     def sums(self, x: IntArray, h: IntArray | None, partials: Floats | None) -> Floats:
-        """The rows' sums, with guard bits; each part is rounded down by itself."""
+        """Return the rows' sums, with guard bits; input part and recurrent part are rounded separately."""
         read = np.maximum(x, 0) if self.shape.input_relu else x
         total = np.floor(read @ self._w_in)
         if self._w_rec is not None:
@@ -171,7 +171,7 @@ class CellStream:
                 self.cell_saturations += int(_where(alive, saturated, np.zeros_like(saturated)).sum())
                 self._c[c_number] = _where(alive, kept, self._c[c_number])
             if index in feeds:
-                # Nobody else reads the old h of this step any more.
+                # The old h is not read again in this step.
                 self._h[feeds[index]] = _where(alive, values, self._h[feeds[index]])
         return given[-1]
 
@@ -185,14 +185,14 @@ def _where(alive: Mask | None, new: IntArray, old: IntArray) -> IntArray:
 
 
 class CellNetwork:
-    """All layers of a network, and their initial state."""
+    """All layers of a network, with their initial state."""
 
     def __init__(self, network: QuantizedNetwork) -> None:
         pairs = zip(network.layers, network.shapes, strict=True)
         self.layers = [_Layer(layer, shape, network.numerics) for layer, shape in pairs]
 
     def zeros(self, batch: int) -> tuple[list[IntArray], list[IntArray]]:
-        """State of sequences that have not begun."""
+        """Return the zero state."""
         shapes = [layer.shape for layer in self.layers]
         h = [shapes[i + shape.feedback].outputs for i, shape in enumerate(shapes) if shape.recurrent]
         c = [shape.outputs for shape in shapes if shape.has_state]

@@ -1,4 +1,4 @@
-"""The golden model as a device: registers and memories of a core, without any hardware."""
+"""The golden model as a device: the registers and memories of a core in Python."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class _Window:
         self._staged: list[int] = []
 
     def point(self, select: int | None = None, row: int | None = None) -> None:
-        """Write SELECT or ROW; either starts a row anew."""
+        """Write SELECT or ROW; both begin a new row."""
         self.select = self.select if select is None else select & (_REGION.mask | _BANK.mask)
         self.row = self.row if row is None else row
         self._word, self._staged = 0, []
@@ -81,7 +81,7 @@ class _Window:
         rows = len(pending) // layout.words
         self._limit(layout, self.row + -(-len(pending) // layout.words))
         whole = pending[: rows * layout.words].reshape(rows, layout.words).astype(np.uint32)
-        # The memory is no wider than it needs to be: surplus bits of the last word get lost.
+        # A row need not fill its last word: the surplus bits are dropped.
         whole[:, -1] &= np.uint32((1 << (layout.width - 32 * (layout.words - 1))) - 1)
         bank[self.row : self.row + rows] = whole
         self.row += rows
@@ -106,7 +106,7 @@ class _Runs:
 
     streams: IntArray
     first: IntArray
-    """Place of its first step; the others come after it."""
+    """Index of its first step; the others follow it."""
     lengths: IntArray
 
     def batches(self) -> Iterator[IntArray]:
@@ -167,10 +167,10 @@ class GoldenDevice(Transport):
         self._stream = 0
         self._golden: Golden | None = None
         self._live: dict[int, GoldenStream | CellStream] = {}
-        """Streams stepped one by one: their state, until somebody looks into the memories."""
+        """States of streams stepped one by one; they go to the memories when these are read."""
         self._closed = False
         self._stopped = Region.PROGRAM in manifest.regions
-        """There is no whole program."""
+        """Whether the program memory holds no complete program."""
         self._counters = dict.fromkeys(
             (Register.STEPS, Register.LATENCY, Register.CELL_SATURATIONS, Register.CYCLES), 0
         )
@@ -178,14 +178,14 @@ class GoldenDevice(Transport):
         """The last exchange with an output: its streams, the ready ones, and the suppressed steps."""
 
     def adopt(self, manifest: Manifest) -> None:
-        """Take another build of the same hardware from now on: what the memories are to hold."""
+        """Take the manifest of another build of the same hardware, whose image is loaded next."""
         self._settle()
         self._latency()
         self.manifest, self._layout = manifest, StateLayout(manifest)
         self._golden = None
 
     def close(self) -> None:
-        """Refuse everything from now on."""
+        """Close the device: every later call is refused."""
         self._closed = True
 
     def _open(self) -> None:
@@ -224,7 +224,7 @@ class GoldenDevice(Transport):
             self._settle()
             self._zero_state[stream] = value == Command.RESET
             self._partials_invalid[stream] = True
-        # Anything else is read-only or means nothing: ignored, as by the hardware.
+        # Other registers are read-only or do not exist: writes are ignored, as by the hardware.
 
     def _checked(self, stream: int) -> int:
         if not 0 <= stream < len(self._zero_state):
@@ -244,7 +244,7 @@ class GoldenDevice(Transport):
     def _read(self, register: Register) -> int:
         if register == Register.FLAGS:
             stream = self._checked(self._stream)
-            # Whole sequences prepare nothing.
+            # With whole sequences, there are no stored partial sums between steps.
             invalid = self._partials_invalid[stream] and self.manifest.sequence is None
             return _ZERO.at(int(self._zero_state[stream])) | _PARTIALS_INVALID.at(int(invalid))
         if register == Register.LATENCY:
@@ -262,7 +262,7 @@ class GoldenDevice(Transport):
         if not len(steps):
             return np.zeros((0, self.manifest.program.outputs), dtype=np.int64)
         if self._stopped:
-            raise DeviceError("the device holds no whole program, and takes no steps; load a build")
+            raise DeviceError("the device must hold a complete program, but does not; load a build")
         y = self._run_one_by_one(steps) if steps.ends is None else self._run_sequences(steps, steps.ends)
         self._counters[Register.STEPS] += len(y) - int(np.count_nonzero(steps.suppress))
         return np.where(steps.suppress[:, None], 0, y)
@@ -308,7 +308,7 @@ class GoldenDevice(Transport):
             self._counters[Register.LATENCY] = max(cycles.offered) - cycles.accepted
 
     def _step(self, stream: int, x: IntArray) -> IntArray:
-        """Run one step, x ``(1, inputs)``, and leave the state where the next one needs it."""
+        """Run one step, x ``(1, inputs)``, and keep the state for the next one."""
         golden = self._model()
         if stream not in self._live:
             h, c = self._load_state(stream)
@@ -321,7 +321,7 @@ class GoldenDevice(Transport):
         return y
 
     def _settle(self) -> None:
-        """Bring the states of streams stepped one by one to the memories."""
+        """Write the states of streams stepped one by one to the memories."""
         for stream, live in self._live.items():
             self._store_state(stream, [part[0] for part in live.h], [part[0] for part in live.c])
         self._live.clear()
@@ -333,7 +333,7 @@ class GoldenDevice(Transport):
             lengths = runs.lengths[batch]
             steps = np.arange(lengths.max())[:, None]
             alive = steps < lengths
-            # What stands past a run's end is not computed with.
+            # Values past a run's end are padding and not computed with.
             positions = runs.first[batch] + np.minimum(steps, lengths - 1)
             found = self._run_batch(runs.streams[batch], x[positions], None if alive.all() else lengths)
             y[positions[alive]] = found[alive]
@@ -389,7 +389,7 @@ class GoldenDevice(Transport):
         cells[...] = cell_words
 
     def _count(self, streams: IntArray, suppress: NDArray[np.bool_]) -> None:
-        """Count the cycles that the manifest predicts, and remember what LATENCY depends on."""
+        """Add the cycles that the manifest predicts, and keep what LATENCY depends on."""
         self._counters[Register.CYCLES] += len(streams) * self.manifest.cycles.step_interval_cycles
         if not suppress.all():
             self._timed = streams.copy(), ~self._partials_invalid, suppress
@@ -397,8 +397,8 @@ class GoldenDevice(Transport):
     def _latency(self) -> int:
         """Cycles of the last step that had an output, its wait for earlier ones included.
 
-        Counted when somebody asks: the schedule takes as long as the steps themselves. As if the core had
-        been at rest when the exchange began.
+        Computed on request, because the schedule takes as long as the steps. The core counts as idle at the
+        beginning of the exchange.
         """
         if self._timed is not None:
             streams, ready, suppress = self._timed

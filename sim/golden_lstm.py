@@ -49,7 +49,7 @@ _FLOAT32_EXACT = 1 << 24
 """All integers up to this magnitude are float32 numbers."""
 _FLOAT64_EXACT = 1 << 53
 _BLOCK_VALUES = 1 << 17
-"""Partial sums that are computed ahead of the steps that need them: they stay in the processor's cache."""
+"""Partial sums of inputs that are computed at once: so many stay in the processor's cache."""
 
 
 def _spell_out(table: ActivationTable, scale: int) -> NDArray[np.float32]:
@@ -64,7 +64,7 @@ def _spell_out(table: ActivationTable, scale: int) -> NDArray[np.float32]:
 
 
 class _Sums:
-    """What LSTM and dense layers share: a number type that holds the layer's sums exactly."""
+    """Base of LSTM and dense layers: a float type that holds the layer's sums exactly."""
 
     def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
         bounds = bound_sums([layer], numerics.input, numerics.accumulator.align)
@@ -81,7 +81,7 @@ class _Sums:
         return np.ldexp(weights.astype(np.float64).T, self._align - shift).astype(self.type)
 
     def read(self, x: NDArray[Any]) -> AnyFloats:
-        """The layer's inputs, as it computes with them."""
+        """Return the layer's inputs in the layer's float type."""
         values = x.astype(self.type, copy=False)
         return np.maximum(values, 0) if self._relu else values
 
@@ -97,9 +97,9 @@ class _LstmLayer(_Sums):
         self.w_ih = self._gates(self.scaled(layer.w_ih, layer.shift_ih))
         self.w_hh = self._gates(self.scaled(layer.w_hh, layer.shift_hh))
         self.bias = self._gates((layer.bias[None] + self.centre).astype(self.type))
-        """Offset that makes the partial sums table indices with guard bits."""
+        """Offset that turns the partial sums into table indices with guard bits."""
         gate, cell, argument = numerics.gate, numerics.cell, numerics.cell_argument
-        # f c + i g comes out in units of c, and o tanh(c) in units of h.
+        # f c + i g is in units of c, and o tanh(c) in units of h.
         self.sigmoid = _spell_out(unit.sigmoid, -gate.fraction)
         self.tanh = _spell_out(unit.tanh, cell.fraction - gate.fraction)
         self.cell_tanh = _spell_out(unit.cell_tanh, numerics.hidden.fraction - gate.fraction)
@@ -109,7 +109,7 @@ class _LstmLayer(_Sums):
         most = math.floor(float(self.sigmoid.max()) * float(self.cell_tanh.max()) + 0.5)
         self.hidden_limit = float(numerics.hidden.maximum)
         self.hidden_fits = most <= self.hidden_limit
-        """Whether h cannot reach its limit: gates with as many bits as h round to less."""
+        """Whether h cannot saturate: the product of gates with as many bits as h is below h's limit."""
         fraction = max(0, int(np.max(layer.shift_hh)) - numerics.accumulator.align)
         exact = _FLOAT32_EXACT if self.type is np.float32 else _FLOAT64_EXACT
         self.sums_are_exact = self.partial_bound << fraction <= exact
@@ -122,14 +122,14 @@ class _LstmLayer(_Sums):
         return np.ascontiguousarray(parts[[0, 1, 3, 2]])
 
     def input_part(self, x: AnyFloats, out: AnyFloats) -> None:
-        """Compute the input's share of the partial sums, and the bias, for any number of rows."""
+        """Compute ``W_ih x + b`` for any number of rows."""
         np.matmul(x, self.w_ih, out=out)
         np.floor(out, out=out)
         np.add(out, self.bias, out=out)
 
 
 class _LstmState:
-    """State of ``batch`` sequences in a layer, and room for a step's numbers: a step allocates nothing."""
+    """State of ``batch`` sequences in a layer, and buffers for a step's values: a step allocates nothing."""
 
     def __init__(self, layer: _LstmLayer, h: IntArray, c: IntArray) -> None:
         self._layer = layer
@@ -261,7 +261,7 @@ class LstmStream:
 
 
 class LstmNetwork:
-    """All layers of a network that the fused unit computes, and their initial state."""
+    """All layers of a network that the fused unit computes, with their initial state."""
 
     def __init__(self, network: QuantizedNetwork, unit: FusedUnit) -> None:
         pairs = zip(network.layers, network.shapes, strict=True)
@@ -273,7 +273,7 @@ class LstmNetwork:
         ]
 
     def zeros(self, batch: int) -> tuple[list[IntArray], list[IntArray]]:
-        """State of sequences that have not begun."""
+        """Return the zero state."""
         units = [layer.units for layer in self._layers if isinstance(layer, _LstmLayer)]
         zeros = [np.zeros((batch, count), dtype=np.int64) for count in units]
         return zeros, zeros
@@ -298,7 +298,7 @@ class LstmNetwork:
 
 
 def _run_layer(layer: _LstmLayer, state: _LstmState, x: NDArray[Any], alive: Mask | None) -> IntArray:
-    """Run all steps of an LSTM layer: input parts a block ahead, as large matrix products."""
+    """Run all steps of an LSTM layer; the input parts of a block of steps are one large matrix product."""
     steps, batch, inputs = x.shape
     outputs = np.empty((steps, batch, layer.units), dtype=np.int64)
     block = max(1, _BLOCK_VALUES // max(1, 4 * layer.units * batch))

@@ -1,4 +1,4 @@
-"""A core under Icarus Verilog: slow, but with four states, so that nothing unset goes unseen.
+"""A core under Icarus Verilog: slow, but a four-state simulation, in which unset bits are seen.
 
 ``harness.v`` runs in one ``vvp`` process for the device's whole life; commands and results are
 lines of text through its standard input and output.
@@ -22,7 +22,7 @@ __all__ = ["IcarusModel", "build_icarus"]
 
 _PROGRAM = "core.vvp"
 _DUE = 1024
-"""Steps that may be under way, beside those of a sequence."""
+"""Steps that may be in the core at once, in addition to those of a sequence."""
 
 
 def build_icarus(verilog: Path, ports: PortSpec, progress: Progress | None = None) -> Path:
@@ -84,7 +84,7 @@ class IcarusModel:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # Not the terminal's: an interrupt is for this process, which then closes the model.
+            # Ctrl-C of the terminal must reach only this process, which then closes the model.
             start_new_session=True,
         )
         self._other: list[str] = []
@@ -137,7 +137,7 @@ class IcarusModel:
         ports, steps = self._ports, len(streams)
         suppress, ends = (np.zeros(steps, dtype=bool) if part is None else part for part in (suppress, ends))
         marks = suppress + 2 * ends
-        # Results fill their pipe while the inputs still fill theirs: two ends, two threads.
+        # Both pipes may be full at once, so a thread writes the inputs while this one reads the results.
         sender = threading.Thread(target=self._send, args=(self._commands(streams, x, marks),), daemon=True)
         sender.start()
         taken: list[list[str]] = []
@@ -172,13 +172,13 @@ class IcarusModel:
                 try:
                     pipe.close()
                 except OSError:
-                    # What was still to be sent has nobody to go to.
+                    # The program has ended: what is not sent yet is dropped.
                     continue
 
     def _commands(self, streams: NDArray[np.int32], x: NDArray[np.int32], marks: IntArray) -> list[str]:
         ports, steps = self._ports, len(streams)
         limit = 1 << ports.data_bits
-        # The words past the last input must not matter: they are random.
+        # Words past the last input are random, because the core must ignore them.
         words = self._junk.integers(0, limit, (steps, ports.beats_in * ports.beat_in))
         words[:, : ports.inputs] = x & (limit - 1)
         beats = pack_beats(words.reshape(steps * ports.beats_in, ports.beat_in), ports.data_bits)
@@ -195,7 +195,7 @@ class IcarusModel:
             stream.write("\n".join(lines) + "\n")
             stream.flush()
         except (BrokenPipeError, ValueError):
-            # The simulator has ended; whoever reads its replies learns why.
+            # The simulator has ended; the reader of its replies raises the error.
             return
 
     def _await_done(self) -> list[str]:

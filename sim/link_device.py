@@ -1,4 +1,4 @@
-"""The device's side of the serial link, over any transport: a reference, and a server's core."""
+"""The reference model of the link's device side, over any transport; servers use it, too."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -31,12 +31,12 @@ __all__ = ["DEVICE_LIMITS", "DeviceEngine"]
 
 DEVICE_LIMITS = Limits(body=512, request_bytes=4096, response_bytes=4096, frames=32)
 _REGISTERS = 16
-"""As many as the core's bus has addresses."""
+"""How many addresses the core's bus has."""
 
 
 @dataclass
 class _Response:
-    """A response that is being made."""
+    """An unfinished response."""
 
     payload: bytearray = field(default_factory=bytearray)
     error: ErrorCode | None = None
@@ -48,24 +48,24 @@ class _Response:
 
 
 class DeviceEngine:
-    """Takes and gives the line's bytes; opens no line and reads no clock.
+    """Takes and returns the port's bytes; opens no port and reads no clock.
 
     ``receive`` what comes, then ``work`` as long as it returns True, then send what ``transmit``
-    returns, frame by frame. Behaves as ``docs/link.md`` says of the device.
+    returns, frame by frame. ``docs/link.md`` specifies the device's behaviour.
 
     Parameters
     ----------
     transport
-        What carries requests out.
+        What executes the requests.
     manifest
-        Its build.
+        The transport's build.
     limits
-        What to hold.
+        Sizes of the device's buffers.
     """
 
     def __init__(self, transport: Transport, manifest: Manifest, limits: Limits = DEVICE_LIMITS) -> None:
         self.overflows = 0
-        """Requests dropped for want of room: a host that keeps to its credit causes none."""
+        """Requests dropped because the buffer was full: none if the host keeps to its credit."""
         self.steps = 0
         """Steps given to the core."""
         self.limits = limits
@@ -84,7 +84,7 @@ class DeviceEngine:
         self._requests: deque[Frame] = deque()
         self._responses: deque[_Response] = deque()
         self._sending = 0
-        """Which of the responses is to be sent next."""
+        """Index of the response to send next."""
         self._noticed = False
         self._answer: tuple[FrameType, int, int] | None = None
 
@@ -105,7 +105,7 @@ class DeviceEngine:
         self._clear()
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the line."""
+        """Take bytes from the port."""
         for frame in self._deframer.feed(data):
             if frame.type == FrameType.RESUME:
                 self._resume(frame)
@@ -163,7 +163,7 @@ class DeviceEngine:
             self._sending = max(0, self._sending - count)
 
     def transmit(self) -> bytes:
-        """Return the next frame for the line; empty if there is none."""
+        """Return the next frame for the port; empty if there is none."""
         if self._answer:
             type, session, seq = self._answer
             self._answer = None
@@ -175,7 +175,7 @@ class DeviceEngine:
         return self._responses[self._sending - 1].frame(self._session, seq, self._expected).to_wire()
 
     def report(self) -> LinkReport:
-        """Return what REPORT says."""
+        """Return the content of a REPORT."""
         return LinkReport(
             version=LINK_VERSION,
             session=self._session,
@@ -187,7 +187,7 @@ class DeviceEngine:
         )
 
     def work(self) -> bool:
-        """Carry out a request, or a chain; return whether there was one."""
+        """Execute a request, or a chain; return whether there was one."""
         ends = (index for index, frame in enumerate(self._requests) if frame.type != FrameType.PART)
         end = next(ends, None)
         if end is None:
@@ -195,7 +195,7 @@ class DeviceEngine:
         chain = [self._requests.popleft() for _ in range(end + 1)]
         responses = [_Response() for _ in chain]
         try:
-            # A chain of steps may end with a request of another kind, if the host is at fault.
+            # A faulty host may end a chain of steps with a request of another kind.
             if chain[-1].type == FrameType.STEPS:
                 self._run_steps(chain, responses)
             else:
@@ -247,10 +247,10 @@ class DeviceEngine:
         current = self._deal(outputs[:count], step, ends, responses)
         error = ErrorCode.STREAM if valid < len(known) else ErrorCode.LENGTH if rest else None
         if error is ErrorCode.STREAM:
-            # It is seen when a step's first two bytes have been read.
+            # The fault is detected when a step's first two bytes have been read.
             current = max(current, next(i for i, end in enumerate(ends) if end >= valid * step + 2))
         elif error is ErrorCode.LENGTH:
-            # It is seen when there are no more bytes in the last frame.
+            # The fault is detected at the end of the last frame.
             current = len(chain) - 1
         for response in responses[current:] if error else []:
             response.error = error

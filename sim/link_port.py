@@ -1,4 +1,4 @@
-"""A line in memory, with a clock of its own, between a host and a :class:`DeviceEngine`."""
+"""A simulated serial port, with simulated time, between a host and a :class:`DeviceEngine`."""
 
 import heapq
 import itertools
@@ -10,28 +10,28 @@ from rtlstm.sim.link_device import DeviceEngine
 __all__ = ["SimulatedPort"]
 
 _BITS = 10
-"""Bits on the line for a byte: start, eight of data, stop."""
+"""Bits that are sent for a byte: start, eight of data, stop."""
 
 
 class SimulatedPort:
-    """Both directions of a serial line, byte by byte in time, but not in effort.
+    """A simulated serial port: every byte takes its time, but no computation.
 
-    Time passes only while the host reads or pauses. The device works in no time.
+    Time passes only while the host reads or pauses. The device itself takes no time.
 
     Parameters
     ----------
     device
-        What is at the other end.
+        The device at the other end.
     baud
         Bits per second; infinite by default.
     latency
-        Seconds that every byte takes besides, each way: a USB adapter's, say.
+        Seconds that every byte takes in addition, each way, such as those of a USB adapter.
     """
 
     def __init__(self, device: DeviceEngine, baud: float = float("inf"), latency: float = 0.0) -> None:
         self.device = device
         self.busy_seconds = [0.0, 0.0]
-        """How long each direction carried bytes: to the device, from it."""
+        """Seconds in which each direction carried bytes: to the device, from it."""
         self._byte = _BITS / baud
         self._latency = latency
         self._now = 0.0
@@ -42,12 +42,12 @@ class SimulatedPort:
         self._sending = False
 
     def now(self) -> float:
-        """Return the line's time in seconds."""
+        """Return the simulated time in seconds."""
         return self._now
 
     def write(self, data: bytes) -> None:
         """Send bytes to the device."""
-        # Each frame is complete in its own time.
+        # Frames arrive one after the other, each when its last byte has been sent.
         begin = 0
         while begin < len(data):
             end = data.find(0, begin) + 1 or len(data)
@@ -56,7 +56,7 @@ class SimulatedPort:
             begin = end
 
     def read(self, seconds: float) -> bytes:
-        """Return what has come, waiting for so long for the first byte."""
+        """Return the bytes that have come; wait up to ``seconds`` for the first one."""
         end = self._now + max(0.0, seconds)
         while not self._inbox and self._events and self._events[0][0] <= end:
             self._now, _, happens = heapq.heappop(self._events)
@@ -76,7 +76,7 @@ class SimulatedPort:
         self._now = end
 
     def reopen(self) -> None:
-        """Lose what is on the way."""
+        """Reopen the port: bytes in transfer are lost."""
         self._events.clear()
         self._inbox.clear()
         self._free = [self._now, self._now]
@@ -102,7 +102,7 @@ class SimulatedPort:
             self._send()
 
     def _send(self) -> None:
-        """Put the device's next frame on the line; come back when it has left."""
+        """Send the device's next frame; called again when the frame has been sent."""
         frame = self.device.transmit()
         self._sending = bool(frame)
         if frame:

@@ -19,7 +19,7 @@ from rtlstm.tools.cache import Progress
 __all__ = ["NativeModel", "build_native"]
 
 _SLICE = 1 << 20
-"""Cycles between two chances for an interrupt and a progress report."""
+"""Cycles between two checks for an interrupt and calls of ``progress``."""
 
 
 def build_native(verilog: Path, ports: PortSpec, progress: Progress | None = None) -> Path:
@@ -78,7 +78,7 @@ class NativeModel:
         self._ports = ports
         self._progress = progress
         self._library = _load(library)
-        # Verilator takes seed 0 as "choose one by the clock", which nobody could repeat.
+        # Verilator takes seed 0 as "choose one by the clock", which cannot be repeated.
         self._core = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE)
         self.resize(ports)
 

@@ -2,8 +2,8 @@
 
 Yosys maps the build's Verilog to the family's cells and flattens those that it has simulation models
 for: LUTs, flip-flops, carry chains, small memories. The hard cells stay, and simulators take
-the project's own models of them (:mod:`rtlstm.sim.sources`). What the simulators see is one plain
-module per build, which spares them the cell libraries that not all of them can read.
+the project's own models of them (:mod:`rtlstm.sim.sources`). The result is one plain module per build,
+because not all simulators can read the cell libraries.
 """
 
 import shutil
@@ -57,7 +57,7 @@ def flat_netlist(verilog: str, top: str, family: str) -> str:
             f"netlists can be simulated for the families {', '.join(netlist_families())}, not for {family}"
         )
     with tempfile.TemporaryDirectory(prefix="rtlstm-") as temporary:
-        # The tool sees the folder it runs in; others may not be where they seem.
+        # Some builds of Yosys see only the folder that they run in.
         folder = Path(temporary)
         (folder / "source.v").write_text(verilog)
         synthesis = commands.synthesis.format(top=top)

@@ -1,4 +1,4 @@
-"""A line as other programs see it: a serial port (a pseudo-terminal) and a TCP port, byte by byte."""
+"""Offers a simulated serial port to other programs, as a pseudo-terminal and as a TCP port."""
 
 import os
 import select
@@ -16,16 +16,16 @@ from rtlstm.spec.errors import ConfigurationError
 __all__ = ["PortServer"]
 
 _SLICE = 0.001
-"""Seconds of the line's time between two looks at who is connected."""
+"""Seconds of the port's time between two checks of who is connected."""
 _REST = 0.02
-"""Seconds between two slices while nobody says anything."""
+"""Seconds between two slices while no bytes come."""
 _WRITE_SECONDS = 5.0
 _CHUNK = 65536
 _STOP, _HANG_UP = b"s", b"h"
 
 
 class PortServer(Closing):
-    """Offers a line to one program at a time: a pseudo-terminal, a TCP port or both.
+    """Offers a port to one program at a time: by a pseudo-terminal, a TCP port or both.
 
     It serves in a thread, from its creation to :meth:`close`. A second TCP connection is closed, as a serial
     port that is in use cannot be opened, at the first pause of whoever is connected. What is written to the
@@ -34,13 +34,13 @@ class PortServer(Closing):
     Parameters
     ----------
     port
-        A simulated board's or any other, perhaps with faults on it; the server closes it.
+        A simulated board's port or any other, perhaps with faults; the server closes it.
     terminal
         Whether to make a pseudo-terminal.
     tcp
         Port to listen at, on this machine alone; 0 for any, None for none.
     linger
-        Seconds after a byte in which the line's time goes on without rest: a board may have more to say.
+        Seconds after a byte in which the port's time goes on without a pause: a board may have more to send.
 
     Raises
     ------
@@ -73,26 +73,26 @@ class PortServer(Closing):
 
     @property
     def path(self) -> Path | None:
-        """What to open as a serial port."""
+        """Path of the pseudo-terminal, to open as a serial port."""
         return None if self._slave < 0 else Path(os.ttyname(self._slave))
 
     def disconnect(self) -> None:
-        """Close the TCP connection, if there is one; the next one is welcome."""
+        """Close the TCP connection, if there is one; the next one is accepted."""
         os.write(self._order, _HANG_UP)
 
     def stop(self) -> None:
-        """Serve no longer; a signal's handler may call it."""
+        """Ask the server to end; a signal handler may call this."""
         os.write(self._order, _STOP)
 
     def wait(self) -> None:
-        """Wait until it serves no longer, and raise what has ended it, if that was an error."""
+        """Wait until the server has ended; raise the error that ended it, if there was one."""
         self._thread.join()
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
 
     def close(self) -> None:
-        """Stop, as if the board were unplugged, and close the line. May be called again."""
+        """Stop, as if the board were unplugged, and close the port. May be called again."""
         if self._closed:
             return
         self._closed = True
@@ -116,7 +116,7 @@ class PortServer(Closing):
             self._trouble = error
 
     def _turn(self) -> bool:
-        """Carry what is there, both ways; return whether to go on."""
+        """Transfer bytes in both directions; return whether to go on."""
         ends: list[socket.socket | int] = [end for end in (self._listener, self._client) if end is not None]
         ends += [file for file in (self._orders, self._terminal) if file >= 0]
         rests = not self._busy and time.monotonic() > self._awake_until
@@ -132,7 +132,7 @@ class PortServer(Closing):
             written = os.read(self._terminal, _CHUNK)
             if self._client is None:
                 heard += written
-        # A client that has gone may have left bytes: its end is heard only behind them.
+        # A client that has gone may have left bytes: the end is seen only after them.
         if self._listener in ready and not (heard and self._client):
             self._accept()
         try:
@@ -152,7 +152,7 @@ class PortServer(Closing):
         assert self._listener is not None
         client, _ = self._listener.accept()
         if self._client is not None:
-            # The line belongs to the first.
+            # The first client keeps the port.
             client.close()
             return
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -181,7 +181,7 @@ class PortServer(Closing):
                 while data:
                     data = data[os.write(self._terminal, data) :]
             except BlockingIOError:
-                # Nobody reads it, and a serial port does not wait.
+                # No program reads, and a serial port does not wait.
                 termios.tcflush(self._slave, termios.TCIFLUSH)
 
     def _drop(self) -> None:
@@ -190,7 +190,7 @@ class PortServer(Closing):
             client.close()
 
     def _broken(self) -> None:
-        """Hang up, as a cable that is pulled, and plug it in again."""
+        """Drop the client, as if the cable were pulled, and reopen the port."""
         self._drop()
         if self._slave >= 0:
             termios.tcflush(self._slave, termios.TCIOFLUSH)

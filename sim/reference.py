@@ -22,7 +22,7 @@ FloatState = tuple[Sequence[Floats], Sequence[Floats]]
 
 @dataclass
 class LayerRange:
-    """Largest magnitudes met in a dense layer or in one direction of a recurrent one."""
+    """Largest magnitudes in a dense layer or in one direction of a recurrent one."""
 
     preactivation: float = 0.0
     """Largest magnitude of the values that an activation reads."""
@@ -33,13 +33,13 @@ class LayerRange:
     output: float = 0.0
 
     def see(self, name: str, values: Floats) -> None:
-        """Count values in."""
+        """Include values."""
         setattr(self, name, max(getattr(self, name), float(np.abs(values).max(initial=0.0))))
 
 
 @dataclass(frozen=True)
 class FloatResult:
-    """Values of a float run, and the largest magnitudes met on the way."""
+    """Values of a float run, and the largest magnitudes of all intermediate values."""
 
     y: Floats
     """Outputs, ``(T, N, outputs)``; zero past a sequence's length."""
@@ -70,18 +70,18 @@ class _Cell:
         self.ranges = LayerRange()
         self.h = h
         self.c = _clip(c, cell_limit) if c is not None else None
-        # What it begins with is held in the same formats as what it makes of it.
+        # The initial state is stored in the same formats as the states that follow.
         self.ranges.see("output", h)
         self.ranges.see("cell", h if c is None else c)
 
     def inputs(self, x: Floats) -> Floats:
-        """What does not depend on the state."""
+        """Compute the part that does not depend on the state."""
         layer = self.layer
         bias = layer.bias_ih if isinstance(layer, Gru) else layer.bias
         return np.asarray(x @ layer.w_ih.T + bias)
 
     def step(self, part: Floats) -> tuple[Floats, Floats | None]:
-        """The next h and c."""
+        """Compute the next h and c."""
         if isinstance(self.layer, Lstm):
             return self._lstm(self.layer, part)
         if isinstance(self.layer, Gru):
@@ -100,7 +100,7 @@ class _Cell:
         i, f, g, o = np.split(part + self.h @ layer.w_hh.T, 4, axis=1)
         p_i, p_f, p_o = (0.0, 0.0, 0.0) if layer.peephole is None else np.split(layer.peephole, 3)
         if layer.peephole is not None:
-            # The rows have their format before the peepholes are added, which may make them smaller.
+            # The rows must fit their format before the peepholes are added, which may reduce them.
             self.ranges.see("preactivation", np.stack([i, i if layer.coupled else f, o]))
         i = self._apply(layer.gate, i + p_i * self.c)
         f = 1.0 - i if layer.coupled else self._apply(layer.gate, f + p_f * self.c)
@@ -158,7 +158,7 @@ def _run_direction(cell: _Cell, x: Floats, alive: Mask) -> Floats:
 
 @dataclass
 class _States:
-    """Takes initial states one by one, and collects final ones."""
+    """Hands out initial states one by one, and collects final ones."""
 
     batch: int
     given: FloatState | None
@@ -198,7 +198,7 @@ def run_float(
     lengths
         Valid steps of each sequence, ``(N,)``; all if None. A reverse direction begins at the last valid one.
     cell_limit
-        Where the c that is kept is limited, as hardware does in its format; nowhere if None.
+        Magnitude at which the stored c saturates, as in the hardware's format; no limit if None.
     """
     values = np.asarray(x, dtype=np.float64)
     steps, batch, _ = values.shape

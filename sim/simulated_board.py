@@ -1,7 +1,7 @@
-"""A board's top level compiled to native code: its serial line as bytes, its LEDs, its clock.
+"""A board's top level compiled to native code: its serial port as bytes, its LEDs, its clock.
 
-The clock pin toggles, the PLL is modelled, and the line is sampled at the host's own rate, so that a wrong
-divider, a wrong divisor or a line that is not synchronised shows as it would on the board.
+The clock pin toggles, the PLL is modelled, and the serial port is sampled at the host's own rate. So a wrong
+divider, a wrong divisor or a missing synchroniser shows as it would on the board.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from rtlstm.tools.cache import Progress
 __all__ = ["BoardSpec", "NativeBoard", "build_board"]
 
 _ROOM = 1 << 16
-"""Bytes taken from a board at once; more stay in it."""
+"""Bytes taken from a board at once; the next call takes more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +27,16 @@ class BoardSpec:
 
     top: str
     clock_hz: int
-    """At its clock pin."""
+    """Frequency at the clock pin."""
     baud: int
     """Baud rate of the host's end of the serial port."""
     inverted_leds: Sequence[bool]
     inverted_button: bool | None = None
-    """None without a button."""
+    """None if the board has no button."""
     family: str = GENERIC
-    """The core's."""
+    """Family that the core was built for."""
     device_family: str
-    """The device's, whose PLL it has."""
+    """Family of the board's device, which determines the PLL."""
 
 
 def build_board(top: Path, core: Path, spec: BoardSpec, progress: Progress | None = None) -> Path:
@@ -76,11 +76,11 @@ def _load(library: Path) -> ctypes.CDLL:
 
 
 class NativeBoard:
-    """A board in a library of :func:`build_board`, just switched on; ``seed`` sets what nothing sets."""
+    """A board in a library of :func:`build_board`, at power-up; ``seed`` sets uninitialised contents."""
 
     def __init__(self, library: Path, spec: BoardSpec, seed: int = 1) -> None:
         self._library = _load(library)
-        # Verilator takes seed 0 as "choose one by the clock", which nobody could repeat.
+        # Verilator takes seed 0 as "choose one by the clock", which cannot be repeated.
         self._board = self._library.rtlstm_create(1 + seed % 0x7FFFFFFE, spec.clock_hz, spec.baud)
         self._bytes = ctypes.create_string_buffer(_ROOM)
 
@@ -91,7 +91,7 @@ class NativeBoard:
 
     @property
     def cycle(self) -> int:
-        """The core's cycles since the power came up."""
+        """The core's cycles since power-up."""
         return int(self._library.rtlstm_cycle(self._board))
 
     @property
@@ -101,7 +101,7 @@ class NativeBoard:
 
     @property
     def bad_stops(self) -> int:
-        """Bytes from the board whose stop bit was missing; none on a line of the right rate."""
+        """Framing errors: bytes from the board without a stop bit. None at the right baud rate."""
         return int(self._library.rtlstm_bad_stops(self._board))
 
     @property
@@ -114,19 +114,19 @@ class NativeBoard:
         self._library.rtlstm_send(self._board, data, len(data))
 
     def cut(self) -> None:
-        """Lose what is on the line, both ways, as when a cable is pulled: perhaps half a byte arrives."""
+        """Drop bytes in transfer, both ways, as when a cable is pulled: perhaps half a byte arrives."""
         self._library.rtlstm_cut(self._board)
 
     def run(self, cycles: int) -> bytes:
         """Run so many of the core's cycles and return what the board has sent.
 
-        It returns earlier if bytes have come and the line falls silent after them.
+        It returns earlier if bytes have come and no more follow.
         """
         count = self._library.rtlstm_run(self._board, cycles, self._bytes, _ROOM)
         return self._bytes.raw[:count]
 
     def close(self) -> None:
-        """Switch it off. The library itself stays loaded."""
+        """Switch the board off. The library itself stays loaded."""
         if self._board:
             self._library.rtlstm_destroy(self._board)
             self._board = None

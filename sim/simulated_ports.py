@@ -1,4 +1,4 @@
-"""What a simulator must know of a core's ports, and what it records about a run's steps."""
+"""A core's ports, as a simulator must know them, and the cycles that it records of each step."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
@@ -32,12 +32,12 @@ class PortSpec:
     outputs: int
     data_bits: int
     output_bits: int = 0
-    """Bits of the words of y; those of x if 0."""
+    """Width of a word of y; that of x if 0."""
     beat_in: int = 1
     beat_out: int = 1
     streams: int = 1
     sequence_steps: int = 0
-    """Steps of the longest sequence, of a core that takes whole ones; 0 of others."""
+    """Steps of the longest sequence, if the core takes whole sequences; else 0."""
     family: str = GENERIC
     """Device family: whose cells the core's Verilog may use."""
     timeout_cycles: int = 20_000
@@ -99,13 +99,13 @@ class StepCycles(NamedTuple):
 
 
 class PortFault(NamedTuple):
-    """A number that a harness gives for something that must not happen."""
+    """The number by which a harness names a fault of the core."""
 
     code: int
     step: int
 
     def error(self, ports: PortSpec) -> DeviceError:
-        """Return the exception that says so."""
+        """Return the exception for this fault."""
         text = _FAULTS.get(self.code, f"the simulator reported the unknown fault {self.code}")
         where = "" if self.step < 0 else f" (step {self.step} of this exchange)"
         return DeviceError(f"{ports.name}: {text.format(timeout_cycles=ports.timeout_cycles)}{where}")
@@ -118,18 +118,18 @@ _FAULTS = {
     4: "y_stream is not the stream of the step whose result is due",
     5: "y_last must be 1 in the last beat of a step and 0 in the others",
     6: "y changed or was withdrawn before it was taken",
-    7: "y offers a result that no step is due for",
+    7: "y offers a result after that of the last step",
     8: "words of y past the last output must be 0",
     9: "x_ready or y_valid is X or Z",
     10: "y_data, y_stream or y_last has X or Z bits",
     11: "bus_ready or bus_read_valid is X or Z",
     12: "the bus read gives X or Z bits (memory that was never written, or a fault)",
-    13: "the Verilog ended the simulation by itself; what it printed says why",
+    13: "the Verilog ended the simulation ($finish or $stop); its output says why",
 }
 
 
 class Model(Protocol):
-    """A core in a simulator: what the devices are made from. Calls are not checked."""
+    """A core in a simulator; the devices are made from it. Calls are not checked."""
 
     @property
     def cycle(self) -> int:
@@ -152,7 +152,7 @@ class Model(Protocol):
         accepted and offered (-1 for a suppressed one)."""
 
     def stalls(self, seed: int, p_in: float, p_out: float) -> None:
-        """Stall each side at random from now on."""
+        """Insert random stalls on both sides from now on."""
 
     def resize(self, ports: PortSpec) -> None:
         """Take steps of other sizes from now on; ports stay as they are."""

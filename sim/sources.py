@@ -2,10 +2,10 @@
 
 The primitives of some families are instances of hard cells. There are two ways to simulate them:
 
-- With :data:`SIMULATION` defined, the build's own file describes what they do. That is several
-  times faster, and what the driver's backends do.
-- Without it, the family's models stand in for the cells, pin by pin: in the testbench, and
-  always in a netlist, where there are only cells. What the models do not know of a cell ends the simulation.
+- With :data:`SIMULATION` defined, the build's own file describes their behaviour. That is several
+  times faster. The driver's backends use it.
+- Without it, the family's models replace the cells, pin by pin. The testbench uses them, and every netlist,
+  which has only cells. A model that does not know a parameter or a pin ends the simulation.
 
 The tests show that both are the same in every cycle.
 """
@@ -20,33 +20,33 @@ from rtlstm.spec.family import FAMILIES
 __all__ = ["SIMULATION", "board_models", "cell_models", "copy_sources", "own_file", "simulation_sources"]
 
 SIMULATION = "RTLSTM_SIMULATION"
-"""Macro that turns hard cells into descriptions of them."""
+"""Macro that replaces hard cells by descriptions of their behaviour."""
 
 
 def own_file(*names: str) -> Path:
-    """Return a file of this package that is no Python."""
+    """Return the path of a file of this package that is not Python."""
     return Path(str(files("rtlstm.sim").joinpath(*names))).absolute()
 
 
 def cell_models(family: str) -> list[Path]:
-    """Return the files with the models of a family's hard cells; none if it has no need of any."""
+    """Return the files with the models of a family's hard cells; none if the family has no hard cells."""
     return list(FAMILIES.named(family).cell_models)
 
 
 def board_models(family: str) -> list[Path]:
-    """Return the files with the models of what a board's top has besides: the PLL of its device's family."""
+    """Return the files with models of a board's other cells: the PLL of the device's family."""
     return [own_file("pll.v"), *FAMILIES.named(family).pll_models]
 
 
 def simulation_sources(verilog: Path, family: str) -> list[Path]:
-    """Return the files to simulate a build or its netlist from, its own first."""
+    """Return the files to simulate a build or its netlist from; the build's own file is the first."""
     return [verilog.absolute(), *cell_models(family)]
 
 
 def copy_sources(sources: Sequence[Path], folder: Path) -> list[str]:
     """Copy sources into a folder and return their names there.
 
-    Compilers that run in the folder then see no other path: some cannot take every one.
+    The compilers then get only plain file names, because some of them fail on other paths.
     """
     names = []
     for index, path in enumerate(sources):

@@ -75,7 +75,7 @@ FAULTS = [
     (2, "y changed or was withdrawn"),
     (3, "y_last must be 1"),
     (4, "y_data, y_stream or y_last has X or Z bits"),
-    (7, "y offers a result that no step is due for"),
+    (7, "y offers a result after that of the last step"),
 ]
 
 
