@@ -1,1 +1,1 @@
-"""Benchmarks: the hardware's cycles, the same networks on the processor, and others' figures beside them."""
+"""Benchmarks: the hardware's cycles, the same networks on the processor, and published figures of others."""

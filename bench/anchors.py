@@ -1,4 +1,4 @@
-"""Other people's figures for these shapes: theirs, on their devices, and never mixed with ours.
+"""Other people's figures for the benchmark networks, measured on their devices; never mixed with ours.
 
 A figure was *read* in the source itself, *quoted* in a text that quotes it, *derived* by arithmetic
 from what was read, or *recalled* from a paper without its text at hand.
@@ -12,35 +12,36 @@ __all__ = ["ANCHORS", "Anchor", "Kind", "PeerUnit", "Timed"]
 
 Kind = Literal["read", "quoted", "derived", "recalled"]
 Timed = Literal["on chip", "on chip, estimated", "on chip, simulated", "end to end", "in process"]
-"""From the first to the last bit on the device; through a host and back; a call in a program."""
+"""On chip: from the first to the last bit on the device. End to end: through a host and back.
+In process: a call in a program."""
 PeerUnit = Literal["step", "sequence"]
-"""What the time is of: one step with the state kept, or all the shape's steps."""
+"""What was timed: one step with the state kept, or all the network's steps."""
 
 
 class Anchor(Record):
-    """A figure of somebody else's."""
+    """A published figure of another project."""
 
     shape: str | None
-    """None for a network that is not measured here."""
+    """Name of the benchmark network; None for a network that is not measured here."""
     network: str = ""
-    """That network."""
+    """The network, if it is not measured here."""
     who: str
     device: str
     clock_mhz: float | None
-    """None where it is not known, or means nothing."""
+    """None if it is unknown or has no meaning."""
     timed: Timed
     unit: PeerUnit
     lowest_us: float | None
-    """None for a figure that is only an upper bound."""
+    """None if the figure is only an upper bound."""
     highest_us: float
     statistic: str = ""
-    """p99 where the source gives that; empty for a time that is always the same, or a mean."""
+    """p99 if the source gives that; empty for a constant time or a mean."""
     source: str
     kind: Kind
 
     @property
     def figure(self) -> str:
-        """The time in us, for people."""
+        """The time in us, as text."""
         if self.lowest_us is None:
             text = f"< {self.highest_us:g}"
         elif self.lowest_us != self.highest_us:
@@ -240,4 +241,4 @@ ANCHORS: tuple[Anchor, ...] = (
         for size, time in ((16, 0.32), (32, 0.88), (64, 3.2))
     ),
 )
-"""Figures of the shapes that are measured here, and a few of other networks for orientation."""
+"""Figures of the networks that are measured here, and a few of others for orientation."""

@@ -1,4 +1,4 @@
-"""The whole benchmark: every part in turn, and the project's own targets."""
+"""Runs the whole benchmark, and compares it with the project's targets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from rtlstm.spec.errors import ToolError
 __all__ = ["Plan", "run_bench"]
 
 _TOOL_SHAPE, _BIG_SHAPE, _DEVICE_SHAPE = "vad128", "stac_b", "stac_a"
-"""The shapes whose golden model and simulation are timed, whose generation is timed, and whose overhead is
+"""The networks whose golden model and simulation are timed, whose generation is timed, and whose overhead is
 compared with the target."""
 
 
@@ -42,7 +42,7 @@ class Plan:
 
     shapes: Sequence[Shape]
     folder: Path
-    """Where the builds go, one folder each."""
+    """Folder of the builds, one folder each."""
     quick: bool = False
     rtl: bool = True
     devices: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """Steps simulated of each shape."""
+        """Steps to simulate of each network."""
         return 24 if self.quick else 200
 
 
@@ -67,7 +67,7 @@ def run_bench(plan: Plan, progress: Progress | None = None) -> BenchResult:
     Raises
     ------
     RtlstmError
-        If a part fails; what is only not installed is said in the result.
+        If a part fails. The result says which packages are not installed.
     """
     machine = describe_machine()
     names = [shape.name for shape in plan.shapes]
@@ -180,7 +180,7 @@ def _target(
 
 
 def _with_pipeline(name: str, hardware: Mapping[str, HardwareFigures]) -> str:
-    """Name a shape and the pipeline that its cycles are of."""
+    """Return the name of a network with that of its pipeline, for which its cycles hold."""
     return f"{name} with the {hardware[name].pipeline} pipeline"
 
 
@@ -202,7 +202,7 @@ def _targets(
     least = min(uses, key=lambda name: uses[name])
     long = _TOOL_SHAPE if _TOOL_SHAPE in uses else least
     targets = [
-        _target("shapes whose RTL differs from golden model or predicted cycles", off, "", 0, 0),
+        _target("networks whose RTL differs from golden model or predicted cycles", off, "", 0, 0),
         _target(
             f"overhead of an LSTM layer, {_with_pipeline(device, hardware)}",
             overheads[device],

@@ -18,7 +18,7 @@ ONE_THREAD = dict.fromkeys(
 
 
 def pin() -> int | None:
-    """Hold this process on one core, the last it may use; return which, or None if the system cannot."""
+    """Pin this process to one core, the last it may use; return which, or None if the system cannot."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     core = max(os.sched_getaffinity(0))
@@ -27,7 +27,7 @@ def pin() -> int | None:
 
 
 def sample(call: Callable[[int], object], seconds: float) -> NDArray[np.float64]:
-    """Call ``call(0)``, ``call(1)``, ... for about so long; return what each took, without the first."""
+    """Call ``call(0)``, ``call(1)``, ... for about ``seconds``; return each call's time but the first's."""
     clock = time.perf_counter_ns
     for index in range(_WARM):
         call(index)

@@ -1,7 +1,7 @@
-"""How far estimates are from what synthesis takes, and the factors that would bring them nearer.
+"""Measures the errors of estimates against synthesis, and fits the factors of the estimates.
 
-``rtlstm bench --estimates``: builds of several shapes, formats and families are synthesised, and
-multipliers, block RAM and tables compared with :mod:`rtlstm.fpga.estimate`.
+``rtlstm bench --estimates`` synthesises builds of several networks, formats and families, and compares
+multipliers, block RAM, LUTs and flip-flops with :mod:`rtlstm.fpga.estimate`.
 """
 
 import tempfile
@@ -30,7 +30,7 @@ __all__ = ["CASES", "EstimateCase", "EstimateResult", "fit_factors", "measure_ca
 
 
 class EstimateCase(Record):
-    """A build to be synthesised: a shape of the benchmarks, formats and sizes."""
+    """A build to be synthesised: a benchmark network, formats and sizes."""
 
     name: str
     shape: str
@@ -38,12 +38,12 @@ class EstimateCase(Record):
     settings: QuantizationSettings
     sizes: Mapping[str, Any]
     lstm_only: bool = False
-    """Without the shape's dense layers: all of h goes out."""
+    """Whether to leave out the dense layers, so that h is the output."""
     quick: bool = False
-    """Small, and among those that ``--quick`` takes."""
+    """Whether ``--quick`` takes this small case."""
 
     def manifest(self) -> Manifest:
-        """Quantise the shape's random weights and lay out the core; same case, same manifest."""
+        """Quantise the network's random weights and return the core's manifest; same case, same manifest."""
         family = find_device(self.device).device.family
         shape = SHAPES[self.shape].replace(dense=()) if self.lstm_only else SHAPES[self.shape]
         quantised = quantise(shape.network(), self.settings)
@@ -52,7 +52,7 @@ class EstimateCase(Record):
 
 
 class EstimateResult(Record):
-    """Estimated and synthesised sizes of a case; errors in percent of what is taken."""
+    """Estimated and synthesised utilisation of a case; errors in percent of the synthesised figures."""
 
     name: str
     device: str
@@ -69,7 +69,7 @@ class EstimateResult(Record):
     block_rams: float
     estimated_block_rams: int
     parts: Mapping[str, float]
-    """Sizes of the core's parts, that the tables' factors multiply."""
+    """Sizes of the core's parts, which the factors of LUTs multiply."""
     registers: Mapping[str, float]
     """The same for flip-flops."""
 
@@ -89,7 +89,7 @@ def _case(
     quick: bool = False,
     **sizes: Any,
 ) -> EstimateCase:
-    """Bits are those of weights and data; of gates and cell states, too, if there are four."""
+    """Return a case; ``bits`` are those of weights, data and, if there are four, gates and cell states."""
     names = ("weight_bits", "data_bits", "gate_bits", "cell_bits")
     formats = dict(zip(names, bits, strict=False))
     settings = QuantizationSettings(**formats, tables=sizes.get("tables", "interpolated"))
@@ -128,11 +128,11 @@ CASES = (
     _case("hx8k_small", _HX8K, "traffic20", (8, 8), lanes=4, macs=1, quick=True),
     _case("hx8k_lanes", _HX8K, "mnist32", (8, 8), lanes=8, macs=2),
 )
-"""Six quick ones, and others that vary what the sizes depend on."""
+"""Six quick cases, and others that vary everything that the utilisation depends on."""
 
 
 def measure_case(case: EstimateCase, folder: Path, progress: Progress | None = None) -> EstimateResult:
-    """Synthesise a case, logs in ``folder``, and compare it with its estimate.
+    """Synthesise a case, with logs in ``folder``, and compare it with its estimate.
 
     Raises
     ------
@@ -180,14 +180,14 @@ def measure_estimates(quick: bool = False, progress: Progress | None = None) -> 
 
 
 _HOLD = 0.1
-"""How strongly a fit holds on to the factors there are, where the builds do not tell."""
+"""Weight of the present factors in a fit: it decides where the builds do not."""
 
 
 def fit_factors(results: Sequence[EstimateResult]) -> dict[str, dict[str, dict[str, float]]]:
-    """Fit the factors of tables ("luts") and flip-flops ("ffs") to results, per family.
+    """Fit the factors of LUTs and flip-flops to results, per family.
 
-    Least squares of the relative errors. Parts that count one to one stay so. Few results leave the
-    factors near what they are.
+    The fit minimises the squares of the relative errors. Factors of exactly 1 stay. With few results, the
+    factors stay near the present ones.
     """
     fitted = {}
     for family in estimated_families():
@@ -215,5 +215,5 @@ def _fit(
         if scale.min() >= 0:
             found = dict(zip(names, scale, strict=True))
             return {name: float(f"{now[name] * found.get(name, 0.0):.3g}") for name in now}
-        # A part takes nothing rather than less than that.
+        # No part has a negative size.
         names.pop(int(scale.argmin()))

@@ -1,4 +1,4 @@
-"""A shape as hardware: its build, its cycles predicted and measured, its clock."""
+"""A benchmark network in hardware: its build, predicted and measured cycles, and its clock."""
 
 import json
 from pathlib import Path
@@ -25,9 +25,9 @@ from rtlstm.tools.toolchain import compiler, verilator
 __all__ = ["build_shape", "check_simulator", "describe", "measure_cycles", "post_route", "predict_cycles"]
 
 _STREAMS, _ROUNDS = 4, 32
-"""Sequences that take turns, and how often, in the prediction for several streams."""
+"""Sequences of the prediction for several streams, in turns, and the number of turns."""
 _INTERVALS = 8
-"""Steps back to back whose distance is measured."""
+"""Steps back to back whose interval is measured."""
 
 
 def check_simulator() -> None:
@@ -37,15 +37,15 @@ def check_simulator() -> None:
 
 
 def predict_cycles(shape: Shape) -> Manifest:
-    """The manifest of a shape without its weights, on whose values no cycle depends."""
+    """Return a network's manifest, made with weights of 0: no cycle depends on their values."""
     found = quantise(shape.network(blank=True), shape.settings)
     return Manifest.create(shape.name, found.shapes, shape.parameters, found.numerics)
 
 
 def build_shape(shape: Shape, folder: Path, progress: Progress | None = None) -> Manifest:
-    """Generate a shape's build, unless it is there already: it may have been placed and routed.
+    """Generate a network's build, unless it is there already: it may have been placed and routed.
 
-    A build of the same network with other Verilog is an older version's, and is made anew.
+    A build of the same network with other Verilog was made by an older version, and is generated again.
 
     Raises
     ------
@@ -83,13 +83,13 @@ def _use_with_streams(manifest: Manifest) -> float:
 
 
 def _sequence(manifest: Manifest, steps: int) -> int:
-    """Cycles of a sequence, all its inputs waiting, of which the last output is wanted."""
+    """Cycles of a sequence whose inputs are all ready, and of which only the last output is wanted."""
     suppress = [True] * (steps - 1) + [False]
     return offer_cycles(manifest.program, manifest.parameters, steps, first_step=False, suppress=suppress)[-1]
 
 
 def describe(manifest: Manifest, sequence: int, not_simulated: str, **measured: Any) -> HardwareFigures:
-    """Put predicted and measured cycles side by side; ``sequence`` has so many steps."""
+    """Return predicted and measured cycles; ``sequence`` is the number of steps of a sequence."""
     cycles = manifest.cycles
     return HardwareFigures(
         pipeline=manifest.parameters.family,
@@ -147,7 +147,7 @@ def measure_cycles(
 
 
 def post_route(folder: Path, devices: tuple[str, ...] = ()) -> Clock | None:
-    """Return the clock that place and route gave a build, or None if it has not been through it.
+    """Return a build's Fmax after place and route, or None if it was not placed and routed.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The serial link on a simulated line: how much of it is payload.
+"""Measures the efficiency of the link over a simulated serial port.
 
 ``rtlstm bench --link``: the driver's side of the protocol talks to the reference device with the
-golden model behind it, over a line with a clock of its own.
+golden model behind it, over a serial port with simulated time.
 """
 
 import time
@@ -29,38 +29,38 @@ from rtlstm.spec.record import Record
 __all__ = ["BAUD", "LEAST_SHARE", "LEAST_USE", "STREAMS", "Efficiency", "LinkSetup", "measure_efficiency"]
 
 LEAST_SHARE = 0.85
-"""Payload in all bytes, with payloads of 256 bytes."""
+"""Least share of payload in all bytes, with payloads of 256 bytes."""
 LEAST_USE = 0.90
-"""Steps per second, against those of a line without gaps."""
+"""Least throughput, relative to back-to-back frames."""
 
 BAUD = 3_000_000
 STREAMS = 64
 _USB_SECONDS = 0.001
-"""What a USB adapter adds, each way."""
+"""Seconds that a USB adapter adds, each way."""
 
 
 class Efficiency(Record):
-    """One build's steps over a good line."""
+    """Steps of one build over a connection without faults."""
 
     name: str
     payload_bytes: int
     """Input bytes of a step."""
     steps: int
     payload_share: float
-    """Input bytes of all bytes sent to the device."""
+    """Share of input bytes in all bytes sent to the device."""
     steps_per_second: float
     limit_per_second: float
-    """If these frames followed each other without a gap."""
+    """Steps per second if the same frames were sent back to back."""
     port_use: float
-    """The one of the other."""
+    """Ratio of the two: throughput relative to back-to-back frames."""
     latency_seconds: float
-    """What the line adds each way."""
+    """Latency of the connection, each way."""
     processor_us_per_step: float
-    """Processor time per step of driver, line and golden model together."""
+    """Processor time per step of driver, simulated port and golden model together."""
 
     @property
     def passed(self) -> bool:
-        """Whether the link is as good as it is to be."""
+        """Whether both shares reach their limits."""
         return self.port_use >= LEAST_USE and (self.payload_bytes < 256 or self.payload_share >= LEAST_SHARE)
 
 
@@ -105,7 +105,7 @@ class LinkSetup:
 
 
 def measure_efficiency(quick: bool = False) -> Iterator[Efficiency]:
-    """Measure steps of 256 bytes and of fewer, on a line and through a USB adapter."""
+    """Measure steps of 256 bytes and of fewer, with and without the latency of a USB adapter."""
     for name, inputs, bits in (("256 inputs of 8 bits", 256, 8), ("6 inputs of 16 bits", 6, 16)):
         for latency in (0.0, _USB_SECONDS):
             payload = (24 if quick else 512) << 10

@@ -19,7 +19,7 @@ __all__ = ["ENGINES", "CppLoop", "Engine", "OnnxRuntimeStep", "TorchStep", "lstm
 Floats = NDArray[np.float32]
 
 _CPP_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-trapping-math", "-shared", "-fPIC")
-"""The last but two lets a comparison become a minimum; results are those without it."""
+"""``-fno-trapping-math`` lets a comparison become a minimum instruction, with the same results."""
 _OPSET, _IR = 17, 8
 
 
@@ -30,11 +30,11 @@ class Engine(Protocol):
         """Compute steps ``(T, inputs)``, outputs ``(T, outputs)``."""
 
     def time(self, x: Floats, seconds: float) -> tuple[NDArray[np.float64], float]:
-        """Run steps over ``x`` again and again for about so long: each step's seconds, and the mean."""
+        """Run the steps of ``x`` repeatedly for about ``seconds``; return each step's time, and the mean."""
 
 
 class _PythonStep:
-    """An engine that Python calls for every step."""
+    """An engine with one Python call per step."""
 
     def step(self, x: Floats) -> Floats:
         raise NotImplementedError
@@ -49,7 +49,7 @@ class _PythonStep:
 
 
 def _onnx_gates(weights: Floats) -> Floats:
-    """Rows in ONNX's gate order i, o, f, c."""
+    """Reorder rows to ONNX's gate order i, o, f, c."""
     parts = weights.reshape(4, -1, *weights.shape[1:])[[0, 3, 1, 2]]
     return np.ascontiguousarray(parts.reshape(weights.shape)[None])
 
@@ -85,7 +85,7 @@ def _lstm_node(
 
 
 def lstm_session(shape: Shape) -> Callable[[Floats], Floats]:
-    """Return a function that runs a shape's only LSTM layer over sequences ``(T, N, inputs)`` at once."""
+    """Return a function that runs a network's only LSTM layer over sequences ``(T, N, inputs)`` at once."""
     from onnx import TensorProto, helper
 
     layer = shape.weights()[0]
@@ -120,7 +120,7 @@ class OnnxRuntimeStep(_PythonStep):
             if isinstance(layer, LstmWeights):
                 nodes.append(_lstm_node(index, layer, constants, values, ""))
                 states |= {f"{part}{index}": layer.w_hh.shape[1] for part in "hc"}
-                # (1, 1, units) stands for the one step's output, too.
+                # (1, 1, units) is also the shape of the one step's output.
                 values = f"h{index}_out"
             else:
                 nodes += self._dense(index, layer, constants, values)
@@ -169,7 +169,7 @@ class OnnxRuntimeStep(_PythonStep):
         return binding
 
     def step(self, x: Floats) -> Floats:
-        """Compute one step; the result lasts until the next."""
+        """Compute one step; the next call overwrites the result."""
         self._x.update_inplace(x.reshape(1, 1, -1))
         self._session.run_with_iobinding(self._bindings[0])
         self._bindings.reverse()
@@ -218,7 +218,7 @@ class TorchStep(_PythonStep):
 
 
 class CppLoop:
-    """``cpu_loop.cpp``, compiled for this processor and this shape."""
+    """``cpu_loop.cpp``, compiled for this processor and this network."""
 
     def __init__(self, shape: Shape) -> None:
         cxx = compiler()
@@ -295,4 +295,4 @@ ENGINES: dict[str, Callable[[Shape], Engine]] = {
     "torch": _checked_torch,
     "c++": CppLoop,
 }
-"""Each takes a shape, and raises ToolError if something must be installed first."""
+"""The engines by name. Each takes a network, and raises ToolError if a package is not installed."""

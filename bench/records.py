@@ -1,4 +1,4 @@
-"""What a run of the benchmarks finds, as records; together they are its JSON."""
+"""The results of a benchmark run, as records; together they are its JSON."""
 
 from typing import Literal
 
@@ -19,36 +19,36 @@ __all__ = [
 
 
 class Machine(Record):
-    """Where the programs' times were measured."""
+    """The machine on which times were measured."""
 
     processor: str
     cores: int
     pinned_core: int | None
-    """The core that every program was held on; None where the system cannot do that."""
+    """The core that every program was pinned to; None if the system cannot do that."""
     load_average: float
-    """Processes that were running in the minute before."""
+    """Load average of the minute before."""
     python: str
     numpy: str
 
 
 class Clock(Record):
-    """A frequency, and where it comes from."""
+    """A frequency and its source."""
 
     mhz: float
     source: Literal["post-route", "assumed"]
     device: str = ""
-    """Device of a post-route clock."""
+    """The device, for a post-route clock."""
 
     @property
     def label(self) -> str:
-        """The clock, for people."""
+        """The clock, as text."""
         if self.source == "assumed":
             return f"{self.mhz:g} MHz assumed"
         return f"{self.mhz:g} MHz post-route, {self.device}"
 
 
 class LayerFigures(Record):
-    """Cycles of one layer on the way from input to output."""
+    """Cycles of one layer on the path from input to output."""
 
     name: str
     kind: str
@@ -60,41 +60,41 @@ class HardwareFigures(Record):
     """Cycles of a step: predicted and, in RTL simulation, measured."""
 
     pipeline: str
-    """The family whose pipeline the cycles are of."""
+    """The family whose pipeline the build has."""
     lanes: int
     macs: int
     gate_units: int
     predicted_latency: int
     predicted_interval: int
     predicted_sequence: int
-    """From the first input beat to the last step's output, of a sequence of which no other is wanted."""
+    """From the first input beat to the last step's output, of a sequence with other outputs suppressed."""
     predicted_first_step_latency: int
     array_cycles: int
-    """Least cycles from input to output: words of the array on that path."""
+    """Least possible cycles from input to output: words of the array on that path."""
     overhead_cycles: int
     layers: tuple[LayerFigures, ...]
     use: float
     """Share of the cycles in which the array works, in a long sequence; predicted."""
     use_with_streams: float
-    """The same with four sequences by turns, for which the build needs four streams; predicted."""
+    """The same with four sequences in turns, for which the build needs four streams; predicted."""
     measured_latency: int | None = None
     measured_interval: int | None = None
-    """None if it was not simulated, or if steps were not all as far apart."""
+    """None if it was not simulated, or not constant."""
     measured_first_step_latency: int | None = None
     steps: int = 0
     """Steps simulated and compared."""
     words_compared: int = 0
-    """Words of y, h and c that RTL and golden model both computed."""
+    """Words of y, h and c that were compared with the golden model."""
     words_different: int = 0
     steps_off_cycle: int = 0
     """Steps whose output was not offered in the predicted cycle."""
     simulated_steps_per_second: float | None = None
     not_simulated: str = ""
-    """Why there are no measured cycles; empty if there are."""
+    """Why no cycles were measured; empty if they were."""
 
     @property
     def agrees(self) -> bool:
-        """Whether simulation gave every word and every cycle as predicted, or there was none."""
+        """Whether every simulated word and cycle is as predicted; True if nothing was simulated."""
         if self.not_simulated:
             return True
         measured = (self.measured_latency, self.measured_interval, self.measured_first_step_latency)
@@ -113,7 +113,7 @@ class CpuTime(Record):
     max_error: float | None = None
     """Largest difference from the float reference in the first steps."""
     missing: str = ""
-    """What to install, if it could not be measured."""
+    """The package to install, if nothing could be measured."""
 
 
 class GoldenSpeed(Record):
@@ -125,7 +125,7 @@ class GoldenSpeed(Record):
     steps: int
     golden_ms: float
     onnxruntime_ms: float | None
-    """float32, the same batch and sequence; None if it is not installed."""
+    """onnxruntime in float32, the same batch and sequence; None if it is not installed."""
     step_us: float
     """One step of one sequence, median."""
     backend_step_us: float
@@ -133,12 +133,12 @@ class GoldenSpeed(Record):
 
     @property
     def ratio(self) -> float | None:
-        """Golden time over onnxruntime's."""
+        """The golden model's time divided by onnxruntime's."""
         return None if self.onnxruntime_ms is None else self.golden_ms / self.onnxruntime_ms
 
 
 class ShapeResult(Record):
-    """A shape: its hardware, and the same step elsewhere."""
+    """A benchmark network: its hardware, and the same step elsewhere."""
 
     name: str
     origin: str
@@ -155,13 +155,13 @@ class ShapeResult(Record):
     latency_us: float
     interval_us: float
     sequence_us: float
-    """All steps, one behind the other, from the last input beat of the first."""
+    """All steps back to back, from the last input beat of the first."""
     cpu: tuple[CpuTime, ...]
     anchors: tuple[Anchor, ...]
 
 
 class Target(Record):
-    """A quantity that the project has set itself."""
+    """A target of the project, and what was measured."""
 
     what: str
     value: float | None
@@ -173,15 +173,15 @@ class Target(Record):
 
 
 class BenchResult(Record):
-    """Everything."""
+    """The result of a whole benchmark run."""
 
     schema_version: Literal[1] = 1
     quick: bool
     machine: Machine
     shapes: tuple[ShapeResult, ...]
     other_anchors: tuple[Anchor, ...]
-    """Anchors of networks that are not among the shapes."""
+    """Figures of networks that are not measured here."""
     golden: tuple[GoldenSpeed, ...]
     targets: tuple[Target, ...]
     passed: bool
-    """Whether every predicted cycle was measured, and every word of the RTL is the golden model's."""
+    """Whether every cycle is as predicted, and every word of the RTL equals the golden model's."""

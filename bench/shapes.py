@@ -1,4 +1,4 @@
-"""The networks that are measured: sizes, an array for each, and seeded random weights."""
+"""The benchmark networks: their sizes, an array for each, and seeded random weights."""
 
 import math
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ Weights = list[LstmWeights | DenseWeights]
 
 
 class Shape(Record):
-    """A network's sizes, and the array that computes it here."""
+    """A benchmark network: its sizes, and those of its array."""
 
     name: str
     origin: str
@@ -64,7 +64,7 @@ class Shape(Record):
     """Input words per transfer."""
     tables: TableKind = "interpolated"
     family: str
-    """Whose pipeline it has: a real one, since its cycles stand beside other people's."""
+    """Device family whose pipeline the build has; a real one, as cycles are compared with others'."""
     bits: int = 16
     """Bits of weights and data."""
     gate_bits: int | None = None
@@ -84,7 +84,7 @@ class Shape(Record):
 
     @property
     def input_path_macs(self) -> int:
-        """Those of the LSTM layers that need the step's input; the others are done before it comes."""
+        """Multiplications of the LSTM layers that need the step's input; others are done before it comes."""
         return sum(4 * units * inputs for inputs, units in self._lstm_sizes())
 
     @property
@@ -94,7 +94,7 @@ class Shape(Record):
 
     @property
     def parameters(self) -> Parameters:
-        """The array."""
+        """The hardware's parameters."""
         return Parameters.for_family(
             self.family,
             lanes=self.lanes,
@@ -281,11 +281,11 @@ SHAPES: dict[str, Shape] = {
         ),
     )
 }
-"""The shapes that ``rtlstm bench`` knows, by name."""
+"""The networks that ``rtlstm bench`` knows, by name."""
 
 
 def find_shapes(names: list[str] | None) -> list[Shape]:
-    """Return the named shapes, or all.
+    """Return the named networks, or all.
 
     Raises
     ------
@@ -294,5 +294,5 @@ def find_shapes(names: list[str] | None) -> list[Shape]:
     """
     for name in names or ():
         if name not in SHAPES:
-            raise ConfigurationError(f"a shape must be one of {', '.join(SHAPES)}, not {name!r}")
+            raise ConfigurationError(f"a benchmark network must be one of {', '.join(SHAPES)}, not {name!r}")
     return [SHAPES[name] for name in dict.fromkeys(names)] if names else list(SHAPES.values())

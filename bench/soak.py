@@ -1,4 +1,7 @@
-"""Steps over a bad line, to the reference device or to a simulated board: each once, and all bits right."""
+"""Steps over a connection with faults, to the reference device or to a simulated board.
+
+Every step must run once, and all its bits must be right.
+"""
 
 import contextlib
 import time
@@ -32,16 +35,16 @@ _BLOCK = 64
 _BOARD_BLOCK = 4
 
 _CLOCK_MHZ = 12.0
-"""Four cycles a bit at 3 Mbaud: no clock lets a simulation carry more."""
+"""Four cycles per bit at 3 Mbaud: the fewest, so that a simulated cycle transfers most."""
 _BOARD_TIMEOUTS = LinkTimeouts(retry=0.01, least_retry=0.002, most_retry=0.02)
-"""In the board's own seconds, of which each costs the simulator half a minute."""
+"""Timeouts in the board's own seconds, each of which takes the simulator half a minute."""
 
 
 class Soak(Record):
-    """Steps over a bad line, each compared with the golden model."""
+    """Steps over a connection with faults, each compared with the golden model."""
 
     device: str
-    """What was at the other end."""
+    """Name of the device."""
     steps: int
     rate: float
     """Faults per frame, each way."""
@@ -49,7 +52,7 @@ class Soak(Record):
     wrong: int
     """Steps whose output differs from the golden model's."""
     executed: int
-    """Steps the device has run: as many as were asked for if none was lost or run twice."""
+    """Steps the device has run: equal to ``steps`` if none was lost or run twice."""
     requests: int
     repeated: int
     """Requests sent once more."""
@@ -72,22 +75,22 @@ class Soak(Record):
 
 @dataclass(frozen=True)
 class _Remote:
-    """A device at the end of a line, and how to talk to it."""
+    """A device behind a port, and how to use it."""
 
     name: str
     setup: LinkSetup
     port: BytePort
     block: int
-    """Steps of each stream that are under way at once."""
+    """Steps of each stream that are sent at once."""
     longest: float
     """Seconds of the longest pause."""
     timeouts: LinkTimeouts | None = None
     one_by_one: bool = False
-    """Whether the steps must be sent one by one to have a frame each: several would fit."""
+    """Whether to send steps one by one, so that each has its own frame where several would fit."""
 
 
 def soak(steps: int, rate: float = 0.01, seed: int = 1, progress: Progress | None = None) -> Soak:
-    """Run steps of 64 streams in random order over a line with faults, a frame each.
+    """Run steps of 64 streams in random order over a connection with faults, a frame each.
 
     ``steps`` is rounded up to a multiple of 64. Every output is compared with the golden model's.
     """
@@ -100,7 +103,7 @@ def soak(steps: int, rate: float = 0.01, seed: int = 1, progress: Progress | Non
 def soak_board(
     board: str, steps: int, rate: float = 0.01, seed: int = 1, progress: Progress | None = None
 ) -> Soak:
-    """Run steps as :func:`soak` over the serial line of a board's top level in simulation.
+    """Run steps as :func:`soak` over the serial port of a board's top level in simulation.
 
     Raises
     ------
@@ -134,9 +137,9 @@ def _soak(remote: _Remote, steps: int, rate: float, seed: int, progress: Progres
             wrong += int((y != expected.y[turn, streams]).any(axis=1).sum())
             done += len(streams)
             if progress:
-                progress("steps over a bad line", done, max(done, steps))
+                progress("steps over a connection with faults", done, max(done, steps))
         found, report = transport.statistics, transport.report
-        # Only an open session's beginning says how many steps the device was given, so another is opened.
+        # A device reports its number of steps only when a session begins, so a second session is opened.
         after = LinkTransport(remote.port, setup.manifest, remote.timeouts, seed + 1).report
         return Soak(
             device=remote.name,
@@ -160,7 +163,7 @@ def _soak(remote: _Remote, steps: int, rate: float, seed: int, progress: Progres
 def _rounds(
     setup: LinkSetup, turns: int, block: int, seed: int
 ) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-    """Yield so many steps of each stream, some at a time, in a random order that keeps each stream's own.
+    """Yield ``turns`` steps of each stream, in blocks; the order of the streams is random.
 
     Streams and turns are ``(steps,)``, the inputs ``(turns, streams, inputs)``.
     """
@@ -175,6 +178,6 @@ def _rounds(
 
 
 def _one_by_one(transport: LinkTransport, streams: IntArray, x: IntArray) -> IntArray:
-    """Run steps, a frame each; as many are under way as the device has room for."""
+    """Run steps, a frame each; as many are sent at once as the device has room for."""
     finish = [transport.begin(streams[at : at + 1], x[at : at + 1]) for at in range(len(streams))]
     return np.concatenate([each() for each in finish])

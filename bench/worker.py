@@ -1,7 +1,7 @@
 """Measurements that need a process of their own: one core, one thread, no other library's threads.
 
 ``python -m rtlstm.bench.worker TASK JSON`` prints one JSON object per line, the last one of which is
-the result. :func:`start` is how the others call it.
+the result. Other modules call it by :func:`start`.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def _processor() -> str:
 
 
 def measure_engine(engine: str, names: list[str], seconds: float) -> Iterator[Row]:
-    """Yield the time of a step of each shape on one of :data:`~rtlstm.bench.peers.ENGINES`."""
+    """Yield the time of a step of each network on one of :data:`~rtlstm.bench.peers.ENGINES`."""
     pin()
     for name in names:
         try:
@@ -86,7 +86,7 @@ def _time_engine(engine: str, shape: Shape, seconds: float) -> CpuTime:
     if not error <= _TOLERANCE:
         raise RtlstmError(
             f"{engine} must agree with the float reference within {_TOLERANCE}, but is off by {error:.3g} "
-            f"on {shape.name}; its times would mean nothing"
+            f"on {shape.name}; it is not timed"
         )
     taken, mean = runner.time(x, seconds)
     p50, p99 = (float(np.percentile(taken, part)) * 1e6 for part in (50, 99))
@@ -101,7 +101,7 @@ def _time_engine(engine: str, shape: Shape, seconds: float) -> CpuTime:
 
 
 def measure_golden(name: str, batch: int, steps: int, seconds: float) -> Iterator[Row]:
-    """Yield the golden model's speed with 16 and with 8 bits; ``name`` is a shape with one LSTM layer."""
+    """Yield the golden model's speed with 16 and with 8 bits; network ``name`` has one LSTM layer."""
     pin()
     shape = SHAPES[name]
     x = shape.input_values(steps * batch).reshape(steps, batch, shape.inputs)
@@ -119,7 +119,7 @@ def _time_golden(
     network = quantise(shape.network(), settings, x[:64])
     golden, integers = Golden(network), network.numerics.quantise_input(x)
     ours, theirs = [], []
-    # By turns: what else the machine does meets both.
+    # In turns, so that other load of the machine affects both.
     for _ in range(_ROUNDS):
         ours.append(_seconds(lambda: golden.run(integers)))
         if peer is not None:
@@ -157,7 +157,7 @@ def _time_backend(shape: Shape, network: QuantizedNetwork, x: Any, seconds: floa
 
 
 def measure_generate(name: str) -> Iterator[Row]:
-    """Yield how long a shape's build takes, and the most memory that it or a tool of it holds."""
+    """Yield how long a network's build takes, and the peak memory of this process or of a tool."""
     shape = SHAPES[name]
     network = shape.network()
     with tempfile.TemporaryDirectory() as folder:
@@ -168,7 +168,7 @@ def measure_generate(name: str) -> Iterator[Row]:
 def _peak_kb() -> int:
     tools = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     with contextlib.suppress(OSError):
-        # ru_maxrss of this process would include that of whoever started it.
+        # ru_maxrss of this process would include that of the process that started it.
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return max(tools, int(line.split()[1]))
@@ -196,7 +196,7 @@ def start(task: str, threads: bool = False, **arguments: Any) -> Iterator[Row]:
     Raises
     ------
     RtlstmError
-        If it fails; the message is its own.
+        If the task fails, with the task's message.
     """
     command = [sys.executable, "-P", "-m", "rtlstm.bench.worker", task, json.dumps(arguments)]
     environment = os.environ | ({} if threads else ONE_THREAD)

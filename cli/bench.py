@@ -25,7 +25,7 @@ _BUSY = 0.5
 
 def bench(
     shapes: Annotated[
-        list[str] | None, typer.Argument(metavar="[SHAPE]...", help="Shapes to measure; all without any.")
+        list[str] | None, typer.Argument(metavar="[NETWORK]...", help="Networks to measure; by default all.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few steps: to see that all parts run.")] = False,
     no_rtl: Annotated[bool, typer.Option("--no-rtl", help="Predict cycles, but simulate no RTL.")] = False,
@@ -38,22 +38,20 @@ def bench(
     ] = 100.0,
     estimates: Annotated[
         bool,
-        typer.Option(
-            "--estimates", help="Only hold estimated sizes against synthesis; --quick: of few builds."
-        ),
+        typer.Option("--estimates", help="Only compare estimates with synthesis; --quick: of few builds."),
     ] = False,
     link: Annotated[
         bool,
         typer.Option(
             "--link",
-            help="Only measure the serial link: its efficiency, and a million steps over a bad line.",
+            help="Only measure the serial link: its efficiency, and a million steps with faults.",
         ),
     ] = False,
     board: Annotated[
         str | None,
         typer.Option(
             metavar="BOARD",
-            help="With --link: only 10,000 steps over a bad line to this board's top level, simulated.",
+            help="With --link: only 10,000 steps with faults, to this board's top level in simulation.",
         ),
     ] = None,
     output: Annotated[
@@ -63,10 +61,10 @@ def bench(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Measure cycles, CPU times and the tools themselves, with others' figures beside them.
+    """Measure cycles, CPU times and the tools themselves, and show published figures beside them.
 
-    Exits with 1 if the RTL differs from the golden model or from the predicted cycles anywhere, an
-    estimate of multipliers or block RAM from synthesis, or a step over the bad line from the golden model.
+    Exits with 1 if the RTL differs from the golden model or from the predicted cycles, if an estimate of
+    multipliers or block RAM differs from synthesis, or if a step of --link differs from the golden model.
     """
     with Console(as_json, debug) as console:
         from rtlstm.bench.benchmark import Plan, run_bench
@@ -80,16 +78,16 @@ def bench(
             raise ConfigurationError(f"--clock must be a frequency in MHz, more than 0, not {clock:g}")
         if estimates:
             if shapes:
-                raise ConfigurationError("--estimates has builds of its own: leave out the shapes")
+                raise ConfigurationError("--estimates has builds of its own: leave out the networks")
             _estimates(console, quick, save)
             return
         if link:
             if shapes:
-                raise ConfigurationError("--link has builds of its own: leave out the shapes")
+                raise ConfigurationError("--link has builds of its own: leave out the networks")
             _link(console, quick, save) if board is None else _board(console, board, quick, save)
             return
         if board is not None:
-            raise ConfigurationError("--board is where --link runs its steps: give --link, too")
+            raise ConfigurationError("--board needs --link: give both, or leave out --board")
         plan = Plan(
             shapes=find_shapes(shapes),
             folder=output,
@@ -156,7 +154,7 @@ def _link(console: Console, quick: bool, save: Path | None) -> None:
 
 
 def _board(console: Console, board: str, quick: bool, save: Path | None) -> None:
-    """Run steps over a simulated board's bad line and show what that cost."""
+    """Run steps with faults to a simulated board and show the result."""
     from rtlstm.bench.soak import soak_board
 
     with console.progress() as progress:
@@ -183,8 +181,8 @@ def _factors(found: Found) -> list[dict[str, Any]]:
 def _largest_errors(found: Found) -> str:
     luts, ffs = (max(abs(each[name]) for each in found["estimates"]) for name in ("lut_error", "ff_error"))
     return (
-        f"Tables are off by {luts:.1f} % at most and flip-flops by {ffs:.1f} %; "
-        f"{found['allowed_percent']:g} % are allowed for."
+        f"The largest error of LUTs is {luts:.1f} %, that of flip-flops {ffs:.1f} %; "
+        f"the estimate's margin is {found['allowed_percent']:g} %."
     )
 
 
@@ -195,7 +193,7 @@ def _both(estimated: int, taken: float) -> str:
 def _machine(found: Found) -> str:
     machine = found["machine"]
     core = machine["pinned_core"]
-    where = "no core held" if core is None else f"core {core}"
+    where = "no particular core" if core is None else f"core {core}"
     return (
         f"CPU times: {machine['processor']}, {machine['cores']} cores, one thread on {where}, "
         f"load average {machine['load_average']:g} before\n"
@@ -209,7 +207,7 @@ def _shapes(found: Found) -> "list[ShapeResult]":
 
 
 def _anchors(found: Found) -> "list[tuple[ShapeResult | None, Anchor]]":
-    """Others' figures, each with the shape that it is of, if that is measured here."""
+    """Published figures, each with its network, if that is measured here."""
     from rtlstm.bench.anchors import Anchor
 
     others = [Anchor.model_validate(each) for each in found["other_anchors"]]
@@ -220,7 +218,7 @@ def _anchors(found: Found) -> "list[tuple[ShapeResult | None, Anchor]]":
 
 
 def _our_time(row: "tuple[ShapeResult | None, Anchor]") -> str | None:
-    """Our time for what an anchor was timed for."""
+    """Our time for what a published figure is of."""
     shape, anchor = row
     if shape is None:
         return None
@@ -228,7 +226,7 @@ def _our_time(row: "tuple[ShapeResult | None, Anchor]") -> str | None:
 
 
 def _mark(shape: "ShapeResult") -> str:
-    """What stands behind a shape's cycles: nothing if they were simulated and are as predicted."""
+    """The mark behind a network's cycles: none if they were simulated and are as predicted."""
     return "*" if shape.hardware.not_simulated else "" if shape.hardware.agrees else "!"
 
 
@@ -251,7 +249,7 @@ def _short(value: float) -> str:
 
 
 def _note_marks(console: Console, result: "BenchResult") -> None:
-    """Say once what is behind the marks of the tables."""
+    """Explain the marks of the tables, each once."""
     if any(shape.clock.source == "assumed" for shape in result.shapes):
         console.note("a clock with ? is assumed; others are post-route, by 'rtlstm implement' on the build")
     predicted: dict[str, list[str]] = {}
@@ -263,7 +261,7 @@ def _note_marks(console: Console, result: "BenchResult") -> None:
             console.note(
                 f"! {shape.name}: {found.words_different} of {found.words_compared} words differ from the "
                 f"golden model, {found.steps_off_cycle} of {found.steps} steps are off their cycle; latency "
-                f"{found.measured_latency}, cold {found.measured_first_step_latency}, interval "
+                f"{found.measured_latency}, of a first step {found.measured_first_step_latency}, interval "
                 f"{found.measured_interval or 'not constant'} measured"
             )
     for why, names in predicted.items():
@@ -280,7 +278,7 @@ def _if_clocked(anchor: "Anchor") -> str | None:
 
 _ESTIMATES = (
     Table(
-        "Estimates, and what synthesis takes",
+        "Estimates compared with synthesis",
         lambda found: found["estimates"],
         (
             Field("build", "{name}"),
@@ -312,12 +310,12 @@ _ESTIMATES = (
         ),
     ),
     Text(_largest_errors),
-    Text(lambda found: None if found["passed"] else "FAILED: multipliers and block RAM are to be exact"),
+    Text(lambda found: None if found["passed"] else "FAILED: multipliers and block RAM must be exact"),
 )
 
 _SOAK = Values(
     lambda soak: (
-        f"{soak['steps']:,} steps of 64 streams, faults at {100 * soak['rate']:g} % of frames each way"
+        f"{soak['steps']:,} steps of 64 streams, faults in {100 * soak['rate']:g} % of frames each way"
     ),
     (
         Field("device", "{device}"),
@@ -326,11 +324,11 @@ _SOAK = Values(
         Field(
             "faults", lambda soak: ", ".join(f"{count:,} {name}" for name, count in soak["faults"].items())
         ),
-        Field("requests, of them sent again", "{requests:,}, {repeated:,}"),
-        Field("responses that came again", "{responses_again:,}"),
-        Field("frames damaged here, dropped there", "{damaged:,}, {dropped:,}"),
-        Field("times the host asked, opened the line anew", "{resumed:,}, {reopened:,}"),
-        Field("seconds on the line, by the clock", "{port_seconds:,.1f}, {wall_seconds:,.0f}"),
+        Field("requests, resent requests", "{requests:,}, {repeated:,}"),
+        Field("repeated responses", "{responses_again:,}"),
+        Field("frames damaged at the host, dropped by the device", "{damaged:,}, {dropped:,}"),
+        Field("resumed sessions, reopened ports", "{resumed:,}, {reopened:,}"),
+        Field("seconds of the port, of this machine", "{port_seconds:,.1f}, {wall_seconds:,.0f}"),
     ),
     holder=lambda found: found["soak"],
     right=True,
@@ -343,9 +341,9 @@ _LINK = (
         (
             Field("steps of", "{name}"),
             Field("latency", lambda each: f"{1e3 * each['latency_seconds']:g} ms", right=True),
-            Field("payload of all bytes", lambda each: f"{100 * each['payload_share']:.1f} %", right=True),
+            Field("payload efficiency", lambda each: f"{100 * each['payload_share']:.1f} %", right=True),
             Field("steps/s", "{steps_per_second:,.0f}", right=True),
-            Field("of the line's", lambda each: f"{100 * each['port_use']:.1f} %", right=True),
+            Field("of the maximum", lambda each: f"{100 * each['port_use']:.1f} %", right=True),
             Field("processor us a step", "{processor_us_per_step:.0f}", right=True),
         ),
     ),
@@ -353,8 +351,8 @@ _LINK = (
     Text(
         lambda found: (
             f"{_verdict(found)}: every step once and right, payload at least "
-            f"{100 * found['least']['payload_share']:g} % with 256 bytes, line in use at least "
-            f"{100 * found['least']['port_use']:g} %"
+            f"{100 * found['least']['payload_share']:g} % with 256 bytes, throughput at least "
+            f"{100 * found['least']['port_use']:g} % of the maximum"
         )
     ),
 )
@@ -367,7 +365,7 @@ _BENCH = (
         "One step in hardware: cycles, simulated unless marked with *, and us at a clock in MHz",
         _shapes,
         (
-            Field("shape", "{name}"),
+            Field("network", "{name}"),
             Field("MAC", lambda shape: shape.lstm_macs + shape.dense_macs, right=True),
             Field("lanes x macs", "{hardware.lanes} x {hardware.macs}", right=True),
             Field("pipeline", "{hardware.pipeline}"),
@@ -391,7 +389,7 @@ _BENCH = (
         "One step on this processor, state carried: us",
         _shapes,
         (
-            Field("shape", "{name}"),
+            Field("network", "{name}"),
             *(
                 Field(f"{engine} {part}", _time(engine, f"{part}_us"), right=True)
                 for engine in _ENGINES
@@ -404,10 +402,10 @@ _BENCH = (
         ),
     ),
     Table(
-        "Others' figures, theirs, on their devices, beside ours: on chip, without a host",
+        "Published figures of others, on their devices, beside ours: on chip, without a host",
         _anchors,
         (
-            Field("shape", lambda row: row[0].name if row[0] else f"({row[1].network})"),
+            Field("network", lambda row: row[0].name if row[0] else f"({row[1].network})"),
             Field("who", lambda row: row[1].who),
             Field("device", lambda row: row[1].device),
             Field("MHz", lambda row: _if_clocked(row[1]), right=True),
@@ -420,7 +418,7 @@ _BENCH = (
         ),
     ),
     Table(
-        "What the project asks of itself",
+        "Goals of the project",
         lambda found: found["targets"],
         (
             Field("", "{what}"),
@@ -436,5 +434,5 @@ _BENCH = (
             Field("", "{note}"),
         ),
     ),
-    Text(lambda found: "passed" if found["passed"] else "FAILED: see the shapes named in the notes"),
+    Text(lambda found: "passed" if found["passed"] else "FAILED: see the networks named in the notes"),
 )

@@ -93,7 +93,7 @@ def test_without_rtl_says_so(tmp_path: Path) -> None:
     latency = predict_cycles(SHAPES["traffic20"]).cycles.step_latency_cycles
     assert f" {latency}* " in done.stdout
     # Whatever tells cycles or times of the hardware names the pipeline: three tables, and the targets.
-    heads = [line for line in done.stdout.splitlines() if line.lstrip().startswith("shape ")]
+    heads = [line for line in done.stdout.splitlines() if line.lstrip().startswith("network ")]
     assert len(heads) == 3 and all("pipeline" in head for head in heads)
     rows = [line for line in done.stdout.splitlines() if "traffic20" in line]
     assert len(rows) >= 6 and all("ecp5" in row for row in rows)

@@ -87,4 +87,4 @@ def test_command(monkeypatch, capfd, tmp_path):
     code, out, _ = run("--estimates", "--quick")
     assert code == 1 and "FAILED" in out and "1, not " in out
     code, _, err = run("--estimates", "stac_a")
-    assert code == 2 and "leave out the shapes" in err
+    assert code == 2 and "leave out the networks" in err

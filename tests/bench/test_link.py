@@ -59,7 +59,7 @@ def test_command(monkeypatch, capfd, tmp_path):
     code, out, _ = bench(capfd, "--link", "--quick")
     assert code == 1 and "FAILED" in out
     code, _, err = bench(capfd, "--link", "stac_a")
-    assert code == 2 and "leave out the shapes" in err
+    assert code == 2 and "leave out the networks" in err
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_board_command(monkeypatch, capfd):
     assert code == 1 and "FAILED" in out
     monkeypatch.undo()
     code, _, err = bench(capfd, "--board", "ulx3s-85f")
-    assert code == 2 and "give --link, too" in err
+    assert code == 2 and "--board needs --link" in err
     code, _, err = bench(capfd, "--link", "--board", "nothing")
     assert code == 2 and "there is no board 'nothing'" in err
 

@@ -76,7 +76,9 @@ def test_weights_are_the_same_every_time_and_within_their_bound() -> None:
 def test_shapes_by_name() -> None:
     assert [shape.name for shape in find_shapes(["stac_a", "toptag", "stac_a"])] == ["stac_a", "toptag"]
     assert find_shapes(None) == list(SHAPES.values())
-    with pytest.raises(ConfigurationError, match="a shape must be one of traffic20, .*, not 'mnist'"):
+    with pytest.raises(
+        ConfigurationError, match="a benchmark network must be one of traffic20, .*, not 'mnist'"
+    ):
         find_shapes(["mnist"])
 
 
