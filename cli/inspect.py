@@ -161,6 +161,17 @@ def _capacities(manifest: "Manifest") -> dict[str, dict[str, int]]:
     }
 
 
+def _nodes(found: Found) -> list[Found]:
+    """The model's nodes; what is in the error that follows is not told twice."""
+    model = found["model"]
+    return [
+        node | {"why": "see the error"}
+        if node["role"] == "refused" and node["why"] in model["refusal"]
+        else node
+        for node in model["nodes"]
+    ]
+
+
 def _activation(layer: Found) -> str:
     """A dense layer's or a sum's; what else a kind of layer computes is its name."""
     kind, activation = str(layer["kind"]), str(layer["activation"])
@@ -229,7 +240,7 @@ _COUNT = Field("", lambda pair: pair[1], right=True)
 _NODES = (
     Table(
         "{model[source]} ({model[format]})",
-        lambda found: found["model"]["nodes"],
+        _nodes,
         (
             Field("node", "{name}"),
             Field("kind", "{kind}"),
