@@ -168,7 +168,7 @@ class StateFormats:
         at_limit = [np.abs(c[number]) == self.cell.maximum for number in self._lstms]
         count = sum(int(np.count_nonzero(values)) for values in at_limit)
         if count:
-            limit = self.cell.maximum * self.cell.step
+            limit = self.cell.limit
             warnings.warn(
                 f"{count} of {sum(values.size for values in at_limit)} values of {name} are at the limits of "
                 f"their format, +-{limit:.6g}, and may have saturated; if sequences continue from them, "

@@ -125,6 +125,11 @@ class Format(Record):
         """Weight of one unit in the last place."""
         return math.ldexp(1.0, -self.fraction)
 
+    @property
+    def limit(self) -> float:
+        """Largest number."""
+        return self.maximum * self.step
+
     def check(self, name: str, codes: NDArray[Any], lowest: int | None = None) -> None:
         """Check that integers are codes of this format.
 

@@ -11,19 +11,19 @@ from pydantic import ValidationError
 from rtlstm.fpga.estimate import Estimate, estimate_devices
 from rtlstm.fpga.fit import Fit
 from rtlstm.fpga.implementation import Implementation
+from rtlstm.gen.builds.assumptions import list_assumptions
 from rtlstm.gen.builds.headroom import Headroom, measure_headroom
 from rtlstm.gen.frontends.reading import ModelReport
 from rtlstm.gen.quantise.accuracy import Accuracy, measure_accuracy
-from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
-from rtlstm.gen.quantise.cell_range import search_sample, states_leave
-from rtlstm.gen.quantise.quantiser import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANGE, QuantizationSettings
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import QuantizationSettings
 from rtlstm.spec.activations.interpolated import ActivationTable, correctly_rounded
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.inventory import memories, multipliers, wrapper_memories
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Network
-from rtlstm.spec.numerics import Numerics, QuantizedNetwork
+from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.parameters import MultiplierKind
 from rtlstm.spec.record import Record
 
@@ -247,7 +247,7 @@ def format_reports(manifest: Manifest) -> tuple[FormatReport, ...]:
             use=use,
             bits=form.bits,
             fraction=form.fraction,
-            limit=form.maximum * form.step,
+            limit=form.limit,
             step=form.step,
         )
         for use, form in uses
@@ -340,91 +340,6 @@ def _cycle_report(manifest: Manifest) -> CycleReport:
     )
 
 
-def _calibrated(
-    network: Network,
-    settings: QuantizationSettings,
-    calibration: Calibration,
-    numerics: Numerics,
-    accuracy: Accuracy,
-) -> list[str]:
-    """What was assumed of the calibration data, and what of c they do not decide."""
-    found = [
-        "the calibration data are typical: pre-activations and linear outputs have the largest values met "
-        "and a quarter more"
-    ]
-    if not any(map(keeps_cell_state, network.pseudo_layers)):
-        return found
-    if settings.cell_range is None:
-        share = search_sample(network, calibration).share_of(calibration)
-        finals = ", and holds final states" if states_leave(network, settings.final_states) else ""
-        found.append(
-            f"cell states reach {accuracy.max_abs_cell:.4g} and are limited to "
-            f"+-{numerics.cell.maximum * numerics.cell.step:.4g}: of the ranges tried on {share}, that is "
-            f"where outputs are most accurate with room for cell states half as large again{finals}"
-        )
-    return found
-
-
-def _cut_states(numerics: Numerics, accuracy: Accuracy, asked: str) -> list[str]:
-    """What to do if final states that are needed elsewhere are limited."""
-    limit = numerics.cell.maximum * numerics.cell.step
-    if accuracy.data == "random" or accuracy.max_abs_final_cell <= limit:
-        return []
-    return [
-        f"c reaches {accuracy.max_abs_final_cell:.4g} after a sequence's last step and is limited to "
-        f"+-{limit:.4g}: if final states go on elsewhere, for example to a decoder, {asked}"
-    ]
-
-
-def _assumptions(
-    network: Network,
-    settings: QuantizationSettings,
-    calibration: Calibration | None,
-    manifest: Manifest,
-    accuracy: Accuracy,
-    loaded: bool,
-) -> tuple[str, ...]:
-    numerics = manifest.numerics
-    if loaded:
-        cell, gates = numerics.cell, numerics.preactivation
-        last = manifest.layers[-1].output
-        exception = "" if manifest.parameters.capacity is None else ", but for the input's range"
-        return (
-            f"formats are those of the hardware it is loaded into{exception}: cell states are "
-            f"limited to +-{cell.maximum * cell.step:.4g}, pre-activations to "
-            f"+-{gates.maximum * gates.step:.4g}, outputs to +-{last.maximum * last.step:.4g}",
-            *_cut_states(numerics, accuracy, "generate that hardware with a larger cell range"),
-        )
-    if calibration is not None:
-        asked = (
-            "generate with final states covered"
-            if settings.cell_range is None
-            else "choose a larger cell range"
-        )
-        return (
-            *_calibrated(network, settings, calibration, numerics, accuracy),
-            *_cut_states(numerics, accuracy, asked),
-        )
-    found = []
-    if settings.input_range is None:
-        found.append(f"input range +-{DEFAULT_INPUT_RANGE:g} assumed: no calibration data")
-    if settings.cell_range is None:
-        found.append(
-            f"cell state limited to +-{DEFAULT_CELL_RANGE:g}, assumed to suffice: no calibration data"
-        )
-    gates = manifest.numerics.preactivation
-    found.append(
-        f"pre-activations limited to +-{gates.maximum * gates.step:.4g}, from the weights' bounds or "
-        "where sigmoid is flat: no calibration data"
-    )
-    if any(isinstance(layer, Dense) and layer.activation in ("identity", "relu") for layer in network.layers):
-        found.append(
-            "linear outputs have the range that the weights bound, or twice that of random inputs: no "
-            "calibration data"
-        )
-    return tuple(found)
-
-
 def create_report(
     network: Network,
     quantised: QuantizedNetwork,
@@ -473,7 +388,7 @@ def create_report(
         cycles=_cycle_report(manifest),
         times=time_reports(manifest),
         accuracy=accuracy,
-        assumptions=_assumptions(network, settings, calibration, manifest, accuracy, loaded),
+        assumptions=list_assumptions(network, settings, calibration, manifest, accuracy, loaded),
         notes=(
             *(() if source is None else source.notes),
             *(loss.note for loss in accuracy.losses if loss.note),

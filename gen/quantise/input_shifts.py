@@ -43,7 +43,7 @@ def choose_shifts(network: Network, data: Calibration, input: Format, weight_bit
     room = np.array([_room(input, float(peak)) for peak in peaks[used]])
     heights = np.log2(weights[used])
     heights -= (heights - room).max()
-    max_abs = math.log2(input.maximum * input.step)
+    max_abs = math.log2(input.limit)
     balanced = (heights + max_abs - np.log2(peaks[used]) + weight_bits - input.bits) / 2
     shifts[used] = np.clip(np.maximum(np.rint(balanced), np.ceil(heights)), 0, room)
     return shifts

@@ -76,7 +76,7 @@ class TargetHardware:
         if form.saturated(values):
             raise ConfigurationError(
                 f"the peepholes of layer {self.layers[index].name!r} must be within "
-                f"+-{form.maximum * form.step:g}, the range that the device has for them, but they reach "
+                f"+-{form.limit:g}, the range that the device has for them, but they reach "
                 f"{float(np.abs(values).max()):g}; generate a build of its own for this network"
             )
         return form

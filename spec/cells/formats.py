@@ -158,7 +158,7 @@ class _Resolver:
             output = self._formats.gate
         else:
             bits = form.bits if linear else min(form.bits, VALUE_BITS)
-            output = Format.covering(bits, max(function.max_abs(form.maximum * form.step), form.step))
+            output = Format.covering(bits, max(function.max_abs(form.limit), form.step))
         if linear:
             return self._add("pieces", output, read, index=self._functions.linear(function, form, output))
         return self._add("table", output, read, index=self._functions.table(function, form, output))

@@ -1,0 +1,99 @@
+"""What a build assumes of its inputs and its network, in the words of its report."""
+
+from collections.abc import Iterator
+
+from rtlstm.gen.quantise.accuracy import Accuracy
+from rtlstm.gen.quantise.calibration import Calibration, keeps_cell_state
+from rtlstm.gen.quantise.cell_range import search_sample, states_leave
+from rtlstm.gen.quantise.quantiser import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANGE, QuantizationSettings
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Dense, Network
+
+__all__ = ["list_assumptions"]
+
+
+def list_assumptions(
+    network: Network,
+    settings: QuantizationSettings,
+    calibration: Calibration | None,
+    manifest: Manifest,
+    accuracy: Accuracy,
+    loaded: bool,
+) -> tuple[str, ...]:
+    """Return what was assumed, and what to do where that does not hold: a sentence each."""
+    if loaded:
+        return (
+            _loaded(manifest),
+            *_cut_states(manifest, accuracy, "generate that hardware with a larger cell range"),
+        )
+    if calibration is None:
+        return tuple(_uncalibrated(network, settings, manifest))
+    searched = settings.cell_range is None
+    asked = "generate with final states covered" if searched else "choose a larger cell range"
+    found = [
+        "the calibration data are typical: pre-activations and linear outputs have the largest values met "
+        "and a quarter more"
+    ]
+    if searched and any(map(keeps_cell_state, network.pseudo_layers)):
+        found.append(_searched(network, settings, calibration, manifest, accuracy))
+    return (*found, *_cut_states(manifest, accuracy, asked))
+
+
+def _limit(form: Format) -> str:
+    return f"+-{form.limit:.4g}"
+
+
+def _loaded(manifest: Manifest) -> str:
+    """Say what the hardware that a build is loaded into decides."""
+    numerics = manifest.numerics
+    exception = "" if manifest.parameters.capacity is None else ", but for the input's range"
+    return (
+        f"formats are those of the hardware it is loaded into{exception}: cell states are limited to "
+        f"{_limit(numerics.cell)}, pre-activations to {_limit(numerics.preactivation)}, outputs to "
+        f"{_limit(manifest.layers[-1].output)}"
+    )
+
+
+def _searched(
+    network: Network,
+    settings: QuantizationSettings,
+    calibration: Calibration,
+    manifest: Manifest,
+    accuracy: Accuracy,
+) -> str:
+    """Say how the calibration data decided the range of c."""
+    share = search_sample(network, calibration).share_of(calibration)
+    finals = ", and holds final states" if states_leave(network, settings.final_states) else ""
+    return (
+        f"cell states reach {accuracy.max_abs_cell:.4g} and are limited to "
+        f"{_limit(manifest.numerics.cell)}: of the ranges tried on {share}, that is "
+        f"where outputs are most accurate with room for cell states half as large again{finals}"
+    )
+
+
+def _cut_states(manifest: Manifest, accuracy: Accuracy, asked: str) -> Iterator[str]:
+    """Say what to do if final states that are needed elsewhere are limited."""
+    cell = manifest.numerics.cell
+    if accuracy.data != "random" and accuracy.max_abs_final_cell > cell.limit:
+        yield (
+            f"c reaches {accuracy.max_abs_final_cell:.4g} after a sequence's last step and is limited to "
+            f"{_limit(cell)}: if final states go on elsewhere, for example to a decoder, {asked}"
+        )
+
+
+def _uncalibrated(network: Network, settings: QuantizationSettings, manifest: Manifest) -> Iterator[str]:
+    """Say which ranges stand for what calibration data would tell."""
+    if settings.input_range is None:
+        yield f"input range +-{DEFAULT_INPUT_RANGE:g} assumed: no calibration data"
+    if settings.cell_range is None:
+        yield f"cell state limited to +-{DEFAULT_CELL_RANGE:g}, assumed to suffice: no calibration data"
+    yield (
+        f"pre-activations limited to {_limit(manifest.numerics.preactivation)}, from the weights' bounds or "
+        "where sigmoid is flat: no calibration data"
+    )
+    if any(isinstance(layer, Dense) and layer.activation in ("identity", "relu") for layer in network.layers):
+        yield (
+            "linear outputs have the range that the weights bound, or twice that of random inputs: no "
+            "calibration data"
+        )
