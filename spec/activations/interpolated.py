@@ -7,7 +7,7 @@ inputs; other functions, like sigmoid, have separate segments for them.
 The design is the smallest table that passes the exhaustive check of :func:`design_table`.
 """
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, Self
 
 import numpy as np
@@ -102,12 +102,12 @@ class ActivationTable(Record):
         """Entries of the table."""
         return len(self.base)
 
-    @property
+    @cached_property
     def base_bits(self) -> int:
         """Width of a base, unsigned."""
         return max(1, max(self.base).bit_length())
 
-    @property
+    @cached_property
     def slope_bits(self) -> int:
         """Width of a slope, signed."""
         return 1 + max((~value if value < 0 else value).bit_length() for value in self.slope)
