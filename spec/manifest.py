@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -14,6 +14,7 @@ from rtlstm.spec.capacity import Capacity, Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
+from rtlstm.spec.json_difference import json_difference, short_json
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
@@ -55,24 +56,6 @@ def _digest(shaped: dict[str, Any]) -> str:
 
 _DISAGREEMENT = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 """Exceptions of compiling an invalid program, for example one whose layers name a missing cell."""
-
-
-def _difference(found: Any, wanted: Any, path: str = "") -> str | None:
-    """Return a text with the first path at which two JSON values differ, and both values."""
-    if type(found) is type(wanted) and isinstance(wanted, dict | list) and len(found) == len(wanted):
-        pairs: Iterable[tuple[Any, Any]] = wanted.items() if isinstance(wanted, dict) else enumerate(wanted)
-        for key, value in pairs:
-            if difference := _difference(found[key], value, f"{path}.{key}" if path else str(key)):
-                return difference
-        return None
-    if found == wanted:
-        return None
-    return f"{path} must be {_short(wanted)}, not {_short(found)}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:36]} ..."
 
 
 class FileHash(Record):
@@ -378,22 +361,7 @@ class Manifest(Record):
             after it was generated, or does not list the folder's Verilog.
         """
         path = Path(folder) / "manifest.json"
-        try:
-            fields = json.loads(path.read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            what = "is a file" if Path(folder).is_file() else "has no manifest.json"
-            what = what if Path(folder).exists() else "does not exist"
-            raise BuildError(
-                f"{folder} is not a build folder: it {what}; make one with 'rtlstm generate MODEL -o DIR'"
-            ) from None
-        except (OSError, ValueError, RecursionError) as error:  # RecursionError: it nests too deep
-            raise BuildError(f"{path} cannot be read as JSON: {error}") from None
-        found = fields.get("schema_version") if isinstance(fields, dict) else None
-        if found != MANIFEST_SCHEMA:
-            raise BuildError(
-                f"{path} has schema version {found!r}, but this rtlstm reads version "
-                f"{MANIFEST_SCHEMA}; generate the build again"
-            )
+        fields = _read_fields(path)
         try:
             manifest = cls.model_validate(fields)
         except (ConfigurationError, ValidationError) as error:
@@ -421,7 +389,7 @@ class Manifest(Record):
         # The fields that are given; all others follow from them.
         given = {"rtlstm_version", "files"}
         found, wanted = (each.model_dump(mode="json", exclude=given) for each in (self, expected))
-        if difference := _difference(found, wanted):
+        if difference := json_difference(found, wanted):
             raise ConfigurationError(f"by its shapes, formats and options {difference}")
 
     def _check_files(self, folder: Path) -> None:
@@ -429,6 +397,28 @@ class Manifest(Record):
         listed = [file.path for file in self.files]
         allowed = [self.rtl, C_HEADER]
         if listed != [path for path in allowed if path in listed]:
-            raise ConfigurationError(f"its files must be {' and '.join(allowed)}, not {_short(listed)}")
+            raise ConfigurationError(f"its files must be {' and '.join(allowed)}, not {short_json(listed)}")
         if self.rtl not in listed and (folder / self.rtl).exists():
             raise ConfigurationError(f"its files do not list {self.rtl}")
+
+
+def _read_fields(path: Path) -> Any:
+    """Return the JSON value in a manifest's file, of this schema's version."""
+    try:
+        fields = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        folder = path.parent
+        what = "is a file" if folder.is_file() else "has no manifest.json"
+        what = what if folder.exists() else "does not exist"
+        raise BuildError(
+            f"{folder} is not a build folder: it {what}; make one with 'rtlstm generate MODEL -o DIR'"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError: it nests too deep
+        raise BuildError(f"{path} cannot be read as JSON: {error}") from None
+    found = fields.get("schema_version") if isinstance(fields, dict) else None
+    if found != MANIFEST_SCHEMA:
+        raise BuildError(
+            f"{path} has schema version {found!r}, but this rtlstm reads version "
+            f"{MANIFEST_SCHEMA}; generate the build again"
+        )
+    return fields
