@@ -34,8 +34,8 @@ from rtlstm.spec.numerics import (
     QuantizedLayer,
     QuantizedNetwork,
     QuantizedRecurrent,
-    bound_sums,
 )
+from rtlstm.spec.sum_bounds import bound_sums
 
 __all__ = ["LstmNetwork", "LstmStream"]
 

@@ -15,13 +15,13 @@ from rtlstm.spec.numerics import (
     QuantizedLayer,
     QuantizedNetwork,
     QuantizedRecurrent,
-    bound_sums,
 )
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.passes import input_positions
 from rtlstm.spec.program.step import Op, dense_lanes
 from rtlstm.spec.registers import Region
+from rtlstm.spec.sum_bounds import bound_sums
 
 __all__ = [
     "WeightImage",

@@ -4,8 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rtlstm.spec.numerics import QuantizedNetwork, bound_sums, row_parts
+from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.record import Record
+from rtlstm.spec.sum_bounds import bound_sums, row_parts
 
 __all__ = ["Headroom", "measure_headroom"]
 

@@ -37,14 +37,13 @@ from rtlstm.spec.numerics import (
     QuantizedLayer,
     QuantizedNetwork,
     QuantizedRecurrent,
-    bound_sums,
     continues_sums,
-    row_parts,
 )
 from rtlstm.spec.options import Option, option
 from rtlstm.spec.parameters import Tables
 from rtlstm.spec.program.passes import feeds, part_layers
 from rtlstm.spec.record import Record
+from rtlstm.spec.sum_bounds import bound_sums, row_parts
 from rtlstm.spec.weights import WeightFormat
 
 __all__ = ["QuantizationSettings", "quantise"]

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from rtlstm.gen.quantise.lowering import ArrayLayer
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics, SumBounds
+from rtlstm.spec.numerics import Accumulator, LayerShape, Numerics
 from rtlstm.spec.options import option
+from rtlstm.spec.sum_bounds import SumBounds
 
 __all__ = ["FINEST", "TargetHardware"]
 

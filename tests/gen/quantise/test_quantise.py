@@ -10,7 +10,8 @@ from rtlstm.spec.activations.functions import IDENTITY, RELU
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.network import Dense, Lstm, Network, Rnn
-from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent, bound_sums
+from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent
+from rtlstm.spec.sum_bounds import bound_sums
 
 
 def network(scale: float = 1.0, inputs: int = 5, units: int = 6) -> Network:
