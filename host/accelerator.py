@@ -442,14 +442,7 @@ class Accelerator(Closing):
                     stream, [part[member] for part in batch.h], [part[member] for part in batch.c]
                 )
         lengths = batch.lengths[members]
-        valid = np.arange(lengths.max())[:, None] < lengths
-        if self.manifest.sequence is None:
-            # One step of each stream in turn, so that all advance together.
-            step, column = np.nonzero(valid)
-            ends = None
-        else:
-            column, step = np.nonzero(valid.T)
-            ends = step == lengths[column] - 1
+        step, column, ends = self.manifest.schedule.order(lengths)
         chosen = (step, members[column])
         suppress = None
         if outputs != "all":
@@ -602,7 +595,8 @@ class Accelerator(Closing):
     @property
     def cycles_saved(self) -> int:
         """Cycles that the last run saved because some sequences were shorter than the longest."""
-        return self.manifest.cycles_saved(self._lengths)
+        cycles = {length: self.manifest.schedule.duration(length) for length in set(self._lengths)}
+        return sum(max(cycles.values()) - cycles[length] for length in self._lengths)
 
     @property
     def cell_saturations(self) -> int:

@@ -263,8 +263,7 @@ class Device:
                 f"the device must answer {steps} steps with an array {expected}, not "
                 f"{y.shape}; reset it and open it again"
             )
-        plan = self.manifest.sequence
-        return y if plan is None else y[:, list(plan.output_positions)]
+        return y[:, self.manifest.schedule.output_index]
 
 
 def _parts(image: WeightImage) -> list[tuple[Region, int, IntArray]]:

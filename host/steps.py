@@ -71,9 +71,9 @@ class Steps:
     """Codes of the input format, ``(K, inputs)``."""
     suppress: NDArray[np.bool_]
     """Which steps' outputs are suppressed, ``(K,)``: they are not computed, and 0 in the result."""
-    ends: NDArray[np.bool_] | None = None
+    ends: NDArray[np.bool_]
     """Which steps are the last of a sequence, ``(K,)``, for a build that takes whole sequences; the steps
-    of a sequence are consecutive, on one stream. None for other builds."""
+    of a sequence are consecutive, on one stream. For other builds none are."""
 
     def __len__(self) -> int:
         return len(self.streams)
@@ -109,26 +109,23 @@ class Steps:
                 "streams quantise floats"
             )
         codes, _ = as_codes(values.astype(np.int64) if not values.size else values, manifest)
-        suppressed = np.zeros(count, dtype=bool) if suppress is None else _marks("suppress", suppress, count)
-        last = None if ends is None else _marks("ends", ends, count)
-        _check_ends(manifest, last)
+        suppressed, last = _marks("suppress", suppress, count), _marks("ends", ends, count)
+        if (ends is None) != (manifest.sequence is None):
+            kind = "time steps one by one" if ends is not None else "whole sequences"
+            raise InputError(
+                f"build {manifest.name!r} takes {kind}: ends must be given for whole sequences, and only for "
+                "them"
+            )
+        if ends is not None and count and not last[-1]:
+            raise InputError("sequences must be whole, but the last time step is not the end of one")
         return cls(numbers.astype(np.int64), codes, suppressed, last)
 
 
 def _marks(name: str, marks: Any, count: int) -> NDArray[np.bool_]:
-    array = as_array(name, marks)
+    """Return booleans, one per time step; all False if None are given."""
+    array = np.zeros(count, dtype=bool) if marks is None else as_array(name, marks)
     if array.shape != (count,) or (array.size and array.dtype != np.bool_):
         raise InputError(
             f"{name} must be ({count},) booleans, one per time step, not {array.shape} of type {array.dtype}"
         )
     return array.astype(bool)
-
-
-def _check_ends(manifest: Manifest, ends: NDArray[np.bool_] | None) -> None:
-    if (ends is None) != (manifest.sequence is None):
-        kind = "time steps one by one" if ends is not None else "whole sequences"
-        raise InputError(
-            f"build {manifest.name!r} takes {kind}: ends must be given for whole sequences, and only for them"
-        )
-    if ends is not None and len(ends) and not ends[-1]:
-        raise InputError("sequences must be whole, but the last time step is not the end of one")

@@ -84,9 +84,8 @@ class SimulatedDevice(Transport):
         if not len(steps):
             return np.empty((0, self._ports.outputs), dtype=np.int64)
         streams, x = steps.streams.astype(np.int32), steps.x.astype(np.int32)
-        ends = np.zeros(len(steps), dtype=bool) if steps.ends is None else steps.ends
         try:
-            y, self.last_cycles = model.exchange(streams, x, steps.suppress, ends)
+            y, self.last_cycles = model.exchange(streams, x, steps.suppress, steps.ends)
         except DeviceError as error:
             raise self._failed(error) from None
         except BaseException:

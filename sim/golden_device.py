@@ -17,9 +17,6 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage, WordArray, image_shapes
 from rtlstm.spec.manifest import Manifest, RegionLayout
 from rtlstm.spec.packing import unpack
-from rtlstm.spec.program.schedule import step_cycles
-from rtlstm.spec.program.sequence_schedule import sequence_cycles
-from rtlstm.spec.program.sequences import SequencePlan
 from rtlstm.spec.registers import Command, Region, Register, field
 
 __all__ = ["GoldenDevice"]
@@ -174,8 +171,8 @@ class GoldenDevice(Transport):
         self._counters = dict.fromkeys(
             (Register.STEPS, Register.LATENCY, Register.CELL_SATURATIONS, Register.CYCLES), 0
         )
-        self._timed: tuple[IntArray, NDArray[np.bool_], NDArray[np.bool_]] | None = None
-        """The last exchange with an output: its streams, the ready ones, and the suppressed steps."""
+        self._timed: tuple[IntArray, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]] | None = None
+        """What the latency of the last exchange with an output depends on."""
 
     def adopt(self, manifest: Manifest) -> None:
         """Take the manifest of another build of the same hardware, whose image is loaded next."""
@@ -244,8 +241,7 @@ class GoldenDevice(Transport):
     def _read(self, register: Register) -> int:
         if register == Register.FLAGS:
             stream = self._checked(self._stream)
-            # With whole sequences, there are no stored partial sums between steps.
-            invalid = self._partials_invalid[stream] and self.manifest.sequence is None
+            invalid = self._partials_invalid[stream] and self.manifest.schedule.prepares
             return _ZERO.at(int(self._zero_state[stream])) | _PARTIALS_INVALID.at(int(invalid))
         if register == Register.LATENCY:
             return self._latency()
@@ -263,49 +259,25 @@ class GoldenDevice(Transport):
             return np.zeros((0, self.manifest.program.outputs), dtype=np.int64)
         if self._stopped:
             raise DeviceError("the device must hold a complete program, but does not; load a build")
-        y = self._run_one_by_one(steps) if steps.ends is None else self._run_sequences(steps, steps.ends)
+        if not steps.suppress.all():
+            self._timed = steps.streams, steps.ends, ~self._partials_invalid, steps.suppress
+        alone = len(steps) == 1 and not steps.ends[0]
+        y = self._step(int(steps.streams[0]), steps.x) if alone else self._run_runs(steps)
         self._counters[Register.STEPS] += len(y) - int(np.count_nonzero(steps.suppress))
         return np.where(steps.suppress[:, None], 0, y)
 
-    def _run_one_by_one(self, steps: Steps) -> IntArray:
-        streams, x = steps.streams, steps.x
-        self._count(streams, steps.suppress)
-        if len(streams) == 1:
-            return self._step(int(streams[0]), x)
+    def _run_runs(self, steps: Steps) -> IntArray:
+        """Run steps, run by run: a run ends with its sequence, if not with the stream's last step."""
         self._settle()
-        order = np.argsort(streams, kind="stable")
-        runs = _Runs(*np.unique(streams[order], return_index=True, return_counts=True))
-        y = np.zeros((len(streams), self.manifest.program.outputs), dtype=np.int64)
-        y[order] = self._run(runs, x[order])
-        return y
-
-    def _run_sequences(self, steps: Steps, ends: NDArray[np.bool_]) -> IntArray:
-        """Run whole sequences."""
-        plan = self.manifest.sequence
-        assert plan is not None
-        after = np.flatnonzero(ends) + 1
-        first = np.concatenate([[0], after[:-1]])
-        runs = _Runs(steps.streams[first], first, after - first)
+        order = np.argsort(steps.streams, kind="stable")
+        streams, ends = steps.streams[order], steps.ends[order]
+        first = np.flatnonzero(np.append(True, (streams[1:] != streams[:-1]) | ends[:-1]))
+        runs = _Runs(streams[first], first, np.diff(first, append=len(steps)))
+        for length, count in zip(*np.unique(runs.lengths, return_counts=True), strict=True):
+            self._counters[Register.CYCLES] += int(count) * self.manifest.schedule.duration(int(length))
         y = np.zeros((len(steps), self.manifest.program.outputs), dtype=np.int64)
-        y[:, list(plan.output_positions)] = self._run(runs, steps.x)
-        self._count_sequences(plan, runs.lengths, steps.suppress)
+        y[order[:, None], self.manifest.schedule.output_index] = self._run(runs, steps.x[order])
         return y
-
-    def _count_sequences(self, plan: SequencePlan, lengths: IntArray, suppress: NDArray[np.bool_]) -> None:
-        program, parameters = self.manifest.program, self.manifest.parameters
-        done = {
-            length: sequence_cycles(program, plan, parameters, [length])[0].done
-            for length in set(lengths.tolist())
-        }
-        self._counters[Register.CYCLES] += sum(done[length] for length in lengths.tolist())
-        after = np.cumsum(lengths)
-        if not suppress.all():
-            # The sequence with the last step that has an output.
-            number = int(np.searchsorted(after, np.flatnonzero(~suppress)[-1], side="right"))
-            length = int(lengths[number])
-            mine = suppress[after[number] - length : after[number]].tolist()
-            cycles = sequence_cycles(program, plan, parameters, [length], mine)[0]
-            self._counters[Register.LATENCY] = max(cycles.offered) - cycles.accepted
 
     def _step(self, stream: int, x: IntArray) -> IntArray:
         """Run one step, x ``(1, inputs)``, and keep the state for the next one."""
@@ -317,6 +289,7 @@ class GoldenDevice(Transport):
         before = live.cell_saturations
         y = live.step(x)
         self._counters[Register.CELL_SATURATIONS] += live.cell_saturations - before
+        self._counters[Register.CYCLES] += self.manifest.schedule.duration(1)
         self._zero_state[stream] = self._partials_invalid[stream] = False
         return y
 
@@ -388,28 +361,12 @@ class GoldenDevice(Transport):
         vectors[...] = words.reshape(vectors.shape)
         cells[...] = cell_words
 
-    def _count(self, streams: IntArray, suppress: NDArray[np.bool_]) -> None:
-        """Add the cycles that the manifest predicts, and keep what LATENCY depends on."""
-        self._counters[Register.CYCLES] += len(streams) * self.manifest.cycles.step_interval_cycles
-        if not suppress.all():
-            self._timed = streams.copy(), ~self._partials_invalid, suppress
-
     def _latency(self) -> int:
-        """Cycles of the last step that had an output, its wait for earlier ones included.
+        """Cycles of the last step that had an output.
 
-        Computed on request, because the schedule takes as long as the steps. The core counts as idle at the
-        beginning of the exchange.
+        Computed on request, because the schedule takes as long as the steps.
         """
         if self._timed is not None:
-            streams, ready, suppress = self._timed
-            last = int(np.flatnonzero(~suppress)[-1])
-            cycles = step_cycles(
-                self.manifest.program,
-                self.manifest.parameters,
-                streams.tolist(),
-                np.flatnonzero(ready).tolist(),
-                suppress.tolist(),
-            )
-            accepted, offered = cycles[last]
-            self._counters[Register.LATENCY], self._timed = offered - accepted, None
+            self._counters[Register.LATENCY] = self.manifest.schedule.latency(*self._timed)
+            self._timed = None
         return self._counters[Register.LATENCY]

@@ -202,14 +202,16 @@ def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
     yield weight_memory(parameters.lanes, weights.width, weights.rows, parameters.weight_memory)
     stages = min(parameters.pipeline.operand - 1, 2)
     yield _clocked("vectors", vectors.width, vectors.rows, stages, granules=macs // units)
-    width, rows = macs * manifest.numerics.data_bits, manifest.buffer_rows
+    width = macs * manifest.numerics.data_bits
     if plan is None:
+        # Those of two steps.
+        rows = 2 * manifest.program.input_words
         yield _clocked("input buffer", width, rows, stages, granules=macs // parameters.beat_in)
         yield _clocked("input times", 32, TIMED_STEPS, 1)
     else:
         # Input beats and results are written to it.
         granule = gcd(parameters.beat_in, units)
-        yield _clocked("sequence memory", width, rows, stages, granules=macs // granule)
+        yield _clocked("sequence memory", width, plan.rows, stages, granules=macs // granule)
         yield MemorySpec("suppressed outputs", 1, 1, max(2, plan.steps))
 
 

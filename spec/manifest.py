@@ -2,21 +2,20 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.capacity import Capacity, Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.json_difference import json_difference, short_json
 from rtlstm.spec.numerics import LayerShape, Numerics
-from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.fields import (
     drain_fields,
@@ -27,8 +26,8 @@ from rtlstm.spec.program.fields import (
     step_widths,
 )
 from rtlstm.spec.program.passes import Passes
-from rtlstm.spec.program.schedule import Cycles, count_cycles
-from rtlstm.spec.program.sequence_schedule import count_sequence_cycles, sequence_cycles
+from rtlstm.spec.program.schedule import Cycles, StepSchedule
+from rtlstm.spec.program.sequence_schedule import SequenceSchedule
 from rtlstm.spec.program.sequences import SequencePlan, compile_sequences
 from rtlstm.spec.program.step import Program, compile_program
 from rtlstm.spec.record import Record, describe_validation
@@ -143,35 +142,28 @@ class Manifest(Record):
         Raises
         ------
         ConfigurationError
-            If the parameters do not fit the numerics, the longest sequence of ``passes`` is not stated, or
-            the network does not fit the parameters' capacities.
+            If the parameters do not fit the numerics, no core of these parameters can take the sequences of
+            ``passes``, or the network does not fit the parameters' capacities.
         """
         timing = numerics.unit.timing(parameters)
-        plan = None
-        if passes and parameters.bus != NO_BUS:
-            raise ConfigurationError(
-                f"bus must be none for a network with a reverse direction, not {parameters.bus}: "
-                "the wrappers take steps one by one; connect the core's streams yourself"
-            )
-        if passes and parameters.capacity is not None:
-            raise ConfigurationError(
-                "a loadable core takes steps one by one, but this network has a reverse direction; "
-                f"generate a separate build for it, without {option('capacities')} and {option('device')}"
-            )
+        schedule: StepSchedule | SequenceSchedule
+        hashed, plan = {}, None
         if passes:
             program, plan = compile_sequences(layers, passes, parameters, timing)
+            schedule = SequenceSchedule(program, parameters, plan)
+            parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
+            hashed = {"sequence": {"passes": parted} | plan.model_dump(mode="json")}
         else:
             program = compile_program(layers, parameters, timing)
+            schedule = StepSchedule(program, parameters)
         shaped: dict[str, Any] = {
             "name": name,
             "layers": [layer.model_dump(mode="json") for layer in layers],
             "parameters": parameters.model_dump(mode="json"),
             "numerics": numerics.model_dump(mode="json"),
             "program": program.model_dump(mode="json"),
+            **hashed,
         }
-        if plan is not None:
-            parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
-            shaped["sequence"] = {"passes": parted} | plan.model_dump(mode="json")
         if parameters.tables == "direct" and not all(table.direct for table in numerics.tables):
             raise ConfigurationError(
                 "direct tables need an entry for every input, but these interpolate; quantise the "
@@ -185,9 +177,7 @@ class Manifest(Record):
             parameters=parameters,
             numerics=numerics,
             program=program,
-            cycles=count_cycles(layers, program, parameters)
-            if plan is None
-            else count_sequence_cycles(layers, program, plan, parameters),
+            cycles=schedule.count(layers),
             passes=passes,
             sequence=plan,
         )
@@ -223,20 +213,22 @@ class Manifest(Record):
             | parameters.streams,
         }
 
+    @cached_property
+    def schedule(self) -> StepSchedule | SequenceSchedule:
+        """When the device computes what, to the cycle."""
+        if self.sequence is None:
+            return StepSchedule(self.program, self.parameters)
+        return SequenceSchedule(self.program, self.parameters, self.sequence)
+
     @property
     def outputs(self) -> int:
-        """Number of values in the beats of one step's output; values beyond the outputs are 0."""
-        return self.program.outputs if self.sequence is None else len(self.sequence.output_positions)
+        """Number of outputs of a time step."""
+        return len(self.schedule.output_index)
 
     @property
     def capacity(self) -> Capacity | Needs:
         """The largest network that the hardware holds: that of a fixed program is its own."""
         return self.parameters.capacity or self.program.needs
-
-    @property
-    def buffer_rows(self) -> int:
-        """Words of the memory with the array's input: two steps', or two halves with all passes' data."""
-        return 2 * self.program.input_words if self.sequence is None else self.sequence.rows
 
     @property
     def timing(self) -> UnitTiming:
@@ -330,18 +322,6 @@ class Manifest(Record):
             region: RegionLayout(region=region, banks=banks, rows=rows, image_rows=image_rows, width=width)
             for region, (banks, rows, image_rows, width) in sizes.items()
         }
-
-    def cycles_saved(self, lengths: Sequence[int]) -> int:
-        """Cycles that are saved because sequences of these lengths are not all as long as the longest."""
-        longest = max(lengths, default=0)
-        if self.sequence is None:
-            return sum(longest - length for length in lengths) * self.cycles.step_interval_cycles
-        cycles = {
-            length: sequence_cycles(self.program, self.sequence, self.parameters, [length])[0].done
-            for length in {longest, *lengths}
-            if length
-        }
-        return sum(cycles[longest] - cycles[length] for length in lengths)
 
     def to_json(self) -> str:
         """Return the text of ``manifest.json``."""

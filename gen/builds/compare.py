@@ -20,8 +20,6 @@ from rtlstm.sim.simulator_names import Simulator
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.program.schedule import offer_cycles
-from rtlstm.spec.program.sequence_schedule import sequence_cycles, sequence_lengths
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
 
@@ -67,16 +65,12 @@ class Comparison(Record):
 
 class _Exchange(NamedTuple):
     streams: IntArray
-    ends: NDArray[np.bool_] | None
+    ends: NDArray[np.bool_]
     cycles: StepCycles
 
     def predict(self, manifest: Manifest) -> list[int]:
         """The cycle that offers each step's last output beat; cycle 0 accepts the first input beat."""
-        program, parameters, plan = manifest.program, manifest.parameters, manifest.sequence
-        if plan is None or self.ends is None:
-            return offer_cycles(program, parameters, len(self.streams), streams=self.streams.tolist())
-        lengths = sequence_lengths(self.ends.tolist())
-        return [at for one in sequence_cycles(program, plan, parameters, lengths) for at in one.offered]
+        return manifest.schedule.offered(self.streams, self.ends)
 
 
 class _Recorder(Transport):

@@ -125,7 +125,7 @@ def _words(shapes: tuple[LayerShape, ...], lanes: int, macs: int) -> int:
 
 def _speed(network: QuantizedNetwork, parameters: Parameters) -> tuple[int, int]:
     """Return latency and interval of a step, or of a sequence, in cycles."""
-    if network.passes and parameters.max_steps is not None:
+    if parameters.max_steps is not None:
         # Longer sequences only add steps with equal numbers of cycles.
         parameters = parameters.replace(max_steps=min(parameters.max_steps, _STEPS))
     cycles = Manifest.create("size", network.shapes, parameters, network.numerics, network.passes).cycles

@@ -8,13 +8,19 @@ There are no stalls: input is valid whenever it is accepted, output is accepted 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import Op, Program, group_ends
 from rtlstm.spec.record import Record
 
-__all__ = ["Cycles", "LayerCycles", "Timeline", "count_cycles", "offer_cycles", "step_cycles"]
+__all__ = ["Cycles", "LayerCycles", "StepSchedule", "Timeline", "offer_cycles", "step_cycles"]
 
 REDIRECT_CYCLES = 2
 """Cycles from a step's input being complete to the first recurrent word, if the stream's partial sums are
@@ -200,38 +206,95 @@ def step_cycles(
     return found
 
 
-def count_cycles(shapes: tuple[LayerShape, ...], program: Program, parameters: Parameters) -> Cycles:
-    """Count the cycles of one step."""
-    begins = 1 - -(-program.inputs // parameters.beat_in)
-    warm = Timeline(program, parameters, free=begins)
-    layers = []
-    body = program.ops[program.body : program.prefetch]
-    before = 0
-    for op, shape in zip(body, shapes, strict=True):
-        done = warm.run(op, warm.arrivals(begins))
-        array = op.groups * op.columns
-        recurrent = 0
-        if op.kind == "input":
-            partials = program.recurrent_op(op.layer)
-            recurrent = partials.groups * partials.columns if partials else 0
-        layers.append(
-            LayerCycles(
-                name=shape.name,
-                array_cycles=array,
-                overhead_cycles=done - before - array,
-                recurrent_cycles=recurrent,
+@dataclass(frozen=True)
+class StepSchedule:
+    """The schedule of a build that takes time steps one by one.
+
+    :class:`~rtlstm.spec.program.sequence_schedule.SequenceSchedule` has the same members. Of steps that are
+    sent together, ``streams`` is the stream of each, and ``ends`` says which are the last of a sequence.
+    """
+
+    program: Program
+    parameters: Parameters
+
+    prepares: ClassVar[bool] = True
+    """Whether a stream's recurrent part is computed before its next input comes."""
+
+    @cached_property
+    def output_index(self) -> IntArray:
+        """Index of each output among the values of a step's beats."""
+        return np.arange(self.program.outputs)
+
+    @cached_property
+    def interval(self) -> int:
+        """Cycles between steps of one stream, back to back."""
+        offered = offer_cycles(self.program, self.parameters, 8, first_step=False)
+        return offered[-1] - offered[-2]
+
+    def count(self, shapes: tuple[LayerShape, ...]) -> Cycles:
+        """Count the cycles that the manifest states."""
+        program, parameters = self.program, self.parameters
+        begins = 1 - -(-program.inputs // parameters.beat_in)
+        warm = Timeline(program, parameters, free=begins)
+        layers = []
+        body = program.ops[program.body : program.prefetch]
+        before = 0
+        for op, shape in zip(body, shapes, strict=True):
+            done = warm.run(op, warm.arrivals(begins))
+            array = op.groups * op.columns
+            recurrent = 0
+            if op.kind == "input":
+                partials = program.recurrent_op(op.layer)
+                recurrent = partials.groups * partials.columns if partials else 0
+            layers.append(
+                LayerCycles(
+                    name=shape.name,
+                    array_cycles=array,
+                    overhead_cycles=done - before - array,
+                    recurrent_cycles=recurrent,
+                )
             )
+            before = done
+        array_cycles = sum(layer.array_cycles for layer in layers)
+        _, first_step = Timeline(program, parameters).step(begins, first_step=True)
+        return Cycles(
+            step_latency_cycles=before,
+            array_cycles=array_cycles,
+            overhead_cycles=before - array_cycles,
+            recurrent_cycles=sum(layer.recurrent_cycles for layer in layers),
+            first_step_latency_cycles=first_step,
+            step_interval_cycles=self.interval,
+            layers=tuple(layers),
         )
-        before = done
-    array_cycles = sum(layer.array_cycles for layer in layers)
-    _, first_step = Timeline(program, parameters).step(begins, first_step=True)
-    offered = offer_cycles(program, parameters, 8, first_step=False)
-    return Cycles(
-        step_latency_cycles=before,
-        array_cycles=array_cycles,
-        overhead_cycles=before - array_cycles,
-        recurrent_cycles=sum(layer.recurrent_cycles for layer in layers),
-        first_step_latency_cycles=first_step,
-        step_interval_cycles=offered[-1] - offered[-2],
-        layers=tuple(layers),
-    )
+
+    def order(self, lengths: IntArray) -> tuple[IntArray, IntArray, None]:
+        """Return step and sequence of all steps of a batch, in the order to send them, and their ``ends``.
+
+        A step of each sequence in turn, so that all advance together; no ends.
+        """
+        step, sequence = np.nonzero(np.arange(lengths.max())[:, None] < lengths)
+        return step, sequence, None
+
+    def offered(self, streams: IntArray, ends: NDArray[np.bool_]) -> list[int]:
+        """Return the cycle that offers each step's last output beat; cycle 0 accepts the first input beat."""
+        return offer_cycles(self.program, self.parameters, len(streams), streams=streams.tolist())
+
+    def latency(
+        self,
+        streams: IntArray,
+        ends: NDArray[np.bool_],
+        ready: NDArray[np.bool_],
+        suppress: NDArray[np.bool_],
+    ) -> int:
+        """Return the latency of the last step with an output; the streams that are ``ready`` are prepared.
+
+        The step's wait for earlier ones is included, as if the core had been idle at the beginning.
+        """
+        last, prepared = int(np.flatnonzero(~suppress)[-1]), np.flatnonzero(ready).tolist()
+        cycles = step_cycles(self.program, self.parameters, streams.tolist(), prepared, suppress.tolist())
+        accepted, offered = cycles[last]
+        return offered - accepted
+
+    def duration(self, length: int) -> int:
+        """Return the cycles of a sequence among others."""
+        return length * self.interval

@@ -6,20 +6,20 @@ are no stalls.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.schedule import Cycles, LayerCycles, Timeline
 from rtlstm.spec.program.sequences import SequencePlan
 from rtlstm.spec.program.step import Program
 
-__all__ = [
-    "SequenceCycles",
-    "count_sequence_cycles",
-    "sequence_cycles",
-    "sequence_lengths",
-]
+__all__ = ["SequenceCycles", "SequenceSchedule", "sequence_lengths"]
 
 START = 3
 """Cycles from a sequence's last input beat to its first word being issued."""
@@ -45,90 +45,124 @@ class SequenceCycles:
     """The first cycle in which the next sequence is read."""
 
 
-def sequence_cycles(
-    program: Program,
-    plan: SequencePlan,
-    parameters: Parameters,
-    lengths: Sequence[int],
-    suppress: Sequence[bool] | None = None,
-) -> list[SequenceCycles]:
-    """Count the cycles of sequences of these lengths, one after the other.
-
-    ``suppress`` says which outputs of all their steps are suppressed (none, if None).
-    """
-    silent = [False] * sum(lengths) if suppress is None else list(suppress)
-    found: list[SequenceCycles] = []
-    begins = 0
-    for length in lengths:
-        hushed, silent = silent[:length], silent[length:]
-        accepted = begins + length * -(-program.inputs // parameters.beat_in) - 1
-        computed = _compute(program, plan, parameters, length, accepted + START)
-        offered, done = _give(plan, parameters, hushed, computed)
-        found.append(SequenceCycles(begins, accepted, computed, tuple(offered), done))
-        begins = done
-    return found
-
-
-def sequence_lengths(ends: Sequence[bool]) -> list[int]:
+def sequence_lengths(ends: NDArray[np.bool_]) -> list[int]:
     """Return the lengths of sequences whose last steps are marked."""
-    last = [index for index, end in enumerate(ends) if end]
-    return [end - before for before, end in pairwise([-1, *last])]
+    lengths: list[int] = np.diff(np.flatnonzero(ends), prepend=-1).tolist()
+    return lengths
 
 
-def _compute(program: Program, plan: SequencePlan, parameters: Parameters, length: int, free: int) -> int:
-    """Run all passes. Their first word may be issued in cycle ``free``."""
-    timeline = Timeline(program, parameters, free=free)
-    for parts in plan.passes:
-        for _ in range(length):
-            for part in parts:
-                ops = program.ops[part.first : part.last + 1]
-                for op in ops:
-                    timeline.run(op)
-                # Steps of a single word are issued every second cycle.
-                timeline.free += sum(op.groups * op.columns for op in ops) == 1
-        # The last result is in its register, and one cycle later in the memory.
-        timeline.free = timeline.results + 1
-    return timeline.results
+@dataclass(frozen=True)
+class SequenceSchedule:
+    """The schedule of a build that takes whole sequences.
 
+    :class:`~rtlstm.spec.program.schedule.StepSchedule` has the same members.
+    """
 
-def _give(
-    plan: SequencePlan, parameters: Parameters, suppress: Sequence[bool], now: int
-) -> tuple[list[int], int]:
-    """Give the output; return the cycle that offers each step's, and the cycle after all have been read."""
-    stages = min(parameters.pipeline.operand - 1, 2)
-    offered = []
-    for silent in suppress:
-        now += LOOK
-        if not silent:
-            now += plan.output_beats
-        offered.append(-1 if silent else now - 1 + stages + GIVE)
-    return offered, now
+    program: Program
+    parameters: Parameters
+    plan: SequencePlan
 
+    prepares: ClassVar[bool] = False
 
-def count_sequence_cycles(
-    shapes: tuple[LayerShape, ...], program: Program, plan: SequencePlan, parameters: Parameters
-) -> Cycles:
-    """Count the cycles of a step within a long sequence, and of the longest sequence."""
-    longest = sequence_cycles(program, plan, parameters, [plan.steps])[0]
-    shorter = sequence_cycles(program, plan, parameters, [max(1, plan.steps - 1)])[0]
-    interval = longest.done - (shorter.done if plan.steps > 1 else 0)
-    layers = []
-    for index, shape in enumerate(shapes):
-        ops = [op for op in program.ops if op.layer == index]
-        array = sum(op.groups * op.columns for op in ops if op.kind != "recurrent")
-        recurrent = sum(op.groups * op.columns for op in ops if op.kind == "recurrent")
-        layers.append(
-            LayerCycles(name=shape.name, array_cycles=array, overhead_cycles=0, recurrent_cycles=recurrent)
+    @cached_property
+    def output_index(self) -> IntArray:
+        """Index of each output among the values of a step's beats."""
+        return np.array(self.plan.output_positions)
+
+    def cycles(self, lengths: Sequence[int], suppress: Sequence[bool] | None = None) -> list[SequenceCycles]:
+        """Count the cycles of sequences of these lengths, one after the other.
+
+        ``suppress`` says which outputs of all their steps are suppressed (none, if None).
+        """
+        silent = [False] * sum(lengths) if suppress is None else list(suppress)
+        found: list[SequenceCycles] = []
+        begins = 0
+        for length in lengths:
+            hushed, silent = silent[:length], silent[length:]
+            accepted = begins + length * -(-self.program.inputs // self.parameters.beat_in) - 1
+            computed = self._compute(length, accepted + START)
+            offered, done = self._give(hushed, computed)
+            found.append(SequenceCycles(begins, accepted, computed, tuple(offered), done))
+            begins = done
+        return found
+
+    def _compute(self, length: int, free: int) -> int:
+        """Run all passes. Their first word may be issued in cycle ``free``."""
+        timeline = Timeline(self.program, self.parameters, free=free)
+        for parts in self.plan.passes:
+            for _ in range(length):
+                for part in parts:
+                    ops = self.program.ops[part.first : part.last + 1]
+                    for op in ops:
+                        timeline.run(op)
+                    # Steps of a single word are issued every second cycle.
+                    timeline.free += sum(op.groups * op.columns for op in ops) == 1
+            # The last result is in its register, and one cycle later in the memory.
+            timeline.free = timeline.results + 1
+        return timeline.results
+
+    def _give(self, suppress: Sequence[bool], now: int) -> tuple[list[int], int]:
+        """Give the output; return the cycle that offers each step's, and the cycle after all were read."""
+        stages = min(self.parameters.pipeline.operand - 1, 2)
+        offered = []
+        for silent in suppress:
+            now += LOOK
+            if not silent:
+                now += self.plan.output_beats
+            offered.append(-1 if silent else now - 1 + stages + GIVE)
+        return offered, now
+
+    def count(self, shapes: tuple[LayerShape, ...]) -> Cycles:
+        """Count the cycles of a step within a long sequence, and of the longest sequence."""
+        steps = self.plan.steps
+        longest, shorter = self.cycles([steps])[0], self.cycles([max(1, steps - 1)])[0]
+        interval = longest.done - (shorter.done if steps > 1 else 0)
+        layers = []
+        for index, shape in enumerate(shapes):
+            ops = [op for op in self.program.ops if op.layer == index]
+            array = sum(op.groups * op.columns for op in ops if op.kind != "recurrent")
+            recurrent = sum(op.groups * op.columns for op in ops if op.kind == "recurrent")
+            layers.append(
+                LayerCycles(
+                    name=shape.name, array_cycles=array, overhead_cycles=0, recurrent_cycles=recurrent
+                )
+            )
+        array_cycles = sum(layer.array_cycles for layer in layers)
+        recurrent_cycles = sum(layer.recurrent_cycles for layer in layers)
+        latency = longest.offered[-1] - longest.accepted
+        return Cycles(
+            step_latency_cycles=latency,
+            array_cycles=array_cycles,
+            overhead_cycles=latency - steps * (array_cycles + recurrent_cycles),
+            recurrent_cycles=recurrent_cycles,
+            first_step_latency_cycles=latency,
+            step_interval_cycles=interval,
+            layers=tuple(layers),
         )
-    array_cycles = sum(layer.array_cycles for layer in layers)
-    recurrent_cycles = sum(layer.recurrent_cycles for layer in layers)
-    latency = longest.offered[-1] - longest.accepted
-    return Cycles(
-        step_latency_cycles=latency,
-        array_cycles=array_cycles,
-        overhead_cycles=latency - plan.steps * (array_cycles + recurrent_cycles),
-        recurrent_cycles=recurrent_cycles,
-        first_step_latency_cycles=latency,
-        step_interval_cycles=interval,
-        layers=tuple(layers),
-    )
+
+    def order(self, lengths: IntArray) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+        """Return step and sequence of all steps, one sequence after the other, and their ``ends``."""
+        sequence, step = np.nonzero(np.arange(lengths.max()) < lengths[:, None])
+        return step, sequence, step == lengths[sequence] - 1
+
+    def offered(self, streams: IntArray, ends: NDArray[np.bool_]) -> list[int]:
+        """Return the cycle that offers each step's last output beat; cycle 0 accepts the first input beat."""
+        return [at for one in self.cycles(sequence_lengths(ends)) for at in one.offered]
+
+    def latency(
+        self,
+        streams: IntArray,
+        ends: NDArray[np.bool_],
+        ready: NDArray[np.bool_],
+        suppress: NDArray[np.bool_],
+    ) -> int:
+        """Return the latency of the last sequence with an output."""
+        after = np.flatnonzero(ends) + 1
+        number = int(np.searchsorted(after, np.flatnonzero(~suppress)[-1], side="right"))
+        length = sequence_lengths(ends)[number]
+        cycles = self.cycles([length], suppress[after[number] - length : after[number]].tolist())[0]
+        return max(cycles.offered) - cycles.accepted
+
+    def duration(self, length: int) -> int:
+        """Return the cycles of a sequence."""
+        return self.cycles([length])[0].done

@@ -7,6 +7,7 @@ with its input. The sequence memory has two halves: a pass reads one and writes 
 
 from collections.abc import Sequence
 
+from rtlstm.spec.buses import NO_BUS
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
@@ -78,8 +79,18 @@ def compile_sequences(
     Raises
     ------
     ConfigurationError
-        If the longest sequence is not stated.
+        If the parameters have a bus or a loadable program, or the longest sequence is not stated.
     """
+    if parameters.bus != NO_BUS:
+        raise ConfigurationError(
+            f"bus must be none for a network with a reverse direction, not {parameters.bus}: "
+            "the wrappers take steps one by one; connect the core's streams yourself"
+        )
+    if parameters.capacity is not None:
+        raise ConfigurationError(
+            "a loadable core takes steps one by one, but this network has a reverse direction; "
+            f"generate a separate build for it, without {option('capacities')} and {option('device')}"
+        )
     if parameters.max_steps is None:
         raise ConfigurationError(
             "a network with a reverse direction keeps whole sequences on the device: state the longest one, "

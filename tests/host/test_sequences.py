@@ -15,7 +15,6 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Bidirectional, Network
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.sequence_schedule import sequence_cycles
 
 STEPS = 6
 
@@ -58,17 +57,12 @@ def test_batches_are_like_float(network: Network, build: Path) -> None:
 
 def test_cycles_that_lengths_save(build: Path) -> None:
     manifest = Manifest.load(build)
-    plan = manifest.sequence
-    assert plan is not None
     with Accelerator.open(build) as accelerator:
         assert accelerator.cycles_saved == 0
         accelerator.run(np.zeros((6, 3, 3)), [6, 6, 6])
         assert accelerator.cycles_saved == 0
         accelerator.run(np.zeros((6, 2, 3)), [2, 6])
-        long, short = (
-            sequence_cycles(manifest.program, plan, manifest.parameters, [length])[0].done
-            for length in (6, 2)
-        )
+        long, short = (manifest.schedule.cycles([length])[0].done for length in (6, 2))
         assert accelerator.cycles_saved == long - short > 0
 
 

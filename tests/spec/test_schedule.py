@@ -9,7 +9,7 @@ from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.schedule import REDIRECT_CYCLES, count_cycles, offer_cycles
+from rtlstm.spec.program.schedule import REDIRECT_CYCLES, StepSchedule, offer_cycles
 from rtlstm.spec.program.step import Program, compile_program, group_ends
 
 FORMAT = Format(bits=16, fraction=15)
@@ -109,7 +109,7 @@ def test_counts_agree_with_each_other(seed: int) -> None:
     layers = shapes(7 + seed, 20, 13, head=5)
     parameters = Parameters(lanes=8, macs=1 + seed)
     program = compile_program(layers, parameters, FusedUnit.timing_of(parameters))
-    cycles = count_cycles(layers, program, parameters)
+    cycles = StepSchedule(program, parameters).count(layers)
     assert cycles.step_latency_cycles == cycles.array_cycles + cycles.overhead_cycles
     assert cycles.overhead_cycles == sum(layer.overhead_cycles for layer in cycles.layers)
     beats = program.inputs
@@ -154,7 +154,7 @@ def test_the_architecture_page_counts_right(
     parameters = Parameters.for_family(family, lanes=lanes, macs=4)
     layers = shapes(4, units)
     program = compile_program(layers, parameters, FusedUnit.timing_of(parameters))
-    cycles = count_cycles(layers, program, parameters)
+    cycles = StepSchedule(program, parameters).count(layers)
     recurrent = program.ops[0]
     begins = 1 + parameters.pipeline.accept
     figures = {

@@ -11,7 +11,7 @@ from rtlstm.host.state import State, StateLayout
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.golden import Golden, GoldenResult
 from rtlstm.spec.fixed import IntArray
-from rtlstm.spec.program.sequence_schedule import sequence_cycles, sequence_lengths
+from rtlstm.spec.program.sequence_schedule import sequence_lengths
 from support.device_pair import pair
 from support.random_sequences import SequenceCase
 
@@ -83,11 +83,8 @@ def check_states(layout: StateLayout, found: State, expected: GoldenResult) -> N
 
 def check_cycles(case: SequenceCase, device: SimulatedDevice, recorder: _Ends) -> None:
     """Compare the last exchange with the schedule."""
-    manifest = case.manifest
-    lengths = sequence_lengths(recorder.ends.tolist())
-    plan = manifest.sequence
-    assert plan is not None
-    predicted = sequence_cycles(manifest.program, plan, manifest.parameters, lengths, recorder.suppress)
+    lengths = sequence_lengths(recorder.ends)
+    predicted = case.manifest.schedule.cycles(lengths, recorder.suppress)
     cycles = device.last_cycles
     begins = np.cumsum([0, *lengths[:-1]])
     start = cycles.begun[0]
