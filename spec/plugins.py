@@ -73,6 +73,11 @@ class Registry(Mapping[str, T]):
         self._searched: tuple[str, ...] | None = None
 
     @property
+    def included(self) -> Mapping[str, T]:
+        """Items of rtlstm that are imported."""
+        return {name: self._items[name] for name in self._included if name in self._items}
+
+    @property
     def added(self) -> Mapping[str, T]:
         """What was added in this process."""
         return dict(self._added)
@@ -86,7 +91,7 @@ class Registry(Mapping[str, T]):
             If the name is taken, or the item is of another kind.
         """
         if name in self or name in self._taken:
-            raise ConfigurationError(f"there is a {self.what} {name!r} already; choose another name")
+            raise ConfigurationError(f"{self.what} {name!r} is there already; choose another name")
         self._added[name] = self._checked(f"{self.what} {name!r}", item)
 
     def remove(self, name: str) -> None:
@@ -121,6 +126,26 @@ class Registry(Mapping[str, T]):
         self.named(name)
         return name
 
+    def label(self, name: str) -> str:
+        """Return an item's name for messages, and who offers it."""
+        offers = self._offers().get(name)
+        who = _distributions(offers) if offers else "this program" if name in self._added else WHOLE
+        return f"{self.what} {name!r} of {who}"
+
+    def check(self, name: str) -> None:
+        """Refuse a name of rtlstm that an installed package offers, too; nothing is imported.
+
+        Raises
+        ------
+        ConfigurationError
+            If a package offers it.
+        """
+        if name in self._taken and name in self._offers():
+            raise ConfigurationError(
+                f"{self.what} {name!r} is one of rtlstm's, but {_distributions(self._offers()[name])} offers "
+                "one of this name, too; uninstall that package, or choose another name in it"
+            )
+
     def each(self, use: Callable[[str], U]) -> dict[str, U]:
         """Return ``use(name)`` by name, without the items of installed packages for which it fails.
 
@@ -137,9 +162,7 @@ class Registry(Mapping[str, T]):
                 if name in self._taken or name in self._added:
                     raise
                 self._skipped.add(name)
-                who = _distributions(self._offers()[name])
-                message = f"{self.what} {name!r} of {who} is skipped: {error}"
-                warnings.warn(message, PluginWarning, stacklevel=2)
+                warnings.warn(f"{self.label(name)} is skipped: {error}", PluginWarning, stacklevel=2)
         return found
 
     def items(self) -> ItemsView[str, T]:
@@ -151,11 +174,7 @@ class Registry(Mapping[str, T]):
         return self.each(self.__getitem__).values()
 
     def __getitem__(self, name: str) -> T:
-        if name in self._taken and name in self._offers():
-            raise ConfigurationError(
-                f"{self.what} {name!r} is one of rtlstm's, but {_distributions(self._offers()[name])} offers "
-                "one of this name, too; uninstall that package, or choose another name in it"
-            )
+        self.check(name)
         if name in self._added:
             return self._added[name]
         if name in self._items:

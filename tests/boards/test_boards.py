@@ -135,7 +135,7 @@ def test_board_with_a_capital_is_found_in_any_case():
 
 
 def test_name_of_a_zynq_board_is_taken():
-    with pytest.raises(ConfigurationError, match="there is a board 'pynq-z2' already"):
+    with pytest.raises(ConfigurationError, match="board 'pynq-z2' is there already"):
         BOARDS.add("pynq-z2", partial(own_board, "pynq-z2"))
     assert find_any_board("PYNQ-Z2").name == "pynq-z2"
 

@@ -103,7 +103,7 @@ def test_a_name_of_rtlstms_cannot_be_offered(name, tmp_path, monkeypatch):
         with pytest.raises(ConfigurationError, match=text):
             use()
     assert registry["circle" if name == "triangle" else "triangle"]
-    with pytest.raises(ConfigurationError, match=f"there is a shape '{name}' already"):
+    with pytest.raises(ConfigurationError, match=f"shape '{name}' is there already"):
         registry.add(name, 6)
 
 
@@ -158,7 +158,7 @@ def test_order_of_names_does_not_depend_on_what_was_used(offers):
 def test_an_item_can_be_added_once_and_taken_away():
     registry = shapes()
     registry.add("pentagon", 5)
-    with pytest.raises(ConfigurationError, match="there is a shape 'pentagon' already; choose another name"):
+    with pytest.raises(ConfigurationError, match="shape 'pentagon' is there already; choose another name"):
         registry.add("pentagon", 6)
     assert registry.added == {"pentagon": 5} and registry["pentagon"] == 5
     registry.remove("pentagon")

@@ -10,12 +10,29 @@ from rtlstm.spec.activations.functions import (
     FunctionName,
 )
 
-__all__ = ["node_attributes", "operator_function", "operator_functions", "read_functions"]
+__all__ = [
+    "functions_of",
+    "included_operators",
+    "node_attributes",
+    "operator_function",
+    "operator_functions",
+    "read_functions",
+]
 
 
 def operator_functions() -> dict[str, FunctionName]:
     """The functions that are operators, too, by the operators' names."""
     return {definition.onnx: name for name, definition in _named().items() if definition.onnx_operator}
+
+
+def included_operators() -> list[str]:
+    """Operators of rtlstm's own functions."""
+    return [each.onnx for each in ACTIVATIONS.included.values() if each.onnx and each.onnx_operator]
+
+
+def functions_of(operator: str) -> list[FunctionName]:
+    """All functions that claim to be this operator; there should be one at most."""
+    return [name for name, each in _named().items() if each.onnx == operator and each.onnx_operator]
 
 
 def _named() -> dict[FunctionName, FunctionDefinition]:

@@ -14,7 +14,7 @@ from rtlstm.gen.frontends.onnx.cells import join_cells
 from rtlstm.gen.frontends.onnx.known_sizes import KnownSizes
 from rtlstm.gen.frontends.onnx.movers import take_states
 from rtlstm.gen.frontends.onnx.node_graph import OnnxGraph, captured, load_onnx
-from rtlstm.gen.frontends.onnx.ops import STATE_ONLY, Applied, apply_node, cut_earlier
+from rtlstm.gen.frontends.onnx.ops import STATE_ONLY, Applied, apply_node, check_meanings, cut_earlier
 from rtlstm.gen.frontends.onnx.recurrent import is_recurrent
 from rtlstm.gen.frontends.onnx.start import find_start, name_condition
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
@@ -39,6 +39,7 @@ def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Networ
         )
     model = load_onnx(path)
     graph, taken = take_branches(model, options.branches)
+    check_meanings(graph.nodes)
     graph, joined, unclear = join_cells(model, graph)
     for note in (*taken, *joined):
         report.note(note)

@@ -1,27 +1,33 @@
 """Applies one ONNX node to what it reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rtlstm.gen.frontends.axes import Axes
 from rtlstm.gen.frontends.describe import layer_options
-from rtlstm.gen.frontends.onnx.activations import operator_functions
+from rtlstm.gen.frontends.onnx.activations import functions_of, included_operators, operator_functions
 from rtlstm.gen.frontends.onnx.arithmetic import ARITHMETIC
 from rtlstm.gen.frontends.onnx.layers import LAYERS, activation
 from rtlstm.gen.frontends.onnx.movers import MOVERS
-from rtlstm.gen.frontends.onnx.recurrent import is_recurrent, read_recurrent_node
+from rtlstm.gen.frontends.onnx.recurrent import RECURRENT, is_recurrent, read_recurrent_node
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
 from rtlstm.gen.frontends.reading import Role
-from rtlstm.spec.errors import ModelError
+from rtlstm.spec.activations.functions import ACTIVATIONS
+from rtlstm.spec.errors import ConfigurationError, ModelError
 from rtlstm.spec.network import Bidirectional
 from rtlstm.spec.options import option
 from rtlstm.spec.plugins import Registry
 
-__all__ = ["OPERATORS", "STATE_ONLY", "Applied", "apply_node", "cut_earlier", "supported"]
+__all__ = ["OPERATORS", "STATE_ONLY", "Applied", "apply_node", "check_meanings", "cut_earlier", "supported"]
 
+_ELSEWHERE = (*MOVERS, *RECURRENT, "If", "Shape", "Size")
+"""Operators of rtlstm that are not in :data:`OPERATORS`, beside activation functions."""
 OPERATORS: Final = Registry[Callable[[OnnxNode], Value]](
-    "ONNX operator", "rtlstm.onnx_operators", {**LAYERS, **ARITHMETIC}, taken=MOVERS
+    "ONNX operator",
+    "rtlstm.onnx_operators",
+    {**LAYERS, **ARITHMETIC},
+    taken=(*_ELSEWHERE, *included_operators()),
 )
 """What the core computes for an operator, beside activation functions: from a node to what it gives.
 
@@ -48,6 +54,32 @@ class Applied:
     notes: tuple[str, ...] = ()
 
 
+def check_meanings(nodes: Iterable[Any]) -> None:
+    """Refuse operators of these nodes for which there is more than one reader.
+
+    Raises
+    ------
+    ConfigurationError
+        If a package or this program offers an operator that rtlstm or another one has, as an operator or
+        as an activation function.
+    """
+    for operator in sorted({_operator(node) for node in nodes}):
+        OPERATORS.check(operator)
+        readers = [ACTIVATIONS.label(name) for name in functions_of(operator)]
+        if operator in OPERATORS or operator in _ELSEWHERE:
+            readers.append(OPERATORS.label(operator))
+        if len(readers) > 1:
+            raise ConfigurationError(
+                f"ONNX operator {operator!r} is {' and also '.join(readers)}; rename one of "
+                "them, or leave it out"
+            )
+
+
+def _operator(node: Any) -> str:
+    """The name of a node's operator; of another domain than ONNX's, with the domain."""
+    return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
 def cut_earlier() -> str:
     """Return the advice to leave the rest of a model outside of the core."""
     return f"to end earlier, give the tensor to end at as {option('output')}"
@@ -68,7 +100,7 @@ def apply_node(step: OnnxNode) -> Applied:
         )
     if is_recurrent(node):
         return _recurrent(step)
-    operator = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+    operator = _operator(node)
     moves = MOVERS.get(operator)
     computes = activation if operator in operator_functions() else OPERATORS.get(operator)
     if moves is not None:

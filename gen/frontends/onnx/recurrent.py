@@ -16,7 +16,7 @@ from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
 
-__all__ = ["RecurrentNode", "is_recurrent", "read_recurrent_node"]
+__all__ = ["RECURRENT", "RecurrentNode", "is_recurrent", "read_recurrent_node"]
 
 Floats = NDArray[np.float64]
 Direction = Lstm | Gru | Rnn
@@ -42,6 +42,8 @@ _KINDS: Final[dict[tuple[str, str], _Kind]] = {
         "lstm", 4, _LSTM.functions, _LSTM.extra_attributes, (*_LSTM_INPUTS, *_SCALES)
     ),
 }
+RECURRENT: Final = tuple(f"{domain}.{kind}".lstrip(".") for domain, kind in _KINDS)
+"""The recurrent operators, of another domain than ONNX's with the domain."""
 _DIRECTIONS: Final = {"forward": 1, "reverse": 1, "bidirectional": 2}
 _KNOWN: Final = (
     "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "layout",

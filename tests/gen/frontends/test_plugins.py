@@ -1,9 +1,12 @@
-"""Front ends of other packages come before those of rtlstm."""
+"""Front ends, operators and activations of other packages: which one reads a model, and what is refused."""
 
+import numpy as np
 import pytest
+from support.onnx_files import H, const, node, save, squeezed
 
 import rtlstm
 from rtlstm.gen.frontends import FRONT_ENDS, FrontEnd
+from rtlstm.gen.frontends.onnx.ops import OPERATORS
 from rtlstm.gen.frontends.torch.module_names import supported
 from rtlstm.spec.activations.functions import ACTIVATIONS, FunctionDefinition, TorchNames
 
@@ -36,3 +39,61 @@ def test_messages_list_activations_of_other_packages() -> None:
     finally:
         ACTIVATIONS.remove("mish")
     assert "Mish" not in supported()
+
+
+def offer(folder, monkeypatch, group, *points):
+    """Install a package with entry points."""
+    info = folder / "acme-2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *points]))
+    monkeypatch.syspath_prepend(folder)
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "Squeeze", "Shape", "Tanh", "MatMul"])
+def test_an_operator_of_rtlstms_cannot_be_offered(operator, tmp_path, monkeypatch):
+    nodes, weights = squeezed()
+    nodes += [node("Tanh", "s", "t"), node("MatMul", "t m", "out"), node("Shape", "out", "sizes")]
+    save(tmp_path / "model.onnx", nodes, [*weights, const("m", np.ones((H, 2), np.float32))])
+    assert rtlstm.read_model(tmp_path / "model.onnx")
+    offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", f"{operator} = acme:read")
+    with pytest.raises(
+        rtlstm.ModelError, match=f"ONNX operator '{operator}' is one of rtlstm's, but acme 2.0 "
+    ):
+        rtlstm.read_model(tmp_path / "model.onnx")
+    with pytest.raises(rtlstm.ConfigurationError, match=f"ONNX operator '{operator}' is there already"):
+        OPERATORS.add(operator, print)
+
+
+@pytest.mark.parametrize(
+    ("operator", "already"),
+    [("Selu", "ONNX operator 'Selu' of acme 2.0"), ("Squeeze", "ONNX operator 'Squeeze' of rtlstm")],
+)
+def test_an_activation_cannot_be_another_operator_too(operator, already, tmp_path, monkeypatch):
+    nodes, weights = squeezed()
+    nodes += [node("Selu", "s", "out")]
+    save(tmp_path / "model.onnx", nodes, weights)
+    offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", "Selu = acme:read")
+    ACTIVATIONS.add("mine", FunctionDefinition(formula=lambda x, a, b: x, onnx=operator))
+    try:
+        text = (
+            f"ONNX operator '{operator}' is activation 'mine' of this program and also {already}; rename one"
+        )
+        with pytest.raises(rtlstm.ModelError, match=text):
+            rtlstm.read_model(tmp_path / "model.onnx")
+    finally:
+        ACTIVATIONS.remove("mine")
+
+
+def test_a_front_end_that_fails_to_answer_is_named(cli, tmp_path, monkeypatch):
+    (tmp_path / "acme.py").write_text(
+        "from rtlstm.gen.frontends import FrontEnd\n"
+        "READER = FrontEnd(recognises=lambda source: source.no_such, read=None)\n"
+    )
+    offer(tmp_path, monkeypatch, "rtlstm.front_ends", "acme = acme:READER")
+    text = "front end 'acme' of acme 2.0 must say whether it reads 'model.onnx', but raises AttributeError: "
+    with pytest.raises(rtlstm.ModelError, match=text):
+        rtlstm.read_model("model.onnx")
+    with pytest.raises(rtlstm.ConfigurationError, match="front end 'acme' of acme 2.0 must say whether"):
+        rtlstm.read_model(None)
+    cli("generate", tmp_path / "model.onnx", "-o", tmp_path / "b").refused("front end 'acme' of acme 2.0")
