@@ -6,7 +6,6 @@ when there are any, and from bounds or stated assumptions otherwise.
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -15,10 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
 from rtlstm.gen.quantise.calibration import Calibration, run_reference
-from rtlstm.gen.quantise.cell_range import MARGIN, power_of_two, search_cell_range, states_leave
+from rtlstm.gen.quantise.cell_range import power_of_two, search_cell_range, states_leave
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.input_shifts import choose_shifts, fold_shifts
 from rtlstm.gen.quantise.lowering import ArrayLayer, is_fused, lower
+from rtlstm.gen.quantise.ranges import Ranges, bound_ranges, guess_ranges, measure_ranges
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.sim.reference import FloatResult
 from rtlstm.spec.activations.functions import SIGMOID, TANH
@@ -53,7 +53,7 @@ Floats = NDArray[np.float64]
 _SUM_BITS, _WEIGHT_RANGE = 46, 20
 """Widest partial sums, and largest power of two in a weight, that are built."""
 _SEARCH_BITS = 16
-"""Least widths in that search, so that it sees the cell's rounding and not the weights'."""
+"""Least widths in the search of the range of c, so that it sees the cell's rounding and not the weights'."""
 
 
 _NUMBERS = "Numbers"
@@ -156,15 +156,6 @@ DEFAULT_CELL_RANGE = 16.0
 def _saturation_range(gate: Format) -> float:
     """Where sigmoid is within half a unit in the last place of 1, rounded up to a power of two."""
     return power_of_two(math.log(2.0) * (gate.fraction + 1))
-
-
-@dataclass(frozen=True)
-class _Ranges:
-    """Magnitudes that formats are to hold."""
-
-    preactivation: float
-    layers: tuple[float, ...]
-    """Largest magnitude of each array layer's results."""
 
 
 class _Quantiser:
@@ -392,7 +383,38 @@ class _Quantiser:
             cell_tanh=functions.table(TANH, argument, self.gate),
         )
 
-    def build(self, layer_ranges: _Ranges, cell_range: float) -> QuantizedNetwork:
+    def _cell_formats(
+        self, index: int, outputs: list[Format], reads: Format, stored: Format, argument: Format
+    ) -> CellFormats:
+        """Formats of what a layer's cell reads, keeps and gives."""
+        layer, output = self.layers[index], outputs[index]
+        return CellFormats(
+            preactivation=Format(bits=reads.bits, fraction=output.fraction) if layer.linear else reads,
+            gate=self.gate,
+            output=output,
+            # A GRU of two layers keeps one state, in the format of the h that it reads back.
+            state=self._state(layer, outputs[index + layer.feedback], stored),
+            argument=argument if layer.state == "cell" else None,
+            parameter=self._parameter_format(index),
+        )
+
+    def _shape(self, index: int, formats: CellFormats, cell: int) -> LayerShape:
+        layer = self.layers[index]
+        return LayerShape(
+            kind=layer.kind,
+            name=self.hardware.layers[index].name if self.hardware.layers else layer.name,
+            inputs=layer.w_in.shape[1],
+            outputs=layer.outputs,
+            activation=layer.activation,
+            input_relu=layer.input_relu,
+            output=formats.output,
+            cell=cell,
+            state=formats.state,
+            feedback=layer.feedback,
+            skips=layer.skips,
+        )
+
+    def build(self, layer_ranges: Ranges, cell_range: float) -> QuantizedNetwork:
         """Quantise with these ranges."""
         reads = self.preactivation(layer_ranges.preactivation)
         outputs = self.outputs(layer_ranges.layers)
@@ -407,35 +429,12 @@ class _Quantiser:
         # A device with a pipeline for each cell computes these cells with pipelines, too.
         fused = self.recognised and (device is None or device.fused_lstm is not None)
         fused_tables = self._fused_tables(functions, reads, argument) if fused else None
-        for index, (layer, output) in enumerate(zip(self.layers, outputs, strict=True)):
-            # A GRU of two layers keeps one state, in the format of the h that it reads back.
-            state = self._state(layer, outputs[index + layer.feedback], stored)
-            formats = CellFormats(
-                preactivation=Format(bits=reads.bits, fraction=output.fraction) if layer.linear else reads,
-                gate=self.gate,
-                output=output,
-                state=state,
-                argument=argument if layer.state == "cell" else None,
-                parameter=self._parameter_format(index),
-            )
+        for index, layer in enumerate(self.layers):
+            formats = self._cell_formats(index, outputs, reads, stored, argument)
             graph = resolve(layer.cell, formats, functions)
             if graph not in cells:
                 cells.append(graph)
-            shapes.append(
-                LayerShape(
-                    kind=layer.kind,
-                    name=self.hardware.layers[index].name if self.hardware.layers else layer.name,
-                    inputs=layer.w_in.shape[1],
-                    outputs=layer.outputs,
-                    activation=layer.activation,
-                    input_relu=layer.input_relu,
-                    output=output,
-                    cell=cells.index(graph),
-                    state=state,
-                    feedback=layer.feedback,
-                    skips=layer.skips,
-                )
-            )
+            shapes.append(self._shape(index, formats, cells.index(graph)))
         numerics = Numerics(
             weight_bits=self.settings.most_weight_bits,
             own_weight_bits=None
@@ -462,44 +461,6 @@ class _Quantiser:
 
 def _largest_shift(layers: list[QuantizedLayer]) -> int:
     return max(int(shift.max()) for layer in layers for _, _, shift in row_parts(layer))
-
-
-def _bounds(network: Network, input_range: float) -> _Ranges:
-    """Bound the pre-activations and each layer's output from the weights alone."""
-    preactivation = 0.0
-    results: list[float] = []
-    layers, passes = lower(unfold(network))
-    for index, layer in enumerate(layers):
-        max_abs = max((results[before] for before in feeds(passes, index, layer.before)), default=input_range)
-        total = np.abs(layer.w_in).sum(axis=1) * max_abs + np.abs(layer.bias)
-        if layer.w_rec is not None:
-            total = total + np.abs(layer.w_rec).sum(axis=1)
-        if not layer.linear:
-            preactivation = max(preactivation, float(total.max()))
-        results.append(1.0 if layer.within_one else float(total.max()))
-    return _Ranges(preactivation, tuple(results))
-
-
-def _measured(network: Network, reference: FloatResult) -> _Ranges:
-    """The ranges of a float run, and a quarter more."""
-    results, preactivation = [], 0.0
-    unfolded = unfold(network)
-    for layer in lower(unfolded)[0]:
-        if layer.origin < 0:
-            results.append(0.0)
-            continue
-        found = unfolded.measured_range(reference, layer.origin)
-        results.append(MARGIN * getattr(found, layer.range_of))
-        if not layer.linear:
-            preactivation = max(preactivation, MARGIN * found.preactivation)
-    return _Ranges(preactivation, tuple(results))
-
-
-def _guessed(network: Network, input_range: float) -> _Ranges:
-    """The ranges of a run on random inputs, twice, where weights alone give no bound."""
-    x = np.random.default_rng(0).uniform(-input_range, input_range, (64, 16, network.inputs))
-    found = _measured(network, run_reference(network, Calibration.of(network, x)))
-    return _Ranges(2 * found.preactivation, tuple(2 * max_abs for max_abs in found.layers))
 
 
 def quantise(
@@ -558,13 +519,14 @@ def quantise(
                 f"there are none; give such data ({option('calibration')}), or state the range "
                 f"({option('cell_range')})"
             )
-        layer_ranges = (_bounds if quantiser.recognised else _guessed)(network, input_range)
+        layer_ranges = (bound_ranges if quantiser.recognised else guess_ranges)(network, input_range)
         return quantiser.build(layer_ranges, settings.cell_range or DEFAULT_CELL_RANGE)
     reference = run_reference(network, data)
+    layer_ranges = measure_ranges(network, reference)
     cell_range = settings.cell_range
     if cell_range is None and (hardware is None or hardware.device is None):
-        cell_range = _search_cell_range(network, settings, input_range, data, reference)
-    return quantiser.build(_measured(network, reference), cell_range or DEFAULT_CELL_RANGE)
+        cell_range = _search_cell_range(network, settings, input_range, data, reference, layer_ranges)
+    return quantiser.build(layer_ranges, cell_range or DEFAULT_CELL_RANGE)
 
 
 def _input_shifts(
@@ -593,6 +555,7 @@ def _search_cell_range(
     input_range: float,
     data: Calibration,
     reference: FloatResult,
+    layer_ranges: Ranges,
 ) -> float:
     """Search the range of c, in formats of which it is the coarsest."""
     fine = settings.replace(
@@ -603,7 +566,6 @@ def _search_cell_range(
         gate_bits=max(settings.gate_bits or 0, settings.data_bits, _SEARCH_BITS),
         tables="interpolated",
     )
-    layer_ranges = _measured(network, reference)
     leave = states_leave(network, settings.final_states)
     limit = 2.0 ** (settings.cell_bits - 1)
 
