@@ -11,9 +11,9 @@ from rtlstm.host.raw_values import SaturationWarning, as_numbers, is_raw, quanti
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import Format, IntArray, saturate
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.memory_words import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
-from rtlstm.spec.packing import gather, pack_fields, pack_vector, spread, unpack_fields, unpack_vector
 
 __all__ = ["LayerArrays", "Saturations", "State", "StateFormats", "StateLayout", "StatePart", "split_layers"]
 

@@ -1,13 +1,14 @@
 """Packs quantised weights into memory words, and unpacks them. See :mod:`rtlstm.spec.program.step`."""
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.errors import ConfigurationError, ImageError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage, WordArray
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.memory_words import gather, pack_fields, spread, to_bits, to_words, unpack_fields
 from rtlstm.spec.numerics import (
     LayerShape,
     Numerics,
@@ -23,98 +24,9 @@ from rtlstm.spec.program.step import Op, dense_lanes
 from rtlstm.spec.registers import Region
 from rtlstm.spec.sum_bounds import bound_sums
 
-__all__ = [
-    "WeightImage",
-    "WordArray",
-    "check_image",
-    "gather",
-    "pack",
-    "pack_fields",
-    "pack_vector",
-    "spread",
-    "unpack",
-    "unpack_fields",
-    "unpack_vector",
-]
+__all__ = ["check_image", "pack", "unpack"]
 
 _GATES = 4
-
-
-def pack_fields(values: ArrayLike, bits: int, signed: bool = True) -> WordArray:
-    """Pack integers side by side, the first in the least significant bits.
-
-    Parameters
-    ----------
-    values
-        Integers of shape ``(..., n)`` that fit in ``bits`` bits.
-    bits
-        Width of a field, at most 62.
-    signed
-        Two's complement fields instead of unsigned ones.
-
-    Returns
-    -------
-    Words of shape ``(..., ceil(n * bits / 32))``; bits past the last field are 0.
-
-    Raises
-    ------
-    ImageError
-        If a value does not fit.
-    """
-    values = np.asarray(values, dtype=np.int64)
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-    if values.size and (values.min() < low or values.max() > high):
-        raise ImageError(
-            f"values must be within {low} to {high} to fit in {bits} bits, but they range from "
-            f"{values.min()} to {values.max()}; quantise them for this build"
-        )
-    return _to_words(_to_bits(values, bits).reshape(*values.shape[:-1], -1))
-
-
-def unpack_fields(words: ArrayLike, bits: int, count: int, signed: bool = True) -> IntArray:
-    """Return ``count`` integers from words of shape ``(..., words)``; see :func:`pack_fields`."""
-    octets = np.ascontiguousarray(words, dtype="<u4").view(np.uint8)
-    field_bits = np.unpackbits(octets, axis=-1, count=count * bits, bitorder="little")
-    field_bits = field_bits.reshape(*octets.shape[:-1], count, bits)
-    fields = np.zeros((*field_bits.shape[:-1], 8), dtype=np.uint8)
-    fields[..., : -(-bits // 8)] = np.packbits(field_bits, axis=-1, bitorder="little")
-    values = fields.view("<i8")[..., 0].astype(np.int64, copy=False)
-    if signed:
-        values = (values ^ (1 << (bits - 1))) - (1 << (bits - 1))
-    return values
-
-
-def _to_bits(values: IntArray, bits: int) -> NDArray[np.uint8]:
-    """Return the low ``bits`` bits of each value, least significant first, on a new last axis."""
-    octets = np.ascontiguousarray(values, dtype="<i8")[..., None].view(np.uint8)
-    return np.unpackbits(octets, axis=-1, count=bits, bitorder="little")
-
-
-def _to_words(bits: NDArray[np.uint8]) -> WordArray:
-    """Return bits on the last axis, least significant first, as 32-bit words padded with zeros."""
-    octets = np.packbits(bits, axis=-1, bitorder="little")
-    whole = np.zeros((*octets.shape[:-1], -(-octets.shape[-1] // 4) * 4), dtype=np.uint8)
-    whole[..., : octets.shape[-1]] = octets
-    return whole.view("<u4").astype(np.uint32, copy=False)
-
-
-def pack_vector(values: ArrayLike, macs: int, bits: int) -> WordArray:
-    """Pack a vector as the array reads it: ``macs`` values of ``bits`` bits per row.
-
-    ``values`` is ``(..., n)``; returns ``(..., ceil(n / macs), words)``, padded with zeros.
-    """
-    values = np.asarray(values, dtype=np.int64)
-    count = values.shape[-1]
-    rows = -(-count // macs)
-    padded = np.zeros((*values.shape[:-1], rows * macs), dtype=np.int64)
-    padded[..., :count] = values
-    return pack_fields(padded.reshape(*values.shape[:-1], rows, macs), bits)
-
-
-def unpack_vector(words: ArrayLike, macs: int, bits: int, count: int) -> IntArray:
-    """Return the ``(..., count)`` values of rows ``(..., rows, words)``; see :func:`pack_vector`."""
-    values = unpack_fields(words, bits, macs)
-    return values.reshape(*values.shape[:-2], -1)[..., :count]
 
 
 def _interleave(rows: IntArray) -> IntArray:
@@ -134,9 +46,9 @@ def _ops(manifest: Manifest, layer: int) -> tuple[Op | None, Op]:
 
 def _pack_table(table: ActivationTable) -> WordArray:
     """Return a table's rows, the base in the low bits and the slope above it, ``(rows, words)``."""
-    base = _to_bits(np.asarray(table.base, dtype=np.int64), table.base_bits)
-    slope = _to_bits(np.asarray(table.slope, dtype=np.int64), table.slope_bits)
-    return _to_words(np.concatenate([base, slope], axis=-1))
+    base = to_bits(np.asarray(table.base, dtype=np.int64), table.base_bits)
+    slope = to_bits(np.asarray(table.slope, dtype=np.int64), table.slope_bits)
+    return to_words(np.concatenate([base, slope], axis=-1))
 
 
 def _tables(numerics: Numerics) -> dict[Region, WordArray]:
@@ -153,13 +65,13 @@ def _program(manifest: Manifest) -> dict[Region, WordArray]:
     bits = np.zeros((layout.rows, layout.width), dtype=np.uint8)
     low = 0
     for values, width in manifest.operation_fields:
-        bits[: len(values), low : low + width] = _to_bits(np.asarray(values, dtype=np.int64), width)
+        bits[: len(values), low : low + width] = to_bits(np.asarray(values, dtype=np.int64), width)
         low += width
     low = 0
     for value, width in manifest.step_fields:
-        bits[-1, low : low + width] = _to_bits(np.asarray(value, dtype=np.int64), width)
+        bits[-1, low : low + width] = to_bits(np.asarray(value, dtype=np.int64), width)
         low += width
-    return {Region.PROGRAM: _to_words(bits)[np.newaxis]}
+    return {Region.PROGRAM: to_words(bits)[np.newaxis]}
 
 
 def _stack(banks: list[WordArray]) -> WordArray:
@@ -207,18 +119,6 @@ def _unbank_matrix(banks: IntArray, op: Op, parameters: Parameters, shape: tuple
     split = banks.reshape(lanes, op.groups, op.columns, macs)[_lane_order(op, parameters)]
     whole = split.swapaxes(0, 1).reshape(op.groups * lanes, op.columns * macs)
     return np.ascontiguousarray(whole[: shape[0], : shape[1]])
-
-
-def spread(rows: IntArray, banks: int) -> IntArray:
-    """Distribute rows ``(n, ...)`` to ``(banks, ceil(n / banks), ...)`` in turn, padded with zeros."""
-    padded = np.zeros((-(-len(rows) // banks) * banks, *rows.shape[1:]), dtype=np.int64)
-    padded[: len(rows)] = rows
-    return padded.reshape(-1, banks, *rows.shape[1:]).swapaxes(0, 1)
-
-
-def gather(banks: IntArray, count: int) -> IntArray:
-    """Inverse of :func:`spread`, for ``count`` rows."""
-    return banks.swapaxes(0, 1).reshape(-1, *banks.shape[2:])[:count]
 
 
 def _within(name: str, values: IntArray, low: int, high: int, shape: tuple[int, ...]) -> None:
@@ -310,21 +210,16 @@ def _rows(values: IntArray, op: Op) -> IntArray:
 def _pack_shifts(shifts: IntArray, unit_constants: IntArray, numerics: Numerics) -> WordArray:
     """Pack four shifts, then the per-unit constants, if any."""
     parts = [(shifts, numerics.shift_bits), (unit_constants, numerics.weight_bits)]
-    return _to_words(
-        np.concatenate([_to_bits(v, bits).reshape(*v.shape[:-1], -1) for v, bits in parts], axis=-1)
+    return to_words(
+        np.concatenate([to_bits(v, bits).reshape(*v.shape[:-1], -1) for v, bits in parts], axis=-1)
     )
 
 
 def _unpack_shifts(words: WordArray, numerics: Numerics) -> tuple[IntArray, IntArray]:
     """Return shifts and per-unit constants, the inverse of :func:`_pack_shifts`."""
     shifts = unpack_fields(words, numerics.shift_bits, _GATES, signed=False)
-    unit_constants, skip = numerics.unit_parameters, _GATES * numerics.shift_bits
-    if not unit_constants:
-        return shifts, np.zeros((*words.shape[:-1], 0), dtype=np.int64)
-    octets = np.ascontiguousarray(words, dtype="<u4").view(np.uint8)
-    count = skip + unit_constants * numerics.weight_bits
-    bits = np.unpackbits(octets, axis=-1, count=count, bitorder="little")[..., skip:]
-    return shifts, unpack_fields(_to_words(bits), numerics.weight_bits, unit_constants)
+    skip = _GATES * numerics.shift_bits
+    return shifts, unpack_fields(words, numerics.weight_bits, numerics.unit_parameters, skip=skip)
 
 
 def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:

@@ -8,7 +8,7 @@ import pytest
 
 from rtlstm.host import pack, unpack
 from rtlstm.spec.errors import ConfigurationError, ImageError
-from rtlstm.spec.packing import pack_fields, pack_vector, unpack_fields, unpack_vector
+from rtlstm.spec.memory_words import pack_fields, pack_vector, unpack_fields, unpack_vector
 from rtlstm.spec.registers import Region
 
 
@@ -30,6 +30,9 @@ def test_fields_round_trip(bits, count, signed):
     words = pack_fields(values, bits, signed)
     assert words.shape == (3, 5, -(-count * bits // 32)) and words.dtype == np.uint32
     np.testing.assert_array_equal(unpack_fields(words, bits, count, signed), values)
+    for first in range(1, count + 1):
+        later = unpack_fields(words, bits, count - first, signed, skip=first * bits)
+        np.testing.assert_array_equal(later, values[..., first:])
     # Against the definition: element j in bits [j * bits +: bits] of one big integer.
     for row, packed in zip(values.reshape(-1, count), words.reshape(-1, words.shape[-1]), strict=True):
         number = sum((int(value) & (1 << bits) - 1) << index * bits for index, value in enumerate(row))
