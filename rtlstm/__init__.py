@@ -9,6 +9,7 @@
 Every name is imported when it is first used: the driver alone needs numpy and pydantic.
 """
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -147,9 +148,22 @@ def _is_here(module: str) -> bool:
         return False
 
 
+class _AbsentNames:
+    """Refuses ``from rtlstm import NAME``: import looks for a module where it finds no attribute."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        package, _, public = name.rpartition(".")
+        if package == "rtlstm" and public in _HOME and public not in __all__:
+            from rtlstm.spec.errors import AbsentImportError
+
+            raise AbsentImportError(_absent(name))
+
+
 if not _is_here("rtlstm.gen"):
     # The driver alone: what it lacks is not offered, and refused by name.
     __all__[:] = [name for name in __all__ if name not in _HOME or _is_here(_HOME[name])]
+    sys.meta_path.append(_AbsentNames)
 
 
 def __getattr__(name: str) -> Any:
@@ -179,10 +193,15 @@ def _import(module: str, what: str) -> ModuleType:
             raise
         from rtlstm.spec.errors import AbsentError
 
-        raise AbsentError(
-            f"{what} is not part of rtlstm-driver, which only drives builds; install the whole of rtlstm "
-            "in its place: pip uninstall rtlstm-driver, then pip install rtlstm"
-        ) from None
+        raise AbsentError(_absent(what)) from None
+
+
+def _absent(what: str) -> str:
+    """Return what to say about a part of rtlstm that its driver alone lacks."""
+    return (
+        f"{what} is not part of rtlstm-driver, which only drives builds; install the whole of rtlstm in its "
+        "place: pip uninstall rtlstm-driver, then pip install rtlstm"
+    )
 
 
 def __dir__() -> list[str]:

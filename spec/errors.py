@@ -7,6 +7,7 @@ of its subclasses.
 
 __all__ = [
     "AbsentError",
+    "AbsentImportError",
     "BuildError",
     "ConfigurationError",
     "DeviceError",
@@ -52,3 +53,7 @@ class ToolError(RtlstmError, RuntimeError):
 
 class AbsentError(ToolError, AttributeError):
     """A public name of rtlstm is not part of rtlstm-driver; for ``hasattr`` it is no attribute."""
+
+
+class AbsentImportError(ToolError, ImportError):
+    """A public name of rtlstm is imported, but is not part of rtlstm-driver."""

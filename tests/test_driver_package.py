@@ -67,6 +67,16 @@ for name in rtlstm._HOME:
         assert "pip install rtlstm" in str(error)
         assert not hasattr(rtlstm, name) and name not in rtlstm.__all__
         absent.append(name)
+        try:
+            exec(f"from rtlstm import {name}")
+        except ImportError as at_import:
+            assert isinstance(at_import, rtlstm.ToolError) and str(at_import) == str(error), at_import
+        else:
+            raise AssertionError(name)
+try:
+    from rtlstm import nothing
+except ImportError as error:
+    assert not isinstance(error, rtlstm.ToolError) and "cannot import name 'nothing'" in str(error), error
 print(*absent)
 try:
     rtlstm.Accelerator.open(sys.argv[1])
