@@ -175,9 +175,6 @@ class SequenceMemory(Component):
                     ]
         assert words <= plan.row_words
 
-    def _of_part(self, m: Module, part: Value, name: str, values: list[int]) -> Value:
-        return lookup(m, part, values, name)
-
     def _walk(self, m: Module, name: str, advance: Value, half: int) -> tuple[Signal, Value, Value, Value]:
         """Walk through all passes, a part's step at a time, in the half that a pass reads (0) or writes (1).
 
@@ -190,14 +187,12 @@ class SequenceMemory(Component):
         front, back = (Signal(self._rows, name=f"{name}_{end}", reset_less=True) for end in ("front", "back"))
         halves = [size * ((one.number + half) % 2) for one in parts]
         count = range(len(parts))
-        closes = self._of_part(m, part, f"{name}_closes", [int(one.closes) for one in parts])
+        closes = lookup(m, part, [int(one.closes) for one in parts], f"{name}_closes")
         back_to_front = [int(one.reverse and not (half and one.reversed_output)) for one in parts]
-        reverse = self._of_part(m, part, f"{name}_reverse", back_to_front)
-        follows = self._of_part(m, part, f"{name}_follows", [plan.follows(index) for index in count])
-        following = self._of_part(m, part, f"{name}_next", [(index + 1) % len(parts) for index in count])
-        next_half = self._of_part(
-            m, part, f"{name}_half", [halves[(index + 1) % len(parts)] for index in count]
-        )
+        reverse = lookup(m, part, back_to_front, f"{name}_reverse")
+        follows = lookup(m, part, [plan.follows(index) for index in count], f"{name}_follows")
+        following = lookup(m, part, [(index + 1) % len(parts) for index in count], f"{name}_next")
+        next_half = lookup(m, part, [halves[(index + 1) % len(parts)] for index in count], f"{name}_half")
         ends_pass = closes & (left == 0)
         with m.If(advance):
             m.d.sync += part.eq(Mux(ends_pass, following, follows))
@@ -238,9 +233,9 @@ class SequenceMemory(Component):
         )
         come = self.result.valid & self.result.emit
         part, base, ends_pass, ends_all = self._walk(m, "store", come & self.result.last, 1)
-        word = self._of_part(m, part, "store_word", [one.first_beat // slots for one in plan.parts])
-        first_slot = self._of_part(m, part, "store_slot", [one.first_beat % slots for one in plan.parts])
-        closes = self._of_part(m, part, "store_ends", [int(one.closes) for one in plan.parts])
+        word = lookup(m, part, [one.first_beat // slots for one in plan.parts], "store_word")
+        first_slot = lookup(m, part, [one.first_beat % slots for one in plan.parts], "store_slot")
+        closes = lookup(m, part, [int(one.closes) for one in plan.parts], "store_ends")
         # Which of its step's results comes next.
         begins, row, slot = Signal(init=1), Signal(self._rows), Signal(range(slots))
         here, there = Signal(range(slots)), Signal(self._rows)
