@@ -8,7 +8,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rtlstm.fpga.fit import FitRequest, NothingFitsError, fit_device
+from rtlstm.fpga.fit import Fit, FitRequest, NothingFitsError, fit_device
 from rtlstm.gen.builds.c_header import c_header
 from rtlstm.gen.builds.default_array import ArrayRequest, choose_array
 from rtlstm.gen.builds.fit_advice import find_fit_advice
@@ -34,6 +34,7 @@ from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
@@ -116,19 +117,9 @@ def generate_build(
         hardware = None if capacities is None else TargetHardware(headroom=headroom(capacities))
         quantised = quantise(network, settings, data, hardware=hardware)
         fitted = None
-        if fit is not None and (quantised.passes or capacities is not None):
-            what = "loadable cores" if capacities is not None else "networks with a reverse direction"
-            raise ConfigurationError(
-                f"{option('fit')} does not choose arrays for {what} yet: state {option('lanes')} and "
-                f"{option('macs')}"
-            )
         if fit is not None:
-            try:
-                parameters, fitted = fit_device(chosen, quantised.shapes, quantised.numerics, fit)
-            except NothingFitsError as refused:
-                found = find_fit_advice(chosen, network, settings, data, fit, progress)
-                advice = "choose a larger device" if found is None else found.text
-                raise NothingFitsError(f"{refused}; {advice}") from None
+            _check_fit(quantised, capacities)
+            parameters, fitted = _fit(chosen, network, quantised, settings, data, fit, progress)
         if parameters is None:
             parameters = choose_array(quantised, array or ArrayRequest(tables=settings.tables))
         if capacities is not None:
@@ -144,6 +135,34 @@ def generate_build(
     begin(4)
     _tell_former(former)
     return manifest
+
+
+def _check_fit(quantised: QuantizedNetwork, capacities: Mapping[str, int] | None) -> None:
+    """Refuse to choose an array where that is not supported."""
+    if quantised.passes or capacities is not None:
+        what = "loadable cores" if capacities is not None else "networks with a reverse direction"
+        raise ConfigurationError(
+            f"{option('fit')} does not choose arrays for {what} yet: state {option('lanes')} and "
+            f"{option('macs')}"
+        )
+
+
+def _fit(
+    name: str,
+    network: Network,
+    quantised: QuantizedNetwork,
+    settings: QuantizationSettings,
+    data: Calibration | None,
+    request: FitRequest,
+    progress: Progress | None,
+) -> tuple[Parameters, Fit]:
+    """Choose the parameters for a device; where none fit, say what would help."""
+    try:
+        return fit_device(name, quantised.shapes, quantised.numerics, request)
+    except NothingFitsError as refused:
+        found = find_fit_advice(name, network, settings, data, request, progress)
+        advice = "choose a larger device" if found is None else found.text
+        raise NothingFitsError(f"{refused}; {advice}") from None
 
 
 def generate_for(
@@ -167,7 +186,7 @@ def generate_for(
     ----------
     folder
         See :func:`generate_build`.
-        device_folder
+    device_folder
         Another build.
     input_range
         Largest input; if None, from calibration data, or 8 without them. A fixed device determines it.

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Event
 
 from rtlstm.fpga.devices import find_device
-from rtlstm.fpga.estimate import check_estimate, estimate
+from rtlstm.fpga.estimate import Estimate, check_estimate, estimate
 from rtlstm.fpga.families.base import fpga_family
-from rtlstm.fpga.families.device import FpgaDevice
+from rtlstm.fpga.families.device import Chosen, FpgaDevice
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.implementation import Implementation
 from rtlstm.fpga.least_blocks import check_inventory, unpacked_registers
@@ -62,22 +63,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
     verilog = read_verilog(folder, manifest)
     chosen = find_device(asked.device, asked.package, asked.speed_grade)
     device, multipliers = chosen.device, asked.multipliers
-    family = manifest.parameters.family
-    if family != device.family and FAMILIES.named(family).primitives:
-        raise ConfigurationError(
-            f"{device.name} needs a build of portable Verilog, or one for its family, but "
-            f"{manifest.name} was generated for {family}; generate it with {option('family', device.family)}"
-        )
-    if asked.clock_mhz is not None and not device.routable:
-        raise ConfigurationError(
-            f"{device.name} can only be synthesised, because its place and route is not supported: leave out "
-            f"{option('clock_mhz')}"
-        )
-    expected = estimate(manifest, chosen, multipliers)
-    if expected is None:
-        check_inventory(manifest, device, multipliers)
-    else:
-        check_estimate(manifest.name, expected, device, asked.insist)
+    expected = _check_request(manifest, chosen, asked)
     yosys = find_yosys()
     nextpnr = fpga_family(device.family).find_nextpnr() if device.routable else None
     work = Path(folder) / "impl" / chosen.label
@@ -94,23 +80,19 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
     tools = {"yosys": yosys.version}
     if nextpnr is not None:
         tools[nextpnr.name] = nextpnr.version
-
-        def route(seed: int, stop: Event) -> Routed:
-            return place_and_route(
-                synthesis,
-                manifest.name,
-                chosen,
-                nextpnr,
-                work,
-                seed=seed,
-                seeds=asked.seeds,
-                target_mhz=target,
-                router=asked.router,
-                placer=asked.placer,
-                progress=progress,
-                stop=stop,
-            )
-
+        route = partial(
+            place_and_route,
+            synthesis,
+            manifest.name,
+            chosen,
+            nextpnr,
+            work,
+            seeds=asked.seeds,
+            target_mhz=target,
+            router=asked.router,
+            placer=asked.placer,
+            progress=progress,
+        )
         routed = _all_seeds(route, asked.seeds, asked.jobs or default_jobs())
     found = Implementation.create(
         chosen=chosen,
@@ -131,6 +113,27 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
     return found
 
 
+def _check_request(manifest: Manifest, chosen: Chosen, asked: ImplementOptions) -> Estimate | None:
+    """Refuse what cannot be built, before any tool runs; return the estimate, if the family has any."""
+    device, family = chosen.device, manifest.parameters.family
+    if family != device.family and FAMILIES.named(family).primitives:
+        raise ConfigurationError(
+            f"{device.name} needs a build of portable Verilog, or one for its family, but "
+            f"{manifest.name} was generated for {family}; generate it with {option('family', device.family)}"
+        )
+    if asked.clock_mhz is not None and not device.routable:
+        raise ConfigurationError(
+            f"{device.name} can only be synthesised, because its place and route is not supported: leave out "
+            f"{option('clock_mhz')}"
+        )
+    expected = estimate(manifest, chosen, asked.multipliers)
+    if expected is None:
+        check_inventory(manifest, device, asked.multipliers)
+    else:
+        check_estimate(manifest.name, expected, device, asked.insist)
+    return expected
+
+
 def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
     """Refuse a build of another family than a board's device.
 
@@ -147,10 +150,11 @@ def check_family(manifest: Manifest, device: FpgaDevice, board: str) -> None:
         )
 
 
-def _all_seeds(route: Callable[[int, Event], Routed], seeds: int, jobs: int) -> list[Routed]:
+def _all_seeds(route: Callable[..., Routed], seeds: int, jobs: int) -> list[Routed]:
+    """Route with each seed, ``jobs`` of them at once."""
     stop = Event()
     with ThreadPoolExecutor(max_workers=min(jobs, seeds)) as pool:
-        runs = [pool.submit(route, seed, stop) for seed in range(1, seeds + 1)]
+        runs = [pool.submit(route, seed=seed, stop=stop) for seed in range(1, seeds + 1)]
         try:
             return [run.result() for run in runs]
         except BaseException:
