@@ -15,8 +15,9 @@ from rtlstm.fpga.synthesis import NETLIST, TopWrapper, synthesise
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
-from rtlstm.tools.cache import Progress, cached, digest
+from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import run_tool
 
 __all__ = ["BITSTREAM_RECORD", "Bitstream", "Use", "file_hash", "make_bitstream"]

@@ -17,8 +17,9 @@ from rtlstm.fpga.tools import Tool, run_logged
 from rtlstm.fpga.worst_path import WorstPath, worst_path
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.files import copy_file
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
-from rtlstm.tools.cache import Progress, digest
+from rtlstm.tools.cache import digest
 
 __all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report", "seed_name"]
 

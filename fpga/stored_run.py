@@ -8,7 +8,8 @@ from typing import Any
 
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file
-from rtlstm.tools.cache import Progress, cached
+from rtlstm.spec.progress import Progress
+from rtlstm.tools.cache import cached
 
 __all__ = ["StoredRun", "read_json", "run_stored"]
 

@@ -14,7 +14,8 @@ from rtlstm.fpga.resources import Counts, count_cells
 from rtlstm.fpga.stored_run import read_json, run_stored
 from rtlstm.fpga.tools import Tool, run_logged
 from rtlstm.spec.files import write_file
-from rtlstm.tools.cache import Progress, digest
+from rtlstm.spec.progress import Progress
+from rtlstm.tools.cache import digest
 
 __all__ = ["NETLIST", "Synthesis", "TopWrapper", "script", "synthesise"]
 

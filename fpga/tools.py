@@ -19,7 +19,7 @@ from threading import Event
 
 from rtlstm.spec.errors import ToolError
 from rtlstm.spec.files import copy_file
-from rtlstm.tools.cache import Progress
+from rtlstm.spec.progress import Progress
 from rtlstm.tools.toolchain import package_version, yowasp_environment
 
 __all__ = ["Tool", "find_tool", "find_yosys", "run_logged"]

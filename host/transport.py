@@ -16,6 +16,7 @@ from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.fixed import IntArray, check_range
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.plugins import Registry
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 
 __all__ = [
@@ -27,9 +28,6 @@ __all__ = [
     "open_transport",
     "register_words",
 ]
-
-Progress = Callable[[str, int, int], None]
-"""Called as ``progress(what, done, total)`` during long work."""
 
 SIMULATIONS: Final = {
     "golden": "rtlstm.sim.backends:GoldenDevice",

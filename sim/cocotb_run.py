@@ -26,7 +26,8 @@ from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import InputError, ToolError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
-from rtlstm.tools.cache import Progress, cached, digest
+from rtlstm.spec.progress import Progress
+from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import icarus, package_version, verilator, verilator_environment
 
 __all__ = [

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from rtlstm.sim.sources import SIMULATION, copy_sources
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.tools.cache import Progress, cached, digest
+from rtlstm.spec.progress import Progress
+from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import Compiler, Verilator, compiler, run_tool, verilator
 
 __all__ = ["compile_library"]

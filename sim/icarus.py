@@ -15,7 +15,8 @@ from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles, pack_bea
 from rtlstm.sim.sources import SIMULATION, copy_sources, own_file, simulation_sources
 from rtlstm.spec.errors import DeviceError, ToolError
 from rtlstm.spec.fixed import IntArray
-from rtlstm.tools.cache import Progress, cached, digest
+from rtlstm.spec.progress import Progress
+from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import icarus, run_tool
 
 __all__ = ["IcarusModel", "build_icarus"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rtlstm.sim.compile_model import compile_library
 from rtlstm.sim.simulated_ports import PortFault, PortSpec, StepCycles
 from rtlstm.sim.sources import own_file, simulation_sources
-from rtlstm.tools.cache import Progress
+from rtlstm.spec.progress import Progress
 
 __all__ = ["NativeModel", "build_native"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from rtlstm.sim.compile_model import compile_library
 from rtlstm.sim.sources import board_models, own_file, simulation_sources
 from rtlstm.spec.family import GENERIC
-from rtlstm.tools.cache import Progress
+from rtlstm.spec.progress import Progress
 
 __all__ = ["BoardSpec", "NativeBoard", "build_board"]
 

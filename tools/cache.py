@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from rtlstm.spec.errors import DeviceError, ToolError
+from rtlstm.spec.progress import Progress
 
-__all__ = ["CACHE_VARIABLE", "Progress", "cache_folder", "cached", "digest", "load_cached", "user_cache"]
+__all__ = ["CACHE_VARIABLE", "cache_folder", "cached", "digest", "load_cached", "user_cache"]
 
 Loaded = TypeVar("Loaded")
 
 CACHE_VARIABLE = "RTLSTM_CACHE"
-
-Progress = Callable[[str, int, int], None]
-"""Called as ``progress(what, done, total)``; the driver's ``Progress``."""
 
 _KEEP_SECONDS = 30 * 24 * 3600.0
 _CONTENTS = "contents.json"
