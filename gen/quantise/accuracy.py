@@ -15,12 +15,12 @@ from rtlstm.spec.record import Record
 __all__ = ["Accuracy", "measure_accuracy"]
 
 _WORK = 400_000_000
-"""Multiplications that a comparison may cost, about."""
+"""How many multiplications a comparison may take, roughly."""
 _RANDOM_STEPS, _RANDOM_SEQUENCES, _SEED = 64, 4, 0
 
 
 class Accuracy(Record):
-    """Errors of the outputs, in the unit of the outputs, and numbers of saturated values."""
+    """Errors of the outputs, as real values, and numbers of saturated values."""
 
     data: Literal["calibration", "random"]
     description: str
@@ -35,7 +35,7 @@ class Accuracy(Record):
     cell_saturations: int
     cell_values: int
     losses: tuple[Loss, ...]
-    """What is too small for its format, quantity by quantity."""
+    """Values that are too small for their format, for each quantity."""
     max_abs_cell: float
     """Largest magnitude of any cell state in float, or of a GRU's h."""
     max_abs_final_cell: float
@@ -59,7 +59,7 @@ def _data(
 def measure_accuracy(
     network: Network, quantised: QuantizedNetwork, calibration: Calibration | None = None
 ) -> Accuracy:
-    """Compare on calibration data, or on random input without them."""
+    """Compare on calibration data; without them, on random inputs."""
     data, description = _data(network, quantised, calibration)
     x, lengths = data.x, data.lengths
     numerics = quantised.numerics
@@ -87,5 +87,5 @@ def measure_accuracy(
 
 
 def _rounded(value: float) -> float:
-    # Float sums differ in their last digits from machine to machine; a report must not.
+    # Float sums differ in their last digits from machine to machine; reports must be equal.
     return float(f"{value:.5g}")

@@ -1,4 +1,4 @@
-"""Calibration data: typical inputs, how long each of their sequences is, and what each begins with."""
+"""Calibration data: typical inputs, and the length and initial state of each sequence."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -39,7 +39,7 @@ class Calibration:
     def given(
         cls, network: Network, x: ArrayLike | None, lengths: ArrayLike | None, state: Any = None
     ) -> Self | None:
-        """Check what may be left out: data, or only what belongs to them. Raises as :meth:`of` does."""
+        """Check optional data; None without data. Raises as :meth:`of` does."""
         for name, part in (("lengths", lengths), ("initial states", state)):
             if x is None and part is not None:
                 raise InputError(
@@ -49,7 +49,7 @@ class Calibration:
 
     @classmethod
     def of(cls, network: Network, x: ArrayLike, lengths: ArrayLike | None = None, state: Any = None) -> Self:
-        """Check what a caller gave.
+        """Check calibration data.
 
         Parameters
         ----------
@@ -58,17 +58,17 @@ class Calibration:
         lengths
             Valid steps of each sequence, ``(N,)``; all if None.
         state
-            What each sequence begins with, ``(h_0, c_0)`` in the structure that a build's ``run`` takes and
-            gives, floats; zeros if None.
+            Initial state of each sequence, ``(h_0, c_0)`` in the structure that a build's ``run`` takes and
+            returns, floats; zeros if None.
 
         Raises
         ------
         InputError
-            If these are not finite numbers of such a shape, or not the lengths or states of such sequences.
+            If the data are not finite numbers of such a shape, or lengths or states do not fit them.
         """
         values = as_array("calibration data", x)
         if not np.issubdtype(values.dtype, np.floating):
-            # Integers would mean codes of a format to the driver, and real values here.
+            # The driver takes integers as codes of a format; here they would be real values.
             raise InputError(
                 f"calibration data must be real numbers, as floats, not {values.dtype}; convert them with "
                 "astype(float) if they are real values"
@@ -95,13 +95,14 @@ class Calibration:
         return cls(values, valid, begins)
 
     def scaled(self, factors: Floats) -> Self:
-        """Return the data with each feature times its factor, ``(inputs,)``."""
+        """Return the data with each feature multiplied by its factor, ``(inputs,)``."""
         return type(self)(self.x * factors, self.lengths, self.state)
 
     def sample(self, steps: int) -> Self:
-        """Return whole sequences, drawn evenly, that have ``steps`` steps in all at most.
+        """Return evenly chosen whole sequences with at most ``steps`` steps in total.
 
-        If even one has more, it is cut: these are its first ones. If all together have no more, it is these.
+        If one sequence alone has more, the result is its first ``steps`` steps. If all sequences together
+        have no more, the result is this object.
         """
         if self.total_steps <= steps:
             return self
@@ -119,7 +120,7 @@ class Calibration:
         return type(self)(self.x[: lengths.max(), chosen], lengths, state)
 
     def share_of(self, whole: Self) -> str:
-        """Say for people what a :meth:`sample` is of the data that it was drawn from."""
+        """Describe a :meth:`sample` of the data ``whole``."""
         if self.total_steps == whole.total_steps:
             return "the calibration data"
         if whole.sequences == 1:
@@ -128,7 +129,7 @@ class Calibration:
         return f"{self.sequences} of {whole.sequences} sequences of the calibration data, {steps}"
 
     def integer_state(self, network: QuantizedNetwork) -> tuple[LayerArrays, LayerArrays] | None:
-        """The initial states as the golden model takes them, limited where they must be; None for zeros."""
+        """Return the initial states as the golden model's integers, saturated; None for zeros."""
         if self.state is None:
             return None
         h, c = self.state
@@ -152,20 +153,20 @@ class Calibration:
 
 
 def run_reference(network: Network, data: Calibration, cell_limit: float | None = None) -> FloatResult:
-    """Run the data through the float network, whose c is limited to ``cell_limit``.
+    """Run the data through the float network, whose c saturates at ``cell_limit``.
 
     Raises
     ------
     ConfigurationError
-        If its values grow until no format holds them: functions without bounds may feed themselves.
+        If its values grow without bound: a recurrence without a bounded activation may diverge.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         result = run_float(network, data.x, data.state, data.lengths, cell_limit)
     met = (result.preactivation, result.cell, *result.layers)
     if not np.isfinite(met).all() or not np.isfinite(result.y).all():
         raise ConfigurationError(
-            f"the values of network {network.name!r} must stay finite, but grow beyond all numbers within "
-            f"{data.steps} steps: its activations have no bounds; use one that has, a clip, or shorter or "
+            f"the values of network {network.name!r} must stay finite, but overflow within "
+            f"{data.steps} steps: its activations have no bounds; use a bounded one, a clip, or shorter or "
             "smaller calibration data"
         )
     return result
@@ -185,11 +186,10 @@ def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArra
 
 
 def _check_state(network: Network, state: Any, count: int | None) -> FloatState:
-    """The states of ``count`` sequences; None of a single one whose arrays have no such axis."""
+    """Return the states of ``count`` sequences; if it is None, of one sequence without that axis."""
     if not isinstance(state, tuple | list) or len(state) != 2:
         raise InputError(
-            "what calibration data begin with must be a pair (h_0, c_0) of states, not "
-            f"{type(state).__name__}"
+            f"the initial states of calibration data must be a pair (h_0, c_0), not {type(state).__name__}"
         )
     layers = network.pseudo_layers
     sizes = [layer.outputs for layer in layers], [layer.units for layer in layers if keeps_cell_state(layer)]

@@ -1,9 +1,9 @@
 """The range of the cell state, from calibration data.
 
-A wide range rounds c coarsely, a narrow one limits it. Rounding is what it is on any data; what a limit
-does is seen only where c reaches it, and other data reach further than those of the calibration. So a
-range is judged by the golden model's error with it, and by the float network's when c is limited to two
-thirds of it: as if c might become half as large again as it did.
+In a wide range c is rounded coarsely, in a narrow one it saturates. Rounding has the same effect on any data,
+but saturation only where c reaches the limit, and other data may have a larger c than those of the
+calibration. So two errors judge a range: that of the golden model with it, and that of the float network
+whose c saturates at two thirds of it. The latter covers data whose c is half as large again.
 """
 
 import math
@@ -20,42 +20,42 @@ from rtlstm.spec.numerics import QuantizedNetwork
 __all__ = ["MARGIN", "largest_state", "power_of_two", "search_cell_range", "search_sample", "states_leave"]
 
 MARGIN = 1.25
-"""What is to be held, beside what calibration met."""
+"""Factor from the largest calibrated magnitude to the one that a format must hold."""
 _SATURATED = 2 / 3
-"""Share of a range that has to do in the float network."""
+"""Share of a range at which c saturates in the float network's trial."""
 _GAIN = 1.25
-"""By how much a narrower range must lessen the error to be taken."""
+"""A range is taken if its error is at most this multiple of the smallest one."""
 _STEPS = 2048
 _WORK = 100_000_000
-"""Steps that each trial runs at least, and multiplications that it may cost if more."""
+"""Steps that each trial may always run, and multiplications that it may take if it runs more."""
 
 
 def power_of_two(magnitude: float) -> float:
-    """Return the least power of two that is not smaller; 1 for 0."""
+    """Return the least power of two that is at least ``magnitude``; 1 for 0."""
     return float(2.0 ** np.ceil(np.log2(magnitude))) if magnitude > 0 else 1.0
 
 
 def states_leave(network: Network, asked: bool | None) -> bool:
-    """Whether the final states are results like y: as ``asked``, or if no dense layer stands at the end."""
+    """Whether final states are results like y: as ``asked``, else if the network has no dense layer at its end."""
     return not isinstance(network.layers[-1], Dense) if asked is None else asked
 
 
 def largest_state(data: Calibration, reference: FloatResult, leave: bool) -> float:
-    """Return the largest c that goes in with the data, or out after them if final states ``leave``."""
+    """Return the largest c of the initial states, and of the final states if they ``leave`` the network."""
     begins = [] if data.state is None else list(data.state[1])
     ends = list(reference.c) if leave else []
     return max((float(np.abs(c).max(initial=0.0)) for c in (*begins, *ends)), default=0.0)
 
 
 def _bound(network: Network) -> float:
-    """What the network itself limits its c to; infinite if it does not."""
+    """Return the magnitude to which the network itself clips c; infinite if it does not."""
     kept = [layer for layer in network.pseudo_layers if keeps_cell_state(layer)]
     clips = [layer.cell_clip if isinstance(layer, Lstm) else None for layer in kept]
     return max((math.inf if clip is None else clip for clip in clips), default=math.inf)
 
 
 def search_sample(network: Network, data: Calibration) -> Calibration:
-    """Return the sequences that the search runs: all, or a sample that costs no more than it may."""
+    """Return the sequences that the search runs: all, or a sample if all would take too long."""
     return data.sample(max(_STEPS, _WORK // network.weight_count))
 
 
@@ -67,17 +67,17 @@ def search_cell_range(
     build: Callable[[float], QuantizedNetwork],
     limit: float,
 ) -> float:
-    """Try powers of two; return the widest of those with about the smallest error of the outputs.
+    """Try powers of two as ranges; return the widest one whose error is about the smallest.
 
     Parameters
     ----------
     data
-        What ``reference`` is the result of; a sample of it is run.
+        The data that ``reference`` is the result of; a sample of them is run.
     leave
-        Whether final states go on elsewhere: then the range holds them, with a quarter more, as it always
-        holds the states that sequences begin with.
+        Whether final states are results, too. Then the range holds them with a quarter more, as it always
+        holds the initial states.
     build
-        Quantises with a range.
+        The function that quantises with a range.
     limit
         The largest range that may be taken.
     """
@@ -89,7 +89,7 @@ def search_cell_range(
     least = min(power_of_two(max(min(MARGIN * largest_state(data, reference, leave), most), 1.0)), limit)
     max_abs = min(power_of_two(max(min(2.0 * reference.cell, most), least)), limit)
     errors: dict[float, float] = {}
-    # Narrower ones only become worse once one is far from the best.
+    # When one range is far worse than the best, narrower ones are worse still.
     while max_abs >= least and (not errors or errors[2 * max_abs] <= 4 * min(errors.values())):
         trial = build(max_abs)
         integers = trial.numerics.input.to_integers(some.x)

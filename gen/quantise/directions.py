@@ -1,4 +1,4 @@
-"""From a network to the passes that compute it: directions, and what merges them."""
+"""Turns a network into passes: one layer per direction, and layers that merge two directions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ __all__ = ["FlatLayer", "Product", "Unfolded", "unfold"]
 
 @dataclass(frozen=True)
 class Product:
-    """What multiplies two directions that stand side by side, ``outputs`` values each."""
+    """A layer that multiplies the outputs of two directions, ``outputs`` values each."""
 
     name: str
     outputs: int
@@ -23,17 +23,17 @@ class Product:
 
     @property
     def inputs(self) -> int:
-        """Width of both."""
+        """Width of the two together."""
         return 2 * self.outputs
 
 
 FlatLayer = PseudoLayer | Dense | Product
-"""A layer that goes one way."""
+"""A layer with one direction."""
 
 
 @dataclass(frozen=True)
 class Unfolded:
-    """Layers that each go one way, part by part, with the passes they belong to.
+    """Layers with one direction each, part by part, and the passes that they belong to.
 
     ``origins`` names, for each of them, the network's layer that it comes from and its direction there (None
     for the layer's merged output).
@@ -44,7 +44,7 @@ class Unfolded:
     origins: tuple[tuple[int, int | None], ...]
 
     def measured_range(self, reference: FloatResult, layer: int) -> LayerRange:
-        """Largest magnitudes met in a layer in a float run of the network."""
+        """Return the largest magnitudes of a layer in a float run of the network."""
         index, direction = self.origins[layer]
         if direction is None:
             read = max(one.output for one in reference.layer_ranges[index])
@@ -55,8 +55,8 @@ class Unfolded:
 def unfold(network: Network) -> Unfolded:
     """Return a network's layers in the order in which the hardware computes them.
 
-    A network that goes forward only has no passes. Else a bidirectional layer becomes two parts; what merges
-    their outputs is folded into the next layer's weights, or becomes a layer: dense, or a product.
+    A network with forward layers only has no passes. Otherwise a bidirectional layer becomes two parts. Their
+    merging is folded into the next layer's weights, or becomes a layer: dense, or a product.
     """
     if not network.whole_sequences:
         origins = tuple((index, 0) for index in range(len(network.layers)))
@@ -84,7 +84,7 @@ def unfold(network: Network) -> Unfolded:
 
 
 class _Builder:
-    """Collects parts."""
+    """Collects the layers of passes and parts."""
 
     def __init__(self) -> None:
         self._passes: list[list[list[FlatLayer]]] = []
@@ -96,7 +96,7 @@ class _Builder:
         self._origins += [(index, direction) for direction in range(len(directions))]
 
     def extend(self, index: int, layer: FlatLayer, direction: int | None = 0) -> None:
-        """Add a layer to the last part, if that goes the same way, or as a pass of its own."""
+        """Add a layer to the last part if that has the same direction, else as a pass of its own."""
         self._origins.append((index, direction))
         last = self._passes[-1] if self._passes else []
         if len(last) == 1:
@@ -104,7 +104,8 @@ class _Builder:
             orders = {other.reverse for other in before + these}
             # A reversed output is read in the opposite order.
             reversed_output = bool(these) and any(other.reversed_output for other in before)
-            # A dense layer's results are quicker than a recurrent one's: the next step's would overtake them.
+            # A recurrent layer behind a dense one needs a pass of its own: the dense layer's results of the
+            # next step would overtake its results.
             overtaken = bool(these) and not _recurrent(last[0][:1])
             if len(orders) <= 1 and not (overtaken or reversed_output):
                 last[0].append(layer)
@@ -131,7 +132,7 @@ def _part(layers: list[FlatLayer]) -> Part:
 
 
 def _repeat(layer: PseudoLayer | Dense, merged: tuple[int, float] | None) -> PseudoLayer | Dense:
-    """Let a layer read two directions side by side where it read their sum, times a share."""
+    """Return a layer that reads both directions instead of their merged value; ``merged``: width, factor."""
     if merged is None:
         return layer
     width, share = merged
@@ -142,7 +143,7 @@ def _repeat(layer: PseudoLayer | Dense, merged: tuple[int, float] | None) -> Pse
 
 
 def _merging(layer: Bidirectional, share: float) -> Dense:
-    """A dense layer that adds two directions."""
+    """Return a dense layer that adds two directions."""
     width = layer.outputs
     return Dense(
         name=f"{layer.name}_{layer.merge}",

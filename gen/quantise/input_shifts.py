@@ -1,7 +1,7 @@
 """Shifts of input features: small ones are multiplied by a power of two, and their weights divided by it.
 
-All features share one format, set by the largest. One that is much smaller would keep few of its codes, or
-none; its shift gives it some back, exactly, as far as its weights can do with fewer.
+All features share one format, set by the largest. A much smaller feature would use few of its codes, or only
+0. A shift lets it use more of them. It is exact, but its weights then have fewer codes.
 """
 
 import math
@@ -20,8 +20,8 @@ __all__ = ["choose_shifts", "fold_shifts"]
 Floats = NDArray[np.float64]
 
 _MARGIN = 2.0
-"""How far beyond its peak a shifted feature must fit: other data reach further, and a limit costs more than
-a bit."""
+"""A shifted feature must fit at this multiple of its peak: other data may be larger, and saturation costs
+more than a bit."""
 
 
 def choose_shifts(network: Network, data: Calibration, input: Format, weight_bits: int) -> IntArray:
@@ -31,8 +31,8 @@ def choose_shifts(network: Network, data: Calibration, input: Format, weight_bit
     rounding, whose steps are set by the largest weight of a row. With p the peak, P the largest that the
     format holds, m the root mean square of the weights and M the largest m that no shift can divide further,
     both are equal where ``4**s = (m / M) * (P / p) * 2**(weight_bits - input.bits)``. No shift is so large
-    that the feature at twice its peak would be limited, nor so small that its weights would make the rows'
-    steps coarser.
+    that the feature would saturate at twice its peak, nor so small that its weights would make the rows'
+    scales coarser.
     """
     peaks = np.abs(data.x).max(axis=(0, 1))
     weights = np.sqrt(np.mean(np.concatenate(_matrices(network)) ** 2, axis=0))
@@ -55,13 +55,13 @@ def _room(input: Format, peak: float) -> int:
 
 
 def fold_shifts(network: Network, shifts: IntArray) -> Network:
-    """Return the network that computes from ``x * 2**shifts`` what ``network`` computes from x; exactly."""
+    """Return the network whose outputs for ``x * 2**shifts`` are exactly those of ``network`` for x."""
     factors = np.ldexp(1.0, -shifts)
     return _with_input_weights(network, lambda weights: weights * factors)
 
 
 def _matrices(network: Network) -> list[Floats]:
-    """All matrices that the network's input is multiplied by, ``(rows, inputs)`` each."""
+    """Return all matrices that the network's input is multiplied by, ``(rows, inputs)`` each."""
     found: list[Floats] = []
 
     def keep(weights: Floats) -> Floats:

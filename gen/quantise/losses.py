@@ -1,4 +1,4 @@
-"""Values that are too small for their format: those that are not 0 and become 0."""
+"""Counts values that are too small for their format: values other than 0 that become 0."""
 
 from collections.abc import Iterator
 
@@ -17,30 +17,30 @@ from rtlstm.spec.record import Record
 __all__ = ["Loss", "find_losses"]
 
 _MOST = 0.5
-"""Share of values from which on most of them are lost."""
+"""Share of lost values from which a feature or unit counts as mostly lost."""
 _NAMED = 8
-"""Numbers of features or units that a note tells."""
+"""How many features or units a note names."""
 
 
 class Loss(Record):
-    """How many values of a quantity become 0."""
+    """How many values of a quantity become 0 in its format."""
 
     quantity: str
     values: int
     """Values that are not 0, as floats."""
     lost: int
-    """Those of them that are below half a step."""
+    """How many of them are below half a step of the format."""
     columns: tuple[int, ...] = ()
-    """Numbers of the features, or of a layer's units, that lose most of theirs."""
+    """Indices of the features, or of a layer's units, that lose most of their values."""
 
     @property
     def percent(self) -> float:
-        """Values lost, of those that are not 0."""
+        """Percentage of the values other than 0 that are lost."""
         return round(100 * self.lost / self.values, 1) if self.values else 0.0
 
     @property
     def note(self) -> str:
-        """What a user should know of it; empty if there is little to say."""
+        """The note for the user; empty if few values are lost."""
         if self.lost <= _MOST * self.values and not self.columns:
             return ""
         some = ", ".join(map(str, self.columns[:_NAMED])) + (", ..." if len(self.columns) > _NAMED else "")
@@ -58,14 +58,14 @@ def find_losses(
     reference: FloatResult,
     golden: GoldenResult,
 ) -> tuple[Loss, ...]:
-    """Count what a run over ``x`` ``(T, N, inputs)`` loses: inputs, final h and c, and outputs; and weights.
+    """Count lost values of a run over ``x``, ``(T, N, inputs)``: inputs, final h and c, outputs and weights.
 
     ``reference`` and ``golden`` are of that run.
     """
     found = [_loss("input x", x, quantised.numerics.quantise_input(x), columns=True)]
     found += _weights(network, quantised)
     states = [("h", reference.h, golden.h)]
-    if len(reference.c) == len(golden.c):  # a GRU's second state is its h once more
+    if len(reference.c) == len(golden.c):  # A GRU's second state is its h again.
         states.append(("c", reference.c, golden.c))
     for name, floats, integers in states:
         for layer, values, codes in zip(network.pseudo_layers, floats, integers, strict=False):
@@ -89,7 +89,7 @@ def _weights(network: Network, quantised: QuantizedNetwork) -> Iterator[Loss]:
 
 
 def _loss(quantity: str, values: NDArray[np.float64], codes: IntArray, columns: bool = False) -> Loss:
-    """Compare values with their codes; ``columns`` tells those of the last axis that lose most."""
+    """Compare values with their codes; with ``columns``, name the indices of the last axis that lose most."""
     some, lost = values != 0, (values != 0) & (codes == 0)
     poor: tuple[int, ...] = ()
     if columns:

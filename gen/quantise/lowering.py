@@ -1,8 +1,8 @@
-"""From layers as model files know them to layers as the array computes them, still in floats.
+"""Lowers a model's layers to the layers that the array computes, still in floats.
 
-A projection becomes a dense layer whose results its LSTM reads back; a GRU that resets before the
-recurrent product becomes two layers, and so does a dense layer with a skip; every layer gets the cell that
-computes its results.
+A projection becomes a dense layer whose results its LSTM reads back. A GRU that resets before the recurrent
+product becomes two layers, and so does a dense layer with a skip. Every layer gets the cell that computes its
+results.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ArrayLayer:
-    """A layer of the array: its rows gate by gate, and what becomes of them."""
+    """A layer of the array: its rows gate by gate, and the cell that computes results from their sums."""
 
     kind: ShapeKind
     name: str
@@ -49,26 +49,26 @@ class ArrayLayer:
     bias: Floats
     cell: Cell
     range_of: Literal["output", "inner"] = "output"
-    """Which of the float reference's magnitudes its results have."""
+    """Which magnitude of the float reference is that of its results."""
     within_one: bool = False
-    """Its results are within -1 .. 1, whatever it reads."""
+    """Whether its results are within -1 .. 1 for any input."""
     linear: bool = False
-    """Its results are its rows' sums, or parts of them: the sums have the result's format."""
+    """Whether its results are its rows' sums, or parts of them: then the sums have the result's format."""
     wide: bool = False
-    """Sums matter where sigmoid and tanh are flat, too."""
+    """Whether large sums matter, at which sigmoid and tanh are flat."""
     state: Literal["cell", "hidden"] | None = None
-    """What its cell keeps: an LSTM's c, or h itself."""
+    """The state that its cell keeps: an LSTM's c, or h itself."""
     output_saturates: bool = True
     feedback: int = 0
     skips: int = 0
     input_relu: bool = False
     activation: Activation = "identity"
-    parameters: Floats | None = None
-    """Numbers of the units' own, ``(units, K)``."""
+    unit_constants: Floats | None = None
+    """Per-unit constants, ``(units, K)``."""
 
     @property
     def before(self) -> int:
-        """How many layers back the one stands whose results it reads."""
+        """How many layers before this one the layer is whose results it reads."""
         return steps_back(self.kind, self.skips)
 
     @property
@@ -80,8 +80,8 @@ class ArrayLayer:
 def is_fused(layers: Sequence[ArrayLayer], passes: Passes) -> bool:
     """Whether the fused LSTM gate unit computes a network.
 
-    It does if all its cells are that unit's, no layer reads others than the one before it, and, unless
-    sequences go through in passes, dense layers come last.
+    It does if all cells are that unit's, each layer reads only the one before it, and, unless there are
+    passes, dense layers come last.
     """
     dense = [layer.kind == "dense" for layer in layers]
     return (bool(passes) or dense == sorted(dense)) and all(
@@ -124,7 +124,7 @@ def lower(unfolded: Unfolded) -> tuple[tuple[ArrayLayer, ...], Passes]:
 
 
 def _lstm(layer: Lstm, origin: int) -> list[ArrayLayer]:
-    parameters = None if layer.peephole is None else layer.peephole.reshape(3, layer.units).T
+    constants = None if layer.peephole is None else layer.peephole.reshape(3, layer.units).T
     functions = (layer.gate, layer.candidate)
     core = ArrayLayer(
         kind="lstm",
@@ -136,12 +136,12 @@ def _lstm(layer: Lstm, origin: int) -> list[ArrayLayer]:
         cell=lstm_cell(layer),
         range_of="output" if layer.projection is None else "inner",
         within_one=layer.gate.within_one and layer.output_activation.within_one,
-        wide=parameters is not None or not all(function.saturates for function in functions),
+        wide=constants is not None or not all(function.saturates for function in functions),
         state="cell",
         output_saturates=layer.output_activation.saturates,
         feedback=0 if layer.projection is None else 1,
         input_relu=layer.input_relu,
-        parameters=parameters,
+        unit_constants=constants,
     )
     if layer.projection is None:
         return [core]
@@ -232,7 +232,7 @@ def _of_cell(layer: CellLayer, origin: int) -> ArrayLayer:
         state="cell" if kind == "lstm" else "hidden" if kind == "gru" else None,
         output_saturates=False,
         input_relu=layer.input_relu,
-        parameters=layer.parameters,
+        unit_constants=layer.parameters,
     )
 
 
@@ -254,7 +254,7 @@ def _dense(layer: Dense, origin: int) -> ArrayLayer:
 
 
 def _product(layer: Product, origin: int, before: list[ArrayLayer]) -> ArrayLayer:
-    """Each unit's two values in rows of their own, which its cell multiplies; the other rows are not used."""
+    """Return a layer with a row for each of a unit's two values, which its cell multiplies."""
     both = np.eye(layer.inputs)
     # The two layers before it are the directions, of which a projection is the last.
     ends = {one.origin: one for one in before}
@@ -273,18 +273,18 @@ def _product(layer: Product, origin: int, before: list[ArrayLayer]) -> ArrayLaye
 
 
 def _skipping(unfolded: Unfolded) -> list[tuple[int, Dense]]:
-    """Dense layers with a skip, and where they stand."""
+    """Return the dense layers with a skip, and their indices."""
     layers = enumerate(unfolded.layers)
     return [(at, layer) for at, layer in layers if isinstance(layer, Dense) and layer.skip is not None]
 
 
 def _copy(width: int) -> ArrayLayer:
-    """The network's input as a layer's results: the input buffer does not keep it until a skip reads it."""
+    """Return a layer that copies the input: the input buffer does not keep it until a skip reads it."""
     return _dense(Dense(name="input copy", weight=np.eye(width), bias=np.zeros(width)), -1)
 
 
 def _sum(dense: ArrayLayer, layer: Dense, before: list[ArrayLayer]) -> list[ArrayLayer]:
-    """A dense layer with a skip: the skip's product with the bias, and what goes on from there."""
+    """Return the two layers of a dense layer with a skip: the skip's product plus bias, and the sum."""
     assert layer.skip is not None
     source = max(at for at, other in enumerate(before) if other.origin == dense.origin - layer.skips)
     skip = replace(

@@ -51,7 +51,7 @@ __all__ = ["QuantizationSettings", "quantise"]
 Floats = NDArray[np.float64]
 
 _SUM_BITS, _WEIGHT_RANGE = 46, 20
-"""Widest partial sums, and largest power of two in a weight, that are built."""
+"""Largest width of sums, and largest exponent of two of a weight, that the hardware may have."""
 _SEARCH_BITS = 16
 """Least widths in the search of the range of c, so that it sees the cell's rounding and not the weights'."""
 
@@ -63,7 +63,7 @@ _Range = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class QuantizationSettings(Record):
-    """Widths, and ranges to use where calibration data do not tell."""
+    """Widths of formats, and ranges to use instead of those from calibration data."""
 
     weight_bits: Annotated[_WeightBits, Option("Of the weights, 2 to 18.", group=_NUMBERS)] = 16
     dense_weight_bits: Annotated[
@@ -105,7 +105,7 @@ class QuantizationSettings(Record):
     final_states: Annotated[
         bool | None,
         Option(
-            "Whether final states go on elsewhere, as an encoder's to a decoder: then the range that the "
+            "Whether final states are used elsewhere, as an encoder's in a decoder: then the range that the "
             "calibration data give c holds them; by default if the network does not end in a dense layer.",
             group=_NUMBERS,
             flag="--final-states/--no-final-states",
@@ -140,12 +140,12 @@ class QuantizationSettings(Record):
         return self
 
     def bits_of(self, dense: bool) -> int:
-        """Bits of a dense layer's weights, or of another's."""
+        """Return the bits of weights, of a dense layer or of another one."""
         return self.dense_weight_bits if dense and self.dense_weight_bits else self.weight_bits
 
     @property
     def most_weight_bits(self) -> int:
-        """Bits that hold every weight."""
+        """Width of the weight memory: the larger of the two."""
         return max(self.weight_bits, self.dense_weight_bits or 0)
 
 
@@ -154,12 +154,12 @@ DEFAULT_CELL_RANGE = 16.0
 
 
 def _saturation_range(gate: Format) -> float:
-    """Where sigmoid is within half a unit in the last place of 1, rounded up to a power of two."""
+    """Return where sigmoid comes within half a unit in the last place of 1, rounded up to a power of two."""
     return power_of_two(math.log(2.0) * (gate.fraction + 1))
 
 
 class _Quantiser:
-    """Formats fixed so far, and the integers that follow from them."""
+    """Chooses formats, and quantises the layers with them."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Quantiser:
                 f"outputs of a network with a reverse direction have the data's {data} bits, not {bits}: "
                 f"they are kept with its inputs; leave {option('output_bits')} out"
             )
-        # Into a device that is there, h may go in wider words.
+        # On an existing device, h may be output in wider words.
         wider = self.hardware.device is not None and bits is not None and bits > data
         if not self.gives_outputs(len(self.layers) - 1) and not wider:
             raise ConfigurationError(
@@ -221,7 +221,7 @@ class _Quantiser:
         return mine and layers[last].kind in ("dense", "sum") and not read_back and not self.passes
 
     def preactivation(self, magnitude: float) -> Format:
-        """Return the format that covers ``magnitude``, or less if all functions are flat there."""
+        """Return the format that covers ``magnitude``, or less if all functions are flat beyond it."""
         if self.hardware.device is not None:
             return self.hardware.device.preactivation
         max_abs = power_of_two(magnitude)
@@ -260,7 +260,7 @@ class _Quantiser:
             found.append(bounded if layer.within_one else Format.covering(bits, max_abs))
         if self.layers[0].origin < 0:
             found[0] = self.input
-        # What stands side by side is read as one vector, in one format.
+        # The parts of a pass are read as one vector, so they have one format.
         for parts in part_layers(self.passes):
             ends = [layers[-1] for layers in parts]
             widest = min((found[end] for end in ends), key=lambda form: form.fraction)
@@ -272,13 +272,13 @@ class _Quantiser:
         """Return each row's accumulator fraction bits: the finest at which its weights fit."""
         most = np.abs(weights).max(axis=1)
         scale = form.finest_scale(np.where(most > 0, most, 1.0))
-        # Finer than this changes nothing that is read next, but would cost shifter bits.
+        # A finer scale would change no result, but take more bits of the shifter.
         finest = self.hardware.finest(target, self.settings.data_bits)
         scales = np.minimum(np.where(most > 0, scale + fraction, target), finest)
         if self.hardware.device is None:
             return scales
         there = self.hardware.device.accumulator
-        # A row whose sums the device's accumulators do not hold has a bit less of its weights instead.
+        # If the device's accumulators cannot hold a row's sums, the row's weights lose a fraction bit.
         while True:
             wide = self._lane_sums(weights, scales - fraction, form) >= 1 << (there.bits - 1)
             wide &= target - scales < there.align
@@ -335,7 +335,7 @@ class _Quantiser:
             if layer.w_rec is None:
                 layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
             else:
-                constants = self._parameters(index)
+                constants = self._unit_constants(index)
                 layers.append(
                     QuantizedRecurrent(matrices[0], matrices[1], bias, shifts[0], shifts[1], constants)
                 )
@@ -343,40 +343,40 @@ class _Quantiser:
 
     @property
     def unit_parameters(self) -> int:
-        """Numbers of each unit's own."""
+        """Number of per-unit constants."""
         constants, device = max(layer.cell.parameters for layer in self.layers), self.hardware.device
         return constants if device is None else max(constants, device.unit_parameters)
 
-    def _parameter_format(self, index: int) -> Format | None:
+    def _constants_format(self, index: int) -> Format | None:
         """Format of a layer's per-unit constants."""
-        constants = self.layers[index].parameters
+        constants = self.layers[index].unit_constants
         if constants is None:
             return None
         if self.hardware.layers:
-            return self.hardware.parameter_format(index, constants)
+            return self.hardware.constants_format(index, constants)
         return Format.covering(self.settings.weight_bits, float(np.abs(constants).max()))
 
-    def _parameters(self, index: int) -> IntArray | None:
+    def _unit_constants(self, index: int) -> IntArray | None:
         """Return a layer's per-unit constants in integers, padded to the largest number of any layer."""
         count, layer = self.unit_parameters, self.layers[index]
         if not count:
             return None
         values = np.zeros((layer.outputs, count), dtype=np.int64)
-        form = self._parameter_format(index)
-        if layer.parameters is not None and form is not None:
-            values[:, : layer.parameters.shape[1]] = form.to_integers(layer.parameters)
+        form = self._constants_format(index)
+        if layer.unit_constants is not None and form is not None:
+            values[:, : layer.unit_constants.shape[1]] = form.to_integers(layer.unit_constants)
         return values
 
     def _state(self, layer: ArrayLayer, output: Format, cell: Format) -> Format | None:
-        """Format of what a layer's cell keeps."""
+        """Format of the state that a layer's cell keeps."""
         if layer.state != "hidden":
             return cell if layer.state else None
-        # As h, with more bits behind the point.
+        # The range is that of h, with more fraction bits.
         bits = self.settings.cell_bits
         return Format(bits=bits, fraction=bits - output.bits + output.fraction)
 
     def _fused_tables(self, functions: Functions, reads: Format, argument: Format) -> FusedTables:
-        """All tables of the fused unit, whether the network needs each or not."""
+        """All tables of the fused unit, whether or not the network needs them."""
         return FusedTables(
             sigmoid=functions.table(SIGMOID, reads, self.gate),
             tanh=functions.table(TANH, reads, self.gate),
@@ -395,7 +395,7 @@ class _Quantiser:
             # A GRU of two layers keeps one state, in the format of the h that it reads back.
             state=self._state(layer, outputs[index + layer.feedback], stored),
             argument=argument if layer.state == "cell" else None,
-            parameter=self._parameter_format(index),
+            parameter=self._constants_format(index),
         )
 
     def _shape(self, index: int, formats: CellFormats, cell: int) -> LayerShape:
@@ -426,7 +426,7 @@ class _Quantiser:
             functions.tables += device.tables
             functions.pieces += device.pieces
             cells += device.cells
-        # A device with a pipeline for each cell computes these cells with pipelines, too.
+        # An existing device that has cell units computes these cells with them, too.
         fused = self.recognised and (device is None or device.fused_lstm is not None)
         fused_tables = self._fused_tables(functions, reads, argument) if fused else None
         for index, layer in enumerate(self.layers):
@@ -476,19 +476,19 @@ def quantise(
     Parameters
     ----------
     calibration
-        Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or what is checked already, with its lengths.
-        They set the input range and the shifts of small features (:mod:`rtlstm.gen.quantise.input_shifts`;
-        none if the settings state a range, which is every feature's), the ranges of results that no function
-        bounds (with a quarter more as margin), and the cell state's range
-        (:mod:`rtlstm.gen.quantise.cell_range`). Without them, and where the weights give no bound, a run on
-        random inputs sets ranges.
+        Typical inputs, ``(T, inputs)`` or ``(T, N, inputs)``, or a checked ``Calibration`` with its lengths.
+        They set three things: the input range and the shifts of small features
+        (:mod:`rtlstm.gen.quantise.input_shifts`; no shifts if the settings state a range), the ranges of
+        unbounded results, with a margin of a quarter, and the cell state's range
+        (:mod:`rtlstm.gen.quantise.cell_range`). Without calibration data, a run on random inputs sets ranges
+        where the weights give no bound.
     lengths
         Valid steps of each sequence of the calibration data, ``(N,)``; all if None.
     hardware
-        What it is for, if not for hardware of its own alone.
+        The hardware, if it is not made for this network alone.
     state
-        What the sequences of the calibration data begin with, ``(h_0, c_0)`` as a build's ``run`` takes and
-        gives it; zeros if None.
+        Initial states of the sequences of the calibration data, ``(h_0, c_0)`` as a build's ``run`` takes
+        them; zeros if None.
 
     Raises
     ------
@@ -498,7 +498,7 @@ def quantise(
         If the formats asked for cannot be built, or the network does not fit the device.
     """
     settings = settings or QuantizationSettings()
-    # A stated range of 8 means up to the last code below 8, not one bit more for 8 itself.
+    # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
     if isinstance(calibration, Calibration):
         data: Calibration | None = calibration
@@ -508,14 +508,14 @@ def quantise(
     input_range = largest if settings.input_range is None else settings.input_range * last_code
     shifts = _input_shifts(network, settings, input_range, data, hardware)
     if shifts:
-        # The network and the data as the device sees them.
+        # The network and the data with shifted inputs, as on the device.
         network = fold_shifts(network, np.array(shifts))
         data = None if data is None else data.scaled(np.ldexp(1.0, shifts))
     quantiser = _Quantiser(network, settings, input_range, hardware, shifts)
     if data is None:
         if settings.final_states is not None:
             raise ConfigurationError(
-                f"{option('final_states')} says how calibration data decide the range of the cell state, but "
+                f"{option('final_states')} says how calibration data set the range of the cell state, but "
                 f"there are none; give such data ({option('calibration')}), or state the range "
                 f"({option('cell_range')})"
             )
@@ -536,10 +536,10 @@ def _input_shifts(
     data: Calibration | None,
     hardware: TargetHardware | None,
 ) -> tuple[int, ...]:
-    """The shifts of fixed hardware, else those for the data unless a range is stated; none if all are 0."""
+    """Return the input shifts: fixed hardware's, else the data's; none if a range is stated or all are 0."""
     if hardware is not None and hardware.fixed:
         found = hardware.fixed.input_shifts
-        # A network with other inputs is refused with its layers.
+        # A network with another number of inputs is refused when its layers are checked.
         return found if len(found) == network.inputs else ()
     if data is None or settings.input_range is not None:
         return ()
@@ -557,7 +557,7 @@ def _search_cell_range(
     reference: FloatResult,
     layer_ranges: Ranges,
 ) -> float:
-    """Search the range of c, in formats of which it is the coarsest."""
+    """Search the range of c, with formats so fine that c is the coarsest."""
     fine = settings.replace(
         weight_bits=max(settings.most_weight_bits, _SEARCH_BITS),
         dense_weight_bits=None,
@@ -576,5 +576,5 @@ def _search_cell_range(
 
     try:
         return search(fine)
-    except ConfigurationError:  # a cell takes no finer formats
+    except ConfigurationError:  # Cells take no finer formats.
         return search(settings)

@@ -1,4 +1,4 @@
-"""What a network is quantised for: hardware of its own, for others, too, or that is there."""
+"""The hardware that a network is quantised for: made for it alone, for others, too, or existing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ _MOST_ALIGN, _MOST_BITS, _MOST_PARTIAL_BITS = 32, 48, 50
 
 @dataclass(frozen=True)
 class TargetHardware:
-    """Hardware of the network's own, but for one of these.
+    """The target of quantisation; by default hardware for this network alone.
 
-    ``headroom``: it is to take other networks or weights, too, whose weights and sums may need so many bits
-    more. ``device``: it is there, with these formats. ``layers``: its program is fixed, so it is for weights
-    of these layers alone, in the formats that they have.
+    With ``headroom``, the hardware must also take other networks or weights, whose weights and sums may need
+    so many more bits. ``device`` has the formats of an existing device. With ``layers``, that device's
+    program is fixed, so it takes weights of these layers alone, in their formats.
     """
 
     headroom: int | None = None
@@ -36,12 +36,12 @@ class TargetHardware:
 
     @property
     def shared(self) -> bool:
-        """Whether it is not the network's alone."""
+        """Whether the hardware takes other networks, too."""
         return self.headroom is not None or self.device is not None
 
     @property
     def fixed(self) -> Numerics | None:
-        """The formats of hardware with a fixed program, the input's and its shifts among them."""
+        """The formats of a device with a fixed program, including the input's and its shifts."""
         return self.device if self.layers else None
 
     def check_layers(self, layers: Sequence[ArrayLayer]) -> None:
@@ -63,7 +63,7 @@ class TargetHardware:
                     f"device with {option('capacities')}"
                 )
 
-    def parameter_format(self, index: int, values: NDArray[np.float64]) -> Format:
+    def constants_format(self, index: int, values: NDArray[np.float64]) -> Format:
         """Return the format that fixed hardware has for a layer's per-unit constants.
 
         Raises
@@ -102,7 +102,7 @@ class TargetHardware:
         finest = target + data_bits + FINEST
         if self.device is None:
             return finest
-        # No row's right shift is larger than the device's memory of them holds.
+        # The device's memory of right shifts limits the shift of every row.
         return min(finest, target - self.device.accumulator.align + (1 << self.device.shift_bits) - 1)
 
     def accumulator(self, needed: SumBounds, align: int, layers: Sequence[LayerShape]) -> Accumulator:
@@ -122,13 +122,13 @@ class TargetHardware:
         )
 
     def shift_bits(self, largest: int, data_bits: int, align: int) -> int:
-        """Return the width of a row's right shift: if shared, that of the finest row that there can be."""
+        """Return the width of a row's right shift; if shared, that of the finest possible row."""
         if self.device is not None:
             return self.device.shift_bits
         return max(1, (data_bits + FINEST + align if self.shared else largest).bit_length())
 
     def check(self, numerics: Numerics) -> None:
-        """Check that these formats are the device's, but for where the inputs' points are.
+        """Check that these formats are the device's; binary points of inputs may differ.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class TargetHardware:
         ours, there = numerics.hardware, self.device.hardware
         if names := [name for name in ours | there if ours.get(name) != there.get(name)]:
             raise ConfigurationError(
-                "the network must be of the kinds of cells and functions that the device was built with, in "
+                "the network must have the kinds of cells and functions that the device was built with, in "
                 f"the same formats, but its {', '.join(names)} differ; generate a loadable device from a "
                 "network that has them, and give it the same ranges"
             )
@@ -156,7 +156,7 @@ class TargetHardware:
 
 
 def _describe(layer: ArrayLayer | LayerShape) -> str:
-    """What of a layer a fixed program depends on, in words."""
+    """Describe the properties of a layer that a fixed program depends on."""
     inputs = layer.inputs if isinstance(layer, LayerShape) else layer.w_in.shape[1]
     text = f"{layer.kind} {inputs} -> {layer.outputs}"
     text += f" {layer.activation}" if layer.kind in ("dense", "sum", "product") else ""
