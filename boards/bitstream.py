@@ -104,8 +104,10 @@ def make_bitstream(
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "top.v", top)
     write_file(folder / last.constraint_file, pins)
-    chosen, frame = board.chosen, TopWrapper(TOP, top)
-    synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, frame=frame, progress=progress)
+    chosen, wrapper = board.chosen, TopWrapper(TOP, top)
+    synthesis = synthesise(
+        core, manifest.name, chosen.device, yosys, folder, wrapper=wrapper, progress=progress
+    )
     whole = f"{manifest.name} with its link"
     check_fit(whole, synthesis.core + synthesis.harness, chosen.device, board.name)
     check_chains(whole, synthesis.folder / NETLIST, chosen.device, insist=insist, board=board.name)

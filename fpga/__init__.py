@@ -1,1 +1,1 @@
-"""FPGAs: devices, estimates, fit, synthesis, place and route."""
+"""FPGAs: device families, estimates, fit, synthesis, place and route."""

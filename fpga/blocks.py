@@ -1,4 +1,4 @@
-"""Hard blocks that the memories and multipliers of a core become on a family with estimates, exact."""
+"""Counts the DSP blocks and block RAMs of a core exactly, for families with estimates."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,11 @@ class Blocks:
     block_rams: int
     large_rams: int
     wrapper_block_rams: int = 0
-    """Block RAMs of the bus wrapper, besides those of the core."""
+    """Block RAMs of the bus wrapper, in addition to those of the core."""
 
 
 def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True) -> Blocks:
-    """Count the hard blocks of a core for a family; ``multipliers`` says whether it uses those."""
+    """Count the hard blocks of a core for a family; ``multipliers`` says whether it uses DSP blocks."""
     hard = sum(
         some.sets * family.hard_blocks(some.a_bits, some.b_bits, some.each) // (1 + some.shared)
         for some in inventory.multipliers(manifest).values()

@@ -1,7 +1,7 @@
 """Sizes of a core's parts, from its manifest alone, in units of about one LUT or one flip-flop.
 
-Each is a count of bits that follows from the manifest's widths; :mod:`rtlstm.fpga.estimate` has the
-factors.
+Each size is a number of bits, computed from the manifest's widths. The factors are in
+:mod:`rtlstm.fpga.estimate`.
 """
 
 from rtlstm.fpga.families.estimates import Estimates
@@ -22,12 +22,12 @@ __all__ = ["chain_parts", "ff_parts", "lut_parts"]
 
 
 def _even(bits: int) -> int:
-    """Adders take whole cells of two bits."""
+    """Return the bits of an adder, whose carry cells have two bits each."""
     return bits + bits % 2
 
 
 def _tree_bits(products: int, bits: int, family: Estimates) -> int:
-    """LUTs of the adders that sum ``products`` values of ``bits`` bits."""
+    """Return the LUTs of the adders that sum ``products`` values of ``bits`` bits."""
     total = 0
     while products > 1:
         bits += 1
@@ -37,7 +37,7 @@ def _tree_bits(products: int, bits: int, family: Estimates) -> int:
 
 
 def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
-    """Sizes of a core's parts, in units of about one LUT, whatever the family makes of them."""
+    """Return the sizes of a core's parts in units of about one LUT, for any family."""
     parameters, numerics = manifest.parameters, manifest.numerics
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     accumulator, partial = numerics.accumulator.bits, numerics.accumulator.partial_bits
@@ -50,7 +50,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "multipliers": sum(
             some.count
             * (
-                # Beside a shared block, a pair of 4 x 8 takes 20 LUTs.
+                # Two 4 x 8 products in a shared DSP block take 20 LUTs in addition.
                 (some.a_bits + some.b_bits / 2 + 2 if some.shared else 0)
                 + family.hard_luts(some.a_bits, some.b_bits)
                 if some.kind == "dsp" and multipliers
@@ -75,8 +75,8 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
 
 
 def _tree_registers(products: int, bits: int, levels: int) -> int:
-    """Bits in the registers of the tree that sums ``products`` values; an odd one out waits in a register,
-    too."""
+    """Return the bits of registers in the tree that sums ``products`` values; a value without a partner is
+    registered, too."""
     total, level = 0, 0
     while products > 1:
         bits, products, level = bits + 1, (products + 1) // 2, level + 1
@@ -86,7 +86,7 @@ def _tree_registers(products: int, bits: int, levels: int) -> int:
 
 
 def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -> dict[str, float]:
-    """Registers of a core's parts, in units of about one flip-flop."""
+    """Return the registers of a core's parts in units of about one flip-flop."""
     parameters, numerics = manifest.parameters, manifest.numerics
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     word, values = macs * numerics.weight_bits, macs * numerics.data_bits
@@ -118,21 +118,21 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
 
 
 def _all_registers(some: MultiplierSpec, blocks: int) -> float:
-    """Bits in the registers of multipliers of logic.
+    """Return the bits of registers in multipliers made of LUTs.
 
-    Those of a block of lanes have the same value of the vector: synthesis keeps one copy of what delays it.
+    The lanes of a block multiply the same value of the vector: synthesis keeps one copy of its registers.
     """
     exclusive, shared = multiplier_registers(some.a_bits, some.b_bits, some.stages)
     return some.count * exclusive + min(some.sets, blocks) * some.each * shared
 
 
 def _row_bits(manifest: Manifest) -> list[int]:
-    """Address widths of the memories behind the window."""
+    """Return the address widths of the memories behind the window."""
     return [ceil_log2(max(2, layout.rows)) for layout in manifest.regions.values()]
 
 
 def _memory_units(manifest: Manifest, family: Estimates) -> dict[str, float]:
-    """LUTs that memories take, and bits of the multiplexers between their banks."""
+    """Return the LUTs of memories, and the bits of the multiplexers between their banks."""
     found = {"LUTRAM": 0.0, "registers": 0.0, "banks": 0.0}
     for memory in inventory.memories(manifest).values():
         mapped = family.map_memory(memory)
@@ -143,7 +143,7 @@ def _memory_units(manifest: Manifest, family: Estimates) -> dict[str, float]:
 
 
 def _adder_tiles(bits: int) -> int:
-    """Tiles of the chain of an adder that Yosys makes on ECP5: nextpnr puts a cell in front of it."""
+    """Return the tiles of an adder's carry chain on ECP5; nextpnr adds a cell in front of it."""
     return chain_tiles(-(-bits // 2) + 1)
 
 
@@ -157,13 +157,13 @@ def _tree_tiles(products: int, bits: int) -> int:
 
 
 def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
-    """Tiles that the carry chains of a core's parts take on ECP5; see :mod:`rtlstm.fpga.netlist.chains`."""
+    """Return the tiles of the carry chains of a core's parts; see :mod:`rtlstm.fpga.netlist.chains`."""
     parameters, numerics = manifest.parameters, manifest.numerics
     tree = _tree_tiles(parameters.macs, numerics.weight_bits + numerics.data_bits)
     found = 0
     for some in inventory.multipliers(manifest).values():
         if some.kind == "dsp" and multipliers:
-            # The upper of the two products of a shared block is corrected by the lower.
+            # In a shared block, the upper product is corrected by the lower one.
             found += some.shared * (some.count // 2) * sum_tiles(some.a_bits + some.b_bits - 1)
         else:
             found += some.count * multiplier_tiles(some.a_bits, some.b_bits, some.stages)
@@ -176,7 +176,7 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
 
 
 def _gate_tiles(manifest: Manifest) -> int:
-    """Tiles of the chains of a gate unit and of the pre-activations before it."""
+    """Return the tiles of the chains of a gate unit and of its pre-activations."""
     numerics = manifest.numerics
     # For each gate: the sum with stored partial sums, rounding, and the comparisons for saturation.
     tiles = 12 * _adder_tiles(numerics.accumulator.partial_bits)

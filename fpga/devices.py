@@ -1,4 +1,4 @@
-"""The FPGAs that rtlstm knows, of all families, and how one is found by a name."""
+"""The FPGAs of all families, and how to find one by its name."""
 
 import difflib
 import re
@@ -68,7 +68,7 @@ def _choose(device: FpgaDevice, what: str, offered: tuple[str, ...], wanted: str
 
 
 def _with_grades(devices: list[FpgaDevice], text: str) -> str:
-    """Name devices with the speed grade that ``text`` ends in; if it is none, say the first one's grades."""
+    """Name devices with the speed grade that ends ``text``, or with the first one's grades."""
     typed = [grade for grade in devices[0].grades if text.endswith(f"-{grade.lower()}")]
     names = [
         f"{device.name}-{grade}" if grade in device.grades else device.name

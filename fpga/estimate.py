@@ -1,10 +1,10 @@
-"""What a core will take of a device and how fast it will be there, before any synthesis.
+"""Estimates a core's utilisation and Fmax on a device, before synthesis.
 
 Multipliers and block RAM are exact (:mod:`rtlstm.fpga.blocks`). LUTs, flip-flops and carry chains are
-sums over the parts of the core (:mod:`rtlstm.fpga.core_parts`) times what synthesis makes of such a part;
-the clock is what the family's pipeline reaches at a speed grade, less what a full device costs. These
-factors are measured and stand with the family. What a board's top adds is in :mod:`rtlstm.fpga.top_sizes`,
-how full a device may be in :mod:`rtlstm.fpga.fill`.
+sums of the sizes of a core's parts (:mod:`rtlstm.fpga.core_parts`), each multiplied by a factor. Fmax is that
+of the family's pipeline at a speed grade, less a loss on a full device. The factors are measured, and belong
+to the family. :mod:`rtlstm.fpga.top_sizes` has what a board's top adds, :mod:`rtlstm.fpga.fill` how full a
+device may be.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,34 +31,34 @@ __all__ = [
 ]
 
 MARGIN = 0.15
-"""How far tables and flip-flops of an estimate may be off, as a share; ``bench/estimates.py`` measures it."""
+"""Largest relative error of estimated LUTs and flip-flops; ``bench/estimates.py`` measures it."""
 _UNSURE = ("LUTs", "flip-flops")
 
 
 class Estimate(Resources):
-    """What a core, or a core in a board's top, is expected to take of a device and to reach there."""
+    """Estimated utilisation and Fmax of a core, or of a core in a board's top."""
 
     device: str
-    """With its speed grade, as ``rtlstm implement`` takes it."""
+    """The device with its speed grade, as ``rtlstm implement`` takes it."""
     board: str = ""
-    """The board whose top, with its link, is counted in; empty for the core alone."""
+    """The board whose top, with its link, is included; empty for the core alone."""
     multipliers: int
     block_rams: int
     wrapper_block_rams: int = 0
-    """Block RAMs of the bus wrapper's FIFOs, besides those of the core. A board's top has no wrapper."""
+    """Block RAMs of the bus wrapper's FIFOs, in addition to the core's. A board's top has no wrapper."""
     cells: int
     """Logic cells, each a LUT and a flip-flop."""
     cell_share: float
     """Share of the device's logic cells in percent."""
     chain_tiles: int | None = None
-    """Tiles that carry chains take; None where they are no limit."""
+    """Tiles of the carry chains; None if the family does not limit them."""
     chain_share: float | None = None
     """Share of the device's tiles in percent."""
     fits: bool
-    """Whether the device has all of it, and is no fuller than is known to be routed."""
+    """Whether the device has enough of each resource, and is no fuller than designs that were routed."""
     fmax_mhz: float
     step_latency_us: float
-    """Cycles of a step, which are exact, at that clock."""
+    """Exact cycles of a step, divided by the estimated Fmax."""
 
 
 def estimate(
@@ -66,17 +66,17 @@ def estimate(
 ) -> Estimate | None:
     """Estimate a core on a device; None if the core or the device is of a family without estimates.
 
-    ``multipliers`` says whether the device's multiplier blocks are used. ``board`` is the name of a board,
-    whose top is counted in, or empty.
+    ``multipliers`` says whether DSP blocks are used. ``board`` is the name of a board whose top is included,
+    or empty.
 
     Raises
     ------
     ConfigurationError
-        If there is a board, and its link cannot carry the core's steps.
+        If the core's steps are too large for the board's link.
     """
     device = chosen.device
     family = fpga_family(device.family).estimates
-    # What synthesis makes of the portable primitives is not known well enough.
+    # The factors hold for the families' own primitives, not for portable Verilog.
     if family is None or manifest.parameters.family != device.family:
         return None
     hard = multipliers and device.multipliers > 0
@@ -120,10 +120,10 @@ def estimate(
 
 
 def usable(found: Estimate, device: FpgaDevice) -> Iterator[tuple[str, float, float]]:
-    """Yield each resource that limits designs: its name, how much is taken, how much may be.
+    """Yield each resource that limits designs: its name, how much is used, how much may be used.
 
-    Hard blocks may all be taken, with those of the wrapper; logic cells and carry chains as far as is known
-    to be routed.
+    All hard blocks may be used; the wrapper's are counted, too. Of logic cells and carry chains, only as many
+    may be used as in designs that were routed.
     """
     limits = fill_limits(fpga_family(device.family).need_estimates())
     yield "multipliers", found.multipliers, device.multipliers
@@ -139,25 +139,25 @@ def _total(factors: Mapping[str, float], parts: Mapping[str, float]) -> int:
 
 
 def estimate_devices(manifest: Manifest) -> tuple[Estimate, ...]:
-    """Estimate a core on every device of its family, in its slowest grade; none without estimates."""
+    """Estimate a core on every device of its family, in the slowest grade; empty without estimates."""
     found = (estimate(manifest, find_device(name)) for name in devices())
     return tuple(each for each in found if each is not None)
 
 
 def check_estimate(name: str, found: Estimate, device: FpgaDevice, insist: bool = False) -> None:
-    """Refuse a core, or a core in a board's top, of which an estimate says that it does not fit.
+    """Refuse a core, or a core in a board's top, that does not fit by its estimate.
 
     Parameters
     ----------
     insist
-        Refuse only what cannot fit: if multipliers or block RAM, which are exact, are too few, or if tables
-        or flip-flops are by more than :data:`MARGIN`; not what is only fuller than any design known to be
-        routed.
+        Refuse only what cannot fit: too few multipliers or block RAMs, which are exact, or LUTs or flip-flops
+        that exceed the device by more than :data:`MARGIN`. A design is then not refused because it is fuller
+        than any that was routed.
 
     Raises
     ------
     ConfigurationError
-        The message names all that lacks.
+        The message names every resource of which there is too little.
     """
     whole = f"{name} with its link" if found.board else name
     lacking = [

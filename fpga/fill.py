@@ -1,8 +1,9 @@
-"""How full a device may be, by designs that were placed and routed and by some that could not be.
+"""How full a device may be: limits from designs that were placed and routed and from some that failed.
 
-No device can be used up. On ECP5 places for carry chains run out first (:mod:`rtlstm.fpga.netlist.chains`):
-nextpnr puts the longest chains wherever their logic wants them and then finds no gaps of two or three tiles
-for the others. So ``--fit`` offers no design that is fuller than all that are known to have been routed.
+No device can be filled completely. On ECP5, tiles for carry chains run out first
+(:mod:`rtlstm.fpga.netlist.chains`): nextpnr places the longest chains near their logic and then finds no gaps
+of two or three tiles for the others. So ``--fit`` offers no design that is fuller than the fullest one that
+was routed.
 """
 
 import json
@@ -21,22 +22,22 @@ __all__ = ["RESERVE", "FillLimits", "check_chains", "fill_limits"]
 
 
 RESERVE = 0.03
-"""Share of a device by which an estimate of the cells may well be too low."""
+"""Share of a device by which an estimate of the logic cells is often too low."""
 
 
 @dataclass(frozen=True)
 class FillLimits:
-    """Shares of a device that a design may be estimated at."""
+    """Largest estimated shares of a device that a design may take."""
 
     cells: float
     chains: float | None
-    """None where carry chains are no limit."""
+    """None if the family does not limit carry chains."""
 
 
 def fill_limits(family: Estimates) -> FillLimits:
-    """Return the largest shares among the designs of a family that were routed.
+    """Return the largest shares of the routed designs of a family.
 
-    Those of cells less :data:`RESERVE`; chains are estimated almost exactly.
+    The share of cells is reduced by :data:`RESERVE`; chains are estimated almost exactly.
     """
     good = [each for each in family.routed if each.mhz is not None]
     chains = [each.chain_share for each in good if each.chain_share is not None]
@@ -47,21 +48,21 @@ def fill_limits(family: Estimates) -> FillLimits:
 def check_chains(
     name: str, netlist: Path, device: FpgaDevice, *, insist: bool = False, board: str = ""
 ) -> None:
-    """Check the carry chains of a synthesised design, before place and route looks for places for hours.
+    """Check the carry chains of a synthesised design: place and route could search for hours in vain.
 
     Parameters
     ----------
     netlist
-        Of the whole design, in Yosys's JSON.
+        The netlist of the whole design, in Yosys's JSON.
     insist
-        Refuse only what the device has too few tiles for.
+        Refuse only designs for which the device has too few tiles.
     board
-        The board that it is on, or empty.
+        The board's name, or empty.
 
     Raises
     ------
     ConfigurationError
-        If the design has more chains than any that is known to be routed.
+        If the design has more chains than any that was routed.
     """
     if device.chain_tiles is None:
         return

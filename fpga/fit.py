@@ -1,8 +1,8 @@
 """Finds the array with the lowest step latency on a device: ``rtlstm generate --fit``.
 
-The search goes through the sizes that matter (a lane or a multiplier more than needed for the same
-number of words only costs), the lowest possible latency first, and ends when no other can be faster than
-the best that fits.
+The search tries sizes in the order of their lowest possible latency, and ends when no other size can be
+faster than the best one that fits. It leaves out lanes and multipliers that do not reduce the number of
+words.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,11 +30,11 @@ from rtlstm.spec.record import Record
 __all__ = ["Fit", "FitRequest", "NothingFitsError", "fit_device"]
 
 _MOST_UNITS = 16
-"""Gate units beyond which no network has been found to gain."""
+"""Largest number of gate units that is tried: no network was faster with more."""
 _MOST = 1024
-"""Lanes, and multipliers per lane, that can be built."""
+"""Largest numbers of lanes, and of multipliers per lane, that can be built."""
 _LOOKED_AT = 100
-"""Refused designs among which the limit is looked for, the nearest first."""
+"""How many refused designs are examined for the limiting resource, the fastest first."""
 _NOTHING = "the network: a larger array would not make a step shorter"
 _GIVEN = "what was given ({}): without it, more may fit"
 
@@ -44,29 +44,29 @@ class NothingFitsError(ConfigurationError):
 
 
 class FitRequest(HardwareRequest):
-    """A device to fill, and what about the hardware is not to be chosen.
+    """A device to fit, and the properties of the hardware that the user has chosen.
 
-    Multipliers per lane made of LUTs are by default as many as the device lacks hard ones. Weights are by
-    default in block RAM, or in the device's largest memory where they do not fit that.
+    By default, multipliers are made of LUTs only where the device has too few DSP blocks, and weights are in
+    block RAM, or in the device's largest memory if they do not fit in block RAM.
     """
 
     chosen: Chosen
     board: str = ""
-    """The board that the device is on, whose top and link stand beside the core; empty for the core alone."""
+    """The board whose top and link must fit, too; empty for the core alone."""
 
     @field_validator("multipliers")
     @classmethod
     def _choose_multipliers(cls, given: str | int | None) -> str | int | None:
-        """Take auto as nothing given: that is what a device to fit means anyway."""
+        """Take auto as not given: it is the default with a device to fit."""
         return None if given == "auto" else given
 
     def check(self) -> None:
-        """Check what is given, whatever else will be chosen.
+        """Check the given properties, before others are chosen.
 
         Raises
         ------
         ConfigurationError
-            If the device's family has no estimates, or what is given cannot be built.
+            If the device's family has no estimates, or the given properties cannot be built.
         """
         device = self.chosen.device
         if fpga_family(device.family).estimates is None:
@@ -102,20 +102,20 @@ class FitRequest(HardwareRequest):
 
 
 class Fit(Record):
-    """What was chosen for a device, and why no more."""
+    """The array that was chosen for a device, and the limiting resource."""
 
     device: str
-    """Or the board."""
+    """Name of the device or board."""
     limited_by: str
-    """The resource of which a faster design would take too much."""
+    """The limiting resource: a faster design would take too much of it."""
     tried: int
-    """Designs of which cycles and sizes were worked out."""
+    """How many designs were computed, cycles and sizes."""
     estimate: Estimate
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Sizes, and the fewest cycles that a step can take with them."""
+    """Sizes of an array, and a lower bound of its step's cycles."""
 
     lanes: int
     macs: int
@@ -128,20 +128,20 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class _Design:
-    """A candidate worked out."""
+    """A candidate with its cycles and its estimate."""
 
     parameters: Parameters
     estimate: Estimate
 
     @property
     def key(self) -> tuple[float, int]:
-        """What the best has least of."""
+        """Order of preference: the least is the best."""
         return self.estimate.step_latency_us, self.estimate.cells
 
 
 @dataclass
 class _Excess:
-    """The resource of which a candidate takes most beyond what may be used; none if it fits."""
+    """The resource whose limit a candidate exceeds most; none if it fits."""
 
     share: float = 1.0
     resource: str = ""
@@ -157,7 +157,7 @@ class _Excess:
 
 @dataclass(frozen=True)
 class _Refused:
-    """A candidate that does not fit, and why; its design, if it was worked out."""
+    """A candidate that does not fit, and why; its design, if it was computed."""
 
     candidate: _Candidate
     design: _Design | None
@@ -181,7 +181,7 @@ def fit_device(
 
 
 class _Search:
-    """One search; keeps the best design and the nearest refused one."""
+    """One search; keeps the best design, and the refused one that is nearest to fitting."""
 
     def __init__(
         self, name: str, shapes: tuple[LayerShape, ...], numerics: Numerics, request: FitRequest
@@ -203,7 +203,7 @@ class _Search:
         self._product_blocks = self._blocks(gate_multipliers(numerics.unit))
 
     def _blocks(self, multipliers: Iterable[MultiplierSpec]) -> int:
-        """Blocks that multipliers of a gate unit take."""
+        """DSP blocks of the multipliers of a gate unit."""
         return sum(some.count * self._family.hard_blocks(some.a_bits, some.b_bits) for some in multipliers)
 
     def run(self) -> tuple[Parameters, Fit]:
@@ -248,7 +248,7 @@ class _Search:
         parameters = self._parameters(candidate)
         manifest = Manifest.create(self._name, self._shapes, parameters, self._numerics)
         found = estimate(manifest, self._request.chosen, board=self._request.board)
-        assert found is not None  # the family has estimates, and the parameters are its own
+        assert found is not None  # The family has estimates, and the parameters are those of its pipeline.
         return _Design(parameters, found)
 
     def _why_nothing(self, refused: list[_Refused]) -> str:
@@ -281,14 +281,14 @@ class _Search:
                             yield _Candidate(lanes, macs, gate_units, lut_macs, slopes, memory, cycles)
 
     def _lanes(self) -> list[int]:
-        """Fewest lanes for each number of row groups that a layer can have."""
+        """Return the fewest lanes for each number of row groups that a layer can have."""
         if self._request.lanes:
             return [self._request.lanes]
         found = {_up(needed, 4) for shape in self._shapes for needed in _shares(shape.rows)}
         return sorted(lanes for lanes in found if lanes <= _MOST)
 
     def _macs(self, multiple: int) -> list[int]:
-        """Fewest multipliers for each number of words that a vector can have."""
+        """Return the fewest multipliers for each number of words that a vector can have."""
         if self._request.macs:
             return [self._request.macs]
         lengths = {shape.inputs for shape in self._shapes}
@@ -305,7 +305,7 @@ class _Search:
             return
         there = self._device.multipliers
         if not there:
-            # Synthesis makes all of them of LUTs, whatever their kind.
+            # Synthesis makes all multipliers of LUTs, whatever their kind.
             yield 0, "dsp"
             return
         products, slopes = gate_units * self._product_blocks, gate_units * self._slope_blocks
@@ -317,13 +317,13 @@ class _Search:
             yield macs - more, "lut"
 
     def _memories(self) -> tuple[WeightMemory, ...]:
-        """What may hold the weights."""
+        """Return the kinds of memory that may hold the weights."""
         if self._request.weight_memory is not None:
             return (self._request.weight_memory,)
         return ("block",) if self._device.large_ram is None else ("block", "large")
 
     def _hard(self, macs: int, blocks: int, lanes: int) -> int:
-        """Most of a lane's multipliers that can be hard ones, with so many blocks for all lanes."""
+        """Return how many multipliers of a lane can be DSP blocks, with so many blocks for all lanes."""
         weight, data = self._numerics.weight_bits, self._numerics.data_bits
         pairs = FAMILIES.named(self._device.family).shares_multipliers(weight, data)
         for count in range(macs, 0, -1):
@@ -332,13 +332,13 @@ class _Search:
         return 0
 
     def _fewest_cycles(self, lanes: int, macs: int) -> int:
-        """Fewer than a step takes: a layer's first group may be all but done before its input is."""
+        """Return a lower bound of a step's cycles: a layer's first group may be almost done at its input."""
         cycles, timing = 0, self._numerics.unit.timing(self._stages)
         for index, shape in enumerate(self._shapes):
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
             cycles += (groups - 1) * columns + 1 if index else groups * columns
             if shape.kind != "skip":
-                # Partial sums of a skip are added without a wait.
+                # Partial sums of a skip are added without idle cycles.
                 cycles += self._stages.preactivation + timing.results(shape.four_rows)
                 cycles += self._stages.pipeline.result
         return cycles
@@ -387,5 +387,5 @@ def _up(value: int, multiple: int) -> int:
 
 
 def _shares(values: int) -> list[int]:
-    """The least sizes of the parts that ``values`` can be cut into, each for another number of parts."""
+    """Return the least sizes of the parts that ``values`` can be divided into, for each number of parts."""
     return sorted({-(-values // parts) for parts in range(1, values + 1)})

@@ -1,4 +1,4 @@
-"""Sizes of a gate unit's arithmetic, but for its tables and products."""
+"""Sizes of a gate unit's arithmetic, without its tables and products."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from rtlstm.spec.parameters import Parameters
 __all__ = ["GateSizes", "gate_sizes"]
 
 _CARRIES = {"add": 1, "subtract": 1, "narrow": 3, "clamp": 3, "table": 1, "pieces": 4}
-"""Adders and comparisons of each kind of node, as wide as its result."""
+"""Number of adders and comparisons, of the result's width, of each kind of node."""
 
 
 @dataclass(frozen=True)
 class GateSizes:
-    """Counts of bits that follow from the formats."""
+    """Numbers of bits, computed from the formats."""
 
     carries: int
     """Bits of all sums, roundings and comparisons."""
@@ -42,7 +42,7 @@ def _fused(manifest: Manifest) -> GateSizes:
     numerics = manifest.numerics
     fraction = numerics.cell_sum_fraction
     product = numerics.cell.bits + numerics.gate.bits - numerics.gate.fraction - numerics.cell.fraction
-    # f c + i g before it is rounded.
+    # f c + i g before rounding.
     total = max(product + fraction, fraction + 2)
     return GateSizes(
         carries=3 * total + numerics.cell.bits + numerics.cell_argument.bits + numerics.result_bits,
@@ -55,6 +55,6 @@ def _registers(cell: CellGraph, parameters: Parameters) -> int:
     count, stages = 0, cell.stages(parameters)
     for position, node in enumerate(cell.nodes):
         used = [stages[user] for user, other in enumerate(cell.nodes) if position in other.args]
-        # A register, and as many more as its last user is late.
+        # A register, and one more for each stage until the last use of its value.
         count += node.format.bits * max(1, max(used, default=0) - stages[position])
     return count

@@ -1,4 +1,4 @@
-"""What became of a build on a device: the records in its report."""
+"""Results of a build's synthesis and place and route: the records in its report."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -15,34 +15,34 @@ __all__ = ["Implementation", "ResourceUse", "error_percent"]
 
 
 class ResourceUse(Record):
-    """How much of one resource of the device the core takes."""
+    """Utilisation of one resource of the device by the core."""
 
     name: str
     used: float
     available: int
     estimated: float | None = None
-    """What was expected before synthesis; None if nothing was."""
+    """The estimate before synthesis; None without one."""
 
     @property
     def share(self) -> float:
-        """Taken of what is there, in percent."""
+        """Utilisation in percent."""
         return percent(self.used, self.available)
 
     @property
     def error(self) -> float | None:
-        """How far the estimate is above what is taken, in percent; None without one."""
+        """How far the estimate is above the synthesised number, in percent; None without an estimate."""
         return None if self.estimated is None else error_percent(self.estimated, self.used)
 
 
 def error_percent(estimated: float, measured: float) -> float:
-    """How far an estimate is above what was measured, in percent of that."""
+    """Return how far an estimate is above the measured value, in percent of that."""
     if not measured:
         return 0.0 if not estimated else 100.0
     return round(100 * (estimated / measured - 1), 1)
 
 
 class Implementation(Record):
-    """A build, synthesised for a device and, where there is a tool for it, placed and routed."""
+    """Results of a build on a device: synthesis and, if there is a tool for it, place and route."""
 
     device: str
     package: str
@@ -51,22 +51,22 @@ class Implementation(Record):
     multiplier_blocks: bool
     tools: Mapping[str, str]
     resources: tuple[ResourceUse, ...]
-    """Resources of only the core, without the frame that place and route need."""
+    """Resources of the core alone, without the harness that place and route needs."""
     core: Counts
     harness: Counts
-    """The frame around the core."""
+    """Resources of the harness around the core."""
     unpacked_ffs: int = 0
-    """Flip-flops of the core that the vendor's tool would pack into multiplier blocks, and Yosys does not."""
+    """Flip-flops of the core that the vendor's tool packs into DSP blocks, but Yosys does not."""
     synthesis_seconds: float
     requested_mhz: float | None
     target_mhz: float | None
-    """The clock place and route aimed at; None if there was none."""
+    """The target clock of place and route; None without place and route."""
     block_ram_mhz: float | None
-    """The block RAM's highest clock by its data sheet; None if not known."""
+    """The block RAM's highest clock by its data sheet; None if unknown."""
     options: tuple[str, ...]
-    """nextpnr's, without files and seed."""
+    """nextpnr's options, without files and seed."""
     seeds: tuple[Routed, ...]
-    """Empty without place and route; then the following are None."""
+    """Results of the seeds. Empty without place and route; then the following fields are None."""
     fmax_median_mhz: float | None
     """The usable clock of the median seed: no higher than the block RAM allows."""
     fmax_best_mhz: float | None
@@ -80,9 +80,9 @@ class Implementation(Record):
     worst_path: WorstPath | None
     """Result of the median seed."""
     met: bool | None
-    """Whether the best seed reaches the clock that was asked for; None if none was."""
+    """Whether the best seed reaches the requested clock; None if none was requested."""
     estimate: Estimate | None = None
-    """What was expected before synthesis; None where there are no estimates."""
+    """The estimate before synthesis; None for families without estimates."""
 
     @classmethod
     def create(
@@ -96,10 +96,10 @@ class Implementation(Record):
         estimate: Estimate | None = None,
         **fields: Any,
     ) -> Self:
-        """Sum up the seeds' results."""
+        """Return the record, with the figures of the median and the best seed."""
         device = chosen.device
         ranked = sorted(seeds, key=lambda seed: seed.fmax_mhz)
-        # Of an even number, the slower one in the middle.
+        # Of an even number of seeds, the slower of the middle two.
         middle = ranked[(len(ranked) - 1) // 2] if ranked else None
         median = chosen.usable_mhz(middle.fmax_mhz, core.block_rams) if middle else None
         best = chosen.usable_mhz(ranked[-1].fmax_mhz, core.block_rams) if ranked else None
@@ -136,7 +136,7 @@ class Implementation(Record):
 
     @property
     def note(self) -> str:
-        """What is to be known about the counts; empty if nothing."""
+        """A note on the counts; empty if there is none."""
         if not self.unpacked_ffs:
             return ""
         return (
@@ -154,6 +154,6 @@ class Implementation(Record):
 
     @property
     def label(self) -> str:
-        """Device, package and speed grade, for people."""
+        """Device, package and speed grade, as text."""
         parts = [self.device, self.package, f"speed grade {self.speed_grade}" if self.speed_grade else ""]
         return ", ".join(part for part in parts if part)

@@ -1,8 +1,8 @@
-"""Hard blocks that portable Verilog takes at least on any device, before synthesis.
+"""Lower bounds of the hard blocks of portable Verilog on any device, before synthesis.
 
-Yosys takes multiplier blocks for all multipliers of portable Verilog, also for those that ask for logic and
-however many blocks the device has, and block RAM for every memory that would fill one. Of builds with a
-family's own primitives, :mod:`rtlstm.fpga.blocks` knows the counts exactly.
+Yosys uses DSP blocks for all multipliers of portable Verilog, also for those that ask for LUTs, and for more
+than the device has. It uses block RAM for every memory that would fill one. For builds with a family's own
+primitives, :mod:`rtlstm.fpga.blocks` has exact counts.
 """
 
 from math import ceil
@@ -20,9 +20,9 @@ __all__ = ["check_inventory", "least_blocks", "unpacked_registers"]
 
 
 def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = True) -> Blocks:
-    """Count the hard blocks that a core of portable Verilog takes at least.
+    """Return a lower bound of the hard blocks of a core of portable Verilog.
 
-    ``multipliers`` says whether it uses the device's multiplier blocks.
+    ``multipliers`` says whether it uses DSP blocks.
     """
     family = fpga_family(device.family)
     products = (
@@ -34,7 +34,7 @@ def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = Tru
     rams = 0
     for memory in inventory.memories(manifest).values():
         bits = memory.width * memory.depth
-        # Weights that ask for a larger memory get it where there is one.
+        # Weights that ask for a larger memory get it if the device has one.
         large = memory.style == "huge" and device.large_ram is not None
         if bits >= block and not memory.asynchronous and not large:
             rams += memory.count * ceil(bits / block)
@@ -42,11 +42,11 @@ def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = Tru
 
 
 def unpacked_registers(manifest: Manifest, device: FpgaDevice, multipliers: bool = True) -> int:
-    """Count the flip-flops that Yosys leaves beside multiplier blocks which could hold them.
+    """Count the flip-flops that Yosys leaves outside DSP blocks, although the blocks could hold them.
 
     Each stage of a multiplier is a register of as many bits as its operands have together: of the operands
-    themselves, of the product before it leaves the block, of the product. What stands before the operands
-    might be packed, too, and is not counted.
+    themselves, of the product before it leaves the block, of the product. Registers before the operands
+    could be packed, too, but are not counted.
     """
     family = fpga_family(device.family)
     return sum(
@@ -59,14 +59,14 @@ def unpacked_registers(manifest: Manifest, device: FpgaDevice, multipliers: bool
 def check_inventory(
     manifest: Manifest, device: FpgaDevice, multipliers: bool = True, board: str = ""
 ) -> None:
-    """Refuse a build of portable Verilog that takes more hard blocks than a device has.
+    """Refuse a build of portable Verilog that needs more hard blocks than a device has.
 
-    ``board`` is the name of the board that it is for, or empty.
+    ``board`` is the name of the build's board, or empty.
 
     Raises
     ------
     ConfigurationError
-        The message names what lacks, and what helps.
+        If it does not fit; the message names the resources and a remedy.
     """
     found = least_blocks(manifest, device, multipliers)
     uses = (

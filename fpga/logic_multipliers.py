@@ -1,4 +1,4 @@
-"""What a multiplier made of logic takes: ``hdl/primitives/rows.v`` builds it from rows and trees of adders.
+"""Sizes of multipliers made of LUTs: ``hdl/primitives/rows.v`` builds them from rows and trees of adders.
 
 The functions follow the modules there, ``x`` the wider factor and ``y`` the narrower one.
 """
@@ -16,18 +16,18 @@ def _split(y: int) -> tuple[int, int]:
 
 
 def _sum_luts(bits: int, family: Estimates) -> int:
-    """LUTs of one ``rtlstm_sum``."""
+    """Return the LUTs of one ``rtlstm_sum``."""
     return 2 * (bits // 2 + 1) if family.pair_adders else bits
 
 
 def _row_luts(x: int, y: int, family: Estimates) -> int:
-    """LUTs of ``rtlstm_rows``. A partial product may take a LUT beside the adder's."""
+    """Return the LUTs of ``rtlstm_rows``. A partial product may take a LUT in addition to the adder's."""
     products = 1 if family.adders_multiply else x * y
     return (y - 1) * _sum_luts(x + 1, family) + products
 
 
 def _tree_luts(x: int, y: int, top: bool, family: Estimates) -> int:
-    """LUTs of ``rtlstm_tree``."""
+    """Return the LUTs of ``rtlstm_tree``."""
     if y == 1:
         return x
     if y <= 3:
@@ -48,7 +48,7 @@ def multiplier_luts(a: int, b: int, stages: int, family: Estimates) -> int:
 
 
 def _tree_registers(x: int, y: int, registers: int, top: bool = True) -> tuple[int, int]:
-    """Bits in the registers of ``rtlstm_tree``: its own, and those that only delay ``x``."""
+    """Return the bits in the registers of ``rtlstm_tree``: its own, and those that only delay ``x``."""
     if y <= 3:
         return registers * (x + y), 0
     low, high = _split(y)
@@ -69,23 +69,23 @@ def multiplier_registers(a: int, b: int, stages: int) -> tuple[int, int]:
     exclusive, delayed = _tree_registers(x, y, inside)
     waits = stages - 1 - inside
     if b < a:
-        # What is delayed is a.
+        # The delayed factor is a.
         exclusive, delayed = exclusive + delayed, 0
     return exclusive + waits * a + a + b, delayed + waits * b
 
 
 def sum_tiles(bits: int) -> int:
-    """Return the tiles of the chain of one ``rtlstm_sum`` on ECP5."""
+    """Return the tiles of the carry chain of one ``rtlstm_sum`` on ECP5."""
     return chain_tiles(bits // 2 + 1)
 
 
 def _row_tiles(x: int, y: int) -> int:
-    """Tiles of the chains of ``rtlstm_rows``."""
+    """Return the tiles of the chains of ``rtlstm_rows``."""
     return (y - 1) * sum_tiles(x + 1)
 
 
 def _tree_tiles(x: int, y: int, top: bool = True) -> int:
-    """Tiles of the chains of ``rtlstm_tree``."""
+    """Return the tiles of the chains of ``rtlstm_tree``."""
     if y <= 3:
         return _row_tiles(x, y)
     low, high = _split(y)

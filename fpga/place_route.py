@@ -32,7 +32,7 @@ _STAGES = (
     ("Routing..", "Running router2"),
     ("Routing complete", "Program finished"),
 )
-"""What a log says when a stage begins."""
+"""Texts in a log that mark the beginning of each stage."""
 
 
 class Routed(Record):
@@ -40,14 +40,14 @@ class Routed(Record):
 
     seed: int
     fmax_mhz: float
-    """What the timing analysis allows; the block RAM's own limit is not part of it."""
+    """Fmax of the timing analysis, without the block RAM's own limit."""
     worst_path: WorstPath
     used: Mapping[str, int]
-    """Sites taken, the frame's too, by nextpnr's names."""
+    """Used sites, with the harness's, by nextpnr's names."""
     available: Mapping[str, int]
     seconds: float
     stored: bool
-    """Taken from the cache."""
+    """Whether it came from the cache."""
 
 
 def nextpnr_options(
@@ -60,7 +60,7 @@ def nextpnr_options(
 ) -> list[str]:
     """Return nextpnr's options for a device and a target clock, without files and seed.
 
-    ``on_board`` says that every pin has its place, and that a bitstream is to be made.
+    ``on_board`` says that every pin has a site, and that a bitstream will be made.
     """
     family = fpga_family(chosen.device.family)
     tools = family.need_place_route()
@@ -85,7 +85,7 @@ def _pin_file(chosen: Chosen) -> str:
 
 
 def seed_name(seed: int, seeds: int) -> str:
-    """Return a seed's number for people, with the number of seeds if there are several."""
+    """Return a seed's number as text, with the number of seeds if there are several."""
     return f"{seed} of {seeds}" if seeds > 1 else str(seed)
 
 
@@ -110,12 +110,12 @@ def place_and_route(
     Parameters
     ----------
     folder
-        Where log and nextpnr's report go, named after the seed.
+        Folder for log and nextpnr's report, which are named after the seed.
     seeds
         The number of seeds that are tried, for messages.
     pins
-        A board's constraint file. If given, all pins must be in it, and what the bitstream is
-        packed from goes to ``folder``, too, by its own name.
+        A board's constraint file. If given, all pins must be in it, and the file that the bitstream is
+        packed from is written to ``folder``, too.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def place_and_route(
 
 
 def _refusal(top: str, chosen: Chosen, log: Path) -> ConfigurationError | None:
-    """Return an error for a design that was too large, as the log says; None if it was not."""
+    """Return an error if the log says that the design was too large, else None."""
     full = overfull(log.read_text(errors="replace")) if log.exists() else []
     if not full:
         return None
@@ -205,7 +205,7 @@ def _stages(what: str, progress: Progress | None) -> Callable[[str], None] | Non
 
 
 def overfull(log: str) -> list[str]:
-    """Return what a log says there is too little of, such as ``12 ICESTORM_DSP (it has 8)``."""
+    """Return the resources that a log calls overfull, such as ``12 ICESTORM_DSP (it has 8)``."""
     rows = re.findall(r"^Info:\s+(\w+):\s+(\d+)/\s*(\d+)\s+\d+%", log, re.MULTILINE)
     return [f"{used} {name} (it has {there})" for name, used, there in rows if int(used) > int(there)]
 
@@ -229,12 +229,12 @@ def read_report(
     seconds: float,
     stored: bool,
 ) -> Routed:
-    """Read what ``--report`` wrote of a design whose cells have these ``kinds``, of a family's ``cells``.
+    """Read the report of nextpnr; ``kinds`` are the types of the design's cells, ``cells`` the family's.
 
     Raises
     ------
     LookupError
-        If there is no clock in it, or no path of one.
+        If the report has no clock, or no path of a clock.
     """
     clock, found = max(fields["fmax"].items(), key=lambda pair: -pair[1]["achieved"])
     paths = [

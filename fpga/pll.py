@@ -1,7 +1,7 @@
 """Clocks from the boards' PLLs: an exact search over the dividers of a family's cell.
 
-All frequencies are whole hertz or fractions of them, so that a clock is what it is said to be. The limits
-are those of the data sheets; where speed grades differ, of the slowest.
+All frequencies are integers or fractions in Hz, so they are exact. The limits are those of the data sheets;
+if speed grades differ, those of the slowest.
 """
 
 from abc import ABC, abstractmethod
@@ -15,12 +15,12 @@ __all__ = ["MEGA", "Dividers", "Pll", "PllSearch", "megahertz"]
 
 MEGA = 1_000_000
 Dividers = tuple[int, ...]
-"""What a PLL is set to; the first divides the input, the rest is up to the family."""
+"""Dividers of a PLL; the first divides the input, the others depend on the family."""
 
 
 @dataclass(frozen=True)
 class Pll:
-    """A PLL's cell with all that is set in it.
+    """A PLL's cell with its settings.
 
     ``parameters``, ``attributes`` and ``constants`` are the cell's own; constants are the bits of inputs.
     """
@@ -36,7 +36,7 @@ class Pll:
     output_port: str
     lock_port: str
     feedback: tuple[str, str] | None = None
-    """Output and input between which a wire closes the loop outside of the cell."""
+    """Output and input of the feedback loop, if a wire outside the cell closes it."""
 
 
 def megahertz(clock: Fraction) -> str:
@@ -45,28 +45,28 @@ def megahertz(clock: Fraction) -> str:
 
 
 class PllSearch(ABC):
-    """What a family's PLL can be set to."""
+    """The possible settings of a family's PLL."""
 
     middle_hz: int
-    """The middle of its oscillator's range."""
+    """The middle of the oscillator's range."""
 
     @abstractmethod
     def candidates(self, source: int) -> Iterator[tuple[Fraction, Fraction, Dividers]]:
-        """Yield clock, oscillator and dividers, from a source of so many hertz."""
+        """Yield clock, oscillator and dividers, for a source of ``source_hz``."""
 
     @abstractmethod
     def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
-        """Return the cell that is set to one of the candidates."""
+        """Return the cell with the settings of a candidate."""
 
     def has_second_output(self, dividers: Dividers) -> bool:
-        """Whether the clock is another output than the loop's."""
+        """Whether the clock comes from another output than the feedback."""
         return False
 
     def find(self, source_hz: int, wanted_hz: Fraction) -> Pll:
         """Return the PLL whose clock is nearest to the wanted one and not above it.
 
-        Of several with the same clock: one whose loop needs no output of its own, then the quickest phase
-        detector, then the oscillator nearest to the middle of its range.
+        Of several with the same clock, it prefers one whose feedback needs no output of its own, then the
+        fastest phase detector, then the oscillator nearest to the middle of its range.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What a user asks for of the hardware."""
+"""The user's choices about the hardware."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ Placer = Literal["heap", "static"]
 
 
 def _multipliers(given: object) -> object:
-    """Take a number as the command line has it, too."""
+    """Take a number also as text, as the command line gives it."""
     if isinstance(given, str) and given.isdecimal():
         return int(given)
     if given is None or given in ("dsp", "lut", "auto") or (type(given) is int and given >= 0):
@@ -28,7 +28,7 @@ def _multipliers(given: object) -> object:
 
 
 class HardwareRequest(CoreOptions):
-    """What a user chose about the hardware; None where it is to be worked out."""
+    """The user's choices about the hardware; None for what rtlstm chooses."""
 
     family: Annotated[
         FamilyName | None,
@@ -83,7 +83,7 @@ class HardwareRequest(CoreOptions):
 
     @property
     def core_options(self) -> dict[str, object]:
-        """What :class:`rtlstm.spec.parameters.Parameters` takes as it is."""
+        """Fields that :class:`rtlstm.spec.parameters.Parameters` takes unchanged."""
         return {name: getattr(self, name) for name in CoreOptions.model_fields}
 
     @property

@@ -1,4 +1,4 @@
-"""What a synthesised design takes of a device, and whether it fits."""
+"""Utilisation of a device by a synthesised design, and whether the design fits."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Resources(Record):
-    """What is taken of a device, counted or estimated, in the units of the device's own sizes."""
+    """Used resources, counted or estimated, in the units of the device's sizes."""
 
     luts: int
     ffs: int
@@ -32,10 +32,10 @@ class Resources(Record):
 
 
 class Counts(Resources):
-    """What a synthesised design takes of a device."""
+    """Resources of a synthesised design."""
 
     cells: Mapping[str, int]
-    """The tool's own cells."""
+    """Number of cells by the tool's names."""
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(
@@ -49,7 +49,7 @@ class Counts(Resources):
 
 
 def count_cells(counted: Mapping[str, int], cells: Cells) -> Counts:
-    """Sum up cells, by name and count, by what a family's cells take."""
+    """Add up cells, by name and count, as a family's resources."""
 
     def total(costs: Mapping[str, float]) -> float:
         return round(sum(costs.get(name, 0) * count for name, count in counted.items()), 2)
@@ -65,17 +65,17 @@ def count_cells(counted: Mapping[str, int], cells: Cells) -> Counts:
 
 
 def percent(used: float, there: float) -> float:
-    """Return how much of a resource is taken, in percent; 0 if there is none of it."""
+    """Return the utilisation of a resource in percent; 0 if the device has none of it."""
     return round(100 * used / there, 1) if there else 0.0
 
 
 def large_name(device: FpgaDevice) -> str:
-    """What a device's largest memories are called."""
+    """Return the name of a device's largest memories."""
     return "large memory blocks" if device.large_ram is None else f"{device.large_ram.name} blocks"
 
 
 def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, float, int]]:
-    """Yield each resource of a device: its name, how much is taken, how much there is."""
+    """Yield each resource of a device: its name, how much is used, how much there is."""
     yield fpga_family(device.family).cells.logic, sizes.luts, device.luts
     yield "flip-flops", sizes.ffs, device.ffs
     yield "multipliers", sizes.multipliers, device.multipliers
@@ -86,7 +86,7 @@ def resource_uses(sizes: Resources, device: FpgaDevice) -> Iterator[tuple[str, f
 
 
 def fit_advice(device: FpgaDevice, board: str = "", other: str = "") -> str:
-    """What to do about a build that is too large for a device or board; ``other`` is one way more."""
+    """Return advice for a build that is too large for a device or board; ``other`` is another remedy."""
     fewer = f"with fewer {option('lanes')} or {option('macs')}"
     fitted = f"with {option('fit', board or device.name)}, which chooses its array, or "
     known = fpga_family(device.family).estimates is not None
@@ -95,12 +95,12 @@ def fit_advice(device: FpgaDevice, board: str = "", other: str = "") -> str:
 
 
 def check_fit(name: str, counts: Counts, device: FpgaDevice, board: str = "") -> None:
-    """Check a design's counts against a device; ``board`` is the board that it is on, or empty.
+    """Check that a design fits a device; ``board`` is the design's board, or empty.
 
     Raises
     ------
     ConfigurationError
-        If there is too little of something; the message names all of it.
+        If it does not fit; the message names every resource of which there is too little.
     """
     lacking = [
         f"{used:g} {what} (it has {there:,})"

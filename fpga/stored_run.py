@@ -1,4 +1,4 @@
-"""Runs of synthesis, and of place and route, whose results are stored: the same run is done once."""
+"""Runs of synthesis, and of place and route, from the cache if the same run was done before."""
 
 import json
 from collections.abc import Callable
@@ -18,13 +18,13 @@ _SECONDS = "seconds.json"
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a run left."""
+    """Files of a run."""
 
     folder: Path
-    """In the cache: nothing may be changed there."""
+    """The folder, in the cache: its files must not be changed."""
     seconds: float
     stored: bool
-    """Taken from the cache."""
+    """Whether it came from the cache."""
 
 
 def run_stored(
@@ -37,13 +37,13 @@ def run_stored(
     kind, key
         As for :func:`~rtlstm.tools.cache.cached`.
     run
-        Called with an empty folder to work in; returns the seconds that the tool took. It leaves the log at
-        ``log``, and under the same name in the folder.
+        Called with an empty folder to work in; returns the seconds that the tool took. It writes the log to
+        ``log``, and under the same name to the folder.
 
     Raises
     ------
     ToolError
-        If the tool left a damaged file of JSON, as it does without notice when the disk is full.
+        If the tool wrote a damaged JSON file, as it does without an error when the disk is full.
     """
     stored = True
 
@@ -55,7 +55,7 @@ def run_stored(
             try:
                 json.loads(path.read_text())
             except ValueError:
-                raise ToolError(f"{path.name} is not whole; is the disk full? see {log}") from None
+                raise ToolError(f"{path.name} is incomplete; is the disk full? see {log}") from None
 
     found = cached(kind, key, build, progress)
     if stored:
@@ -64,12 +64,12 @@ def run_stored(
 
 
 def read_json(path: Path) -> Any:
-    """Read a file of JSON that a tool wrote.
+    """Read a JSON file that a tool wrote.
 
     Raises
     ------
     ToolError
-        If it is missing or damaged.
+        If the file is missing or damaged.
     """
     try:
         return json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Synthesis of a core for a device, and what it takes of the device."""
+"""Synthesis of a core for a device, and its utilisation."""
 
 import json
 from dataclasses import dataclass
@@ -20,39 +20,39 @@ from rtlstm.tools.cache import digest
 __all__ = ["NETLIST", "Synthesis", "TopWrapper", "script", "synthesise"]
 
 NETLIST = "netlist.json"
-"""The mapped netlist of frame and core, for place and route."""
+"""The mapped netlist of core and surrounding top, for place and route."""
 
 
 @dataclass(frozen=True)
 class TopWrapper:
-    """What stands around the core for place and route: a board's top, or by default the harness."""
+    """The top around the core for place and route: a board's top, or by default the harness."""
 
     top: str
     verilog: str
-    """Without the core, with all primitives that it uses."""
+    """Its Verilog, without the core, with all primitives that it uses."""
 
 
 class Synthesis(BaseModel):
     """A finished synthesis."""
 
     folder: Path
-    """With the netlist; in the cache, nothing may be changed there."""
+    """The folder with the netlist, in the cache: its files must not be changed."""
     key: str
     core: Counts
     harness: Counts
     seconds: float
     stored: bool
-    """Taken from the cache."""
+    """Whether it came from the cache."""
 
 
 def script(
-    device: FpgaDevice, top: str, multipliers: bool = True, instances: bool = True, frame: str = HARNESS
+    device: FpgaDevice, top: str, multipliers: bool = True, instances: bool = True, wrapper: str = HARNESS
 ) -> str:
-    """Return Yosys's commands: the core by itself, counted, then the frame around it.
+    """Return Yosys's commands, which synthesise the core alone, count its cells, and then synthesise the top.
 
-    The frame, of this name, is synthesised with the core as a black box, so that nothing of the core changes.
-    ``instances`` says whether the core's multipliers are instances of the device's own. Yosys is not asked
-    for others then: it would take the registers out of those.
+    The top ``wrapper`` is synthesised with the core as a black box, so that the core does not change.
+    ``instances`` says whether the core's multipliers are instances of DSP blocks. Yosys does not infer others
+    then, because it would take the registers out of the instances.
     """
     yosys = fpga_family(device.family).yosys(device)
     macro, option = "", ""
@@ -70,7 +70,7 @@ def script(
         lines += [
             "design -stash core",
             f"read_verilog {macro}shell.v harness.v",
-            f"{command} -top {frame}",
+            f"{command} -top {wrapper}",
             "tee -q -o harness_stat.json stat -json",
             f"delete ={top}",
             f"design -copy-from core {top}",
@@ -91,20 +91,20 @@ def synthesise(
     folder: Path,
     *,
     multipliers: bool = True,
-    frame: TopWrapper | None = None,
+    wrapper: TopWrapper | None = None,
     progress: Progress | None = None,
     stop: Event | None = None,
 ) -> Synthesis:
-    """Synthesise a core in its frame, or take the stored result of the same synthesis.
+    """Synthesise a core and the top around it, or take the stored result of the same synthesis.
 
     Parameters
     ----------
     folder
-        Where log, script and frame go.
+        Folder for log, script and the top's Verilog.
     multipliers
-        Whether to use the device's multiplier blocks.
-    frame
-        What stands around the core; by default the harness, which needs three pins.
+        Whether to use DSP blocks.
+    wrapper
+        The top around the core; by default the harness, which needs three pins.
 
     Raises
     ------
@@ -114,15 +114,15 @@ def synthesise(
         If Yosys fails.
     """
     ports = read_ports(verilog, top)
-    frame = frame or TopWrapper(HARNESS, harness(top, ports))
+    wrapper = wrapper or TopWrapper(HARNESS, harness(top, ports))
     family = fpga_family(device.family)
     instances = any(name in verilog for name in family.cells.multipliers)
     rules = family.netlist_rules(device)
     files = {
         "core.v": verilog,
-        "harness.v": frame.verilog,
+        "harness.v": wrapper.verilog,
         "shell.v": black_box(top, ports),
-        "synthesis.ys": script(device, top, multipliers, instances, frame.top),
+        "synthesis.ys": script(device, top, multipliers, instances, wrapper.top),
         **family.yosys(device).files,
         **({"passes": rules} if rules else {}),
     }

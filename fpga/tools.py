@@ -1,8 +1,8 @@
 """Finds synthesis and place and route, and runs them with a log and with progress.
 
-Tools of the system are used where they are on the path, else those of the ``yowasp`` packages,
-which are WebAssembly: their first use compiles them for this machine, they see neither ``/tmp`` nor
-links that lead elsewhere, so whoever runs them works with files of the working folder alone.
+Tools on the path are used, else those of the ``yowasp`` packages, which are WebAssembly. Their first use
+compiles them for this machine. They see neither ``/tmp`` nor links that lead elsewhere, so a run uses only
+files of the working folder.
 """
 
 import re
@@ -26,12 +26,12 @@ __all__ = ["Tool", "find_tool", "find_yosys", "run_logged"]
 
 _OLDEST_YOSYS = (0, 40)
 _SECONDS = 0.1
-"""Between two looks at a running tool."""
+"""Seconds between two checks of a running tool."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: what it is called, how it is started, and its version."""
+    """A tool: its name, its command, and its version."""
 
     name: str
     command: tuple[str, ...]
@@ -62,11 +62,11 @@ def find_tool(name: str, package: str, runner: str, purpose: str, question: str 
     Parameters
     ----------
     runner
-        The package's function that runs it.
+        The package's function that runs the tool.
     purpose
-        What it is for, as an error says it.
+        Its purpose, for the text of an error.
     question
-        The option that makes it tell its version; None if it has none.
+        The option that prints its version; None if it has none.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _package(name: str, package: str, runner: str, purpose: str) -> Tool:
         raise ToolError(
             f"the package {package} is damaged; install it again with pip install --force-reinstall {package}"
         )
-    # The package's command need not be on the path.
+    # The package's command may not be on the path.
     program = f"import sys, {module}; sys.exit({module}.{runner}(sys.argv[1:]))"
     return Tool(name, (sys.executable, "-c", program), f"{package} {number}")
 
@@ -116,28 +116,28 @@ def run_logged(
     progress: Progress | None = None,
     stop: Event | None = None,
 ) -> float:
-    """Run Yosys or nextpnr, which write their logs themselves, and return the seconds it took.
+    """Run Yosys or nextpnr, which write their own logs, and return the seconds that it took.
 
     Parameters
     ----------
     folder
-        To work in.
+        The working folder.
     log
-        Where the tool's log is kept; the tool writes it under the same name in ``folder``. What
-        it prints besides stays next to it, ``.txt``, if it fails.
+        Path for the tool's log; the tool writes it under the same name in ``folder``. If the tool
+        fails, its other output is kept beside the log, with the ending ``.txt``.
     what
         Begins the sentence of an error.
     watch
-        Called with each new piece of the log.
+        Called with each new part of the log.
     progress
-        Told when the tool is compiled for its first use.
+        Called when the tool is compiled for its first use.
     stop
         Ends the tool when it is set.
 
     Raises
     ------
     ToolError
-        If it cannot be started or fails, with its own reason and the log's place.
+        If it cannot be started or fails; the message has its reason and the path of the log.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     printed = log.with_suffix(".txt")
@@ -150,7 +150,7 @@ def run_logged(
             process = subprocess.Popen(
                 [*tool.command, *arguments, "-q", "-l", log.name],
                 cwd=folder,
-                # The packaged tools remove their temporary folder only when nothing ends them.
+                # The packaged tools do not remove their temporary folder if they are terminated.
                 env=yowasp_environment() | {"TMPDIR": str(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -198,7 +198,7 @@ def _more(path: Path, offset: int) -> tuple[str, int]:
 
 
 def _reason(code: int, log: Path, printed: Path) -> str:
-    """Say in a few words why a tool failed, and where there is more."""
+    """Return a short reason for a tool's failure, and the path of the log."""
     for path in (log, printed):
         text = path.read_text(errors="replace") if path.exists() else ""
         errors = re.findall(r"\bERROR: (.+)$", text, re.MULTILINE)

@@ -1,7 +1,7 @@
-"""What a board's top takes beside the core: serial link, PLL, reset and LEDs.
+"""Estimates what a board's top takes in addition to the core: serial link, PLL, reset and LEDs.
 
-Block RAMs are exact, since the link's memories are known. Tables and flip-flops hardly depend on the network:
-they are those of synthesised tops, and a little for each bit of the core's data ports.
+Block RAMs are exact, because the link's memories are known. LUTs and flip-flops depend little on the network:
+they are those of synthesised tops, plus some for each bit of the core's data ports.
 """
 
 from rtlstm.fpga.families.estimates import Estimates
@@ -13,7 +13,7 @@ __all__ = ["top_sizes"]
 
 
 def top_sizes(manifest: Manifest, family: Estimates) -> Resources:
-    """Estimate what a board's top takes beside the core.
+    """Estimate what a board's top takes in addition to the core.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The slowest path of a placed and routed design, in words."""
+"""Describes the worst path of a placed and routed design."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,37 +16,37 @@ class WorstPath(Record):
 
     start: str
     start_kind: str
-    """register, block RAM, distributed RAM, multiplier or input port."""
+    """Kind of the start: register, block RAM, distributed RAM, multiplier or input port."""
     end: str
     end_kind: str
     delay_ns: float
     logic_ns: float
-    """In cells, with the start's clock to output and the end's set-up."""
+    """Delay in cells, with the start's clock-to-output time and the end's set-up time."""
     routing_ns: float
     cells: int
     """Logic cells between start and end."""
     multipliers: int
     """Multipliers between start and end: they have no registers on this path."""
     through: tuple[str, ...]
-    """Signals on the way that have names."""
+    """Named signals on the path."""
     text: str
 
 
 class _Names:
-    """What tools made of signals' names, and how the signals are found again."""
+    """How tools change the names of signals, and how to recover them."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
         blocks = (*cells.multipliers, *cells.block_rams, *cells.large_rams)
         kinds = "|".join((*cells.luts, *cells.flip_flops, *blocks, *cells.others))
         outputs = "|".join(cells.memory_outputs)
-        # Synthesis names a cell after a net near it, then adds the cell's kind and port. It names a net after
-        # a memory's port likewise.
+        # Synthesis names a cell after a net near it, and adds the cell's kind and port. It does the same with
+        # nets at a memory's port.
         self._added = re.compile(
             rf"_(?:{kinds})[A-Z0-9]*_.*$" + (rf"|_(?:{outputs})\d.*$" if outputs else "")
         )
         self._flip_flop = re.compile(rf"_(?:{'|'.join(cells.flip_flops)})[A-Z0-9]*_Q")
-        # Packing adds to names, too; the first ones are nextpnr's for every family.
+        # Packing adds to names, too; the first of these are the same for every family.
         ends = ("$nextpnr", "$PACK", "$conn", *cells.packed)
         self._packed = re.compile(
             "|".join(re.escape(end) + (".*$" if end.startswith("$") else "$") for end in ends)
@@ -61,12 +61,12 @@ class _Names:
         return clean.removeprefix(PREFIX) if clean.startswith(PREFIX) else clean
 
     def kind(self, cell: str, kinds: Mapping[str, str]) -> str:
-        """Return a cell's type in the netlist; packing adds to its name."""
+        """Return a cell's type in the netlist, without what packing added to the cell's name."""
         whole = cell.partition("/")[0]
         return kinds.get(whole) or kinds.get(self._packed.sub("", whole), "")
 
     def end(self, cell: str, kind: str, net: str) -> tuple[str, str]:
-        """Name a path's start or end, and say what it is."""
+        """Return the name and the kind of a path's start or end."""
         if cell.startswith(PREFIX):
             return self.signal(cell), "port"
         if kind in self._cells.multipliers:
@@ -95,7 +95,7 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], cell
     kinds
         The type of each cell in the netlist.
     cells
-        What these types are, and how the family's tools name them.
+        The family's cells, with their kinds and names.
     """
     names = _Names(cells)
     routing = sum(step["delay"] for step in path if step["type"] == "routing")
@@ -140,7 +140,7 @@ def worst_path(path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], cell
 def _multipliers(
     path: Sequence[Mapping[str, Any]], kinds: Mapping[str, str], names: _Names, cells: Cells
 ) -> int:
-    """Count the multipliers that a path passes; nexus's are of several cells each."""
+    """Count the multipliers on a path; those of nexus have several cells each."""
     ends = {str(path[0]["from"]["cell"]).partition("/")[0], str(path[-1]["to"]["cell"]).partition("/")[0]}
     passed = {str(step["from"]["cell"]).partition("/")[0] for step in path if step["type"] == "logic"}
     return sum(names.kind(cell, kinds) in cells.multipliers for cell in passed - ends)

@@ -1,7 +1,7 @@
-"""What the FPGA tools must know of a device family, beside its pipeline and its Verilog.
+"""A device family for the FPGA tools: devices, synthesis, place and route, bitstreams, estimates.
 
-The modules of families are imported by whatever loads a manifest, on small boards, too: what they need beside
-NumPy and pydantic, they import where it is used.
+Every program that loads a manifest imports the modules of families, on small boards, too. So they import
+other packages than NumPy and pydantic only where they use them.
 """
 
 from abc import abstractmethod
@@ -34,38 +34,38 @@ __all__ = [
 ]
 
 LOGIC_MULTIPLIERS = Path(str(files("rtlstm.hdl").joinpath("primitives", "rows.v"))).absolute()
-"""Verilog of multipliers made of logic, for primitives with an ``rtlstm_sum`` of their own."""
+"""Verilog of multipliers made of LUTs, for primitives with an ``rtlstm_sum`` of their own."""
 
 
 class Pin(Record):
-    """A port of a top, its site on the package, and how its buffer is set."""
+    """A port of a top, its site on the package, and the settings of its buffer."""
 
     port: str
     site: str
     inverted: bool = False
     attributes: Mapping[str, str] = {}
-    """In the words of the family's constraint file."""
+    """Settings of the buffer, as the family's constraint file has them."""
 
 
 class Cells(Record):
-    """What the cells of a netlist take of a device, by their names: LUTs, multiplier blocks and so on."""
+    """The resources of a netlist's cells, by the cells' names: LUTs, DSP blocks and so on."""
 
     luts: Mapping[str, float]
     flip_flops: tuple[str, ...]
-    """How the names of flip-flops begin."""
+    """Prefixes of the names of flip-flops."""
     multipliers: Mapping[str, float] = {}
     block_rams: Mapping[str, float] = {}
     large_rams: Mapping[str, float] = {}
     lutrams: tuple[str, ...] = ()
-    """Those of ``luts`` that are distributed RAM."""
+    """The cells of ``luts`` that are LUTRAM."""
     others: tuple[str, ...] = ()
-    """How the names of further cells begin, such as multiplexers and constants."""
+    """Prefixes of the names of other cells, such as multiplexers and constants."""
     memory_outputs: tuple[str, ...] = ()
-    """Output ports of its RAM whose bits are ports of their own, without the bit's number."""
+    """Output ports of block RAM whose bits are separate ports, without the bit's number."""
     packed: tuple[str, ...] = ()
-    """What packing adds at the end of a cell's name; after a ``$`` more may follow."""
+    """Endings that packing adds to a cell's name; after a ``$`` more may follow."""
     logic: str = "LUTs"
-    """What the counts of ``luts`` are counts of."""
+    """What is counted as ``luts``, as text."""
 
 
 class Yosys(Record):
@@ -75,14 +75,14 @@ class Yosys(Record):
     no_pads: str = ""
     """Option that leaves out the buffers of pins."""
     no_multipliers: str = ""
-    """Option that leaves out multiplier blocks, where it infers them without being asked."""
+    """Option that disables DSP blocks, if Yosys infers them by default."""
     infer_multipliers: str = ""
-    """Option that asks for multiplier blocks, where it does not infer them by itself. It is not given for a
-    core whose primitives are instances of such blocks."""
+    """Option that enables DSP blocks, if Yosys does not infer them by default. It is not given for a
+    core whose primitives are instances of DSP blocks."""
     files: Mapping[str, str] = {}
     """Files that ``passes`` read, by name."""
     passes: tuple[str, ...] = ()
-    """Commands on the finished netlist."""
+    """Commands that run on the finished netlist."""
 
 
 def _no_lines(port: str, hertz: int) -> list[str]:
@@ -94,37 +94,37 @@ class PlaceRoute:
     """How nextpnr places and routes a family's devices."""
 
     program: str
-    """Its name on the path."""
+    """Name of the command on the path."""
     package: str
-    """The Python package that has it, too."""
+    """The Python package that has it if it is not on the path."""
     constraint_options: tuple[str, ...]
     """Options that take a constraint file; ``{}`` is its name."""
     pin_lines: Callable[[Pin], list[str]]
     """Lines of a constraint file that place a pin and set its buffer."""
     clock_lines: Callable[[str, int], list[str]] = _no_lines
-    """Lines of a constraint file that say how many hertz the clock at a port has."""
+    """Lines of a constraint file that state the frequency of the clock at a port, in Hz."""
     router: str | None = None
-    """Used if the user does not choose; None: nextpnr's own choice."""
+    """The placer, if the user does not choose; None for nextpnr's own choice."""
     placer: str | None = None
     placer_options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By placer."""
+    """Options by placer."""
     free_options: tuple[str, ...] = ()
-    """Options for a design whose pins nextpnr is to choose."""
+    """Options for a design whose pins nextpnr chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BitstreamTools:
-    """What turns a board's top into a bitstream, beside place and route."""
+    """How a placed and routed top becomes a bitstream."""
 
     constraint_file: str
-    """Name of the file, by the end of which its language goes."""
+    """Name of the constraint file, whose ending states its format."""
     result_options: tuple[str, str]
-    """nextpnr's option that writes what the bitstream is packed from, and that file."""
+    """nextpnr's option that writes the file that the bitstream is packed from, and that file's name."""
     bitstream_file: str
     find_packer: Callable[[], Tool]
-    """Finds what packs a bitstream; ToolError if it is missing."""
+    """Finds the tool that packs a bitstream; ToolError if it is missing."""
     pack_arguments: Callable[[Chosen, str, str], Sequence[str]]
-    """Its arguments for a device, a file of nextpnr's and a bitstream."""
+    """Returns that tool's arguments for a device, a file of nextpnr's and a bitstream."""
     pll: PllSearch
 
 
@@ -134,23 +134,23 @@ class FpgaFamily(Family):
     @property
     @abstractmethod
     def devices(self) -> tuple[FpgaDevice, ...]:
-        """Its devices."""
+        """The family's devices."""
 
     @property
     @abstractmethod
     def cells(self) -> Cells:
-        """What its cells take of a device."""
+        """The resources of the family's cells."""
 
     @abstractmethod
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""
 
     place_route: PlaceRoute | None = None
-    """None, if there is no open place and route: the family's devices have no ``options`` then."""
+    """None without open place and route; the family's devices then have no ``options``."""
     bitstream: BitstreamTools | None = None
-    """None, if there are no open bitstreams."""
+    """None without open bitstreams."""
     estimates: Estimates | None = None
-    """None, if builds cannot be estimated before synthesis: there is no ``--fit`` then."""
+    """None if builds cannot be estimated before synthesis; there is no ``--fit`` then."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -163,7 +163,7 @@ class FpgaFamily(Family):
             )
 
     def netlist_rules(self, device: FpgaDevice) -> str:
-        """Say what :meth:`finish_netlist` does, in words that change when it does.
+        """Describe :meth:`finish_netlist` by a text that changes whenever its work does.
 
         Empty for a device whose netlist stays as it is: ``finish_netlist`` is not called then.
         """
@@ -201,7 +201,7 @@ class FpgaFamily(Family):
         """
 
     def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:
-        """Return the flip-flops that Yosys leaves beside a block, which could hold them, at each stage."""
+        """Return, for each stage, the flip-flops that Yosys leaves outside a block that could hold them."""
         return 0
 
     def find_nextpnr(self) -> Tool:
@@ -220,9 +220,9 @@ class FpgaFamily(Family):
 
 
 def largest_blocks(a_bits: int, b_bits: int, sizes: Sequence[tuple[int, int, float]]) -> float:
-    """Return what the first block takes that holds a product; of none, what the last one does.
+    """Return the blocks of the first entry that holds a product; if none does, of the last entry.
 
-    ``sizes`` are the largest factors of a product, and what synthesis takes of a block for one as large.
+    ``sizes`` are the largest factors of a product, and the blocks that synthesis uses for it.
     """
     wide, narrow = max(a_bits, b_bits), min(a_bits, b_bits)
     fitting = (taken for x, y, taken in sizes if wide <= max(x, y) and narrow <= min(x, y))

@@ -11,11 +11,11 @@ __all__ = ["Chosen", "FpgaDevice", "Memory", "Pins", "device_label"]
 
 
 Pins = tuple[()] | tuple[str, str, str]
-"""Pins for a clock, an input and an output; none where nextpnr chooses them."""
+"""Pins for a clock, an input and an output; empty if nextpnr chooses them."""
 
 
 class Memory(Record):
-    """Memory blocks of one sort, beside the block RAM."""
+    """Memory blocks of another kind than block RAM."""
 
     name: str
     count: Annotated[int, Field(ge=1)]
@@ -23,40 +23,40 @@ class Memory(Record):
 
 
 class FpgaDevice(Record):
-    """An FPGA: what is on it, and how its tools name it.
+    """An FPGA: its resources, and its names in the tools.
 
     The sizes of devices with place and route are those that nextpnr reports.
     """
 
     name: str
     family: str
-    """Its family, which knows its tools, and the one of the build that fits it best."""
+    """Name of its family, whose tools it has, and for which builds fit it best."""
     architecture: str
-    """Whose synthesis and cells it has: the family's name, unless the family has several."""
+    """Name of its synthesis and cells: the family's, unless the family has several architectures."""
     luts: Annotated[int, Field(ge=1)]
-    """Four-input tables; six-input ones on Xilinx, adaptive logic modules on Intel."""
+    """Four-input LUTs; six-input ones on Xilinx, adaptive logic modules on Intel."""
     ffs: Annotated[int, Field(ge=1)]
     multipliers: Annotated[int, Field(ge=0)]
-    """18 x 18 (iCE40: 16 x 16; Xilinx and Intel: DSP blocks)."""
+    """Multipliers of 18 x 18 bits (iCE40: 16 x 16; Xilinx and Intel: DSP blocks)."""
     block_rams: Annotated[int, Field(ge=0)]
     block_ram_kibit: Annotated[int, Field(ge=1)]
     large_ram: Memory | None = None
     options: tuple[str, ...] = ()
-    """What selects it in nextpnr; ``{package}`` and ``{grade}`` are filled in."""
+    """nextpnr's options that select it; ``{package}`` and ``{grade}`` are replaced."""
     grades: tuple[str, ...] = ()
     """Speed grades; the first is the default, and the slowest."""
     pins: Mapping[str, Pins] = {}
     """Packages, the default first, and their pins for a core in the harness."""
     aliases: tuple[str, ...] = ()
     order_codes: Mapping[str, str] = {}
-    """Packages as the order codes of its parts have them, which may follow the speed grade."""
+    """Codes of packages in order codes, where they may follow the speed grade."""
     chain_tiles: int | None = None
-    """Tiles that carry chains can begin in; None where they are no limit."""
+    """Tiles in which carry chains can begin; None if they are no limit."""
     block_ram_mhz: Mapping[str, float] = {}
-    """Per speed grade, the highest clock that the block RAM's data sheet allows. nextpnr does not
+    """For each speed grade, the highest clock of the block RAM by the data sheet. nextpnr does not
     check it."""
     target_mhz: Mapping[str, float] = {}
-    """Per speed grade, the clock to aim at if the user names none."""
+    """For each speed grade, the target clock if the user gives none."""
 
     @property
     def routable(self) -> bool:
@@ -65,7 +65,7 @@ class FpgaDevice(Record):
 
 
 def device_label(name: str, grade: str) -> str:
-    """Return a name for people and for a folder; ``grade`` may be empty."""
+    """Return a name for messages and folders; ``grade`` may be empty."""
     return (f"{name}-{grade}" if grade else name).replace("/", "-").lower()
 
 
@@ -78,7 +78,7 @@ class Chosen(Record):
 
     @property
     def label(self) -> str:
-        """A name for people and for a folder, such as ``lfe5u-85f-8``."""
+        """A name for messages and folders, such as ``lfe5u-85f-8``."""
         return device_label(self.device.name, self.grade)
 
     @property
@@ -93,15 +93,15 @@ class Chosen(Record):
 
     @property
     def block_ram_mhz(self) -> float | None:
-        """The block RAM's limit at this grade."""
+        """The block RAM's highest clock at this grade."""
         return self.device.block_ram_mhz.get(self.grade)
 
     def usable_mhz(self, fmax_mhz: float, block_rams: float) -> float:
-        """Return the clock of a design with so many block RAMs: Fmax, unless those allow less."""
+        """Return the usable clock of a design: Fmax, or the limit of its ``block_rams`` if that is lower."""
         limit = self.block_ram_mhz if block_rams else None
         return fmax_mhz if limit is None else min(fmax_mhz, limit)
 
     @property
     def target_mhz(self) -> float:
-        """The clock to aim at if the user names none."""
+        """The target clock if the user gives none."""
         return self.device.target_mhz.get(self.grade, 100.0)

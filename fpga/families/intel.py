@@ -1,4 +1,4 @@
-"""Intel: synthesis alone, there is no open place and route here."""
+"""Intel: synthesis only, because there is no open place and route."""
 
 from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice
@@ -29,7 +29,7 @@ class Intel(FpgaFamily):
     )
     devices = (_device("5cseba6", 41910, 166036, 112, 553), _device("5csema5", 32070, 128300, 87, 397))
     cells = Cells(
-        # Halves of an adaptive logic module.
+        # Each is half of an adaptive logic module.
         luts={"MISTRAL_ALUT6": 1}
         | dict.fromkeys(("MISTRAL_ALUT5", "MISTRAL_ALUT4", "MISTRAL_ALUT3", "MISTRAL_ALUT2"), 0.5)
         | dict.fromkeys(("MISTRAL_NOT", "MISTRAL_ALUT_ARITH", "MISTRAL_MLAB"), 0.5),

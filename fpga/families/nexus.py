@@ -6,8 +6,8 @@ from rtlstm.spec.family import Pipeline
 
 __all__ = ["NEXUS", "Nexus"]
 
-# nextpnr takes constants from cells, but the first carry of a chain must have none at its input,
-# where Yosys puts one (its issue 4081): constants out, carries cut loose, constants in.
+# nextpnr takes constants from cells, but the first carry input of a chain must be unconnected, where Yosys
+# connects a constant (Yosys issue 4081): remove constants, disconnect first carries, insert constants.
 _FILES = {
     "constants.v": "module VLO(output Z); assign Z = 1'b0; endmodule\n"
     "module VHI(output Z); assign Z = 1'b1; endmodule\n",

@@ -1,4 +1,4 @@
-"""AMD Xilinx: synthesis alone, there is no open place and route here."""
+"""AMD Xilinx: synthesis only, because there is no open place and route."""
 
 from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys, largest_blocks
 from rtlstm.fpga.families.device import FpgaDevice, Memory
@@ -8,7 +8,7 @@ __all__ = ["XILINX", "Xilinx"]
 
 _ULTRASCALE = "xcup"
 _SERIES = {"xilinx": "xc7", "xilinx-ultrascale-plus": _ULTRASCALE}
-"""What Yosys calls the devices of an architecture."""
+"""Yosys's names of the architectures."""
 
 
 def _device(
@@ -66,7 +66,7 @@ class Xilinx(FpgaFamily):
 
     def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:
         """Return the blocks that Yosys 0.70 takes at least for a product of portable Verilog."""
-        # It takes none, or may take none, for a product of less than 12 bits.
+        # It may use none for a product of less than 12 bits.
         return largest_blocks(a_bits, b_bits, (self._block(device),)) if a_bits + b_bits >= 12 else 0
 
     def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:

@@ -1,1 +1,1 @@
-"""What is changed in a netlist, or read from it, between synthesis and place and route."""
+"""Changes of a netlist, and data read from it, between synthesis and place and route."""

@@ -1,8 +1,8 @@
-"""Loose ends of ECP5 carry chains, which place and route would spend logic on.
+"""Disconnects unused ends of ECP5 carry chains, which would cost logic in place and route.
 
-nextpnr puts a cell in front of every chain whose first carry input is connected, if only to a
-constant, and one behind every chain whose last carry output is, if only to a net that nobody reads:
-four tables a chain. Yosys connects both always.
+nextpnr adds a cell in front of every chain whose first carry input is connected, even to a constant, and one
+behind every chain whose last carry output is connected, even to an unused net: four LUTs per chain. Yosys
+always connects both.
 """
 
 from collections import Counter
@@ -11,15 +11,15 @@ from typing import Any
 __all__ = ["CUT", "cut_carries"]
 
 CUT = "unread carry outputs, and carry inputs that have no effect"
-"""What is cut, for the hash of a synthesis."""
+"""What is disconnected, as a text for the hash of a synthesis."""
 
 
 def cut_carries(netlist: dict[str, Any]) -> tuple[int, int]:
-    """Cut the loose ends in a netlist in Yosys's JSON; return how many inputs and outputs those were.
+    """Disconnect unused ends in a netlist in Yosys's JSON; return the numbers of inputs and outputs.
 
-    An output goes if nothing reads it. An input goes if its half of the cell is a table of zeros, so
-    that the carry behind it comes from the table's own inputs, and nothing reads the half's sum: so
-    the chains of ``rtlstm_sum`` begin, and nextpnr's own cell in front of a chain.
+    An output is disconnected if nothing reads it. An input is disconnected if the LUT of its half of the cell
+    is all zeros, so that the next carry comes from the LUT's own inputs, and nothing reads the half's sum.
+    The chains of ``rtlstm_sum`` begin like this, and so does nextpnr's own cell in front of a chain.
     """
     inputs = outputs = 0
     for module in netlist["modules"].values():
@@ -51,6 +51,6 @@ def _uses(module: dict[str, Any]) -> Counter[Any]:
 
 
 def _zero(cell: dict[str, Any]) -> bool:
-    """Whether the first half's table gives 0, with C and D high."""
+    """Whether the LUT of the first half gives 0, with C and D high."""
     pins = cell["connections"]
     return pins["C0"] == ["1"] and pins["D0"] == ["1"] and int(cell["parameters"]["INIT0"], 2) >> 12 == 0

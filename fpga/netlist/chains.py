@@ -1,9 +1,8 @@
 """Carry chains of an ECP5 netlist, and the tiles that they take.
 
-nextpnr puts every chain at the beginning of a tile, which has room for four carry cells, and lets it go on
-in the tiles beside it. What is left of a chain's last tile can hold tables but no other chain. So a chain of
-five cells takes two of the device's tiles, and a device that is full of short chains has no place for
-another one long before its tables are used up.
+nextpnr begins every chain in a new tile, which has four carry cells, and continues it in the tiles beside it.
+The rest of a chain's last tile can hold LUTs but no other chain. So a chain of five cells takes two tiles,
+and a device with many short chains runs out of tiles for chains long before it runs out of LUTs.
 """
 
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import Any
 __all__ = ["CHAIN_CELLS", "Chains", "chain_tiles", "count_chains"]
 
 CHAIN_CELLS = 4
-"""Carry cells of a tile, each of two bits."""
+"""Carry cells per tile, of two bits each."""
 
 _CARRY = "CCU2C"
 
@@ -24,16 +23,16 @@ class Chains:
     """Carry chains of a netlist."""
 
     cells: tuple[int, ...]
-    """Carry cells of each chain, nextpnr's own at its ends counted in."""
+    """Carry cells of each chain, with those that nextpnr adds at its ends."""
 
     @property
     def tiles(self) -> int:
-        """Tiles that they take."""
+        """Tiles that the chains take."""
         return sum(chain_tiles(cells) for cells in self.cells)
 
 
 def chain_tiles(cells: int) -> int:
-    """Tiles that a chain of so many carry cells takes."""
+    """Return the tiles of a chain of so many carry cells."""
     return -(-cells // CHAIN_CELLS)
 
 
@@ -67,7 +66,7 @@ def _lengths(carries: Mapping[str, Any], readers: Counter[Any]) -> Iterator[int]
         begins = cell["connections"]["CIN"][0]
         if begins in ends:
             continue
-        # A cell brings the first carry in, if it comes from anywhere, and one the last carry out.
+        # One cell brings in the first carry, if it is connected, and one brings out the last.
         length = int(begins != "x")
         at: Any = cell
         while at is not None:

@@ -1,10 +1,9 @@
-"""Where the hard blocks of a core go on an ECP5: every lane's multipliers beside its weights.
+"""Places the hard blocks of a core on an ECP5: every lane's multipliers beside its weights.
 
-The placer sees a thousand nets between blocks that it can put anywhere, and scatters each lane over
-the die. The lanes are known here, and so is their chain: consecutive lanes get neighbouring sites
-along a line that winds through the rows of multipliers, and what the lanes' totals go to stands in
-the middle. The placer then finds the logic's places by itself. (36 lanes of 4 on an LFE5U-85F: half
-the wire, 147 MHz instead of 99, a quarter of the time.)
+The placer alone scatters the blocks of each lane over the die. This module knows the lanes and their order:
+consecutive lanes get neighbouring sites along a line that winds through the rows of multipliers, and the
+blocks that read the lanes' totals get sites in the middle. The placer then places the logic by itself. (36
+lanes of 4 on an LFE5U-85F: half the wire length, 147 MHz instead of 99, a quarter of the time.)
 """
 
 import re
@@ -15,12 +14,12 @@ from typing import Any
 __all__ = ["DIES", "PLAN", "Die", "Site", "floorplan", "plan"]
 
 PLAN = "lanes along the rows of multipliers, 5"
-"""The rule, for the hash of a synthesis: count up when it changes."""
+"""The rule, as a text for the hash of a synthesis: increase the number when it changes."""
 
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
 _LANE = re.compile(r"\barray\.lane(\d+)\.")
 _UNIT = re.compile(r"\b(?:gate_unit|preactivation)(\d+)\.(\w+?)(?:_multiplier)?\.")
-"""Number of a gate unit, and the part of it, or of the pre-activations before it."""
+"""Matches the number of a gate unit, and a part of it or of its pre-activations."""
 _FEEDS = {
     "input_gate": "added",
     "candidate_gate": "added",
@@ -29,14 +28,14 @@ _FEEDS = {
     "output_gate": "hidden",
     "cell_tanh": "hidden",
 }
-"""The product that a memory of the gate unit gives a factor to, unless it has slopes of its own."""
+"""The product that reads a memory of the gate unit as a factor, unless the memory has slopes of its own."""
 _LEAST = 16
-"""Multipliers in lanes below which the placer does well by itself."""
+"""With fewer multipliers in lanes, the placer alone does well."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place of a hard block."""
+    """A site of a hard block."""
 
     x: int
     y: int
@@ -44,7 +43,7 @@ class Site:
 
     @property
     def bel(self) -> str:
-        """nextpnr's name of it."""
+        """nextpnr's name of the site."""
         return f"X{self.x}/Y{self.y}/{self.name}"
 
 
@@ -62,11 +61,11 @@ class Die:
 
     @property
     def middle(self) -> tuple[float, float]:
-        """The point that the sites lie around."""
+        """Return the centre of the sites."""
         return sum(self.columns) / len(self.columns), sum(self.multiplier_rows) / len(self.multiplier_rows)
 
     def multipliers(self) -> list[Site]:
-        """Sites of multipliers, slice by slice along a line that winds through the rows."""
+        """Return the sites of multipliers, slice by slice along a line that winds through the rows."""
         sites = []
         for index, y in enumerate(self.multiplier_rows):
             for column in self.columns if index % 2 == 0 else self.columns[::-1]:
@@ -74,7 +73,7 @@ class Die:
         return sites
 
     def rams(self) -> list[Site]:
-        """Sites of block RAMs."""
+        """Return the sites of block RAMs."""
         return [
             Site(column + 2 * step, y, f"EBR{step}")
             for y in self.ram_rows
@@ -96,9 +95,9 @@ DIES: dict[str, Die] = {
 
 
 def floorplan(netlist: dict[str, Any], device: str) -> int:
-    """Give the hard blocks of a netlist in Yosys's JSON their sites; return how many got one.
+    """Assign sites to the hard blocks of a netlist in Yosys's JSON; return how many got one.
 
-    None get one if the device's sites are unknown or too few, or the lanes have few multipliers.
+    No block gets one if the device's sites are unknown or too few, or the lanes have few multipliers.
     """
     die = DIES.get(device)
     if die is None:
@@ -127,7 +126,7 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
     if in_lanes < _LEAST or needed > len(multipliers) or all_rams > len(rams):
         return {}
     sites: dict[str, Site] = {}
-    # Whole slices around the middle: first those of what the lanes feed, then the lanes'.
+    # Whole slices around the middle: first for the readers of the lanes' totals, then for the lanes.
     central = _central(multipliers, die)
     middle = central[: 4 * -(-len(others[_MULTIPLIER]) // 4)]
     sites |= zip(others[_MULTIPLIER], middle, strict=False)
@@ -148,8 +147,8 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
 def _beside_units(
     others: dict[str, list[str]], sites: dict[str, Site], free: set[Site], die: Die
 ) -> dict[str, Site]:
-    """Sites of the block RAMs outside the lanes: next to what they feed, most of all before multipliers
-    that have no register at their inputs; else in the middle."""
+    """Return the sites of block RAMs outside the lanes: near the blocks that read them, with priority for
+    multipliers without an input register; else in the middle."""
     units: dict[str, list[Site]] = {}
     fed: dict[tuple[str, str], Site] = {}
     for name in others[_MULTIPLIER]:
@@ -177,7 +176,7 @@ def _beside_units(
 
 
 def _central(sites: list[Site], die: Die) -> list[Site]:
-    """Sites by their slice's distance from the middle."""
+    """Return the sites by their slice's distance from the middle."""
     x, y = die.middle
     slices = [sites[first : first + 4] for first in range(0, len(sites), 4)]
     slices.sort(key=lambda four: (abs(four[0].x - x) + abs(four[0].y - y), four[0].y, four[0].x))

@@ -1,10 +1,10 @@
-"""A frame around a core for place and route, so that its ports need no pins.
+"""The harness: a top around a core for place and route, so that the core's ports need no pins.
 
 The core has more ports than most packages have pins. Its inputs come from registers that form one
 long shift register behind one pin; its outputs go to registers that are folded, by one exclusive or
-each, into a second shift register in front of another pin. Between any two registers of the frame
-is at most one logic cell, so that no path inside it is ever the slowest one, while the paths from
-the core's inputs and to its outputs stay, each with a register right behind the port.
+each, into a second shift register in front of another pin. Between any two registers of the harness
+is at most one logic cell, so no path inside it is the worst one. The paths from the core's inputs and
+to its outputs stay, each with a register at the port.
 """
 
 import re
@@ -16,13 +16,13 @@ from rtlstm.spec.errors import BuildError
 __all__ = ["CORE", "HARNESS", "PREFIX", "Port", "black_box", "harness", "read_ports"]
 
 HARNESS = "rtlstm_harness"
-"""The frame's module; no build may have this name."""
+"""The harness's module; no build may have this name."""
 
 CORE = "core"
-"""The core's name inside it."""
+"""Name of the core's instance in the harness."""
 
 PREFIX = "port_"
-"""The frame's register at a port is this and the port's name."""
+"""Prefix of the harness's register at a port, in front of the port's name."""
 
 _CLOCK = "clk"
 
@@ -48,14 +48,14 @@ def read_ports(verilog: str, top: str) -> tuple[Port, ...]:
     if module is None:
         raise BuildError(f"the build's Verilog must have a module {top} with ports, but has none")
     head, body = module.groups()
-    # Ports are declared in the head, or there are names alone and the body declares them.
+    # The module's head declares the ports, or only names them, and the body declares them.
     text = head if re.search(r"\b(in|out)put\b", head) else body
     declared: dict[str, Port] = {}
     for kind, high, low, name in re.findall(
         r"\b(input|output)\s+(?:wire\s+|reg\s+)?(?:signed\s+)?(?:\[(\d+):(\d+)\]\s*)?(\w+)", text
     ):
         width = int(high) - int(low) + 1 if high else 1
-        # A function inside the module may have an input of the same name, but only further down.
+        # A function in the module may have an input of the same name, but only after the declaration.
         declared.setdefault(name, Port(name, "input" if kind == "input" else "output", width))
     names = declared if text is head else re.findall(r"\w+", head)
     missing = [name for name in names if name not in declared]
@@ -74,7 +74,7 @@ def _range(width: int) -> str:
 
 
 def harness(top: str, ports: tuple[Port, ...]) -> str:
-    """Return the Verilog of the frame around a core with these ports."""
+    """Return the Verilog of the harness around a core with these ports."""
     inputs = [port for port in ports if port.direction == "input" and port.name != _CLOCK]
     outputs = [port for port in ports if port.direction == "output"]
     bits = sum(port.width for port in outputs)
@@ -87,7 +87,7 @@ def harness(top: str, ports: tuple[Port, ...]) -> str:
         *(f"  wire {_range(port.width)}out_{port.name};" for port in outputs),
         f"  reg {_range(bits)}folded;",
         "  always @(posedge clk) begin",
-        # An assignment drops what is too long on the left: the chain moves by one.
+        # The assignment drops the uppermost bit: the shift register moves by one.
         *([f"    {{{chain}}} <= {{{chain}, pin_in}};"] if inputs else []),
         *(f"    {PREFIX}{port.name} <= out_{port.name};" for port in outputs),
         f"    folded <= {{folded, pin_in}} ^ {{{found}}};",
@@ -106,6 +106,6 @@ def harness(top: str, ports: tuple[Port, ...]) -> str:
 
 
 def black_box(top: str, ports: tuple[Port, ...]) -> str:
-    """Return the Verilog of the core's shell, for the synthesis of the frame alone."""
+    """Return the Verilog of the core as a black box, for the synthesis of the harness alone."""
     words = (f"{port.direction} {_range(port.width)}{port.name}" for port in ports)
     return f"(* blackbox *)\nmodule {top}({', '.join(words)});\nendmodule\n"

@@ -1,7 +1,7 @@
-"""Registers that several lanes or units read, one for each of them.
+"""Copies registers that several lanes or units read, one for each of them.
 
-Synthesis makes one register of equal ones, so that the lanes of a block and units beside each other, which
-stand apart, share what they were given copies of: the placer can then put it beside one of them only.
+Synthesis merges equal registers. So the lanes of a block, and neighbouring units, share registers of which
+the Verilog has copies, and the placer can put such a register beside only one of them.
 """
 
 import re
@@ -11,11 +11,11 @@ from typing import Any
 __all__ = ["REPLICATED", "replicate"]
 
 REPLICATED = "registers read by the logic of several lanes or units"
-"""What is replicated, for the hash of a synthesis."""
+"""What is copied, as a text for the hash of a synthesis."""
 
 _REGISTER = "TRELLIS_FF"
 _HARD = ("MULT18X18D", "DP16KD", "PDPW16KD")
-"""Cells with registers at their inputs, to which a long way does no harm."""
+"""Cells with registers at their inputs, to which a long wire does no harm."""
 _PART = re.compile(r"\barray\.(?P<lane>lane)(\d+)\.|\b(?:preactivation|gate_unit)(\d+)\.")
 
 FabricPart = tuple[str, int]
@@ -26,9 +26,9 @@ CellPin = tuple[dict[str, Any], str, int]
 
 
 def replicate(netlist: dict[str, Any]) -> int:
-    """Give each lane and unit its own copies in a netlist in Yosys's JSON; return how many were added.
+    """Give each lane and unit its own copies in a netlist in Yosys's JSON; return the number of copies.
 
-    The first lane, the first unit and all that is in none keep the register that was there.
+    The first lane, the first unit and all other logic keep the original register.
     """
     added = 0
     for module in netlist["modules"].values():
@@ -65,7 +65,7 @@ def _readers(cells: Mapping[str, dict[str, Any]]) -> dict[Any, dict[FabricPart, 
 
 
 def _others(parts: Mapping[FabricPart, list[CellPin]]) -> Iterator[tuple[FabricPart, list[CellPin]]]:
-    """Parts whose logic reads a net, but for the first lane and the first unit."""
+    """Return the parts whose logic reads a net, without the first lane and the first unit."""
     met = set()
     for part in sorted(parts):
         kind, _ = part

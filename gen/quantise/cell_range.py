@@ -36,7 +36,7 @@ def power_of_two(magnitude: float) -> float:
 
 
 def states_leave(network: Network, asked: bool | None) -> bool:
-    """Whether final states are results like y: as ``asked``, else if the network has no dense layer at its end."""
+    """Whether final states are results like y: as ``asked``, else if no dense layer is the last one."""
     return not isinstance(network.layers[-1], Dense) if asked is None else asked
 
 

@@ -295,7 +295,7 @@ def test_cut_result_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return 0.0
 
     log = tmp_path / "a.log"
-    with pytest.raises(ToolError, match=rf"^netlist.json is not whole; is the disk full\? see {log}$"):
+    with pytest.raises(ToolError, match=rf"^netlist.json is incomplete; is the disk full\? see {log}$"):
         run_stored("trying", "1", run, log)
     cut = tmp_path / "netlist.json"
     run(tmp_path)

@@ -60,7 +60,7 @@ def test_against_synthesis(
     top = board_verilog(board, made, find_uart_timing(board, board.usual_mhz), core)
     frame = TopWrapper(TOP, top)
     core = empty(read_ports(core, "dut"))
-    synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, frame=frame)
+    synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, wrapper=frame)
     taken = synthesis.harness
     estimates = board.family.need_estimates()
     found = top_sizes(made, estimates)
