@@ -1,7 +1,6 @@
 """Reads recurrent and dense layers from named tensors: safetensors files and PyTorch state dicts."""
 
 import re
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,13 +8,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlstm.gen.frontends.arrays import expect_shape, import_extra, listed, to_float64
+from rtlstm.gen.frontends.arrays import expect_shape, listed, to_float64
 from rtlstm.gen.frontends.flow import Flow
 from rtlstm.gen.frontends.reading import Embedding, ReadOptions, ReportBuilder
+from rtlstm.gen.frontends.tensor_files import Tensors, load_safetensors, load_state_dict
 from rtlstm.gen.frontends.torch.cells import bidirectional_layer, recurrent_layer
 from rtlstm.spec.activations.functions import ACTIVATIONS, RELU, ActivationFunction
-from rtlstm.spec.archives import open_archive
-from rtlstm.spec.budget import Budget
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Activation, Bidirectional, Gru, Lstm, Network, Rnn
 from rtlstm.spec.options import option
@@ -29,22 +27,19 @@ _NORMED = re.compile(
     r"^(?:(?P<owner>.*\.|)parametrizations\.(?P<new>\w+)\.original\d*|(?P<old>.*weight\w*?)_(?:g|v|orig))$"
 )
 """Parts of a weight that torch.nn.utils.parametrizations, or the older weight and spectral norm, keep."""
-_DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 _SYNTAX = "NAME, NAME:ACTIVATION or relu:NAME:ACTIVATION"
-
-Tensors = dict[str, Any]
 
 
 def read_safetensors(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a safetensors file."""
     report.format = "safetensors"
-    return _read(_load_safetensors(path), options, report)
+    return _read(load_safetensors(path), options, report)
 
 
 def read_state_dict(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
     """Read a state dict saved by ``torch.save``."""
     report.format = "torch state dict"
-    return _read(_load_state_dict(file, report), options, report)
+    return _read(load_state_dict(file, report), options, report)
 
 
 def _read(tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -57,99 +52,6 @@ def _read(tensors: Tensors, options: ReadOptions, report: ReportBuilder) -> Netw
     if not tensors:
         raise ModelError("must hold tensors, but has none")
     return _Reader(tensors, options, report).read()
-
-
-def _load_safetensors(path: Path) -> Tensors:
-    safetensors = import_extra("safetensors", "")
-    try:
-        items = safetensors.deserialize(path.read_bytes())
-    except (safetensors.SafetensorError, OSError) as error:
-        raise ModelError(f"must be a safetensors file, but is damaged: {error}") from None
-    tensors: Tensors = {}
-    budget = Budget()
-    for name, item in sorted(items, key=lambda pair: pair[0]):  # the library's order changes between runs
-        dtype, shape, data = item["dtype"], item["shape"], bytes(item["data"])
-        budget.take(shape, f"tensor {name!r}")
-        if dtype == "BF16":
-            wide = np.frombuffer(data, dtype="<u2").astype("<u4") << 16
-            tensors[name] = wide.view("<f4").reshape(shape)
-        elif dtype in _DTYPES:
-            tensors[name] = np.frombuffer(data, dtype=_DTYPES[dtype]).reshape(shape)
-        else:
-            tensors[name] = _Other(dtype, tuple(shape))
-    return tensors
-
-
-@dataclass(frozen=True)
-class _Other:
-    """A tensor of a type that no layer can use; refused only if a layer needs it."""
-
-    type_name: str
-    shape: tuple[int, ...]
-
-    @property
-    def dtype(self) -> Any:
-        return type("dtype", (), {"name": self.type_name})
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-
-def _load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
-    torch = import_extra("torch", "torch")
-    try:
-        if zipfile.is_zipfile(file):
-            with open_archive(file) as archive:
-                sizes = [member.file_size for member in archive.infolist()]
-            Budget().take([sum(sizes) // 8], "what the archive unpacks to, in float64,")
-        file.seek(0)
-        loaded = torch.load(file, map_location="cpu", weights_only=True)
-    except ModelError:
-        raise
-    except Exception:  # torch raises several kinds, with long texts, for damaged and for refused files
-        raise ModelError(
-            "must be a state dict saved with torch.save(model.state_dict(), path), but is damaged or holds "
-            "other objects; pickled modules are not loaded, for they can run code"
-        ) from None
-    states = _find_states(torch, loaded)
-    if len(states) != 1:
-        raise ModelError(
-            "must hold one state dict (names to tensors), but has "
-            + (listed(states) if states else type(loaded).__name__)
-        )
-    key, state = next(iter(states.items()))
-    if key:
-        report.note(f"the state dict is the entry {key!r} of the file")
-    tensors: Tensors = {}
-    others = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
-    if others:
-        report.note(f"left out of the state dict, since they are no tensors: {listed(others)}")
-    budget = Budget()
-    for name, tensor in state.items():
-        if not isinstance(tensor, torch.Tensor):
-            continue
-        budget.take(tensor.shape, f"tensor {str(name)!r}")  # one element may stand for all, by strides of 0
-        plain = tensor.detach()
-        if plain.dtype == torch.bfloat16:
-            plain = plain.float()
-        floating = plain.dtype in (torch.float16, torch.float32, torch.float64)
-        if floating and plain.layout == torch.strided:
-            tensors[str(name)] = plain.numpy()
-        else:
-            tensors[str(name)] = _Other(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
-    return tensors
-
-
-def _find_states(torch: Any, loaded: Any) -> dict[str, Any]:
-    def is_state(value: Any) -> bool:
-        return isinstance(value, dict) and any(isinstance(item, torch.Tensor) for item in value.values())
-
-    if is_state(loaded):
-        return {"": loaded}
-    if not isinstance(loaded, dict):
-        return {}
-    return {str(key): value for key, value in loaded.items() if is_state(value)}
 
 
 @dataclass(frozen=True)

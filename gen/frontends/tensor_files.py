@@ -1,0 +1,118 @@
+"""Loads files of named tensors: safetensors files and PyTorch state dicts."""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rtlstm.gen.frontends.arrays import import_extra, listed
+from rtlstm.gen.frontends.reading import ReportBuilder
+from rtlstm.spec.archives import open_archive
+from rtlstm.spec.budget import Budget
+from rtlstm.spec.errors import ModelError
+
+__all__ = ["Tensors", "load_safetensors", "load_state_dict"]
+
+_DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
+
+Tensors = dict[str, Any]
+"""Arrays by name; of a tensor whose type no layer can use, only its type and shape."""
+
+
+def load_safetensors(path: Path) -> Tensors:
+    """Load a safetensors file."""
+    safetensors = import_extra("safetensors", "")
+    try:
+        items = safetensors.deserialize(path.read_bytes())
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ModelError(f"must be a safetensors file, but is damaged: {error}") from None
+    tensors: Tensors = {}
+    budget = Budget()
+    for name, item in sorted(items, key=lambda pair: pair[0]):  # the library's order changes between runs
+        dtype, shape, data = item["dtype"], item["shape"], bytes(item["data"])
+        budget.take(shape, f"tensor {name!r}")
+        if dtype == "BF16":
+            wide = np.frombuffer(data, dtype="<u2").astype("<u4") << 16
+            tensors[name] = wide.view("<f4").reshape(shape)
+        elif dtype in _DTYPES:
+            tensors[name] = np.frombuffer(data, dtype=_DTYPES[dtype]).reshape(shape)
+        else:
+            tensors[name] = _Other(dtype, tuple(shape))
+    return tensors
+
+
+@dataclass(frozen=True)
+class _Other:
+    """A tensor of a type that no layer can use; refused only if a layer needs it."""
+
+    type_name: str
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> Any:
+        return type("dtype", (), {"name": self.type_name})
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+def load_state_dict(file: BinaryIO, report: ReportBuilder) -> Tensors:
+    """Load a state dict saved by ``torch.save``; none of its code runs."""
+    torch = import_extra("torch", "torch")
+    try:
+        if zipfile.is_zipfile(file):
+            with open_archive(file) as archive:
+                sizes = [member.file_size for member in archive.infolist()]
+            Budget().take([sum(sizes) // 8], "what the archive unpacks to, in float64,")
+        file.seek(0)
+        loaded = torch.load(file, map_location="cpu", weights_only=True)
+    except ModelError:
+        raise
+    except Exception:  # torch raises several kinds, with long texts, for damaged and for refused files
+        raise ModelError(
+            "must be a state dict saved with torch.save(model.state_dict(), path), but is damaged or holds "
+            "other objects; pickled modules are not loaded, for they can run code"
+        ) from None
+    states = _find_states(torch, loaded)
+    if len(states) != 1:
+        raise ModelError(
+            "must hold one state dict (names to tensors), but has "
+            + (listed(states) if states else type(loaded).__name__)
+        )
+    key, state = next(iter(states.items()))
+    if key:
+        report.note(f"the state dict is the entry {key!r} of the file")
+    tensors: Tensors = {}
+    others = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    if others:
+        report.note(f"left out of the state dict, since they are no tensors: {listed(others)}")
+    budget = Budget()
+    for name, tensor in state.items():
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        budget.take(tensor.shape, f"tensor {str(name)!r}")  # one element may stand for all, by strides of 0
+        tensors[str(name)] = _to_array(torch, tensor)
+    return tensors
+
+
+def _to_array(torch: Any, tensor: Any) -> Any:
+    plain = tensor.detach()
+    if plain.dtype == torch.bfloat16:
+        plain = plain.float()
+    if plain.dtype in (torch.float16, torch.float32, torch.float64) and plain.layout == torch.strided:
+        return plain.numpy()
+    return _Other(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+
+
+def _find_states(torch: Any, loaded: Any) -> dict[str, Any]:
+    def is_state(value: Any) -> bool:
+        return isinstance(value, dict) and any(isinstance(item, torch.Tensor) for item in value.values())
+
+    if is_state(loaded):
+        return {"": loaded}
+    if not isinstance(loaded, dict):
+        return {}
+    return {str(key): value for key, value in loaded.items() if is_state(value)}
