@@ -46,6 +46,7 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions) -> None:
     from rtlstm.gen.frontends import inspect_model, read_model
     from rtlstm.gen.frontends.describe import layer_options
     from rtlstm.spec.errors import ModelError
+    from rtlstm.spec.options import options as typed
 
     report = inspect_model(path, options)
     console.show(_NODES, model=report.model_dump(mode="json"), supported=not report.refusal)
@@ -65,7 +66,9 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions) -> None:
     console.show(_NETWORK, layers=layers)
     for text in report.notes:
         console.note(text)
-    console.next = next_command("generate", path, output=Path("build") / (report.name or path.stem))
+    following = next_command("generate", path, output=Path("build") / (report.name or path.stem))
+    chosen = typed(options.model_dump(exclude_defaults=True), "generate")
+    console.next = f"{following} {chosen}".rstrip()
 
 
 def _inspect_build(console: Console, folder: Path) -> None:

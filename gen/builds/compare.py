@@ -59,7 +59,7 @@ class Comparison(Record):
 
     @property
     def steps_per_second(self) -> float:
-        """Simulated clock cycles per second."""
+        """Steps per second of wall time: the speed of the simulation, not of the hardware."""
         return self.steps / max(self.seconds, 1e-9)
 
 

@@ -20,6 +20,9 @@ def test_people_read_it_and_json_holds_it(cli, model: Path, tmp_path: Path) -> N
     done = cli(*generate, "--json")
     assert done.json["next"] == f"rtlstm simulate '{folder}'" and "next:" not in done.err
     assert cli("inspect", model, "--json").json["next"] == f"rtlstm generate {model} --output build/tiny"
+    asked = ("--lstm", "lstm", "--dense", "fc:sigmoid")
+    chosen = cli("inspect", model, *asked, "--json").json["next"]
+    assert chosen == f"rtlstm generate {model} --output build/tiny --lstm lstm --dense fc:sigmoid"
     assert cli("inspect", folder, "--json").json["next"] is None
 
 

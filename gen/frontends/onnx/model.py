@@ -134,7 +134,10 @@ class _Reader:
         axes = Axes.unknown(3)
         self.known[tensor] = Value(Flow(), axes)
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
-            self.report.note(f"the model's input is turned by {kinds} before the core")
+            self.report.note(
+                f"the model's input goes through {kinds} before the core; data here are (steps, sequences, "
+                "features), unless you say that they have the batch first"
+            )
             axes = self._know_reversed(nodes, axes)
         elif nodes:
             self.report.note(

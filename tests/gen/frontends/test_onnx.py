@@ -377,7 +377,9 @@ def test_exported_by_pytorch(path, dynamic, last, batch_first):
         dynamic_axes={"x": {0: "a", 1: "b"}} if dynamic else None,
     )  # fmt: skip
     expected = run(path, given.numpy())
-    actual = forward(read_model(path).network, x)
+    result = read_model(path)
+    assert any("batch first" in note for note in result.report.notes) == batch_first
+    actual = forward(result.network, x)
     actual = actual[-1] if last else actual.transpose(1, 0, 2) if batch_first else actual
     close(actual, expected)
 
