@@ -134,21 +134,14 @@ def find_uart_timing(board: Board, clock_mhz: float, baud: int | None = None) ->
     pll = board.find_pll(Fraction(str(clock_mhz)) * 1_000_000)
     clock = pll.output_hz
     if baud is None:
-        for rate in BAUD_RATES:
-            fits = rate <= board.most_baud and clock / rate >= SMALLEST_DIVISOR
-            if fits and abs(_error(clock, rate)) <= _GOOD_ERROR:
-                return UartTiming(pll=pll, baud=rate, divisor=_divisor(clock, rate))
-        baud = BAUD_RATES[-1]
-    if not 300 <= baud <= clock / SMALLEST_DIVISOR or abs(_error(clock, baud)) > _WORST_ERROR:
-        good = [
-            f"{rate:,}"
-            for rate in BAUD_RATES
-            if rate <= clock / SMALLEST_DIVISOR and abs(_error(clock, rate)) <= _WORST_ERROR
-        ]
+        good = (rate for rate in _rates(clock, _GOOD_ERROR) if rate <= board.most_baud)
+        baud = next(good, BAUD_RATES[-1])
+    if baud < 300 or not _is_met(clock, baud, _WORST_ERROR):
+        rates = ", ".join(f"{rate:,}" for rate in _rates(clock, _WORST_ERROR))
         raise ConfigurationError(
             f"{baud:,} baud cannot be made from {megahertz(clock)} MHz: a bit must last at least "
             f"{SMALLEST_DIVISOR} cycles and its length be met within {float(100 * _WORST_ERROR):g} %; "
-            f"at this clock {', '.join(good)} can"
+            f"at this clock {rates} can"
         )
     if baud > board.most_baud:
         raise ConfigurationError(
@@ -161,5 +154,12 @@ def _divisor(clock: Fraction, baud: int) -> int:
     return max(1, round(clock / baud))
 
 
-def _error(clock: Fraction, baud: int) -> Fraction:
-    return clock / _divisor(clock, baud) / baud - 1
+def _is_met(clock: Fraction, baud: int, most_error: Fraction) -> bool:
+    """Whether a clock makes a baud rate, with at most this error."""
+    error = clock / _divisor(clock, baud) / baud - 1
+    return baud <= clock / SMALLEST_DIVISOR and abs(error) <= most_error
+
+
+def _rates(clock: Fraction, most_error: Fraction) -> list[int]:
+    """Return the usual baud rates that a clock makes, the fastest first."""
+    return [rate for rate in BAUD_RATES if _is_met(clock, rate, most_error)]
