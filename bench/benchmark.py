@@ -1,6 +1,6 @@
 """Runs the whole benchmark, and compares it with the project's targets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -188,47 +188,7 @@ def _targets(
     shapes: tuple[ShapeResult, ...], golden: tuple[GoldenSpeed, ...], generated: Row | None
 ) -> tuple[Target, ...]:
     hardware = {shape.name: shape.hardware for shape in shapes}
-    simulated = [found for found in hardware.values() if not found.not_simulated]
-    off: float | None = None
-    if simulated:
-        off = sum(not found.agrees for found in simulated)
-    overheads = {
-        name: max(layer.overhead_cycles for layer in found.layers if layer.kind == "lstm")
-        for name, found in hardware.items()
-    }
-    worst = max(overheads, key=lambda name: overheads[name])
-    device = _DEVICE_SHAPE if _DEVICE_SHAPE in overheads else worst
-    uses = {name: max(found.use, found.use_with_streams) for name, found in hardware.items()}
-    least = min(uses, key=lambda name: uses[name])
-    long = _TOOL_SHAPE if _TOOL_SHAPE in uses else least
-    targets = [
-        _target("networks whose RTL differs from golden model or predicted cycles", off, "", 0, 0),
-        _target(
-            f"overhead of an LSTM layer, {_with_pipeline(device, hardware)}",
-            overheads[device],
-            "cycles",
-            24,
-            16,
-            note=f"most: {overheads[worst]}, {_with_pipeline(worst, hardware)}",
-        ),
-        _target(
-            f"array in use, long sequence or four streams, {_with_pipeline(long, hardware)}",
-            100 * uses[long],
-            "%",
-            95,
-            99,
-            most=False,
-            note=f"least: {100 * uses[least]:.1f} %, {_with_pipeline(least, hardware)}",
-        ),
-    ]
-    for found in golden:
-        bits = f"{found.weight_bits}-bit weights, {found.data_bits}-bit data"
-        how = f"{bits}, {found.batch} x {found.steps} steps"
-        targets += [
-            _target("golden model over float onnxruntime", found.ratio, "times", 4, 1, note=how),
-            _target("golden model, one step", found.step_us, "us", 300, 60, note=bits),
-            _target("golden backend, one step", found.backend_step_us, "us", 300, 60, note=bits),
-        ]
+    targets = [*_hardware_targets(hardware), *_golden_targets(golden)]
     if _TOOL_SHAPE in hardware:
         speed = hardware[_TOOL_SHAPE].simulated_steps_per_second
         what = f"RTL simulation of {_with_pipeline(_TOOL_SHAPE, hardware)}"
@@ -237,3 +197,46 @@ def _targets(
         note = f"{generated['peak_mb']} MB at most, {_BIG_SHAPE}"
         targets.append(_target("generate a million weights", generated["seconds"], "s", 10, 3, note=note))
     return tuple(targets)
+
+
+def _hardware_targets(hardware: Mapping[str, HardwareFigures]) -> Iterator[Target]:
+    """Yield the targets of networks' RTL, by the networks' names."""
+    simulated = [found for found in hardware.values() if not found.not_simulated]
+    off = sum(not found.agrees for found in simulated) if simulated else None
+    yield _target("networks whose RTL differs from golden model or predicted cycles", off, "", 0, 0)
+    overheads = {
+        name: max(layer.overhead_cycles for layer in found.layers if layer.kind == "lstm")
+        for name, found in hardware.items()
+    }
+    worst = max(overheads, key=lambda name: overheads[name])
+    device = _DEVICE_SHAPE if _DEVICE_SHAPE in overheads else worst
+    yield _target(
+        f"overhead of an LSTM layer, {_with_pipeline(device, hardware)}",
+        overheads[device],
+        "cycles",
+        24,
+        16,
+        note=f"most: {overheads[worst]}, {_with_pipeline(worst, hardware)}",
+    )
+    uses = {name: max(found.use, found.use_with_streams) for name, found in hardware.items()}
+    least = min(uses, key=lambda name: uses[name])
+    long = _TOOL_SHAPE if _TOOL_SHAPE in uses else least
+    yield _target(
+        f"array in use, long sequence or four streams, {_with_pipeline(long, hardware)}",
+        100 * uses[long],
+        "%",
+        95,
+        99,
+        most=False,
+        note=f"least: {100 * uses[least]:.1f} %, {_with_pipeline(least, hardware)}",
+    )
+
+
+def _golden_targets(golden: tuple[GoldenSpeed, ...]) -> Iterator[Target]:
+    """Yield the targets of the golden model's speed."""
+    for found in golden:
+        bits = f"{found.weight_bits}-bit weights, {found.data_bits}-bit data"
+        how = f"{bits}, {found.batch} x {found.steps} steps"
+        yield _target("golden model over float onnxruntime", found.ratio, "times", 4, 1, note=how)
+        yield _target("golden model, one step", found.step_us, "us", 300, 60, note=bits)
+        yield _target("golden backend, one step", found.backend_step_us, "us", 300, 60, note=bits)
