@@ -46,9 +46,9 @@ def test_backends(small, backend, tmp_path):
 
 
 def test_baud_rate_may_be_named(small, server, tmp_path):
-    folder = small.save(tmp_path / "build")
+    folder, x = small.save(tmp_path / "build"), small.inputs(3)
     with Accelerator.open(folder, f"serial:{server.path}@115200") as accelerator:
-        accelerator.run(small.inputs(3))
+        np.testing.assert_array_equal(accelerator.run(x)[0], small.golden.run(x[:, None]).y[:, 0])
 
 
 def test_connection_that_breaks_loses_nothing(small, device, server, tmp_path):

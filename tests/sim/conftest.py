@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rtlstm.sim.simulated_ports import PortSpec, sign_extend
+from rtlstm.sim.simulated_ports import Model, PortSpec, sign_extend
 
 LATENCY = 5
 
@@ -63,6 +63,12 @@ class Dummy:
         half = 1 << (ports.data_bits - 1)
         streams = random.integers(0, ports.streams, steps, dtype=np.int32)
         return streams, random.integers(-half, half, (steps, ports.inputs), dtype=np.int32)
+
+    def clear(self, model: Model) -> None:
+        """Clear the sums of all streams."""
+        for stream in range(self.ports.streams):
+            model.write(3, np.array([stream]))
+            model.write(4, np.array([1]))
 
     def expected(self, streams: NDArray[np.int32], x: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return what the core gives when its sums were cleared before."""

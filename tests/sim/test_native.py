@@ -14,22 +14,9 @@ pytestmark = pytest.mark.rtl
 @pytest.fixture
 def model(dummy):
     model = NativeModel(build_native(dummy.verilog, dummy.ports), dummy.ports)
-    for stream in range(dummy.ports.streams):
-        model.write(3, np.array([stream]))
-        model.write(4, np.array([1]))
+    dummy.clear(model)
     yield model
     model.close()
-
-
-def test_bus(model) -> None:
-    assert model.read(0, 2).tolist() == [0x4C53544D] * 2
-    words = np.arange(0xFFFFFFF0, 0xFFFFFFF0 + 16, dtype=np.uint32)
-    model.write(7, np.array([10]))
-    model.write(8, words)
-    model.write(7, np.array([10]))
-    assert (model.read(8, 16) == words).all()
-    before = model.cycle
-    assert model.read(12, 1)[0] == before
 
 
 def test_exchange_and_cycles(dummy, model) -> None:
@@ -50,50 +37,6 @@ def test_exchanges_follow_on(dummy, model) -> None:
     assert (np.concatenate(parts) == dummy.expected(streams, x)).all()
 
 
-@pytest.mark.parametrize("p_in, p_out", [(0.5, 0.0), (0.0, 0.5), (0.3, 0.7)])
-def test_stalls_change_the_cycles_alone(dummy, model, p_in: float, p_out: float) -> None:
-    streams, x = dummy.stimulus(300)
-    model.stalls(7, p_in, p_out)
-    start = model.cycle
-    y, cycles = model.exchange(streams, x)
-    assert (y == dummy.expected(streams, x)).all()
-    assert (cycles.latency >= dummy.latency).all()
-    assert model.cycle - start > 300 * (dummy.latency + dummy.ports.beats_in) + 100
-    model.stalls(7, 0.0, 0.0)
-    assert (model.exchange(streams, x)[1].latency == dummy.latency).all()
-
-
-FAULTS = [
-    (0, "no transfer on x or y for 500 cycles"),
-    (1, "y_stream is not the stream"),
-    (2, "y changed or was withdrawn"),
-    (3, "y_last must be 1"),
-    (7, "y offers a result after that of the last step"),
-]
-
-
-@pytest.mark.parametrize("flag, message", FAULTS)
-def test_faults(dummy, model, flag: int, message: str) -> None:
-    model.write(5, np.array([1 << flag]))
-    model.stalls(1, 0.0, 0.8)
-    with pytest.raises(DeviceError, match=message):
-        model.exchange(*dummy.stimulus(20))
-
-
-def test_rubbish_past_the_last_output(wide_dummy) -> None:
-    model = NativeModel(build_native(wide_dummy.verilog, wide_dummy.ports), wide_dummy.ports)
-    model.write(5, np.array([1 << 5]))
-    with pytest.raises(DeviceError, match=r"words of y past the last output .*\(step 0 of"):
-        model.exchange(*wide_dummy.stimulus(2))
-    model.close()
-
-
-def test_bus_that_never_accepts(model) -> None:
-    model.write(5, np.array([1 << 6]))
-    with pytest.raises(DeviceError, match="the bus did not accept a request within 500 cycles"):
-        model.read(0, 1)
-
-
 def test_initial_contents_follow_the_seed(wide_dummy) -> None:
     library = build_native(wide_dummy.verilog, wide_dummy.ports)
     contents = []
@@ -111,9 +54,7 @@ def test_two_builds_at_once(dummy_of, wide_dummy) -> None:
     cores = [wide_dummy, narrow]
     models = [NativeModel(build_native(core.verilog, core.ports), core.ports) for core in cores]
     for core, model in zip(cores, models, strict=True):
-        for stream in range(core.ports.streams):
-            model.write(3, np.array([stream]))
-            model.write(4, np.array([1]))
+        core.clear(model)
     for core, model in zip(cores, models, strict=True):
         streams, x = core.stimulus(20)
         assert (model.exchange(streams, x)[0] == core.expected(streams, x)).all()
