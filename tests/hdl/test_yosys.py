@@ -1,12 +1,15 @@
 """Amaranth's Yosys, where its cache cannot be used, and what is said when it fails."""
 
+import gc
 import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from amaranth.hdl import Module, Signal
 
 from rtlstm.hdl.emit import yosys
+from rtlstm.hdl.emit.verilog import convert
 from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.spec.errors import ToolError
 
@@ -67,3 +70,24 @@ def test_folder_that_has_gone(monkeypatch, tmp_path: Path):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     assert "module top(a, b);" in run_yosys(DESIGN + "write_verilog")
     os.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_garbage_collection_is_as_before(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversion suspends it, also one that fails."""
+    states = []
+
+    def fail(script: str) -> str:
+        states.append(gc.isenabled())
+        raise ToolError("no Yosys")
+
+    monkeypatch.setattr("rtlstm.hdl.emit.verilog.run_yosys", fail)
+    was_on = gc.isenabled()
+    (gc.enable if on else gc.disable)()
+    try:
+        with pytest.raises(ToolError, match="no Yosys"):
+            convert({"top": (Module(), [Signal(name="a")])}, "top")
+        states.append(gc.isenabled())
+    finally:
+        (gc.enable if was_on else gc.disable)()
+    assert states == [False, on]
