@@ -12,7 +12,10 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.errors import ModelError
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
+    pytest.mark.usefixtures("read_here"),
+]
 nn = torch.nn
 
 
