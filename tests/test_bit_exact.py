@@ -38,15 +38,15 @@ def test_icarus_equals_golden(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", TINY_SEEDS)
 def test_tiny_layers_equal_golden(seed: int, tmp_path: Path) -> None:
-    """Single row groups, where drains, parked sums and fences are closest to each other."""
+    """Single row groups, where drains, partial sums and RAW hazards are closest to each other."""
     check_device(random_case(seed, sizes=TINY, steps=8), tmp_path, "icarus")
 
 
 @pytest.mark.parametrize(
     ("inputs", "units", "lanes", "macs"), [(1, 2, 8, 4), (2, 3, 12, 4), (2, 4, 16, 4), (3, 3, 16, 4)]
 )
-def test_parked_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: int, tmp_path: Path) -> None:
-    """Shapes whose next step would overtake its parked sums but for the settle time."""
+def test_partial_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: int, tmp_path: Path) -> None:
+    """Shapes whose next step would overtake its partial sums without idle cycles."""
     rng = np.random.default_rng(5)
     lstm = Lstm(
         w_ih=rng.normal(size=(4 * units, inputs)),
@@ -130,7 +130,7 @@ def check_actions(case: Case, results: list[GoldenResult]) -> list[BusWrite | Bu
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
 @pytest.mark.parametrize("stalled", [False, True])
 @pytest.mark.parametrize("seed", COCOTB)
-def test_cocotb_bench(seed: int, stalled: bool, simulator: str, tmp_path: Path) -> None:
+def test_cocotb_testbench(seed: int, stalled: bool, simulator: str, tmp_path: Path) -> None:
     case = random_case(seed, sizes=SMALL)
     case.write(tmp_path)
     y, results = case.golden()

@@ -86,7 +86,7 @@ def test_bound_is_reached_and_held(
         state = accelerator.device.read_state(0)
         for got, result in zip(state, (wanted.h, wanted.c), strict=True):
             np.testing.assert_array_equal(got[0], result[0][0])
-        # After one step from the extreme state, what was parked is the whole sum, unlimited.
+        # After one step from the extreme state, the stored partial sum is the whole sum, not saturated.
         accelerator.device.write_state(0, [h], [c])
         accelerator.device.exchange(np.zeros(1, dtype=np.int64), x[:1])
         h_1 = Golden(network).run(x[:1, None], ([h[None]], [c[None]])).h[0][0]

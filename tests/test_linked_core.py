@@ -57,7 +57,7 @@ def opened(line: BytePort, case: Case) -> LinkTransport:
 
 
 def run(transport: LinkTransport, case: Case, count: int, longest: int) -> None:
-    """Run steps, some of them quiet, in exchanges of random length; compare every word and the count."""
+    """Run steps, some with suppressed output, in random exchanges; compare every word and the count."""
     rng = np.random.default_rng(count)
     bounds = case.network.numerics.input
     x = rng.integers(bounds.lowest, bounds.maximum, size=(count, case.network.inputs), endpoint=True)

@@ -28,8 +28,8 @@ from rtlstm.spec.registers import Register
 
 pytestmark = pytest.mark.rtl
 
-NEAR = Parameters(lanes=8, macs=4, streams=2, beat_in=2)
-FAR = NEAR.replace(
+SMALL = Parameters(lanes=8, macs=4, streams=2, beat_in=2)
+WIDE = SMALL.replace(
     gate_units=2,
     beat_out=2,
     pipeline=Pipeline(operand=3, multiplier=3, collect=2, narrow=4, table=2, window=2, accept=1, result=1),
@@ -49,7 +49,7 @@ def switch(device: Build, others: list[Build], backend: str, tmp_path: Path, ste
             check(accelerator, build, number, steps)
 
 
-@pytest.mark.parametrize("parameters", [NEAR, FAR], ids=["near", "far"])
+@pytest.mark.parametrize("parameters", [SMALL, WIDE], ids=["small", "wide"])
 def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
     """More and fewer layers, inputs, outputs; one that goes ahead in one word, and a single layer."""
     device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), parameters)
@@ -61,7 +61,7 @@ def test_icarus_switches(parameters: Parameters, tmp_path: Path) -> None:
 
 
 def test_hardware_does_not_depend_on_the_network() -> None:
-    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), NEAR)
+    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), SMALL)
     other = build_for(stacked(9, 4, 6, dense=((5, "relu"),), seed=1), device)
     texts = [core_to_verilog(build.manifest) for build in (device, other)]
     assert texts[0] == texts[1]
@@ -69,7 +69,7 @@ def test_hardware_does_not_depend_on_the_network() -> None:
 
 def test_a_core_without_a_program_takes_nothing(tmp_path: Path) -> None:
     """Nothing moves until the program is there, and nothing is unset meanwhile."""
-    device = make_device(stacked(2, 2), NEAR.replace(beat_in=1))
+    device = make_device(stacked(2, 2), SMALL.replace(beat_in=1))
     folder = device.save(tmp_path / "device", core_verilog(device.manifest))
     transport = IcarusDevice(folder, device.manifest)
     try:
@@ -82,9 +82,9 @@ def test_a_core_without_a_program_takes_nothing(tmp_path: Path) -> None:
         transport.close()
 
 
-def test_another_network_over_a_serial_line(tmp_path: Path) -> None:
+def test_another_network_over_a_serial_port(tmp_path: Path) -> None:
     """Steps of other sizes through the device's side of the link, in hardware."""
-    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), NEAR.replace(beat_out=2))
+    device = make_device(stacked(3, 5, dense=((2, "sigmoid"),)), SMALL.replace(beat_out=2))
     other = build_for(stacked(9, 4, 6, dense=((5, "relu"), (3, "tanh")), seed=1), device)
     folders = [build.save(tmp_path / str(number)) for number, build in enumerate((device, other))]
     line = LinkedPort(compile_linked(linked_core_verilog(device.manifest, 4), "device_link"), 4)

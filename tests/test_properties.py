@@ -23,9 +23,9 @@ from rtlstm.spec.numerics import QuantizedNetwork
 pytestmark = pytest.mark.rtl
 
 STEPS = 4
-REACH = 16.0
+MAX_ABS = 16.0
 """Largest values of networks that are compared with the float model."""
-NEAR = 0.01
+TOLERANCE = 0.01
 """Largest error with 16-bit data, of outputs or of 1."""
 
 # The same examples everywhere; none is made smaller, which would take a simulation for each attempt.
@@ -49,7 +49,7 @@ def quantised(drawn: DrawnBuild) -> QuantizedNetwork:
 
 
 def check(drawn: DrawnBuild, backend: str) -> None:
-    """Build, and compare outputs, states and cycles: with stalls and without, quiet and not, from states."""
+    """Build, and compare outputs, states and cycles: with and without stalls and outputs, from states."""
     network = quantised(drawn)
     seed = drawn.seed % 1000
     with TemporaryDirectory() as folder:
@@ -72,11 +72,11 @@ def check_near_float(network: Network, seed: int) -> None:
         reject()
     reference = run_float(network, x, lengths=lengths)
     # Functions without bounds make large values, and what rounds those is multiplied by large ones again.
-    assume(max(reference.preactivation, reference.cell, *reference.layers) <= REACH)
+    assume(max(reference.preactivation, reference.cell, *reference.layers) <= MAX_ABS)
     expected = reference.y
     found = Golden(result).run(result.numerics.input.to_integers(x), lengths=lengths).y
     error = np.abs(result.shapes[-1].output.to_floats(found) - expected).max()
-    assert error <= NEAR * max(1.0, float(np.abs(expected).max()))
+    assert error <= TOLERANCE * max(1.0, float(np.abs(expected).max()))
 
 
 def continuous(network: Network) -> bool:

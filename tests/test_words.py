@@ -81,6 +81,9 @@ NAMES = (
     ),
 )
 
+PLAIN = ("place", "way", "near")
+"""Words of ``PARTS`` that tests may have: there they have the plain meaning."""
+
 # Of these, some are somebody else's names, or have the plain meaning.
 ALLOWED = {
     "x_quiet": "a port of the core's Verilog",
@@ -89,6 +92,7 @@ ALLOWED = {
     "UNDER_WAY": "plain English",
     "DelayLine": "the field's word for a chain of registers",
     "PortLine": "a line of text",
+    "FENCE": "Markdown's mark of a block of code",
 }
 
 PLACE_AND_ROUTE = re.compile("place_?(and_?)?route", re.IGNORECASE)
@@ -192,6 +196,19 @@ def test_identifiers():
         each
         for path in sources()
         for each in told(str(path.relative_to(ROOT)), in_names(path.read_text(), str(path.relative_to(ROOT))))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_names_in_tests():
+    words = [one for one in PARTS if not any(re.fullmatch(one.pattern, word) for word in PLAIN)]
+    assert len(words) == len(PARTS) - len(PLAIN)
+    found = [
+        each
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for each in told(
+            str(path.relative_to(ROOT)), (hit for hit in in_names(path.read_text()) if hit[2] in words)
+        )
     ]
     assert not found, "\n".join(found)
 

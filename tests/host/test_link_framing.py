@@ -73,7 +73,7 @@ def test_frame_is_what_the_page_says(frame: Frame):
 
 
 @given(st.lists(frames, max_size=4), st.binary(max_size=40), st.lists(st.integers(1, 300), min_size=1))
-def test_receiver_finds_its_place_after_any_bytes(sent: list[Frame], noise: bytes, cuts: list[int]):
+def test_receiver_synchronises_after_any_bytes(sent: list[Frame], noise: bytes, cuts: list[int]):
     line = noise + b"\0" + b"".join(frame.to_wire() for frame in sent)
     deframer, found = Deframer(), []
     while line:

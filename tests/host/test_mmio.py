@@ -56,7 +56,7 @@ def opened(transport: object, folder: Path) -> Accelerator:
 
 
 def test_rtl_equals_golden(folder: Path, registers: SimulatedRegisters) -> None:
-    """Batches, streams, states and quiet steps: what the golden device says, on every bit."""
+    """Batches, streams, states and suppressed outputs: what the golden device says, on every bit."""
     manifest = Manifest.load(folder)
     rng = np.random.default_rng(1)
     numerics = quantised_network().numerics.input

@@ -41,7 +41,7 @@ def test_build_with_another_array_takes_it(make_build, tmp_path):
         np.testing.assert_array_equal(stream.steps(x[5:]), small.golden.run(x[:, None]).y[5:, 0])
 
 
-def test_fresh_stream(small, tmp_path):
+def test_new_stream(small, tmp_path):
     with small.open() as accelerator, accelerator.stream() as stream:
         stream.save(tmp_path / "s")
         stream.steps(small.inputs(3))

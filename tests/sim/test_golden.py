@@ -100,7 +100,7 @@ def test_values_beyond_the_input_format_are_refused() -> None:
         Golden(case.network).run(x)
 
 
-def test_float_reference_with_a_limited_cell_state() -> None:
+def test_float_reference_with_a_saturated_cell_state() -> None:
     """What is kept is limited, not what h reads; initial states count among the magnitudes met."""
     layer = Lstm(w_ih=np.zeros((4, 1)), w_hh=np.zeros((4, 1)), bias=np.array([0.0, 40.0, 40.0, 40.0]))
     network, x = Network(layers=(layer,)), np.zeros((3, 2, 1))

@@ -60,8 +60,8 @@ def test_sign_of_every_value(function, direct):
     table = design_table(function, reads, gives, direct)
     integers = all_inputs(reads)
     exact = np.ldexp(function(reads.to_floats(integers)), gives.fraction)
-    limited = np.clip(exact, -gives.maximum, gives.maximum)
-    assert np.abs(table.compute(integers) - limited).max() <= (0.5 if direct else 1.5)
+    saturated = np.clip(exact, -gives.maximum, gives.maximum)
+    assert np.abs(table.compute(integers) - saturated).max() <= (0.5 if direct else 1.5)
 
 
 @pytest.mark.parametrize("bits", [6, 12, 18])

@@ -96,7 +96,7 @@ def test_families_choose_the_pipeline() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_program_layout_has_no_overlap(seed: int) -> None:
-    """Weights, shifts and parked sums of different operations occupy different rows."""
+    """Weights, shifts and partial sums of different operations occupy different rows."""
     program = random_case(seed).manifest.program
     # The operations that go ahead use the rows of the others again.
     ops = program.ops[: program.prefetch]

@@ -37,8 +37,8 @@ def every_program(lanes: int, macs: int) -> list[Program]:
 
 @pytest.mark.parametrize("macs", [1, 2, 3, 4, 8, 16])
 @pytest.mark.parametrize("lanes", [4, 8, 12, 16, 20, 64])
-def test_parked_sums_are_never_late(lanes: int, macs: int) -> None:
-    """Back to back, every group of the next step ends late enough after the one that parked it."""
+def test_partial_sums_are_stored_before_they_are_added(lanes: int, macs: int) -> None:
+    """Back to back, every group of the next step ends long enough after the one that stored its sum."""
     least = Parameters(lanes=lanes, macs=macs).partial_to_add
     for program in every_program(lanes, macs):
         ops, body, prefetch = program.ops, program.body, program.prefetch
@@ -58,12 +58,12 @@ def test_parked_sums_are_never_late(lanes: int, macs: int) -> None:
 
 @pytest.mark.parametrize("units", [(16,), (16, 8), (16, 8, 4)])
 @pytest.mark.parametrize("head", [None, 5])
-def test_both_ways_through_a_step(units: tuple[int, ...], head: int | None) -> None:
-    """Each layer is finished once on either way, by the product that does not park."""
+def test_both_paths_through_a_step(units: tuple[int, ...], head: int | None) -> None:
+    """Each layer is finished once on either path, by the product that stores no partial sums."""
     parameters = Parameters(lanes=4, macs=4)
     program = compile_program(shapes(4, *units, head=head), parameters, FusedUnit.timing_of(parameters))
 
-    def way(first: int, suppress: bool) -> list[int]:
+    def path(first: int, suppress: bool) -> list[int]:
         indices, index = [], first
         while index is not None:
             indices.append(index)
@@ -73,7 +73,7 @@ def test_both_ways_through_a_step(units: tuple[int, ...], head: int | None) -> N
     lstm = len(units)
     for suppress in (False, True):
         dense = [lstm] if head and not suppress else []
-        usual, prefetch = (way(first, suppress) for first in (0, program.prefetch))
+        usual, prefetch = (path(first, suppress) for first in (0, program.prefetch))
         for indices in (usual, prefetch):
             ops = [program.ops[index] for index in indices]
             assert [op.layer for op in ops if op.yields] == [*range(lstm), *dense]
@@ -82,7 +82,7 @@ def test_both_ways_through_a_step(units: tuple[int, ...], head: int | None) -> N
         assert [program.ops[index].kind for index in prefetch[:2]] == ["input", "recurrent"]
 
 
-def test_going_ahead_is_quicker_and_quiet_steps_quicker_still() -> None:
+def test_prefetch_is_faster_and_suppressed_outputs_faster_still() -> None:
     layers, parameters = (
         shapes(6, 20, head=8),
         Parameters(lanes=40, macs=4, gate_units=2, beat_in=4, beat_out=2),
@@ -120,7 +120,7 @@ def test_counts_agree_with_each_other(seed: int) -> None:
     assert 0 < cycles.use <= 1
 
 
-def test_streams_are_cold_once_each() -> None:
+def test_each_stream_has_one_first_step() -> None:
     layers, parameters = shapes(4, 16), Parameters(lanes=4, macs=4, streams=2)
     program = compile_program(layers, parameters, FusedUnit.timing_of(parameters))
     together = offer_cycles(program, parameters, 4, streams=[0, 1, 0, 1])

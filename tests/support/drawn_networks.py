@@ -213,16 +213,18 @@ def drawn_networks(draw: Draw, whole: bool | None = None, sizes: int = 5) -> Net
             layers.append(_dense(draw, weights, widths, draw(size), backward is None))
             widths.append(layers[-1].outputs)
         outputs, relu = draw(size), draw(st.booleans())
-        ways = ["forward"] if backward is None else ["forward", "reverse", "both", "both"]
-        way = draw(st.sampled_from(ways[1:] if index == backward else ways))
-        if way == "both":
+        directions = ["forward"] if backward is None else ["forward", "reverse", "both", "both"]
+        direction = draw(st.sampled_from(directions[1:] if index == backward else directions))
+        if direction == "both":
             merge = draw(st.sampled_from(["concat", "concat", "sum", "average", "product"]))
             other = draw(size) if merge == "concat" else outputs
             forward = _recurrent(draw, weights, widths[-1], outputs, relu, reverse=False)
             back = _recurrent(draw, weights, widths[-1], other, relu, reverse=True)
             layers.append(Bidirectional(forward=forward, backward=back, merge=merge))
         else:
-            layers.append(_recurrent(draw, weights, widths[-1], outputs, relu, reverse=way == "reverse"))
+            layers.append(
+                _recurrent(draw, weights, widths[-1], outputs, relu, reverse=direction == "reverse")
+            )
         widths.append(layers[-1].outputs)
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
         layers.append(_dense(draw, weights, widths, draw(size), backward is None))

@@ -132,7 +132,7 @@ def _builds() -> Iterator[RareBuild]:
         _LSTM | limit_events("identity"),
     )
     yield _build(
-        "squashed",
+        "activated",
         [_lstm(rng), _dense(rng, UNITS, 2, "sigmoid"), _dense(rng, 2, 12, "tanh", 1.5)],
         Parameters(lanes=4, macs=2, streams=2, beat_out=4),
         _LSTM | _POSITIVE | rounding_events("dense tanh"),

@@ -113,8 +113,8 @@ class SecondModel:
             for part in parts:
                 layers = range(first, first + part.layers)
                 first += part.layers
-                way = values[::-1] if part.reverse else values
-                y = [self.step(row, state, layers) for row in way]
+                ordered = values[::-1] if part.reverse else values
+                y = [self.step(row, state, layers) for row in ordered]
                 found.append(y[::-1] if part.reverse and not part.reversed_output else y)
             values = [list(chain(*rows)) for rows in zip(*found, strict=True)]
         return values

@@ -52,7 +52,7 @@ def test_same_bytes_whatever_the_hash_seed(pristine, tmp_path, seed):
     assert snapshot(tmp_path / "b") == snapshot(pristine)
 
 
-def test_no_file_names_its_place(pristine):
+def test_no_file_names_its_folder(pristine):
     for name, content in snapshot(pristine).items():
         assert str(pristine).encode() not in content, name
 

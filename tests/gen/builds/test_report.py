@@ -70,7 +70,7 @@ def test_without_calibration_data_the_assumptions_are_stated():
     assert not any("input range" in text or "cell state" in text for text in chosen.assumptions)
 
 
-def test_limited_values_are_counted():
+def test_saturated_values_are_counted():
     report, quantised, _ = make(CALIBRATION, input_range=0.9, cell_range=0.25)
     assert report.accuracy.input_saturations == quantised.numerics.input.saturated(CALIBRATION) > 0
     assert 0 < report.accuracy.cell_saturations <= report.accuracy.cell_values == 50 * 2 * 4
@@ -108,7 +108,7 @@ def test_bars_are_to_scale():
         )
 
 
-def test_final_states_that_are_limited_are_told():
+def test_final_states_that_saturate_are_told():
     """By the network's own outputs a narrow range is best; what goes on elsewhere is the user's to say."""
     report, _, manifest = make(CALIBRATION, cell_range=0.25)
     (told,) = (text for text in report.assumptions if "after a sequence's last step" in text)

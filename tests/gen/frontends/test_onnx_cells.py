@@ -61,14 +61,15 @@ def gates(how):
     return [*nodes, *activations], weights
 
 
-def cell_model(path, how, squash="Tanh", swap=False, h=(1, H), c=(1, H), x=(1, I)):
+def cell_model(path, how, output_activation="Tanh", swap=False, h=(1, H), c=(1, H), x=(1, I)):
     """A cell of one step with a dense layer behind it, its state given and handed out."""
     nodes, weights = gates(how)
     nodes += [
         node("Mul", "g i" if swap else "i g", "new", "m1"),
         node("Mul", "c f" if swap else "f c", "kept", "m2"),
-        node("Add", "new kept" if swap else "kept new", "c_out", "add_c"), node(squash, "c_out", "squashed"),
-        node("Mul", "squashed o" if swap else "o squashed", "h_out", "m3"),
+        node("Add", "new kept" if swap else "kept new", "c_out", "add_c"),
+        node(output_activation, "c_out", "activated"),
+        node("Mul", "activated o" if swap else "o activated", "h_out", "m3"),
         node("MatMul", "h_out v", "out", "head"),
     ]  # fmt: skip
     states = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("h", h), ("c", c))]
@@ -78,7 +79,7 @@ def cell_model(path, how, squash="Tanh", swap=False, h=(1, H), c=(1, H), x=(1, I
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("how", ["gemm and split", "joined and sliced", "separate"])
 def test_cell_in_parts(path, how, swap):
-    cell_model(path, how, squash="Softsign" if swap else "Tanh", swap=swap)
+    cell_model(path, how, output_activation="Softsign" if swap else "Tanh", swap=swap)
     result = read_model(path)
     assert [layer.kind for layer in result.network.layers] == ["lstm", "dense"]
     feeds = {name: rand(1, I if name == "x" else H) for name in ("x", "h", "c")}
@@ -99,7 +100,7 @@ def test_cell_in_parts_with_other_functions(path):
     for each in model.graph.node:
         if each.op_type == "Sigmoid":
             each.op_type = "HardSigmoid"
-        if each.output[0] == "squashed":
+        if each.output[0] == "activated":
             each.op_type = "LeakyRelu"
             each.attribute.append(helper.make_attribute("alpha", 0.3))
     onnx.save(model, path)

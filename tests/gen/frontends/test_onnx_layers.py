@@ -195,7 +195,7 @@ def test_residual_around_a_chosen_lstm(path):
 
 @pytest.mark.parametrize("turn", [[1, 0, 2], [0, 2, 1]])
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_residual_of_an_input_turned_otherwise_is_refused(path, turn, place):
+def test_residual_of_an_input_transposed_otherwise_is_refused(path, turn, place):
     """The shapes fit if there are as many of both, but the sum is another one."""
     weights = [
         const("rec.W", rand(1, 4 * I, I)),
@@ -243,7 +243,7 @@ def test_residual_around_each_of_two_lstms(path):
     assert [layer.skips for layer in network.layers if layer.kind == "dense"] == [2, 2]
 
 
-def test_residual_of_a_turned_input(path):
+def test_residual_of_a_transposed_input(path):
     """As an exporter of a batch-first module writes it."""
     nodes, _ = squeezed(x="u", hidden_size=I)
     weights = [
@@ -291,8 +291,8 @@ def test_residual_within_one_layer_is_folded(path):
 @pytest.mark.parametrize("how", ["pads", "Pad"])
 def test_causal_convolution(path, place, how, dilation):
     source, result, width = ("x", "u", I) if place == "before" else ("s", "out", H)
-    reach = 2 * dilation
-    pads = {"pads": [reach, 0]} if how == "pads" else {}
+    padding = 2 * dilation
+    pads = {"pads": [padding, 0]} if how == "pads" else {}
     conv = node("Conv", "t k b" if pads else "z k b", "v", dilations=[dilation], **pads)
     pad = [] if pads else [node("Pad", "t front", "z")]
     turns = [
@@ -301,7 +301,7 @@ def test_causal_convolution(path, place, how, dilation):
     ]  # fmt: skip
     nodes = [turns[0], *pad, conv, turns[1]]
     weights = [const("k", rand(O, width, 3)), const("b", rand(O))]
-    weights += [ints("front", 0, 0, reach, 0, 0, 0)] if pad else []
+    weights += [ints("front", 0, 0, padding, 0, 0, 0)] if pad else []
     rec, more = squeezed(x="u", inputs=O) if place == "before" else squeezed()
     end = "s" if place == "before" else "out"
     save(path, [*nodes, *rec] if place == "before" else [*rec, *nodes], [*weights, *more], [end])

@@ -120,7 +120,7 @@ def test_residuals(name):
 
 MISTAKEN = {
     "reversed_output": (lambda m, x: m.narrow(x.transpose(0, 1))[0] + x, "axes"),
-    "turned features": (lambda m, x: m.narrow(x)[0] + x.transpose(1, 2), "axes"),
+    "transposed features": (lambda m, x: m.narrow(x)[0] + x.transpose(1, 2), "axes"),
     "joined": (lambda m, x: torch.cat([x.transpose(0, 1), m.narrow(x)[0]], 2), "axes mean the same"),
     "three layers": (
         lambda m, x: (lambda y: (lambda z: m.third(z)[0] + z + y)(m.second(y)[0]))(m.lstm(x)[0]),

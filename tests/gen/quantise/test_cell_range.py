@@ -199,7 +199,7 @@ def test_an_encoders_state_goes_on_into_a_decoder(tmp_path: Path) -> None:
     assert wrong > 16, "the case must need the range"
 
 
-def test_limited_states_are_told_with_the_range_they_need(tmp_path: Path) -> None:
+def test_saturated_states_are_told_with_the_range_they_need(tmp_path: Path) -> None:
     """What a decoder is given, and what an encoder gives."""
     decoder, x = counting(-0.995), np.ones((3, 2, 1))
     state = np.zeros((1, 2, 2)), np.array([[[3.0, 0.0], [27.9, -0.1]]])

@@ -43,7 +43,7 @@ def test_forward_networks_have_no_passes() -> None:
     assert unfold(network).layers == network.layers
 
 
-def test_runs_of_one_way_are_one_part() -> None:
+def test_layers_of_one_direction_are_one_part() -> None:
     rng = np.random.default_rng(2)
     layers = (
         lstm(rng, 3, 4),
@@ -60,7 +60,7 @@ def test_runs_of_one_way_are_one_part() -> None:
     assert passes(Network(layers=layers)) == expected
 
 
-def test_what_reads_turned_outputs_is_a_pass_of_its_own() -> None:
+def test_what_reads_reversed_outputs_is_a_pass_of_its_own() -> None:
     rng = np.random.default_rng(2)
     reversed_output = lstm(rng, 3, 4, reverse=True).replace(reversed_output=True)
     layers = (reversed_output, dense(rng, 4, 5), lstm(rng, 5, 3, reverse=True), lstm(rng, 3, 2))
@@ -79,7 +79,7 @@ def test_products_are_layers_of_their_own() -> None:
     assert [layer.kind for layer in unfold(network).layers] == ["lstm", "lstm", "product", "dense", "lstm"]
 
 
-def test_only_a_layer_in_reverse_is_turned() -> None:
+def test_only_a_reverse_layer_has_reversed_outputs() -> None:
     with pytest.raises(ConfigurationError, match="only a layer in reverse"):
         lstm(np.random.default_rng(2), 3, 4).replace(reversed_output=True)
 

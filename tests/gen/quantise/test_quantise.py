@@ -122,7 +122,7 @@ def test_sums_too_large_to_build_are_refused(scale: float, bias: float, message:
         quantise(Network(layers=(lstm,)))
 
 
-def test_calibration_at_a_power_of_two_is_not_limited() -> None:
+def test_calibration_at_a_power_of_two_does_not_saturate() -> None:
     x = np.full((10, 5), 8.0)
     quantised = quantise(network(), calibration=x)
     assert quantised.numerics.input.saturated(x) == 0
@@ -161,7 +161,7 @@ def test_values_that_grow_without_bound_are_refused(calibrated: bool) -> None:
 
 
 def test_cells_that_take_no_finer_formats_are_calibrated_in_their_own() -> None:
-    """The search for a cell range uses finer formats, in which an LSTM without squash may be too wide."""
+    """The search for a cell range uses finer formats, too wide for some LSTMs without output activation."""
     rng = np.random.default_rng(4)
     w_ih, w_hh, bias = (rng.normal(size=shape) for shape in ((12, 2), (12, 3), 12))
     layer = Lstm(w_ih=w_ih, w_hh=w_hh * 0.3, bias=bias, output_activation=IDENTITY)

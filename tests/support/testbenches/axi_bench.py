@@ -216,7 +216,7 @@ async def malformed_packets_are_reported(dut: Any) -> None:
     for frame in (AxiStreamFrame(whole.tdata, tid=3), AxiStreamFrame(whole.tdata[:beat], tid=3)):
         port.source.send_nowait(frame)
         await good()
-    # A quiet step that is short has no output to mark: it is counted.
+    # A short step without output has no output to mark: it is counted.
     port.source.send_nowait(AxiStreamFrame(short.tdata, tid=2, tuser=1))
     await good()
     assert await port.read(Register.LINK_ERRORS) == 9
@@ -309,7 +309,7 @@ async def interrupt_on_done(dut: Any) -> None:
     assert dut.irq.value == 0
     port.begin(0, True, [1] * 5)
     await ClockCycles(port.clock, 3 * port.device.manifest.cycles.first_step_latency_cycles)
-    assert dut.irq.value == 0, "a quiet step has no output"
+    assert dut.irq.value == 0, "a step with suppressed output has none"
     port.begin(0, False, [1] * 5)
     await RisingEdge(dut.irq)
     await port.outputs(1)
