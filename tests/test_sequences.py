@@ -79,7 +79,7 @@ def test_outputs_of_both_directions_with_gate_units(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("merge", ["concat", "product"])
 def test_reversed_outputs_and_products(merge: str, tmp_path: Path) -> None:
-    """A direction with reversed output beside one without, then a reversed layer that both directions read."""
+    """A direction with reversed output beside one without, then a reversed layer that both read."""
     rng = np.random.default_rng(4)
     both = Bidirectional(
         forward=random_lstm(rng, 2, 3),

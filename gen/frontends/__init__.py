@@ -6,8 +6,8 @@
 
 ONNX, Keras, safetensors, TorchScript and exported (``.pt2``) files, PyTorch state dicts, ``torch.nn.Module``
 and ``torch.export.ExportedProgram`` objects are read.
-Every attribute of a recurrent layer is honoured or refused by name. :func:`inspect_model` gives the same
-report without raising for a model that is refused.
+Every attribute of a recurrent layer is supported, or an error names it. :func:`inspect_model` returns the
+same report, and does not raise for a refused model.
 """
 
 import re
@@ -53,14 +53,14 @@ def read_model(source: Any, options: ReadOptions | None = None, *, name: str | N
         Path of an ONNX, Keras, safetensors, TorchScript or ``.pt2`` file or of a PyTorch state dict, a
         ``torch.nn.Module`` or a ``torch.export.ExportedProgram``.
     options:
-        Which part of the model to take; by default all that follows from its only LSTM.
+        Which part of the model to take; by default everything from its only LSTM on.
     name:
         Name of the network; by default from the file's or the class's name.
 
     Raises
     ------
     ModelError
-        If the model cannot be read or is not supported; the message names what stands against it.
+        If the model cannot be read or is not supported; the message says why.
     ToolError
         If reading it needs a package that is not installed.
     """
@@ -87,7 +87,9 @@ def inspect_model(source: Any, options: ReadOptions | None = None, *, name: str 
 
 def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResult:
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, with its name
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # The check of finite numbers refuses them with a name.
             network = _dispatch(source, options, report)
         return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
@@ -129,7 +131,7 @@ def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Netwo
 
 
 def _unwrapped(source: Any) -> Any:
-    """The module inside of ``torch.compile``'s wrapper, or one for several devices: it computes the same."""
+    """Return the module inside ``torch.compile``'s or ``DataParallel``'s wrapper: it computes the same."""
     while _is_module(source):
         wrapper = type(source).__name__
         if wrapper == "OptimizedModule":
@@ -142,12 +144,12 @@ def _unwrapped(source: Any) -> Any:
 
 
 def _is_module(source: Any) -> bool:
-    torch = sys.modules.get("torch")  # whoever has a module has imported torch
+    torch = sys.modules.get("torch")  # A caller that has a module has imported torch.
     return torch is not None and isinstance(source, torch.nn.Module)
 
 
 def _is_live(source: Any) -> bool:
-    """Whether it is an object of PyTorch's: a module or an exported program."""
+    """Whether ``source`` is an object of PyTorch: a module or an exported program."""
     torch = sys.modules.get("torch")
     return _is_module(source) or (torch is not None and isinstance(source, torch.export.ExportedProgram))
 

@@ -1,4 +1,4 @@
-"""Checks that every weight passes on its way into a network, and optional packages."""
+"""Checks of all weights that go into a network, and imports of optional packages."""
 
 import importlib
 from pathlib import Path
@@ -41,13 +41,13 @@ def expect_shape(array: NDArray[np.float64], shape: tuple[int, ...], what: str) 
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what a library says, without the folder that this process works in."""
+    """Return the first line of a library's error, without the path of the working folder."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:300].replace(str(Path.cwd()), ".")
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import an optional package, or say how to install it."""
+    """Import an optional package; ToolError says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

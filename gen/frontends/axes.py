@@ -1,7 +1,7 @@
 """Follows the axes of a tensor through operators that only move them.
 
-A dense layer or a second LSTM reads the right numbers only if its features and steps are where
-it expects them. Each axis has a letter: T steps, N sequences, F features, D a direction or layer
+A dense layer or a second LSTM reads the right numbers only if its features and steps are on the axes
+that it expects. Each axis has a letter: T steps, N sequences, F features, D a direction or layer
 axis of size 1, B both directions (forward first), L several layers (of a final state), S both directions of
 several layers, 1 any other axis of size 1, M:T:N the merged rows of steps and sequences, M alone merged
 rows of which that is not known, and ?0, ?1, ... an axis of the model's input, before a layer has shown what
@@ -36,7 +36,7 @@ class Axes:
     last_step: bool = False
     first_step: bool = False
     shown: tuple[tuple[str, str], ...] = ()
-    """What layers have shown axes of the input to be: their first tags and those that they have now."""
+    """Tags that layers have given to axes of the input: the first tag, and the present one."""
     single: tuple[str, ...] = ()
     """Steps or sequences, if the model handles one at a time."""
     fixed: tuple[tuple[str, int], ...] = ()
@@ -57,10 +57,10 @@ class Axes:
         return cls(tuple(f"?{axis}" for axis in range(rank)), 0)
 
     def settle(self, tags: tuple[str, ...], features: int, where: str) -> "Axes":
-        """The same with these tags, which those not known yet take over."""
+        """Return these axes with the given tags; unknown ones take them over."""
         self.expect(where)
         pairs = list(zip(self.tags, tags, strict=False))
-        # An axis that the model put in is one step, or one sequence, unless it is what is left of many.
+        # An axis that the model inserted is one step, or one sequence, unless it is what is left of several.
         alone = () if self.last_step or self.first_step else tuple(
             wanted for mine, wanted in pairs if mine == "1" and wanted in ("T", "N")
         )  # fmt: skip
@@ -77,7 +77,7 @@ class Axes:
         )
 
     def _shows(self, tags: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-        """What is known of the input's axes with these tags in place of those that are hidden."""
+        """Return the known tags of the input's axes, with these tags in place of unknown ones."""
         pairs = zip(self.tags, tags, strict=True)
         return (*self.shown, *((old, new) for old, new in pairs if _hidden(old) and old != new))
 
@@ -85,7 +85,7 @@ class Axes:
         return f"({', '.join(tag[0] for tag in self.tags)})"
 
     def settle_features(self, axis: int, where: str) -> "Axes":
-        """The same with the features on ``axis``, if that was not known; refused if they lie elsewhere."""
+        """Return these axes with the features on ``axis``; refuse them if features are elsewhere."""
         self.expect(where)
         rank = len(self.tags)
         if "F" not in self.tags and -rank <= axis < rank and _hidden(self.tags[axis]):
@@ -119,7 +119,7 @@ class Axes:
             )
 
     def together(self, other: "Axes") -> "Axes | None":
-        """The axes of a tensor made of two, of which one may be the input as it came; None if they differ."""
+        """Return the axes of a tensor computed from two, one may be the input; None if they differ."""
         shown = dict((*self.shown, *other.shown))
         mine, theirs = (tuple(_renamed(tag, shown) for tag in axes.tags) for axes in (self, other))
         if not _alike(mine, theirs) or any(shown[old] != new for old, new in (*self.shown, *other.shown)):
@@ -130,7 +130,7 @@ class Axes:
         return replace(self, tags=mine, shown=tuple(shown.items()), single=single)
 
     def with_features(self, features: int) -> "Axes":
-        """The same axes with another number of features."""
+        """Return the same axes with another number of features."""
         return replace(self, features=features)
 
     def transpose(self, perm: Sequence[int], where: str) -> "Axes":
@@ -188,7 +188,7 @@ class Axes:
     def _merge(
         self, before: tuple[str, ...], merged: tuple[str, ...], after: tuple[str, ...], where: str
     ) -> "Axes":
-        """Make one axis of features of these, if they are that and perhaps both directions outside of it."""
+        """Merge these axes to one of features, if they are features, with or without both directions."""
         if "".join(tag for tag in merged if tag not in SINGLE) not in ("F", "BF"):
             return self._lose(where)
         return replace(self, tags=(*before, "F", *after), features=self.features * (1 + ("B" in merged)))
@@ -201,7 +201,7 @@ class Axes:
         zero_copies: bool = True,
         known: Mapping[str, Size] = _NOTHING,
     ) -> "Axes":
-        """Change the shape; None stands for a number of which nothing is known before the run.
+        """Change the shape; None stands for a number that is unknown before the run.
 
         ``known`` tells what sizes are, by the names that ``shape`` gives them; those of axes are their tags.
         """
@@ -211,7 +211,7 @@ class Axes:
             return self._lose(where)
         sizes = [Size(size) if isinstance(size, int) else size for size in shape]
         if self.tags[1:] == ("N", "F") and len(sizes) == 4 and sizes[3] == Size(self.features):
-            # PyTorch's documentation takes h_n apart like this.
+            # PyTorch's documentation splits h_n like this.
             apart = {("S", 2): ("L", "B"), ("B", 2): ("D", "B"), ("L", 1): ("L", "D"), ("D", 1): ("D", "D")}
             found = apart.get((self.tags[0], sizes[1].number if sizes[1] and not sizes[1].names else 0))
             if found:
@@ -233,7 +233,7 @@ class Axes:
         return replace(self, tags=regrouped[0], features=regrouped[1])
 
     def _rows(self, sizes: Sequence[Size | None]) -> tuple[tuple[str, ...], int] | None:
-        """Rows of whole features, of which it is not known what they are."""
+        """Return rows of whole features, with unknown other axes."""
         both = self.tags[-2:] == ("B", "F")
         features = self.features * (1 + both)
         kept = self.tags[: -2 if both else -1]
@@ -271,12 +271,12 @@ class Axes:
 
 
 def _renamed(tag: str, shown: Mapping[str, str]) -> str:
-    """A tag, or those that an axis was merged of, as layers have shown them."""
+    """Return a tag, or those that an axis was merged from, as layers have determined them."""
     return ":".join(shown.get(atom, atom) for atom in tag.split(":"))
 
 
 def _alike(mine: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether two tensors have the same axes; of merged rows it may not be known what they are."""
+    """Whether two tensors have the same axes; merged rows may be unknown."""
     return len(mine) == len(theirs) and all(
         one == other or (one[0] == other[0] == "M" and "M" in (one, other))
         for one, other in zip(mine, theirs, strict=True)
@@ -284,7 +284,7 @@ def _alike(mine: Sequence[str], theirs: Sequence[str]) -> bool:
 
 
 def _hidden(tag: str) -> bool:
-    """Whether it is an axis of the input of which no layer has shown what it is."""
+    """Whether it is an axis of the input whose meaning no layer has determined."""
     return tag.startswith("?")
 
 

@@ -1,4 +1,4 @@
-"""Two layers of opposite directions that read the same values are one bidirectional layer; final states."""
+"""Joins two layers of opposite directions that read the same values to a bidirectional one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ _Tensor = TypeVar("_Tensor", "Value", "Data")
 
 
 def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
-    """Return both as functions of one bidirectional layer's output, or as they are if they are not that."""
+    """Return both as functions of one bidirectional layer's output, or unchanged if they are not."""
     mine, theirs = _direction(first), _direction(second)
     below = [flow.layers[:-1] for flow in (first, second)]
     if (
@@ -38,10 +38,10 @@ def pair_directions(first: Flow, second: Flow) -> tuple[Flow, Flow]:
 
 
 def at_last_step(values: Sequence[_Tensor]) -> list[_Tensor]:
-    """Let values that the backward direction has at the first step, and the forward one at the last, meet.
+    """Bring final states of both directions to the same step.
 
-    They are final states, which one layer gives at the last step if its backward direction is reversed.
-    Returns values that all are of the same step, or that are not such states, as they are.
+    The backward direction has its final state at the first step, the forward one at the last. A layer whose
+    backward direction is reversed has both at the last step. Other values are returned unchanged.
     """
     steps = [(value.axes.first_step, value.axes.last_step) for value in values]
     if len(set(steps)) == 1 or not all(first != last for first, last in steps):
@@ -63,13 +63,13 @@ def at_last_step(values: Sequence[_Tensor]) -> list[_Tensor]:
 
 
 def _direction(flow: Flow) -> Lstm | Gru | Rnn | None:
-    """The layer of one direction that a flow ends with."""
+    """Return the layer of one direction at the end of a flow."""
     last = flow.layers[-1] if flow.layers else None
     return last if isinstance(last, Lstm | Gru | Rnn) else None
 
 
 def _widened(flow: Flow, both: Bidirectional) -> Flow:
-    """The same function of one direction's features, as one of both directions' features."""
+    """Return a function of one direction's features as a function of both directions' features."""
     last_layer = flow.layers[-1]
     matrix = flow.matrix if flow.matrix.ndim else np.eye(last_layer.outputs) * flow.matrix
     other = np.zeros((len(matrix), both.outputs - last_layer.outputs))
@@ -80,7 +80,7 @@ def _widened(flow: Flow, both: Bidirectional) -> Flow:
 
 
 def without_identity(flow: Flow) -> Flow:
-    """The same without a matrix that changes nothing; with a skip it stays, as that has one, too."""
+    """Return the flow without an identity matrix; with a skip, which has a matrix, too, the matrix stays."""
     if flow.skip is not None or flow.dense or flow.matrix.ndim == 0:
         return flow
     rows, columns = flow.matrix.shape

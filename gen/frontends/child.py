@@ -1,8 +1,8 @@
 """Reads files in a child process with limits, where a C library parses their bytes.
 
-Such a library may crash, loop or take all memory over a damaged file. The child writes nothing but its
-answer, which is a network and no object of the library's. While Keras files and TorchScript are loaded, it
-can open no other file; state dicts are loaded without that limit, with torch's ``weights_only``.
+On a damaged file, such a library may crash, loop, or use up the memory. The child writes only its answer,
+which is a network without objects of the library. While it loads Keras files and TorchScript, it cannot open
+other files. State dicts are loaded without that limit, but with torch's ``weights_only``.
 """
 
 import importlib
@@ -56,7 +56,7 @@ class _Answer(Record):
     embeddings: tuple[Embedding, ...] = ()
     network: Network | None = None
     error: str = ""
-    """The error's class and text, if it ended with one."""
+    """Class and text of the error, if reading ended with one."""
     text: str = ""
 
 
@@ -137,7 +137,7 @@ def _parse(answer: bytes) -> _Answer:
     try:
         return _Answer.model_validate_json(named(answer.decode()))
     except (ValueError, RtlstmError):
-        raise ModelError(f"makes the library that reads it answer nonsense; {_SAVE}") from None
+        raise ModelError(f"makes the library that reads it return an invalid answer; {_SAVE}") from None
 
 
 # In the child
@@ -149,16 +149,16 @@ def main() -> None:
     with os.fdopen(os.dup(1), "wb") as out:
         _report_to(os.dup(2))
         silence = os.open(os.devnull, os.O_WRONLY)
-        for number in (1, 2):  # libraries and TorchScript may print
+        for number in (1, 2):  # Libraries and TorchScript may print.
             os.dup2(silence, number)
         with os.fdopen(0, "rb", closefd=False) as file, worded(Kept()):
             answer = _answer(file, request)
         out.write(answer.model_dump_json().encode())
-    os._exit(0)  # a library that is damaged by now need not tidy up
+    os._exit(0)  # Skip the clean-up of a library that may be in a bad state.
 
 
 def _report_to(descriptor: int) -> None:
-    """Let an exception that ends this process leave its last line there: standard error is silenced."""
+    """Write the last line of an exception that ends this process; standard error is closed to libraries."""
 
     def report(kind: type[BaseException], error: BaseException, _: object) -> None:
         os.write(descriptor, f"{kind.__name__}: {error}".splitlines()[0].encode(errors="replace"))
@@ -205,12 +205,14 @@ def read_foreign(file: BinaryIO, kind: FileKind, options: ReadOptions, report: R
     """
     read = load(kind)
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, with its name
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # The check of finite numbers refuses them with a name.
             return read(file, options, report)
     except MemoryError:
         raise ModelError(f"needs more than the {MEMORY >> 30} GiB that reading may take; {_SAVE}") from None
     except RtlstmError:
         raise
-    except Exception as error:  # of a library, of which nobody knows all
+    except Exception as error:  # Libraries raise errors of many kinds.
         text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise ModelError(f"cannot be read ({text}); {_SAVE}") from None

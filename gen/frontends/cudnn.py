@@ -1,4 +1,4 @@
-"""cuDNN's flat weight vector of an LSTM, the one that JAX's ``jax.experimental.rnn`` uses, both ways.
+"""Converts to and from cuDNN's flat weight vector of an LSTM, which ``jax.experimental.rnn`` uses.
 
 Pseudo-layers are counted as cuDNN does: layer by layer, the forward direction before the reverse one.
 The vector holds ``w_ih, w_hh`` of all pseudo-layers, then ``b_ih, b_hh`` of all of them; every array is
@@ -68,7 +68,7 @@ class CudnnLstm:
 
     @property
     def pseudo_layers(self) -> int:
-        """Layers, each direction counted by itself."""
+        """Number of pseudo-layers: each direction of each layer counts."""
         return self.layers * self.directions
 
     @property
@@ -92,12 +92,12 @@ class CudnnLstm:
         return rng.uniform(-k, k, self.parameter_count)
 
     def unpack(self, weights: ArrayLike) -> tuple[CudnnWeights, ...]:
-        """Cut a vector into the arrays of each pseudo-layer.
+        """Split a vector into the arrays of each pseudo-layer.
 
         Raises
         ------
         ModelError
-            If it is no vector of :attr:`parameter_count` finite floating-point numbers.
+            If it is not a vector of :attr:`parameter_count` finite floating-point numbers.
         """
         vector = to_float64(np.asarray(weights), "the cuDNN weight vector")
         if vector.shape != (self.parameter_count,):
@@ -116,7 +116,7 @@ class CudnnLstm:
         )
 
     def pack(self, weights: tuple[CudnnWeights, ...]) -> Floats:
-        """Join the arrays of all pseudo-layers to a vector; :meth:`unpack` backwards.
+        """Join the arrays of all pseudo-layers to a vector; the inverse of :meth:`unpack`.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class CudnnLstm:
         return np.concatenate([to_float64(np.asarray(array), "a cuDNN weight").ravel() for array in arrays])
 
     def network(self, weights: ArrayLike, name: str = "network") -> Network:
-        """Return the network of a vector; both directions stand side by side, the forward one first.
+        """Return the network of a vector; outputs of both directions are concatenated, forward first.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Layers in words: what is special about them."""
+"""Describes the special properties of layers, as text."""
 
 from rtlstm.spec.activations.functions import SIGMOID, TANH, ActivationFunction
 from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Layer, PseudoLayer, Rnn
@@ -7,7 +7,7 @@ __all__ = ["layer_options"]
 
 
 def layer_options(layer: Layer) -> str:
-    """What a layer has beyond the usual: functions other than the usual ones, directions, limits.
+    """Describe what is special about a layer: unusual functions, directions, clips.
 
     Empty for ``torch.nn.LSTM``'s own layer, and for a dense one without an activation.
     """
@@ -29,7 +29,7 @@ def layer_options(layer: Layer) -> str:
 
 
 def _details(layer: PseudoLayer) -> list[str]:
-    """What the kind of layer has of its own."""
+    """Describe what only this kind of layer has."""
     if isinstance(layer, CellLayer):
         return ["a step function of its own"]
     if isinstance(layer, Rnn):

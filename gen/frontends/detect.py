@@ -69,7 +69,7 @@ def _detect_zip(path: Path) -> FileKind:
                 return "keras"
             if any(name.endswith(("/archive_format", "serialized_exported_program.json")) for name in names):
                 return "exported"
-            lower = [name.lower() for name in names]  # as PyTorch finds them
+            lower = [name.lower() for name in names]  # This is how PyTorch recognises them.
             if any(name.endswith("/constants.pkl") or "/code/" in name for name in lower):
                 return "torchscript"
             if any(name.endswith("data.pkl") for name in lower):

@@ -1,10 +1,9 @@
-"""What a tensor of a model is: layers, then an affine function of what the last of them gives.
+"""A tensor of a model as layers and an affine function of the last layer's output.
 
-Scales, constants, picked features, sums and concatenations are arithmetic on that affine function. The
-next layer that multiplies by weights takes it in; only where none follows does it become a dense layer
-of its own. So batch norm folds into a neighbour, and the sum of a bidirectional layer's two halves
-becomes its merge mode. It may have a second term, of an earlier layer's output (a residual), which makes it
-a dense layer with a skip wherever it ends.
+Scales, constants, selected features, sums and concatenations are arithmetic on that affine function. The next
+layer with weights absorbs it. Only if none follows does it become a dense layer of its own. So batch norm
+folds into a neighbour, and the sum of a bidirectional layer's two halves becomes its merge mode. The function
+may have a second term, of an earlier layer's output (a residual): then it becomes a dense layer with a skip.
 """
 
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ class Skip:
     matrix: Floats
 
     def times(self, factor: Floats) -> "Skip":
-        """The same, multiplied from the left by a matrix, or by one factor."""
+        """Return the term multiplied from the left by a matrix, or by one factor."""
         return replace(self, matrix=factor @ self.matrix if factor.ndim else factor * self.matrix)
 
 
@@ -58,18 +57,18 @@ class Flow:
 
     @property
     def outputs(self) -> int | None:
-        """Number of features; None if not known yet."""
+        """Number of features; None if unknown."""
         return int(self.matrix.shape[0]) if self.matrix.ndim else self.width
 
     @property
     def plain(self) -> bool:
-        """Whether it is the output of its last layer, as that gives it, but for a ReLU."""
+        """Whether it is the unchanged output of its last layer, with or without a ReLU."""
         bare = not self.dense and self.skip is None
         return bare and self.matrix.ndim == 0 and self.matrix == 1.0 and not np.any(self.bias)
 
     @property
     def before(self) -> bool:
-        """Whether it stands before all recurrent layers."""
+        """Whether it is before all recurrent layers."""
         return all(isinstance(layer, Dense) for layer in self.layers)
 
     def same_base(self, other: "Flow") -> bool:
@@ -84,7 +83,7 @@ class Flow:
         both = self.layers[-1]
         if not isinstance(both, Bidirectional) or both.backward.reversed_output:
             return self
-        # Weights are not copied: by them it is known to be the same layer.
+        # Weights are not copied, so their identity shows that it is the same layer.
         backward = both.backward.model_copy(update={"reversed_output": True})
         reversed_output = both.model_copy(update={"backward": backward})
         return replace(self, layers=(*self.layers[:-1], reversed_output))
@@ -98,7 +97,7 @@ class Flow:
         return self.skip is None and not np.any(self.matrix[:, :half] if backward else self.matrix[:, half:])
 
     def _begins(self, other: "Flow") -> bool:
-        """Whether the other's layers begin with this one's."""
+        """Whether the other flow's layers begin with this one's."""
         return all(mine is theirs for mine, theirs in zip(self.layers, other.layers, strict=False))
 
     def _features(self, where: str) -> int:
@@ -107,7 +106,7 @@ class Flow:
         return self.outputs
 
     def _full(self, where: str) -> tuple[Floats, Floats]:
-        """Matrix and bias with all their axes."""
+        """Return matrix and bias as full arrays."""
         outputs = self._features(where)
         if self.matrix.ndim == 0:
             check_size((outputs, outputs), f"{where}: a matrix")
@@ -146,14 +145,14 @@ class Flow:
         mine, theirs = _align([self, other], where)
         (a, b), (c, d) = mine._full(where), theirs._full(where)
         if a.shape != c.shape:
-            raise ModelError(f"{where} adds {len(a)} and {len(c)} features, which must be as many")
+            raise ModelError(f"{where} must add as many features as it has, but adds {len(a)} and {len(c)}")
         skip = mine.skip
         if skip is not None and theirs.skip is not None:
             skip = replace(skip, matrix=skip.matrix + theirs.skip.matrix)
         return replace(mine, matrix=a + c, bias=b + d, dense=mine.dense or theirs.dense, skip=skip)
 
     def join(self, others: Sequence["Flow"], where: str) -> "Flow":
-        """Put other functions of the same values, or of an earlier layer's, behind this one's features."""
+        """Append the features of other functions of the same values, or of an earlier layer's."""
         parts = _align([self, *others], where)
         full = [part._full(where) for part in parts]
         names = [part.dense for part in parts if part.dense]
@@ -167,7 +166,7 @@ class Flow:
         )
 
     def _over(self, base: "Flow", where: str) -> "Flow":
-        """The same values as a function of what ``base`` reads: as a skip, if they are an earlier layer's."""
+        """Return the same values as a function of what ``base`` reads, or as a skip from an earlier layer."""
         if self.same_base(base):
             return self
         if self._ends_like(base):
@@ -209,7 +208,7 @@ class Flow:
         return alike and theirs.backward.reversed_output and final
 
     def _source(self, base: "Flow") -> "Flow | None":
-        """The same values as a function of one of ``base``'s layers, if they are."""
+        """Return the same values as a function of one of ``base``'s layers, if possible."""
         count = len(self.layers)
         if count >= len(base.layers) or not self._begins(base):
             return None
@@ -221,7 +220,7 @@ class Flow:
         return self if self.skip is None else None
 
     def _through(self, layer: Dense, layers: tuple[Layer, ...]) -> "Flow | None":
-        """The same values as a multiple of what a dense layer gives, the last of ``layers``, if they are."""
+        """Return the same values as a multiple of the last of ``layers``, a dense one, if possible."""
         pairs = [(self.matrix, layer.weight)]
         if self.skip is not None and layer.skip is not None:
             pairs.append((self.skip.matrix, layer.skip))
@@ -237,7 +236,7 @@ class Flow:
         return Flow(layers=layers, width=layer.outputs, matrix=factor, bias=self.bias - factor * layer.bias)
 
     def _known(self, outputs: int, where: str) -> "Flow":
-        """The same, with that many features, which decides the width of the input if it was not known."""
+        """Return the flow with ``outputs`` features, which sets the width of the input if it was unknown."""
         if self.outputs is None:
             return replace(self, width=outputs)
         if self.outputs != outputs:
@@ -248,7 +247,7 @@ class Flow:
     # Layers
 
     def linear(self, name: str, where: str, weight: Floats, bias: Floats) -> "Flow":
-        """A fully connected layer, ``weight`` being ``(outputs, inputs)``."""
+        """Add a fully connected layer with ``weight`` of shape ``(outputs, inputs)``."""
         flow = self._settled() if self.dense else self._merged()
         flow = flow._known(weight.shape[1], where)
         matrix, added = _compose(weight, flow.matrix, flow.bias, where)
@@ -264,7 +263,7 @@ class Flow:
         return flow._add_dense(flow.dense or name, matrix, bias, function)
 
     def recurrent(self, layer: Lstm | Gru | Rnn | Bidirectional, where: str) -> "Flow":
-        """A recurrent layer, which takes the affine function into its input weights."""
+        """Add a recurrent layer, whose input weights absorb the affine function."""
         flow = self._settled() if self.dense or self.skip else self._merged()
         flow = flow._known(layer.inputs, where)
         if _looks_back([layer]) and any(getattr(before, "skip", None) is not None for before in flow.layers):
@@ -285,9 +284,9 @@ class Flow:
         return Flow(layers=(*flow.layers, layer), width=layer.outputs)
 
     def delays(self, steps: int, features: int, name: str, where: str) -> "Flow":
-        """The features of this step and of each of ``steps`` before it, the newest first; zeros at the start.
+        """Return the features of this step and of ``steps`` before it, the newest first; zeros at the start.
 
-        A plain RNN with weights of ones and zeros, whose state is a line of delays.
+        It is a plain RNN with weights of ones and zeros, whose state is a delay line.
         """
         size = features * (steps + 1)
         check_size((size, size), f"{where}: a line of delays")
@@ -301,7 +300,7 @@ class Flow:
         return self.recurrent(line, where)
 
     def network(self, name: str) -> Network:
-        """The network that computes it."""
+        """Return the network that computes this flow."""
         flow = self._merged()
         return Network(name=name, layers=(flow if flow.plain and not flow.relu else flow._settled()).layers)
 
@@ -312,7 +311,7 @@ class Flow:
         return layer.replace(**update)
 
     def _settled(self) -> "Flow":
-        """The same, with its affine function as a dense layer."""
+        """Return the flow with its affine function as a dense layer."""
         matrix, bias = self._full("the end of the model")
         return self._add_dense(self.dense or "affine", matrix, bias, IDENTITY)
 
@@ -332,14 +331,14 @@ class Flow:
         return Flow(layers=(*self.layers, layer), width=layer.outputs)
 
     def _skip_fields(self) -> dict[str, Any]:
-        """What a dense layer is told of the skip."""
+        """Return the fields of a dense layer for the skip."""
         if self.skip is None:
             return {}
         skips = len(self.layers) + 1 - self.skip.source
         return {"skip": self.skip.matrix, "skips": skips, "skip_relu": self.skip.relu}
 
     def _merged(self) -> "Flow":
-        """The same, with a sum or mean of a bidirectional layer's halves as that layer's merge mode."""
+        """Return the flow with a sum or mean of a bidirectional layer's halves as that layer's merge mode."""
         last = self.layers[-1] if self.layers else None
         if self.dense or self.relu or self.skip or np.any(self.bias) or self.matrix.ndim == 0:
             return self
@@ -361,7 +360,7 @@ class Flow:
 
 
 def _align(flows: Sequence[Flow], where: str) -> list[Flow]:
-    """Functions of the same values, with a skip from the same place if any of them has one."""
+    """Return functions of the same values, with a skip from the same layer if any of them has one."""
     base = max(flows, key=lambda flow: (len(flow.layers), _reads_final_states(flow)))
     found = [flow._over(base, where) for flow in flows]
     skips = [flow.skip for flow in found if flow.skip is not None]
@@ -384,12 +383,12 @@ def _reads_final_states(flow: Flow) -> bool:
 
 
 def _looks_back(layers: Sequence[Layer]) -> bool:
-    """Whether a layer goes from a sequence's end to its beginning."""
+    """Whether a layer has a reverse direction."""
     return any(isinstance(layer, Bidirectional) or getattr(layer, "reverse", False) for layer in layers)
 
 
 def _compose(weight: Floats, matrix: Floats, bias: Floats, where: str) -> tuple[Floats, Floats]:
-    """``weight @ (matrix @ x + bias)`` as matrix and bias."""
+    """Return ``weight @ (matrix @ x + bias)`` as matrix and bias."""
     check_size(
         (len(weight), *(matrix.shape[1:] or weight.shape[1:])), f"{where}: its product with what it reads"
     )

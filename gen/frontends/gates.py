@@ -1,4 +1,4 @@
-"""Gate orders of other tools, and the one place that turns them into the project's."""
+"""Gate orders of other tools, and their conversion to the project's order."""
 
 from typing import Literal
 
@@ -14,8 +14,8 @@ PROJECT_ORDERS: dict[CellKind, str] = {"lstm": "ifgo", "gru": "rzn", "rnn": "h",
 
 GATE_ORDERS: dict[GateOrder, str] = {
     "torch": "ifgo",
-    "onnx": "iofg",  # ONNX calls the candidate c
-    "keras": "ifgo",  # Keras calls the candidate c
+    "onnx": "iofg",  # ONNX calls the candidate c.
+    "keras": "ifgo",  # Keras calls the candidate c.
     "cudnn": "ifgo",
 }
 """The order in which each tool stacks an LSTM's four gates; g is the candidate for the cell."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# Windows has no such limits; the parent's time limit holds there, too.
+# Windows has no such limits; there, only the parent's time limit holds.
 if sys.platform != "win32":
     import resource
 

@@ -1,4 +1,4 @@
-"""Front ends of other packages, which are asked before the ones of rtlstm."""
+"""Front ends of other packages, which are tried before those of rtlstm."""
 
 import reprlib
 from collections.abc import Callable
@@ -25,11 +25,11 @@ class FrontEnd:
 
 
 FRONT_ENDS: Final = Registry[FrontEnd]("front end", "rtlstm.front_ends", kind=FrontEnd)
-"""Those of other packages by name."""
+"""Front ends of other packages, by name."""
 
 
 def find_front_end(source: Any) -> FrontEnd | None:
-    """Return the first that recognises a source, if any.
+    """Return the first front end that recognises a source, if any.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a front end was asked for, and what it says about the model it read."""
+"""Options and results of reading a model: the part to take, the report, the network."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
@@ -77,7 +77,7 @@ class ReadOptions(Record):
 
 
 class NodeReport(Record):
-    """One node, module or tensor group of the model and what becomes of it."""
+    """One node, module or tensor group of the model, and how it is treated."""
 
     name: str
     kind: str
@@ -86,7 +86,7 @@ class NodeReport(Record):
 
     @property
     def supported(self) -> bool:
-        """Whether nothing stands against this node."""
+        """Whether this node is supported."""
         return self.role != "refused"
 
 
@@ -126,14 +126,14 @@ class Embedding(Record):
         Raises
         ------
         InputError
-            If they are not numbers of rows.
+            If they are not row numbers of the table.
         """
         indices = np.asarray(numbers)
         if indices.dtype.kind not in "iu" or (
             indices.size and not 0 <= indices.min() <= indices.max() < len(self.table)
         ):
             raise InputError(
-                f"{self.name} looks up whole numbers from 0 to {len(self.table) - 1}, not others"
+                f"{self.name} must look up whole numbers from 0 to {len(self.table) - 1}, but has others"
             )
         return np.asarray(self.table[indices])
 
@@ -169,12 +169,12 @@ class ReportBuilder:
         self.nodes.append(NodeReport(name=name, kind=kind, role=role, why=why))
 
     def note(self, text: str) -> None:
-        """Record something that the user should know, once."""
+        """Record a note for the user, once."""
         if text not in self.notes:
             self.notes.append(text)
 
     def take(self, report: ModelReport, embeddings: Iterable[Embedding]) -> None:
-        """Go on from what another has collected."""
+        """Continue with what another report has collected."""
         fields = {name: getattr(report, name) for name in ModelReport.model_fields if name != "refusal"}
         vars(self).update(fields, nodes=list(report.nodes), notes=list(report.notes))
         self.embeddings = list(embeddings)

@@ -1,7 +1,6 @@
-"""What the axes of a tensor become when its shape changes: kept, merged, taken apart, or lost.
+"""Follows the axes of a tensor through a change of shape: they are kept, merged, split, or lost.
 
-Sizes are compared as products, so that shapes can be followed which a model computes in the run, from its
-input's.
+Sizes are compared as products, so shapes can be followed that a model computes from its input's in a run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ _ONE = Size()
 
 
 def merge(tags: Sequence[str]) -> str:
-    """The tag of one axis made of these, which remembers them."""
+    """Return the tag of one axis that is merged from these."""
     atoms = [atom for tag in tags for atom in _atoms(tag) if atom not in SINGLE]
     if len(atoms) < 2:
         return atoms[0] if atoms else "1"
@@ -25,12 +24,12 @@ def merge(tags: Sequence[str]) -> str:
 
 
 def _atoms(tag: str) -> list[str]:
-    """What an axis was merged of, or itself."""
+    """Return the tags that an axis was merged from, or its own."""
     return tag.split(":")[1:] if tag.startswith("M:") else [tag]
 
 
 def axis_sizes(tags: Sequence[str], features: int) -> list[Size]:
-    """Size of each axis; those that only a run knows are named by their tags."""
+    """Return the size of each axis; sizes that only a run knows are named by their tags."""
     fixed = {"F": Size(features), "B": Size(2), **dict.fromkeys(SINGLE, _ONE)}
     return [
         Size(1, (f"M at {at}",)) if tag == "M"
@@ -42,7 +41,7 @@ def axis_sizes(tags: Sequence[str], features: int) -> list[Size]:
 def regroup(
     tags: Sequence[str], features: int, shape: Sequence[Size], known: Mapping[str, Size], copies: bool
 ) -> tuple[tuple[str, ...], int] | None:
-    """Tags and features after a change of shape; None if features were mixed with other axes.
+    """Return tags and features after a change of shape; None if features were mixed with other axes.
 
     ``shape`` may have one -1, for what is left, and with ``copies`` zeros, for the size that stands there.
     ``known`` tells what names of sizes stand for.
@@ -56,7 +55,7 @@ def regroup(
     filled = _fill(current, target)
     if filled is None:
         return None
-    # Axes that were merged are taken apart first: they may be what they were again.
+    # Merged axes are split first: the new shape may restore them.
     atoms = [(atom, at) for at, tag in enumerate(tags) for atom in _atoms(tag)]
     sizes = [
         current[at] if atom == "M" else axis_sizes([atom], features)[0].resolved(known) for atom, at in atoms
@@ -78,7 +77,7 @@ def regroup(
 
 
 def _fill(current: Sequence[Size], target: Sequence[Size]) -> list[Size] | None:
-    """The target with what is left in the place of its -1."""
+    """Return the target with the remaining size in place of its -1."""
     open_positions = [at for at, size in enumerate(target) if size == Size(-1)]
     if not open_positions:
         return list(target)
@@ -91,7 +90,7 @@ def _fill(current: Sequence[Size], target: Sequence[Size]) -> list[Size] | None:
 def _runs(
     atoms: list[str], wanted: list[Size], runs: list[tuple[int, int]], features: int
 ) -> tuple[list[str], int] | None:
-    """Tags of the new axes that are longer than 1, run by run."""
+    """Return the tags of the new axes that are longer than 1, run by run."""
     made: list[str] = []
     width = features
     at = to = 0
@@ -114,7 +113,7 @@ def _runs(
 def _singles(
     atoms: list[tuple[str, Size]], target: list[Size], runs: list[tuple[int, int]]
 ) -> list[str] | None:
-    """Tags of the new axes of size 1, in order; None if the only feature would lose its axis.
+    """Return the tags of the new axes of size 1, in order; None if the only feature would lose its axis.
 
     Between two runs there may be more of them, or fewer, than before: steps and sequences keep theirs first.
     """
@@ -129,13 +128,13 @@ def _singles(
         ranks = sorted(range(len(there)), key=lambda at: (there[at] != "F", there[at] in SINGLE, at))
         kept = [there[at] for at in sorted(ranks[:count])]
         blank = ["1"] * (count - len(kept))
-        # The features are the last axis mostly: new axes stand in front of them.
+        # The features are mostly the last axis, so new axes are put in front of them.
         made += [*kept[:-1], *blank, "F"] if kept[-1:] == ["F"] else [*kept, *blank]
     return made
 
 
 def _positions(sizes: list[Size], ends: list[int]) -> list[tuple[int, int]]:
-    """Index of each size of 1, and how many runs end before it."""
+    """Return the index of each size of 1, and how many runs end before it."""
     found, seen = [], 0
     for at, size in enumerate(sizes):
         if size == _ONE:

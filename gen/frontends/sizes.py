@@ -1,4 +1,4 @@
-"""Sizes of axes as products, of which some factors are known only in a run."""
+"""Sizes of axes as products, some factors of which are known only in a run."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ class Size:
     names: tuple[str, ...] = ()
 
     def times(self, other: "Size") -> "Size":
-        """The product."""
+        """Return the product."""
         return Size(self.number * other.number, tuple(sorted(self.names + other.names)))
 
     def over(self, other: "Size") -> "Size | None":
-        """The quotient, if it has no rest whatever the names stand for."""
+        """Return the quotient, if it has no remainder for any values of the names."""
         mine, theirs = Counter(self.names), Counter(other.names)
         if other.number == 0 or self.number % other.number or theirs - mine:
             return None
@@ -32,7 +32,7 @@ class Size:
 
 
 def product(sizes: Sequence[Size], number: int = 1) -> Size:
-    """The product of all, times a number."""
+    """Return the product of all, times a number."""
     names = [name for size in sizes for name in size.names]
     for size in sizes:
         number *= size.number

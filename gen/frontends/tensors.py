@@ -104,7 +104,7 @@ class _Reader:
         return self.flow.network(report.name)
 
     def _refuse_normed(self) -> None:
-        """Weights that stand in the file as the parts that a weight norm makes them of."""
+        """Find weights that the file has as the parts of a weight norm."""
         chosen = (
             None if self.options.lstm is None else [part.strip() for part in self.options.lstm.split(",")]
         )
@@ -204,7 +204,7 @@ class _Reader:
         return names
 
     def _is_table(self, name: str) -> bool:
-        """Whether it is an embedding by its shape: rows that the network reads, and no bias."""
+        """Whether a tensor is an embedding by its shape: rows that the network reads, and no bias."""
         first, bias = self.flow.layers[0], f"{name}.bias" in self.tensors
         tensor = self.tensors[f"{name}.weight"]
         width = tensor.shape[1] if tensor.ndim == 2 else 0
@@ -259,7 +259,7 @@ class _Reader:
         return choices[-1].name if choices else ""
 
     def _guess(self) -> list[_DenseChoice]:
-        """Without a choice: one dense layer that fits, and nothing left over."""
+        """Choose the dense layer without an option: the only one that fits, if no tensor is left over."""
         candidates = self._candidates()
         known = {f"{name}.{part}" for name in candidates for part in ("weight", "bias")}
         leftovers = self._leftovers(known)

@@ -126,7 +126,7 @@ def test_every_reader_is_there(kind):
 
 def test_nonsense_is_named(path, monkeypatch):
     start(monkeypatch, "print('{{}}')")
-    with pytest.raises(ModelError, match="answer nonsense"):
+    with pytest.raises(ModelError, match="return an invalid answer"):
         read_model(path)
 
 
