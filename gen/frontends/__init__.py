@@ -19,7 +19,7 @@ import numpy as np
 
 from rtlstm.gen.frontends.child import FOREIGN, read_in_child
 from rtlstm.gen.frontends.detect import detect
-from rtlstm.gen.frontends.plugins import FRONT_ENDS, FrontEnd, find_front_end
+from rtlstm.gen.frontends.plugins import FRONT_ENDS, FrontEnd, find_front_end, read_offered
 from rtlstm.gen.frontends.reading import (
     Embedding,
     ModelReport,
@@ -107,7 +107,7 @@ def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResul
 def _dispatch(source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
     offered = find_front_end(source)
     if offered is not None:
-        return offered.read(source, options, report)
+        return read_offered(offered, source, options, report)
     # Each reader imports its own optional packages, so none is needed for the others.
     if _is_module(source):
         from rtlstm.gen.frontends.torch.module import read_module

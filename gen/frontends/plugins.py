@@ -1,16 +1,17 @@
 """Front ends of other packages, which are tried before those of rtlstm."""
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, RtlstmError
 from rtlstm.spec.network import Network
 from rtlstm.spec.plugins import Registry
 
-__all__ = ["FRONT_ENDS", "FrontEnd", "find_front_end"]
+__all__ = ["FRONT_ENDS", "FrontEnd", "find_front_end", "read_offered"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,22 +29,49 @@ FRONT_ENDS: Final = Registry[FrontEnd]("front end", "rtlstm.front_ends", kind=Fr
 """Front ends of other packages, by name."""
 
 
-def find_front_end(source: Any) -> FrontEnd | None:
-    """Return the first front end that recognises a source, if any.
+def find_front_end(source: Any) -> str | None:
+    """Return the name of the first front end that recognises a source, if any.
 
     Raises
     ------
     ConfigurationError
         If one raises instead of an answer; the message names it.
     """
-    return next((each for name, each in FRONT_ENDS.items() if _recognises(name, each, source)), None)
+    for name, front_end in FRONT_ENDS.items():
+        with _blamed(f"{FRONT_ENDS.label(name)} must say whether it reads {reprlib.repr(source)}"):
+            if front_end.recognises(source):
+                return name
+    return None
 
 
-def _recognises(name: str, front_end: FrontEnd, source: Any) -> bool:
+def read_offered(name: str, source: Any, options: ReadOptions, report: ReportBuilder) -> Network:
+    """Read a source with the front end that recognises it.
+
+    Raises
+    ------
+    ModelError
+        If the front end refuses it.
+    ConfigurationError
+        If it raises something else, or returns no network; the message names it.
+    """
+    label = FRONT_ENDS.label(name)
+    with _blamed(f"{label} must return a Network or raise a ModelError"):
+        network: object = FRONT_ENDS[name].read(source, options, report)
+    if not isinstance(network, Network):
+        raise ConfigurationError(
+            f"{label} must return a Network, not {reprlib.repr(network)}; correct its read"
+        )
+    return network
+
+
+@contextmanager
+def _blamed(what: str) -> Iterator[None]:
+    """Name a front end that raises anything but an error of rtlstm's."""
     try:
-        return bool(front_end.recognises(source))
+        yield
+    except (RtlstmError, MemoryError, RecursionError):
+        raise
     except Exception as error:
         raise ConfigurationError(
-            f"{FRONT_ENDS.label(name)} must say whether it reads {reprlib.repr(source)}, but raises "
-            f"{type(error).__name__}: {error}; correct its recognises, or uninstall it"
+            f"{what}, but raises {type(error).__name__}: {error}; correct it, or uninstall it"
         ) from error

@@ -85,15 +85,31 @@ def test_an_activation_cannot_be_another_operator_too(operator, already, tmp_pat
         ACTIVATIONS.remove("mine")
 
 
-def test_a_front_end_that_fails_to_answer_is_named(cli, tmp_path, monkeypatch):
+def test_a_front_end_that_fails_is_named(cli, tmp_path, monkeypatch):
     (tmp_path / "acme.py").write_text(
         "from rtlstm.gen.frontends import FrontEnd\n"
-        "READER = FrontEnd(recognises=lambda source: source.no_such, read=None)\n"
+        "ASKED = FrontEnd(recognises=lambda source: source.no_such, read=None)\n"
     )
-    offer(tmp_path, monkeypatch, "rtlstm.front_ends", "acme = acme:READER")
+    offer(tmp_path, monkeypatch, "rtlstm.front_ends", "acme = acme:ASKED")
     text = "front end 'acme' of acme 2.0 must say whether it reads 'model.onnx', but raises AttributeError: "
     with pytest.raises(rtlstm.ModelError, match=text):
         rtlstm.read_model("model.onnx")
     with pytest.raises(rtlstm.ConfigurationError, match="front end 'acme' of acme 2.0 must say whether"):
         rtlstm.read_model(None)
     cli("generate", tmp_path / "model.onnx", "-o", tmp_path / "b").refused("front end 'acme' of acme 2.0")
+
+
+@pytest.mark.parametrize(
+    ("read", "problem"),
+    [
+        (lambda source, *_: source.no_such, "must return a Network or raise a ModelError, but raises Attr"),
+        (lambda *_: 5, "must return a Network, not 5"),
+    ],
+)
+def test_a_front_end_that_reads_no_network_is_named(read, problem):
+    FRONT_ENDS.add("own", FrontEnd(recognises=lambda source: source == "model.own", read=read))
+    try:
+        with pytest.raises(rtlstm.ModelError, match=f"front end 'own' of this program {problem}"):
+            rtlstm.read_model("model.own")
+    finally:
+        FRONT_ENDS.remove("own")
