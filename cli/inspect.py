@@ -43,14 +43,15 @@ def inspect(
 
 
 def _inspect_model(console: Console, path: Path, options: ReadOptions) -> None:
-    from rtlstm.gen.frontends import inspect_model, read_model
+    from rtlstm.gen.frontends import ReadResult, try_model
     from rtlstm.gen.frontends.describe import layer_options
     from rtlstm.spec.errors import ModelError
     from rtlstm.spec.options import options as typed
 
-    report = inspect_model(path, options)
+    found = try_model(path, options)
+    report = found.report if isinstance(found, ReadResult) else found
     console.show(_NODES, model=report.model_dump(mode="json"), supported=not report.refusal)
-    if report.refusal:
+    if not isinstance(found, ReadResult):
         raise ModelError(report.refusal)
     layers = [
         {
@@ -61,7 +62,7 @@ def _inspect_model(console: Console, path: Path, options: ReadOptions) -> None:
             "options": layer_options(layer),
             "input_relu": layer.input_relu,
         }
-        for layer in read_model(path, options).network.layers
+        for layer in found.network.layers
     ]
     console.show(_NETWORK, layers=layers)
     for text in report.notes:

@@ -41,6 +41,7 @@ __all__ = [
     "ReadResult",
     "inspect_model",
     "read_model",
+    "try_model",
 ]
 
 
@@ -77,10 +78,24 @@ def inspect_model(source: Any, options: ReadOptions | None = None, *, name: str 
     ToolError
         If reading it needs a package that is not installed.
     """
+    found = try_model(source, options, name=name)
+    return found.report if isinstance(found, ReadResult) else found
+
+
+def try_model(
+    source: Any, options: ReadOptions | None = None, *, name: str | None = None
+) -> ReadResult | ModelReport:
+    """Read a model; if that is refused, return the report that says why.
+
+    Raises
+    ------
+    ToolError
+        If reading it needs a package that is not installed.
+    """
     source = _unwrapped(source)
     report = _builder(source, name)
     try:
-        return _read(source, options or ReadOptions(), report).report
+        return _read(source, options or ReadOptions(), report)
     except ModelError as error:
         return report.build(str(error))
 
