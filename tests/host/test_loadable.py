@@ -131,7 +131,7 @@ def test_a_half_loaded_network_takes_no_step(device, other, folders):
     with pytest.raises(DeviceError, match="loading it has failed"):
         accelerator.run(x)
     # Nor does the device itself.
-    with pytest.raises(DeviceError, match="no whole program"):
+    with pytest.raises(DeviceError, match="must hold a complete program, but does not"):
         transport.exchange(np.zeros(1, dtype=np.int64), np.zeros((1, 7), dtype=np.int64))
     transport.fails = None
     accelerator.load(folders[0])
