@@ -19,6 +19,7 @@ import rtlstm.gen.builds.generate
 from rtlstm.host import Accelerator, SaturationWarning
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program.schedule import StepSchedule
 
 DENSE = ("--dense", "fc:sigmoid")
 SMALL = ("--macs", "2")
@@ -417,9 +418,8 @@ def test_simulate_with_the_batch_first(cli, pristine, x_file, tmp_path):
 
 @pytest.mark.rtl
 def test_simulate_fails_where_cycles_differ(cli, pristine, monkeypatch):
-    predict = rtlstm.gen.builds.compare.offer_cycles
-    late = lambda *given, **named: [cycle + 1 for cycle in predict(*given, **named)]  # noqa: E731
-    monkeypatch.setattr(rtlstm.gen.builds.compare, "offer_cycles", late)
+    predict = StepSchedule.offered
+    monkeypatch.setattr(StepSchedule, "offered", lambda *given: [cycle + 1 for cycle in predict(*given)])
     result = cli("simulate", pristine, "--simulator", "icarus", "--steps", "3")
     assert result.code == 1
     assert "FAILED" in result.out
