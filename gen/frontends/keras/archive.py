@@ -1,4 +1,4 @@
-"""Keras files: the layers' configuration, what each reads, and its arrays. Keras itself is not needed."""
+"""Reads Keras files: the layers' configurations, inputs and arrays. Keras itself is not needed."""
 
 import io
 import json
@@ -55,7 +55,7 @@ class ArchiveResult:
 
 @dataclass(frozen=True)
 class Reads:
-    """What a layer is called with."""
+    """Arguments of a layer's call."""
 
     values: tuple[ArchiveResult, ...] = ()
     states: tuple[ArchiveResult, ...] = ()
@@ -155,7 +155,7 @@ def _old(model: dict[str, Any], weights: Group | None) -> Iterator[KerasLayer]:
 
 
 def _entries(model: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Reads]]:
-    """The layers, and what they read: in a Sequential model the one before."""
+    """Return the layers and their inputs: in a Sequential model each reads the one before."""
     kind, config = model.get("class_name"), model.get("config", {})
     if kind == "Sequential":
         before: tuple[ArchiveResult, ...] = ()
@@ -170,7 +170,7 @@ def _entries(model: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Reads]]:
 
 
 def _reads(nodes: list[Any]) -> Reads:
-    """What a layer's first call reads; the mask that it may be given is none of it."""
+    """Return the inputs of a layer's first call, without a mask."""
     if not nodes:
         return Reads()
     first = nodes[0]

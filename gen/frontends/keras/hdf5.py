@@ -1,6 +1,7 @@
-"""HDF5 files of others: only what stands in the file itself is read, within the budget of elements.
+"""Reads foreign HDF5 files: only data in the file itself, within the budget of elements.
 
-HDF5 can make a dataset of other files' bytes: by external storage, by virtual datasets, and by links.
+A dataset of HDF5 can have bytes of other files, by external storage, virtual datasets and links. These are
+refused.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ def open_hdf5(file: Any) -> "Group":
     Raises
     ------
     ModelError
-        If it is none of HDF5's.
+        If it is not an HDF5 file.
     ToolError
         If h5py is not installed.
     """
@@ -115,7 +116,7 @@ class Dataset(_Node):
         Raises
         ------
         ModelError
-            If they stand in other files, were never written, are no numbers, or are too many.
+            If they are in other files, were never written, are not numbers, or are too many.
         """
         item, where = self._item, f"the array {self.path!r}"
         if item.external or item.is_virtual:

@@ -1,4 +1,4 @@
-"""What stands around recurrent layers in Keras models: what each kind of layer makes of what it reads."""
+"""Layers around recurrent ones in Keras models: each kind has a function that applies it to its inputs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -96,7 +96,7 @@ def _apply(step: KerasNode, flow: Flow) -> KerasTensor:
 
 
 def _before(step: KerasNode) -> str:
-    """Where to end if the activation is not the core's, and there is something to end."""
+    """Return the advice to end before an activation that the core cannot compute."""
     if step.only.flow.before:
         return ""
     name = step.layer.name + LINEAR if with_activation(step.layer) else step.layer.reads.values[0].layer
@@ -109,7 +109,7 @@ def _activate(step: KerasNode) -> KerasTensor:
 
 
 def _classify(step: KerasNode) -> None:
-    """Softmax at the end stays with the host, and the core gives what it reads."""
+    """Leave a softmax at the end to the host; the core outputs its input."""
     if not step.ends or step.config.get("axis", -1) != -1:
         raise ModelError(
             f"{step.where} is softmax, which the host computes: it must be the last layer, over the features"
@@ -222,7 +222,7 @@ def _sum(step: KerasNode, flows: list[Flow]) -> Flow:
 
 
 def _alike(step: KerasNode) -> list[Flow]:
-    """What a layer reads, if it may be put together."""
+    """Return a layer's inputs, if they can be joined."""
     sources = sorted({repr(given.source) for given in step.read})
     if len(sources) > 1:
         raise ModelError(
@@ -269,7 +269,7 @@ _NOTHING = (
     "ActivityRegularization",
 )
 _STEPWISE = ("Dense", "Activation", "LeakyReLU", "ELU", "ReLU", "BatchNormalization", "Dropout")
-"""What does the same to each step, and so may be wrapped by TimeDistributed."""
+"""Layers that act on each step alone, so TimeDistributed may wrap them."""
 WINDOWS: dict[str, Callable[[KerasNode], KerasTensor]] = {
     "Conv1D": _convolve,
     "AveragePooling1D": _average_steps,

@@ -1,6 +1,6 @@
-"""Keras models: LSTM, GRU, SimpleRNN and Bidirectional layers, and what stands around them.
+"""Reads Keras models: LSTM, GRU, SimpleRNN and Bidirectional layers, and the layers around them.
 
-Every argument of a recurrent layer is honoured or refused by name. Gate orders are Keras'
+Every argument of a recurrent layer is supported, or an error names it. Gate orders are Keras'
 (:mod:`rtlstm.gen.frontends.gates`); a GRU's ``reset_after`` is kept, and so are its two biases.
 """
 
@@ -19,7 +19,7 @@ from rtlstm.spec.options import option
 __all__ = ["read_keras"]
 
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
-"""What comes of descriptions in other forms than Keras writes them, and what h5py raises."""
+"""Errors of descriptions that Keras did not write, and errors of h5py."""
 
 
 def read_keras(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> Network:
@@ -133,7 +133,7 @@ def _read(known: dict[str, KerasTensor], result: ArchiveResult, layer: KerasLaye
 
 
 def _check_calls(layer: KerasLayer, known: dict[str, KerasTensor], report: ReportBuilder) -> None:
-    """A layer must be called once, and a recurrent one with states that are the caller's."""
+    """Check that a layer is called once, and a recurrent one with states of the caller."""
     if layer.reads.calls > 1:
         raise ModelError(
             f"{layer.where} is called {layer.reads.calls} times, but the core computes a layer once a step; "

@@ -1,4 +1,4 @@
-"""What is known of a Keras layer's result while a model is read, and one layer with what it reads."""
+"""Results of Keras layers while a model is read, and a layer with its inputs."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +19,7 @@ class KerasTensor:
     source: str = ""
     """The model's input, or the embedding, that it is computed from."""
     last: bool = False
-    """It has no steps any more."""
+    """Whether the axis of steps is gone."""
     padding: int = 0
     """Zeros in front of the sequence, and the layer that adds them."""
     padded: str = ""
@@ -71,5 +71,5 @@ class KerasNode:
         return self.read[0] if self.read else KerasTensor(Flow())
 
     def becomes(self, role: Role, why: str = "") -> None:
-        """Report what becomes of the layer."""
+        """Report how the layer is treated."""
         self.report.node(self.layer.name, self.layer.kind, role, why)

@@ -1,4 +1,4 @@
-"""Keras' recurrent layers, with every argument honoured or refused by name."""
+"""Reads Keras' recurrent layers: every argument is supported, or an error names it."""
 
 from typing import Any, Literal
 

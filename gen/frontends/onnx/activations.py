@@ -31,7 +31,7 @@ def included_operators() -> list[str]:
 
 
 def functions_of(operator: str) -> list[FunctionName]:
-    """All functions that claim to be this operator; there should be one at most."""
+    """Return all functions that are registered for this operator; there should be at most one."""
     return [name for name, each in _named().items() if each.onnx == operator and each.onnx_operator]
 
 
@@ -60,11 +60,11 @@ def node_attributes(operators: Sequence[Any]) -> dict[str, Any]:
 def read_functions(
     attributes: dict[str, Any], defaults: Sequence[str], directions: int, problems: list[str]
 ) -> list[tuple[ActivationFunction, ...]]:
-    """Return each direction's functions; what stands against them is added to ``problems``.
+    """Return each direction's functions; reasons for a refusal are added to ``problems``.
 
-    ONNX hands ``activation_alpha`` and ``activation_beta`` out in order, to the functions that have such a
-    parameter; once they are used up, the parameter has the default of the operator of that name. Affine and
-    ScaledTanh are no operators and so have none.
+    ONNX assigns ``activation_alpha`` and ``activation_beta`` in order to the functions that have such a
+    parameter. When they are used up, the operator of that name gives the default. Affine and ScaledTanh are
+    not operators, so they have none.
     """
     given = [str(name) for name in attributes.get("activations") or [*defaults] * directions]
     known = {definition.onnx.lower(): name for name, definition in _named().items()}

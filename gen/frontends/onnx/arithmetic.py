@@ -1,4 +1,4 @@
-"""ONNX operators of arithmetic: constants, sums, batch norm, and what joins features or directions."""
+"""ONNX operators of arithmetic: constants, sums, batch norm, and joins of features or directions."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -39,7 +39,7 @@ def _batch_norm(step: OnnxNode) -> Value:
 
 
 def _constant_of(step: OnnxNode, value: Value) -> Floats:
-    """The constant that a node of two inputs has beside its value."""
+    """Return the constant that a node of two inputs has in addition to its value."""
     return step.per_feature(1 if step.inputs[0] is not None else 0, value.axes)
 
 
@@ -161,4 +161,4 @@ ARITHMETIC: dict[str, Callable[[OnnxNode], Value]] = {
     "Sub": _sub,
     "Sum": _sum,
 }
-"""What each of them makes of its inputs."""
+"""The operators, each with the function that applies it."""

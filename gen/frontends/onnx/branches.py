@@ -16,9 +16,9 @@ _BRANCHES = ("then", "else")
 def take_branches(model: Any, choices: Sequence[str]) -> tuple[OnnxGraph, tuple[str, ...]]:
     """Replace If nodes of a model, in place; return its graph and notes on what was taken.
 
-    ``choices`` are ``NODE:then`` or ``NODE:else``, of which the first that fits counts; in NODE, ``*``
-    stands for any text. Conditions that the model's constants decide need none. Nodes inside a branch
-    are named as they are, once it is taken. Other If nodes stay.
+    ``choices`` are ``NODE:then`` or ``NODE:else``; the first that matches counts, and in NODE, ``*`` matches
+    any text. Conditions that the model's constants decide need no choice. Nodes inside a branch keep their
+    names. Other If nodes stay.
 
     Raises
     ------
@@ -54,10 +54,10 @@ def _parse(choice: str) -> tuple[str, str]:
 
 
 def _choices(graph: OnnxGraph, wanted: Sequence[tuple[str, str]]) -> list[tuple[int, str]]:
-    """The indices of If nodes of which a branch is to be taken, and that branch.
+    """Return the indices of If nodes to replace, and their branches.
 
-    All whose conditions depend on no other If node, which could decide them once its branch is taken; or
-    one that does.
+    These are all If nodes whose conditions depend on no other If node, or one that does: another If node
+    could decide the condition when its branch is taken.
     """
     ifs = {index: node for index, node in enumerate(graph.nodes) if node.op_type == "If"}
     unsure = graph.descendants(ifs) | ifs.keys()

@@ -1,4 +1,4 @@
-"""Recognises LSTM cells that an exporter took apart into products, activations and sums."""
+"""Recognises LSTM cells that an exporter decomposed into products, activations and sums."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ __all__ = ["join_cells"]
 Floats = NDArray[np.float64]
 
 _MAX_CELLS = 64
-"""The graph is looked through anew for each."""
+"""Largest number of cells: the graph is searched again for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +66,9 @@ class _Cell:
 
 
 def join_cells(model: Any, graph: OnnxGraph) -> tuple[OnnxGraph, tuple[str, ...], tuple[str, ...]]:
-    """Put an LSTM node of one step in the place of every cell, in the model.
+    """Replace every cell in the model by an LSTM node of one step.
 
-    Returns the model's graph, notes on what was joined, and what stands against joining other cells.
+    Returns the model's graph, notes on the replaced cells, and the reasons why others were not replaced.
     """
     notes: list[str] = []
     while found := next(_cells(graph), None):
@@ -86,7 +86,7 @@ def join_cells(model: Any, graph: OnnxGraph) -> tuple[OnnxGraph, tuple[str, ...]
 
 
 def _cells(graph: OnnxGraph) -> Iterator[tuple[_Cell, str, str]]:
-    """Cells of which it is clear what they read, with the names of x and the old h."""
+    """Return the cells whose inputs are unambiguous, with the names of x and the old h."""
     for node in graph.nodes:
         for cell in _match(graph, node):
             ends = _inputs(graph, cell)
@@ -103,7 +103,7 @@ def _gate(graph: OnnxGraph, tensor: str) -> _Gate | None:
 
 
 def _pairs(graph: OnnxGraph, tensor: str, operator: str) -> Iterator[tuple[str, str]]:
-    """The inputs of a node of two, both ways round."""
+    """Return the inputs of a node of two, in both orders."""
     node = graph.producer(tensor)
     if node is not None and node.op_type == operator and len(node.input) == 2:
         yield node.input[0], node.input[1]
@@ -149,7 +149,7 @@ def _problem(graph: OnnxGraph, cell: _Cell) -> str:
 
 
 def _inputs(graph: OnnxGraph, cell: _Cell) -> tuple[str, str] | None:
-    """Names of x and of the old h, if it is clear which is which."""
+    """Return the names of x and of the old h, if they can be told apart."""
     names = list(cell.i.linear.terms)
     units = len(cell.i.linear.bias)
     state = _source(graph, cell.c_old)
@@ -171,7 +171,7 @@ def _source(graph: OnnxGraph, tensor: str) -> str | None:
 
 
 def _replace(proto: Any, graph: OnnxGraph, cell: _Cell, x: str, h_old: str) -> None:
-    """Take a cell's nodes out of a graph and put an LSTM node in."""
+    """Replace a cell's nodes in a graph by an LSTM node."""
     onnx = import_extra("onnx", "onnx")
     name = graph.label(graph.producer(cell.h))
     w, r = (np.concatenate([gate.linear.terms[t] for gate in cell.gates])[None] for t in (x, h_old))

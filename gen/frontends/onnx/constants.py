@@ -1,4 +1,4 @@
-"""What an ONNX model computes from constants alone: evaluated node by node, once somebody needs it."""
+"""Evaluates what an ONNX model computes from constants alone, node by node, on demand."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,9 +15,9 @@ __all__ = ["Constants"]
 
 _RANDOM = ("Random", "Multinomial", "Bernoulli")
 _PRODUCTS_OF_AN_ELEMENT = 64
-"""How many products count as one element, so that the budget limits the time of matrix products, too."""
+"""How many products count as one element: so the budget limits the time of matrix products, too."""
 _LOOPED = 16
-"""As how many elements one counts of operators that the evaluator computes in a loop of Python."""
+"""How many elements one counts as, for operators that the evaluator computes in a Python loop."""
 _COMPUTED_OF_A_BYTE = 2
 """How many elements may be computed for each byte of a large model: eight for a weight of four bytes."""
 
@@ -25,7 +25,8 @@ _COMPUTED_OF_A_BYTE = 2
 class Constants:
     """The tensors of a graph that do not depend on its inputs.
 
-    What a node gives is counted from its inputs' shapes before it is computed: a few bytes declare any size.
+    A node's elements are counted from its inputs' shapes before it is computed, because a few bytes can
+    declare any size.
     """
 
     def __init__(self, model: Any) -> None:
@@ -82,7 +83,7 @@ class Constants:
             found = self._compute(node, inputs)
         except ModelError:
             raise
-        except Exception as error:  # the evaluator raises what each operator raises
+        except Exception as error:  # The evaluator passes on the errors of each operator.
             raise ModelError(
                 f"tensor {tensor!r} is computed from constants by {node.op_type}, which failed: "
                 f"{first_line(error)}; fold the model's constants first (for example with onnxsim)"
@@ -112,7 +113,7 @@ class Constants:
         if _makes_text(self._onnx, values) or any(_is_text(value) for value in inputs):
             raise ModelError(f"{what} must not be made of strings: only numbers are computed here")
         self._computed.take(bound(inputs, values), what)
-        if kind == "Erf":  # the evaluator makes an object of Python of every element
+        if kind == "Erf":  # The evaluator makes a Python object of every element.
             found = np.fromiter(map(math.erf, inputs[0].reshape(-1)), np.float64, inputs[0].size)
             return [found.astype(inputs[0].dtype).reshape(inputs[0].shape)]
         return [np.asarray(value) for value in self._evaluate(node, inputs)]
@@ -141,18 +142,18 @@ def _is_text(value: Any) -> bool:
 
 
 def _makes_text(onnx: Any, attributes: dict[str, Any]) -> bool:
-    """Whether a Cast or a fill gives strings: an object of Python for each element."""
+    """Whether a Cast or a fill gives strings: a Python object for each element."""
     kinds = (attributes.get("to"), getattr(attributes.get("value"), "data_type", None))
     return onnx.TensorProto.STRING in kinds or not {"value_string", "value_strings"}.isdisjoint(attributes)
 
 
-# How many elements a node gives at most, from what it reads: a shape, or several to be multiplied.
+# Upper bounds of a node's elements: a shape, or several to be multiplied.
 
 _Bound = Callable[[list[Any], dict[str, Any]], Sequence[int]]
 
 
 def _all_inputs(inputs: list[Any], _: dict[str, Any]) -> Sequence[int]:
-    """No more than it reads."""
+    """As many elements as the node reads."""
     return (sum(max(value.size, 1) for value in inputs if value is not None),)
 
 

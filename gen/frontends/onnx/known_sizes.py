@@ -1,4 +1,4 @@
-"""Whole numbers an ONNX model makes of the sizes of its tensors, as PyTorch's exporters do for Reshape."""
+"""Whole numbers that an ONNX model computes from the sizes of its tensors, as PyTorch does for Reshape."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ class KnownSizes:
         self._input_axes = Axes((), 0)
 
     def begin(self, tensor: str, axes: Axes) -> None:
-        """The core's input, whose declared sizes say how long its axes are, or how they are named."""
+        """The core's input, whose declared sizes are numbers or names."""
         self._input, self._input_axes = tensor, axes
 
     def made(self, node: Any) -> bool:
@@ -35,7 +35,7 @@ class KnownSizes:
         return any(name in self._measured for name in node.output)
 
     def measure(self, node: Any, axes: Axes | None) -> None:
-        """Find what a node gives, if those are sizes; ``axes`` are its input's, if the core computes that."""
+        """Find a node's results, if they are sizes; ``axes`` are its input's, if the core computes that."""
         numbers: _Numbers | None = None
         if node.op_type in ("Shape", "Size"):
             numbers = self._shape(node, axes)
@@ -46,7 +46,7 @@ class KnownSizes:
             self._measured[node.output[0]] = numbers
 
     def of(self, tensor: str) -> _Numbers | None:
-        """A tensor of whole numbers, row by row, constant or made of sizes; None if it is neither."""
+        """Return a tensor of whole numbers, row by row, constant or computed from sizes; None if neither."""
         if tensor in self._measured:
             return self._measured[tensor]
         value = self._graph.constant(tensor)
@@ -55,7 +55,7 @@ class KnownSizes:
         return tuple(Size(int(item)) for item in value.reshape(-1))
 
     def known(self, tensor: str, axes: Axes) -> Mapping[str, Size]:
-        """What names of sizes stand for, as far as declared sizes of the input and of this tensor tell."""
+        """Return the values of named sizes that follow from declared sizes of the input and of this tensor."""
         shown = dict(axes.shown)
         found: dict[str, Size] = {}
         names: dict[str, set[str]] = {}
@@ -120,7 +120,7 @@ class KnownSizes:
 
     def _divide(self, node: Any, given: "Sequence[_Numbers | None]") -> _Numbers | None:
         pairs = _pairs(given)
-        # The same size may have been taken before and after a layer showed what it is of.
+        # The same size may have been read before and after a layer determined its axis.
         quotients = [
             one.resolved(self._shown).over(other.resolved(self._shown)) for one, other in pairs or ()
         ]
@@ -132,7 +132,7 @@ class KnownSizes:
 
 
 def _small(size: Size) -> bool:
-    """Whether it can be a tensor's size; chains of products would grow without end."""
+    """Whether a number can be a tensor's size; chains of products would grow without bound."""
     return abs(size.number) < 2**63 and len(size.names) <= _MAX_RANK
 
 
@@ -141,7 +141,7 @@ def _whole(values: Any) -> _Numbers | None:
 
 
 def _pairs(given: "Sequence[_Numbers | None]") -> list[tuple[Size, Size]] | None:
-    """Two lists of numbers side by side, of which one may be a single number."""
+    """Return two lists of numbers with equal lengths; one of them may be a single number."""
     first, second = given
     if first is None or second is None or not (1 in (len(first), len(second)) or len(first) == len(second)):
         return None

@@ -84,7 +84,7 @@ def _gemm(step: OnnxNode) -> Value:
 
 
 def _conv(step: OnnxNode) -> Value:
-    """A convolution of width 1 is a dense layer; a wider causal one reads a line of delays."""
+    """Apply a convolution: of width 1 it is a dense layer, a wider causal one reads a delay line."""
     weight, attributes = step.constant(1, "the weight W"), step.attributes()
     value = step.along(step.only(), 1, weight.shape[1])
     rank, outputs = len(value.axes.tags), int(weight.shape[0])
@@ -106,7 +106,7 @@ def _conv(step: OnnxNode) -> Value:
 
 
 def _history(step: OnnxNode, kernel: tuple[int, ...], attributes: dict[str, Any], front: int) -> int:
-    """How many steps before this one a convolution reads; refused unless it is those alone."""
+    """Return how many earlier steps a convolution reads; refuse it if it reads later ones."""
     history = attributes.get("dilations", [1])[0] * (kernel[0] - 1)
     pads = list(attributes.get("pads", [0] * 2 * len(kernel)))
     problems = []
@@ -155,4 +155,4 @@ LAYERS: dict[str, Callable[[OnnxNode], Value]] = {
     "MatMul": _matmul,
     "Pad": _pad,
 }
-"""What each of them makes of its input."""
+"""The operators, each with the function that applies it."""

@@ -1,4 +1,4 @@
-"""Reads what an ONNX tensor is as a sum of products with constant weights: the pre-activation of gates."""
+"""Reads an ONNX tensor as a sum of products with constant weights: the pre-activation of gates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ class Linear:
     bias: Floats
 
     def rows(self, chosen: slice) -> "Linear":
-        """Some of the rows."""
+        """Return some of the rows."""
         return Linear({name: weight[chosen] for name, weight in self.terms.items()}, self.bias[chosen])
 
 
 def read_linear(graph: OnnxGraph, tensor: str) -> Linear | None:
-    """Read a tensor whose rows lie on its last axis; None if it is nothing of the kind."""
-    # What it is made of comes first: chains may be longer than Python's stack, and meet again.
+    """Read a tensor with its rows on the last axis; None if it is not such a sum."""
+    # Inputs come first, without recursion: chains may be longer than Python's stack, and may join again.
     known, waiting = graph.linears, [tensor]
     while waiting:
         name = waiting[-1]
@@ -73,7 +73,7 @@ def _is_last(graph: OnnxGraph, tensor: str, axis: int) -> bool:
 
 
 def _product(graph: OnnxGraph, tensor: str, weight: Floats, bias: Floats) -> Linear | None:
-    """A product with a tensor, or with two that are joined before."""
+    """Read a product with a tensor, or with a concatenation of two."""
     node = graph.producer(tensor)
     if node is None or node.op_type != "Concat":
         return Linear({tensor: weight}, bias)

@@ -1,4 +1,4 @@
-"""An ONNX model's own functions, put in the place of the nodes that call them."""
+"""Inlines an ONNX model's own functions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -42,7 +42,7 @@ def inline_functions(model: Any) -> Any:
     inliner = import_extra("onnx.inliner", "onnx")
     try:
         return inliner.inline_local_functions(model)
-    except Exception as error:  # the library raises several kinds, for damaged functions
+    except Exception as error:  # For damaged functions, the library raises errors of several kinds.
         raise ModelError(f"has functions that onnx cannot inline: {first_line(error)}") from None
 
 

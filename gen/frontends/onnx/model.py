@@ -30,7 +30,7 @@ _Known = TypeVar("_Known", Value, OnnxState)
 
 
 def read_onnx(path: Path, options: ReadOptions, report: ReportBuilder) -> Network:
-    """Read an ONNX file; ``report`` collects what becomes of every node."""
+    """Read an ONNX file; ``report`` records how every node is treated."""
     report.format = "onnx"
     if options.dense is not None:
         raise ModelError(
@@ -66,7 +66,7 @@ def _end(graph: OnnxGraph, wanted: str) -> str:
 
 
 class _Reader:
-    """Finds what every needed tensor is, node by node, from the core's input on."""
+    """Determines every needed tensor, node by node, from the core's input on."""
 
     def __init__(self, graph: OnnxGraph, options: ReadOptions, report: ReportBuilder) -> None:
         self.graph, self.options, self.report = graph, options, report
@@ -97,10 +97,10 @@ class _Reader:
         self._note_steps(self.known[target])
         return flow.network(self.report.name)
 
-    # Where to begin
+    # The beginning
 
     def _begin_before(self, tensor: str, upstream: set[int]) -> bool:
-        """Take in what stands before the first recurrent node, if the core can compute it from one input."""
+        """Include the nodes before the first recurrent one, if the core can compute them from one input."""
         nodes = [self.graph.nodes[index] for index in upstream]
         sources = {name for node in nodes for name in node.input if name in self.graph.inputs}
         if self.options.lstm is not None or len(sources) != 1:
@@ -124,7 +124,7 @@ class _Reader:
         return False
 
     def _begin_at(self, tensor: str, upstream: set[int]) -> None:
-        """Begin with the first recurrent nodes; what stands before them stays outside."""
+        """Begin with the first recurrent nodes; nodes before them stay outside."""
         self.report.input = tensor
         nodes = [self.graph.nodes[index] for index in sorted(upstream)]
         nodes = [node for node in nodes if not self.graph.is_constant(node.output[0])]
@@ -151,7 +151,7 @@ class _Reader:
             self._try(index)
 
     def _know_reversed(self, nodes: list[Any], axes: Axes) -> Axes:
-        """What follows may read the input as it is before and after these nodes turn it; its last axes."""
+        """Register the input before and after the nodes that permute it, and return its last axes."""
         self.known[nodes[0].input[0]] = Value(Flow(), axes)
         for node in nodes:
             if node.op_type == "Transpose":
@@ -163,7 +163,7 @@ class _Reader:
     # Node by node
 
     def _follows(self, index: int) -> bool:
-        """Whether a node reads what recurrent layers give: what reads the input alone is not the core's."""
+        """Whether a node reads results of recurrent layers; nodes of the input alone are not the core's."""
         node = self.graph.nodes[index]
         read = [self.known.get(name) for name in (*node.input, *captured(node))]
         return any(found is not None and not found.flow.before for found in read)
@@ -180,11 +180,11 @@ class _Reader:
             found.append(self.graph.index_of(name))
             waiting += node.input
         for index in sorted(found):
-            with contextlib.suppress(ModelError):  # then the node that reads it says that it cannot
+            with contextlib.suppress(ModelError):  # The node that reads it then reports the error.
                 self._visit(index)
 
     def _try(self, index: int) -> None:
-        """Visit a node and what it needs beside, and report all so far if it is refused."""
+        """Visit a node and its other inputs; if it is refused, report everything up to it."""
         for name in self.graph.nodes[index].input:
             self._fetch(name)
         try:
@@ -245,13 +245,13 @@ class _Reader:
         """Final states that a Concat joins: features side by side, or layers of which one may be taken."""
         axis, tags = int(step.attributes().get("axis", 0)), step.values[0].axes.tags
         if -len(tags) <= axis < len(tags) and tags[axis] == "F":
-            with contextlib.suppress(ModelError):  # then only the driver gives them
+            with contextlib.suppress(ModelError):  # Then only the driver returns them.
                 return apply_node(step)
         text = f"{{reader}} reads several final states, which only the driver gives; {cut_earlier()}"
         layers = axis == 0 and all(value.axes.tags[:1] in (("D",), ("B",)) for value in step.values)
         return OnnxState(text, _deepest(step.values).flow, tuple(step.values) if layers else ())
 
-    # Where to end
+    # The end
 
     def _end(self) -> tuple[str, Flow]:
         """The tensor to end at, and what it is."""
@@ -294,7 +294,7 @@ class _Reader:
                 "gives every step, use its first"
             )
 
-    # What is left
+    # The rest
 
     def _report(self, index: int, applied: Applied) -> None:
         node = self.graph.nodes[index]
@@ -321,7 +321,7 @@ class _Reader:
 
 
 def _deepest(found: Sequence[_Known]) -> _Known:
-    """What is furthest along the chain: the layers before it have their states on the way."""
+    """Return the value that is last in the chain; other layers' states come before it."""
     return max(found, key=lambda one: len(one.flow.layers))
 
 

@@ -1,4 +1,4 @@
-"""ONNX operators that move, cut and join axes, but compute nothing."""
+"""ONNX operators that move, split and join axes, but compute nothing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -63,7 +63,7 @@ def _flatten(step: OnnxNode) -> Value:
     rank = len(axes.tags)
     cut = int(step.attributes().get("axis", 1))
     cut += rank if cut < 0 else 0
-    if cut in (0, rank):  # ONNX then puts an axis of size 1 before or behind
+    if cut in (0, rank):  # ONNX then inserts an axis of size 1 in front or at the end.
         axes = axes.flatten(0, -1, step.where)
         return step.moved(axes.unsqueeze([0 if cut == 0 else 1], step.where))
     return step.moved(axes.flatten(cut, -1, step.where).flatten(0, cut - 1, step.where))
@@ -195,4 +195,4 @@ MOVERS: dict[str, Callable[[OnnxNode], Value | list[Value]]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""What each of them makes of its input."""
+"""The operators, each with the function that applies it."""

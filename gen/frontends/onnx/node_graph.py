@@ -41,7 +41,7 @@ def load_onnx(path: Path) -> Any:
         ) from None
     model = inline_functions(model)
     for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.SetInParent()  # the checker wants shapes, runtimes and we do not
+        value.type.tensor_type.shape.SetInParent()  # The checker requires shapes; this reader does not.
     try:
         onnx.checker.check_model(model)
     except Exception as error:  # ValidationError, or what Python makes of names that are not UTF-8
@@ -57,7 +57,7 @@ def load_onnx(path: Path) -> Any:
 
 
 def _load_external(onnx: Any, model: Any, folder: Path) -> None:
-    """Load the tensors that lie in other files: of each as many bytes as its shape and type have.
+    """Load the tensors in other files, each with as many bytes as its shape and type have.
 
     All are counted before the first is read: a few bytes can name a large file many times.
     """
@@ -68,7 +68,7 @@ def _load_external(onnx: Any, model: Any, folder: Path) -> None:
         budget.take(tensor.dims, f"tensor {tensor.name!r}")
         _set_length(tensor, _bytes(onnx, tensor))
     for tensor in tensors:
-        if 0 in tensor.dims:  # a length of 0 may be taken for none
+        if 0 in tensor.dims:  # A length of 0 may be read as no length.
             tensor.raw_data, tensor.data_location = b"", onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
         else:
@@ -184,7 +184,7 @@ class OnnxGraph:
     def _infer_shapes(self) -> dict[str, tuple[int | str, ...]]:
         try:
             graph = self._onnx.shape_inference.infer_shapes(self._model).graph
-        except Exception:  # shapes only help: what they would have shown counts as not known
+        except Exception:  # Shapes are optional: without them, sizes are unknown.
             graph = self._model.graph
         return {
             item.name: tuple(
@@ -211,7 +211,7 @@ class OnnxGraph:
         return self._constants.array(proto)
 
     def is_constant(self, tensor: str) -> bool:
-        """Whether a tensor does not depend on the model's inputs; nothing is computed to tell."""
+        """Whether a tensor does not depend on the model's inputs; nothing is computed for this."""
         return tensor in self._constants
 
     def constant(self, tensor: str) -> Any | None:
@@ -236,5 +236,5 @@ class OnnxGraph:
 
     @classmethod
     def where(cls, node: Any) -> str:
-        """A node as messages name it."""
+        """Return the text by which messages name a node."""
         return f"{node.op_type} node {cls.label(node)!r}"

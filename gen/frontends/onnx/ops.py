@@ -1,4 +1,4 @@
-"""Applies one ONNX node to what it reads."""
+"""Applies one ONNX node to its inputs."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ OPERATORS: Final = Registry[Callable[[OnnxNode], Value]](
     {**LAYERS, **ARITHMETIC},
     taken=(*_ELSEWHERE, *included_operators()),
 )
-"""What the core computes for an operator, beside activation functions: from a node to what it gives.
+"""The operators of the core, in addition to activation functions: functions from a node to its results.
 
 The name is the operator's; for one of another domain than ONNX's, ``DOMAIN.OPERATOR``.
 """
 STATE_ONLY = (
     "Cast", "Concat", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
 )  # fmt: skip
-"""Operators that may hand a final state out."""
+"""Operators that may output a final state."""
 
 
 def supported() -> list[str]:
@@ -46,7 +46,7 @@ def supported() -> list[str]:
 
 @dataclass(frozen=True)
 class Applied:
-    """What a node gives: one entry for each output; its role in the report, and remarks for the user."""
+    """The results of a node, one for each output; its role in the report, and notes for the user."""
 
     outputs: tuple[Known | None, ...]
     role: Role
@@ -55,7 +55,7 @@ class Applied:
 
 
 def check_meanings(nodes: Iterable[Any]) -> None:
-    """Refuse operators of these nodes for which there is more than one reader.
+    """Refuse operators of these nodes that more than one package defines.
 
     Raises
     ------

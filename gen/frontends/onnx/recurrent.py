@@ -1,4 +1,4 @@
-"""Reads one ONNX LSTM, GRU or RNN node: every attribute and input is honoured or refused by name."""
+"""Reads one ONNX LSTM, GRU or RNN node: every attribute and input is supported, or an error names it."""
 
 import math
 from dataclasses import dataclass

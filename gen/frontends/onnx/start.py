@@ -1,4 +1,4 @@
-"""Where the core's part of an ONNX graph begins."""
+"""Finds where the core's part of an ONNX graph begins."""
 
 from collections import Counter
 from collections.abc import Sequence

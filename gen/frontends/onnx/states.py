@@ -1,4 +1,4 @@
-"""Where the states and lengths of ONNX's recurrent nodes come from: what may become the driver's."""
+"""Finds where states and lengths of ONNX's recurrent nodes come from: the driver may have to give them."""
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def trace_state(graph: OnnxGraph, tensor: str) -> str:
 
 
 def state_problems(graph: OnnxGraph, inputs: dict[str, str], notes: list[str]) -> list[str]:
-    """What stands against the initial states of a node; what is left to the driver goes to ``notes``."""
+    """Return why the initial states of a node are refused; states that the driver gives go to ``notes``."""
     problems = []
     for name in ("initial_h", "initial_c"):
         if name not in inputs:
@@ -61,7 +61,7 @@ def state_problems(graph: OnnxGraph, inputs: dict[str, str], notes: list[str]) -
 def length_problems(
     graph: OnnxGraph, inputs: dict[str, str], steps: int | None, notes: list[str]
 ) -> list[str]:
-    """What stands against a node's ``sequence_lens``; ``steps`` is how long its input is, if known."""
+    """Return why a node's ``sequence_lens`` is refused; ``steps`` is the length of its input, if known."""
     if "sequence_lens" not in inputs:
         return []
     lengths = graph.integers(inputs["sequence_lens"])

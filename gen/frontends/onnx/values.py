@@ -1,4 +1,4 @@
-"""What is known of an ONNX tensor while a graph is read, and one node with what it reads."""
+"""Values of ONNX tensors while a graph is read, and a node with its inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor that the core computes: its features, and where its axes lie.
+    """A tensor that the core computes: its features and its axes.
 
     ``state`` is how messages name the final state that it is, as long as nothing has computed with it;
     ``front`` how many steps of zeros stand before the first one.
@@ -77,7 +77,7 @@ class OnnxNode:
         return [value for value in self.inputs if value is not None]
 
     def only(self) -> Value:
-        """The value that the node reads, by its first input and no other.
+        """Return the value that the node reads, which must be its first input.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class OnnxNode:
         return full.transpose(order).reshape(-1).copy()
 
     def along(self, value: Value, axis: int, features: int) -> Value:
-        """A value with its features on ``axis``, where the model's input may have shown none so far.
+        """Return a value with its features on ``axis``, if the axes of the model's input were unknown.
 
         Raises
         ------

@@ -2,8 +2,9 @@
 
 ``torch.jit.load`` runs a class's ``__setstate__``, evaluates default arguments, and lets classes of C++
 restore themselves; operators such as ``torch.from_file`` then overwrite files. All three are refused here,
-before anything is loaded. What was looked at is written to a new archive, and that one is loaded: two readers
-may see different members. PyTorch finds members whatever their case, so only names that it writes are taken.
+before anything is loaded. The checked members are written to a new archive, which is then loaded, because two
+readers may see different members. PyTorch ignores the case of members' names, so only names that it writes
+are taken.
 """
 
 import io
@@ -31,7 +32,7 @@ _NOT_NEEDED = re.compile(
     r"|mobile_debug_handles\.pkl|\.data/serialization_id|extra/.*",
     re.ASCII | re.DOTALL,
 )
-"""Where the code came from, inputs of a trace, the phone's form of the code, files beside the model."""
+"""Members that are not loaded: sources of the code, inputs of a trace, the mobile format, extra files."""
 
 
 def checked_archive(file: BinaryIO) -> io.BytesIO:

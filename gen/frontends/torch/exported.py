@@ -1,4 +1,4 @@
-"""Turns an exported program (``torch.export``) into a graph of torch.fx, to be read as a module's is.
+"""Converts an exported program (``torch.export``) to a graph of torch.fx, which is read like a module's.
 
 Operators of ATen that are a layer with parameters become modules of torch.nn again; others become calls of
 tensors' methods of the same name. Nothing of the program is run.

@@ -1,6 +1,6 @@
 """Reads the archive that ``torch.export.save`` writes: a graph in JSON, and tensors as plain bytes.
 
-PyTorch does not take part in it, and nothing in the archive is run or unpickled.
+PyTorch is not used, and nothing in the archive is run or unpickled.
 """
 
 import json
@@ -106,7 +106,7 @@ class Archive:
 
     def _bytes(self, name: str, most: int = 2**62) -> bytes:
         info = self._zip.getinfo(self._names[name])
-        if info.compress_type != zipfile.ZIP_STORED:  # so that nothing is larger than the file
+        if info.compress_type != zipfile.ZIP_STORED:  # So that nothing is larger than the file.
             raise ModelError(f"must store {name!r} as it is, not compressed; {_SAVE}")
         if info.file_size > most:
             raise ModelError(f"has {info.file_size:,} bytes of {name!r}, which is more than {most:,}")

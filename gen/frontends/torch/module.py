@@ -1,4 +1,4 @@
-"""Reads a ``torch.nn.Module``: a recurrent module, or one that has some, followed by tracing."""
+"""Reads a ``torch.nn.Module``: a recurrent module, or one that contains some, by tracing."""
 
 import io
 import warnings
@@ -49,7 +49,7 @@ def _cut_earlier() -> str:
 
 
 def read_module(module: Any, options: ReadOptions, report: ReportBuilder) -> Network:
-    """Read a module; ``report`` collects what becomes of every node."""
+    """Read a module; ``report`` records how every node is treated."""
     torch = import_extra("torch", "torch")
     report.format = "torch module"
     if options.dense is not None:
@@ -86,7 +86,7 @@ def read_script(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> 
             module = torch.jit.load(archive, map_location="cpu")
     except ModelError:
         raise
-    except Exception as error:  # torch raises several kinds, with long texts
+    except Exception as error:  # torch raises errors of several kinds with long texts.
         raise ModelError(
             f"must be a TorchScript file, but cannot be loaded ({first_line(error)[:100]}); save "
             "the model again"
@@ -95,7 +95,7 @@ def read_script(file: BinaryIO, options: ReadOptions, report: ReportBuilder) -> 
 
 
 def _import_all(torch: Any) -> None:
-    """Have torch import what it imports only when it first loads a file, since no file can be opened then."""
+    """Make torch import the modules of its first load now, because no file can be opened later."""
     empty = io.BytesIO()
     with warnings.catch_warnings(action="ignore"):
         torch.jit.save(torch.jit.script(torch.nn.Identity()), empty)
@@ -110,7 +110,7 @@ def read_graph(
 
 
 class _Reader:
-    """Finds out, node by node, what each stands for; the output's layers are the network."""
+    """Determines the value of every node; the output's layers are the network."""
 
     def __init__(
         self, root: Any, modules: dict[str, Any], graph: Any, options: ReadOptions, report: ReportBuilder
@@ -249,7 +249,7 @@ class _Reader:
         if not args and "input" in kwargs:
             args = (kwargs.pop("input"),)
         if node is self.start and self.options.lstm is not None:
-            args, kwargs = (self.input,), {}  # begin here, from a state that the driver gives
+            args, kwargs = (self.input,), {}  # Begin here, with a state that the driver gives.
         module = self.modules[node.target] if node.op == "call_module" else None
         return TorchNode(name, self._label(node), self._where(node), args, kwargs, module)
 
@@ -325,7 +325,7 @@ class _Reader:
         return Outside(step.where)
 
     def _move_states(self, node: Any, step: TorchNode, states: list[TorchState]) -> TorchState:
-        """States may be moved and joined, but not computed with."""
+        """Apply an operation to states, which may be moved and joined, but not computed with."""
         if step.name not in _SHAPE and self._kind(node) not in ("cat", "stack"):
             step.as_data(states[0])
         return states[0]
@@ -403,7 +403,7 @@ class _Reader:
         return self._measured(step) if name == "shape" else Outside(step.where)
 
     def _embedding(self, node: Any, step: TorchNode) -> Any:
-        """A table that the host looks up: the network begins behind it."""
+        """Read a table that the host looks up: the network begins after it."""
         value, module = step.argument(0, "input"), step.module
         if isinstance(value, Data) and (value.flow.layers or value.packed or not value.flow.plain):
             raise ModelError(f"{step.where} must read the model's input; the core does not look up")

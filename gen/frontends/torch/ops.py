@@ -77,7 +77,7 @@ def _softplus(step: TorchNode) -> Data:
 
 
 def _pass(step: TorchNode) -> Data:
-    """What changes nothing in inference. Functional dropout is active unless it is told otherwise."""
+    """Apply an operation without effect in inference; functional dropout is active by default."""
     if step.name == "dropout" and step.module is None:
         given = step.argument(2, "training", step.kwargs.get("train", "left to its default, True"))
         if given is not False:
@@ -103,7 +103,7 @@ def _dense(step: TorchNode, data: Data, weight: NDArray[np.float64]) -> Data:
 
 
 def _conv1d(step: TorchNode) -> Data:
-    """A convolution of width 1 is a dense layer; a wider causal one reads a line of delays."""
+    """Apply a convolution: of width 1 it is a dense layer, a wider causal one reads a delay line."""
     module, where, data = step.module, step.where, step.data
     if module is None:
         raise ModelError(f"{where}: a functional convolution is not supported; use nn.Conv1d")

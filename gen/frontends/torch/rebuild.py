@@ -1,4 +1,4 @@
-"""torch.nn modules again from TorchScript ones, whose options stand only in the code that they became."""
+"""Rebuilds torch.nn modules from TorchScript ones, whose options are only in their code."""
 
 from typing import Any
 

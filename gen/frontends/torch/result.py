@@ -1,4 +1,4 @@
-"""Which of a traced module's outputs is the network's, and what its user should know about it."""
+"""Selects the network's output among those of a traced module, with notes for the user."""
 
 from typing import Any
 

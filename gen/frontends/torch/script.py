@@ -1,8 +1,8 @@
-"""Turns a TorchScript module's graph into one of torch.fx, which the front end reads as a traced module's.
+"""Converts a TorchScript module's graph to one of torch.fx, which is read like a traced module's.
 
-Calls of submodules that torch.nn knows stay calls; others are taken in place. A condition that only a run
-decides (a rank, whether a state is given) is settled by the module that is asked for, or by what its
-branches do: one that only raises is never taken.
+Calls of submodules of torch.nn stay calls; others are inlined. A condition that only a run decides (a rank,
+whether a state is given) is decided by the wanted module, or by its branches: a branch that only raises is
+never taken.
 """
 
 import operator
@@ -118,7 +118,9 @@ class _Converter:
     def _call(self, node: Any, args: list[Any]) -> Any:
         path = args[0]
         module = self.modules[str(path)]
-        method = module._c._get_method(node.s("name"))  # also of what was traced in this process
+        method = module._c._get_method(
+            node.s("name")
+        )  # This includes modules that were traced in this process.
         inner = method.graph
         if node.s("name").startswith("forward") and script_kind(module) in LEAVES:
             self.made[str(path)] = rebuild(
@@ -151,7 +153,7 @@ class _Converter:
         return value
 
     def _function(self, node: Any, args: list[Any]) -> Any:
-        """A call of torch.nn.functional, whose own code is not looked into."""
+        """Convert a call of torch.nn.functional, without reading its code."""
         from torch.nn import functional
 
         name = next(iter(node.inputs())).node().s("name").rpartition(".")[2]

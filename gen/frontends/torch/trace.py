@@ -25,7 +25,7 @@ def trace(torch: Any, module: Any) -> Any:
     cell = next((name for name, part in module.named_modules() if isinstance(part, torch.nn.RNNCellBase)), "")
     try:
         graph = Tracer(autowrap_modules=(math, rnn)).trace(module)
-    except Exception as error:  # tracing runs the user's code, which may raise anything
+    except Exception as error:  # Tracing runs the user's code, which may raise any error.
         line = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         if cell and "Proxy" in line:
             raise ModelError(loop_refusal(cell)) from None
@@ -38,7 +38,7 @@ def trace(torch: Any, module: Any) -> Any:
 
 
 def loop_refusal(cell: str) -> str:
-    """What to say of a cell that the module calls in a loop over the steps."""
+    """Return the advice for a cell that the module calls in a loop over the steps."""
     return (
         f"the cell {cell!r} is called in a loop over the steps, but the core itself goes from step to step; "
         f"save the module's state_dict() and name its parts ({option('lstm', cell)}, and the layers "

@@ -1,4 +1,4 @@
-"""What the nodes of a traced PyTorch module stand for."""
+"""Values of the nodes of a traced PyTorch module."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -66,7 +66,7 @@ class Data:
 
 @dataclass(frozen=True)
 class TorchState:
-    """A final state that no step's output holds; the driver hands it out."""
+    """A final state that no step's output holds; the driver returns it."""
 
     where: str
     what: str
@@ -157,12 +157,12 @@ class TorchNode:
 
 
 def outside_refusal(where: str, value: Outside) -> str:
-    """Why an operator cannot have a value that is known only outside of the core."""
+    """Return why an operator cannot read a value that is known only outside the core."""
     return f"{where} needs the result of {value.where}, which the core does not compute"
 
 
 def packed_refusal(where: str, packed: str) -> str:
-    """Why an operator cannot have a PackedSequence, and the way out."""
+    """Return why an operator cannot read a PackedSequence, and a remedy."""
     return (
         f"{where} reads the PackedSequence of {packed}, which only recurrent modules and pad_packed_sequence "
         "can read; pad it first, with torch.nn.utils.rnn.pad_packed_sequence"
