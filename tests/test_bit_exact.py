@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.random_builds import TINY, Case, make_case, random_case
+from support.small_builds import NARROW
 from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import quantise
@@ -26,7 +27,7 @@ _LONG = (201, 203, 205, 206, 208, 211)
 TINY_SEEDS = [
     pytest.param(seed, marks=pytest.mark.slow) if seed in _LONG else seed for seed in range(201, 213)
 ]
-VERILATOR = range(1, 5)
+VERILATOR = range(1, 6)
 COCOTB = (101, pytest.param(102, marks=pytest.mark.slow))
 SMALL = (1, 2, 3, 5, 7, 11, 13)
 
@@ -53,8 +54,8 @@ def test_partial_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: 
         w_hh=rng.normal(size=(4 * units, units)),
         bias=rng.normal(size=4 * units),
     )
-    network = quantise(Network(layers=(lstm,)))
-    case = make_case(1, network, Parameters(lanes=lanes, macs=macs), steps=8)
+    network = quantise(Network(layers=(lstm,)), NARROW)
+    case = make_case(1, network, Parameters(lanes=lanes, macs=macs), steps=32)
     check_device(case, tmp_path, "icarus")
 
 
