@@ -104,6 +104,10 @@ def generate_build(
     target, former = check_target(folder), former_results(folder)
     chosen = default_name(network, source) if name is None else check_build_name(name)
     settings = settings or QuantizationSettings()
+    if sum(given is not None for given in (parameters, fit, array)) > 1:
+        raise ConfigurationError(
+            "parameters, fit and array all choose the hardware's sizes; give one of them"
+        )
     if capacities is not None and settings.headroom_bits:
         raise ConfigurationError(
             f"{option('headroom_bits')} is for fixed programs: the headroom of a loadable device is a "

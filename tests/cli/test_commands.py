@@ -14,7 +14,6 @@ import safetensors.numpy
 from onnx import TensorProto, helper, numpy_helper
 from support.small_builds import INPUTS, UNITS, rand, snapshot, tensors
 
-import rtlstm.gen.builds.compare
 import rtlstm.gen.builds.generate
 from rtlstm.host import Accelerator, SaturationWarning
 from rtlstm.sim.backends import SimulatedDevice

@@ -12,7 +12,10 @@ from support.paths import TESTS
 from support.small_builds import NARROW, TINY, network, snapshot
 
 import rtlstm.gen.builds.generate
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.fit import FitRequest
 from rtlstm.gen.builds.compare import compare
+from rtlstm.gen.builds.default_array import ArrayRequest
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.builds.names import KEYWORDS, check_build_name, derive_build_name
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -175,6 +178,13 @@ def test_unfit_names_are_refused(name):
 
 def test_keywords_hold_those_of_both_languages():
     assert {"module", "reg", "logic", "always_ff", "uwire"} <= KEYWORDS
+
+
+def test_sizes_are_chosen_in_one_way(tmp_path):
+    for other in ({"array": ArrayRequest(lanes=4)}, {"fit": FitRequest(chosen=find_device("up5k"))}):
+        with pytest.raises(ConfigurationError, match="all choose the hardware's sizes; give one of them"):
+            generate_build(network(), tmp_path / "build", parameters=TINY, **other)
+    assert not (tmp_path / "build").exists()
 
 
 def test_comparing_nothing_is_refused(pristine):
