@@ -2,6 +2,7 @@
 
 import math
 import os
+import reprlib
 import tokenize
 import warnings
 from io import BufferedIOBase, BufferedReader
@@ -70,7 +71,8 @@ def _read(file: BufferedIOBase, size: int, budget: Budget | None, what: str) -> 
         raise DamagedArraysError(f"it holds {dtype}, not numbers")
     count, given = math.prod(shape), size - file.tell()
     if min(shape, default=0) < 0 or count * dtype.itemsize > given:
-        raise DamagedArraysError(f"it declares {count} x {dtype.itemsize} bytes, but holds {given}")
+        # A declared size may have thousands of digits.
+        raise DamagedArraysError(f"it declares {dtype} {reprlib.repr(shape)}, but holds {given} bytes")
     if budget is not None:
         budget.take(shape, what)
     data = bytearray(count * dtype.itemsize)

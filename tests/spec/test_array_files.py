@@ -1,6 +1,7 @@
 """Files of arrays: what numpy.save and numpy.savez write is read, anything else is one named error."""
 
 import io
+import re
 import zipfile
 
 import numpy as np
@@ -52,37 +53,45 @@ def test_numpys_own_files(path, array):
 
 
 FILES = {
-    "empty": b"",
-    "text": b"1, 2, 3\n",
-    "pickle": b"\x80\x04]\x94.",
-    "other version": b"\x93NUMPY\3\0" + bytes(20),
-    "declares 40 GB": npy(declare("(10000000000,)")),
-    "beyond any integer": npy(declare("(" + "9" * 4000 + ",)")),
-    "beside one of 0": npy(declare("(0, " + "9" * 50 + ")")),
-    "negative": npy(declare("(-1,)")),
-    "objects": npy(declare("(1,)", "'|O'"), bytes(8)),
-    "text in it": npy(declare("(1,)", "'<U4'"), bytes(16)),
-    "of no bytes": npy(declare("(10000000000,)", "'|V0'")),
-    "arrays in it": npy(declare("(1,)", "('<f4', (2,))"), bytes(8)),
-    "short": npy(declare("(4,)"), bytes(12)),
-    "open bracket": npy("{'descr': ("),
-    "deep": npy("(" * 5000),
-    "code": npy("__import__('os').abort()"),
-    "other keys": npy("{'shape': (1,)}"),
-    "shape of names": npy(declare("('a',)"), bytes(40)),
-    "cut header": npy(declare("(1,)"))[:30],
+    "empty": (b"", "EOF: reading magic string"),
+    "text": (b"1, 2, 3\n", "the magic string is not correct"),
+    "pickle": (b"\x80\x04]\x94.", "EOF: reading magic string"),
+    "other version": (b"\x93NUMPY\3\0" + bytes(20), "it is of the format's version (3, 0)"),
+    "declares 40 GB": (
+        npy(declare("(10000000000,)")),
+        "it declares float32 (10000000000,), but holds 0 bytes",
+    ),
+    "beyond any integer": (npy(declare("(" + "9" * 4000 + ",)")), "it declares float32 (999"),
+    # The product of the sizes has more digits than Python writes.
+    "beyond any text": (npy(declare("(" + "9" * 4000 + ", " + "9" * 4000 + ")")), "it declares float32 (999"),
+    "beside one of 0": (npy(declare("(0, " + "9" * 50 + ")")), "Maximum allowed dimension exceeded"),
+    "negative": (npy(declare("(-1,)")), "it declares float32 (-1,), but holds 0 bytes"),
+    "objects": (npy(declare("(1,)", "'|O'"), bytes(8)), "it holds object, not numbers"),
+    "text in it": (npy(declare("(1,)", "'<U4'"), bytes(16)), "it holds <U4, not numbers"),
+    "of no bytes": (npy(declare("(10000000000,)", "'|V0'")), "it holds |V0, not numbers"),
+    "arrays in it": (npy(declare("(1,)", "('<f4', (2,))"), bytes(8)), "it holds ('<f4', (2,)), not numbers"),
+    "short": (npy(declare("(4,)"), bytes(12)), "it declares float32 (4,), but holds 12 bytes"),
+    "open bracket": (npy("{'descr': ("), "('EOF in multi-line statement'"),
+    "deep": (npy("(" * 5000), "('EOF in multi-line statement'"),
+    "code": (npy("__import__('os').abort()"), "malformed node or string"),
+    "other keys": (npy("{'shape': (1,)}"), "Header does not contain the correct keys"),
+    "shape of names": (npy(declare("('a',)"), bytes(40)), "shape is not valid"),
+    "cut header": (npy(declare("(1,)"))[:30], "EOF: reading array header"),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("archived", [False, True])
 def test_other_files_are_named(path, name, archived):
+    content, message = FILES[name]
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("x.npy", FILES[name])
-    path.write_bytes(data.getvalue() if archived else FILES[name])
-    with pytest.raises(DamagedArraysError):
+        archive.writestr("x.npy", content)
+    path.write_bytes(data.getvalue() if archived else content)
+    begins = "its member 'x.npy': " if archived else ""
+    with pytest.raises(DamagedArraysError, match=f"^{re.escape(begins + message)}") as raised:
         read_arrays(path)
+    assert len(str(raised.value)) < 150
 
 
 def mark(data: bytes, **places: int) -> bytes:
