@@ -55,7 +55,7 @@ class KnownSizes:
         return tuple(Size(int(item)) for item in value.reshape(-1))
 
     def known(self, tensor: str, axes: Axes) -> Mapping[str, Size]:
-        """Return the values of named sizes that follow from declared sizes of the input and of this tensor."""
+        """Return the values of named sizes that follow from the declared sizes of input and tensor."""
         shown = dict(axes.shown)
         found: dict[str, Size] = {}
         names: dict[str, set[str]] = {}
