@@ -1,7 +1,7 @@
 """Converts a cell's description to its graph: values get fixed-point formats, functions get tables."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.activations.interpolated import VALUE_BITS, ActivationTable, design_table
@@ -10,9 +10,10 @@ from rtlstm.spec.cells.description import Cell, Operation
 from rtlstm.spec.cells.graph import CellGraph, Node, NodeKind
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.fixed import Format, round_half_up
-from rtlstm.spec.record import Record
 
 __all__ = ["CellFormats", "Functions", "resolve"]
+
+T = TypeVar("T")
 
 _WIDEST = 48
 """Bits of the widest exact sum or product."""
@@ -36,7 +37,7 @@ class Functions:
         return _number(self.pieces, design_pieces(function, input, output))
 
 
-def _number(known: list[Any], wanted: Record) -> int:
+def _number(known: list[T], wanted: T) -> int:
     if wanted not in known:
         known.append(wanted)
     return known.index(wanted)
