@@ -123,14 +123,13 @@ def generate(
 
         former = former_results(folder)
         data = None if calibration is None else load_array(calibration, "the calibration data")
-        if batch_first and data is not None and data.ndim == 3:
-            data = data.swapaxes(0, 1)
         with console.progress() as progress:
             compile(
                 model,
                 calibration=data,
                 calibration_lengths=load_lengths(calibration_lengths),
                 calibration_state=None if calibration_state is None else load_state(calibration_state),
+                batch_first=batch_first,
                 folder=folder,
                 name=name,
                 fit=fit,

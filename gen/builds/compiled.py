@@ -213,6 +213,7 @@ def compile(
     calibration: ArrayLike | None = None,
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
+    batch_first: bool = False,
     folder: str | Path | None = None,
     name: str | None = None,
     fit: str | None = None,
@@ -234,6 +235,8 @@ def compile(
         Valid steps of each of these sequences, ``(N,)``.
     calibration_state
         Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`Build.run`; zeros if None.
+    batch_first
+        ``calibration`` is ``(T, I)`` or ``(N, T, I)``.
     folder
         The build folder: new, empty, or a build that is replaced; ``build/NAME`` by default.
     name
@@ -273,7 +276,7 @@ def compile(
     chosen = default_name(network, source) if name is None else name
     target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
     common: dict[str, Any] = {
-        "calibration": None if calibration is None else as_array("calibration", calibration),
+        "calibration": None if calibration is None else _steps_first(calibration, batch_first),
         "calibration_lengths": calibration_lengths,
         "calibration_state": calibration_state,
         "source": source,
@@ -287,6 +290,11 @@ def compile(
             network, target, name=chosen, settings=settings, capacities=capacities, **hardware, **common
         )
     return Build(target)
+
+
+def _steps_first(calibration: ArrayLike, batch_first: bool) -> NDArray[Any]:
+    data = as_array("calibration", calibration)
+    return data.swapaxes(0, 1) if batch_first and data.ndim == 3 else data
 
 
 def _hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

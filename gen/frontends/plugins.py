@@ -11,7 +11,7 @@ from rtlstm.spec.errors import ConfigurationError, RtlstmError
 from rtlstm.spec.network import Network
 from rtlstm.spec.plugins import Registry
 
-__all__ = ["FRONT_ENDS", "FrontEnd", "find_front_end", "read_offered"]
+__all__ = ["FRONT_ENDS", "FrontEnd", "blamed", "find_front_end", "read_offered"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ def find_front_end(source: Any) -> str | None:
         If one raises instead of an answer; the message names it.
     """
     for name, front_end in FRONT_ENDS.items():
-        with _blamed(f"{FRONT_ENDS.label(name)} must say whether it reads {reprlib.repr(source)}"):
+        with blamed(f"{FRONT_ENDS.label(name)} must say whether it reads {reprlib.repr(source)}"):
             if front_end.recognises(source):
                 return name
     return None
@@ -55,7 +55,7 @@ def read_offered(name: str, source: Any, options: ReadOptions, report: ReportBui
         If it raises something else, or returns no network; the message names it.
     """
     label = FRONT_ENDS.label(name)
-    with _blamed(f"{label} must return a Network or raise a ModelError"):
+    with blamed(f"{label} must return a Network or raise a ModelError"):
         network: object = FRONT_ENDS[name].read(source, options, report)
     if not isinstance(network, Network):
         raise ConfigurationError(
@@ -65,8 +65,8 @@ def read_offered(name: str, source: Any, options: ReadOptions, report: ReportBui
 
 
 @contextmanager
-def _blamed(what: str) -> Iterator[None]:
-    """Name a front end that raises anything but an error of rtlstm's."""
+def blamed(what: str) -> Iterator[None]:
+    """Name an extension that raises anything but an error of rtlstm's; ``what`` says what it must do."""
     try:
         yield
     except (RtlstmError, MemoryError, RecursionError):

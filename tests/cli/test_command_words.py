@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rtlstm.gen.builds.compiled import compile
 from rtlstm.gen.frontends import ReadOptions, read_model
 from rtlstm.spec.errors import ModelError
 
@@ -49,4 +50,15 @@ def test_calibration_data_may_have_the_batch_first(cli, model: Path, tmp_path: P
         assert cli("generate", model, "-o", tmp_path / name, *given).code == 0
     first, second = (tmp_path / name for name in ("a", "b"))
     assert (first / "manifest.json").read_bytes() == (second / "manifest.json").read_bytes()
+    third = tmp_path / "c"
+    compile(
+        model,
+        calibration=x.swapaxes(0, 1),
+        calibration_lengths=[7, 3],
+        batch_first=True,
+        lanes=4,
+        macs=2,
+        folder=third,
+    )
+    assert (first / "manifest.json").read_bytes() == (third / "manifest.json").read_bytes()
     cli("generate", model, "-o", second, "--calibrate", tmp_path / "batch.npy", *sizes).refused("lengths")

@@ -1,5 +1,6 @@
 """Applies one ONNX node to its inputs."""
 
+import reprlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +13,7 @@ from rtlstm.gen.frontends.onnx.layers import LAYERS, activation
 from rtlstm.gen.frontends.onnx.movers import MOVERS
 from rtlstm.gen.frontends.onnx.recurrent import RECURRENT, is_recurrent, read_recurrent_node
 from rtlstm.gen.frontends.onnx.values import Known, OnnxNode, OnnxState, Value
+from rtlstm.gen.frontends.plugins import blamed
 from rtlstm.gen.frontends.reading import Role
 from rtlstm.spec.activations.functions import ACTIVATIONS
 from rtlstm.spec.errors import ConfigurationError, ModelError
@@ -92,6 +94,8 @@ def apply_node(step: OnnxNode) -> Applied:
     ------
     ModelError
         If the node or one of its attributes is not supported; the message names it.
+    ConfigurationError
+        If another package's operator raises something else, or returns no value; the message names it.
     """
     node = step.node
     if node.op_type not in ("Conv", "Pad") and any(value.front for value in step.values):
@@ -102,17 +106,29 @@ def apply_node(step: OnnxNode) -> Applied:
         return _recurrent(step)
     operator = _operator(node)
     moves = MOVERS.get(operator)
-    computes = activation if operator in operator_functions() else OPERATORS.get(operator)
     if moves is not None:
         moved = moves(step)
         return Applied(tuple(moved) if isinstance(moved, list) else (moved,), "shape")
-    if computes is not None:
-        return Applied((computes(step),), "core")
+    if operator in operator_functions():
+        return Applied((activation(step),), "core")
+    if operator in OPERATORS:
+        return Applied((_computed(operator, step),), "core")
     tensor = next(name for name, value in zip(node.input, step.inputs, strict=True) if value is not None)
     raise ModelError(
         f"{step.where}, which reads {tensor!r}, is not supported; supported are LSTM, GRU, RNN, "
         f"{', '.join(supported())}; to leave it outside of the core, end at {option('output', tensor)}"
     )
+
+
+def _computed(operator: str, step: OnnxNode) -> Value:
+    if operator in OPERATORS.included:
+        return OPERATORS[operator](step)
+    label = OPERATORS.label(operator)
+    with blamed(f"{label} must return a Value or raise a ModelError"):
+        value: object = OPERATORS[operator](step)
+    if not isinstance(value, Value):
+        raise ConfigurationError(f"{label} must return a Value, not {reprlib.repr(value)}; correct it")
+    return value
 
 
 def _recurrent(step: OnnxNode) -> Applied:

@@ -85,6 +85,27 @@ def test_an_activation_cannot_be_another_operator_too(operator, already, tmp_pat
         ACTIVATIONS.remove("mine")
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            "node.no_such",
+            "must return a Value or raise a ModelError, but raises AttributeError: .*",
+        ),
+        ("3", "must return a Value, not 3; correct it"),
+    ],
+)
+def test_an_operator_that_fails_is_named(cli, body, text, tmp_path, monkeypatch):
+    nodes, weights = squeezed()
+    nodes += [node("Selu", "s", "out")]
+    save(tmp_path / "model.onnx", nodes, weights)
+    (tmp_path / "acme.py").write_text(f"read = lambda node: {body}\n")
+    offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", "Selu = acme:read")
+    with pytest.raises(rtlstm.ModelError, match=f"ONNX operator 'Selu' of acme 2.0 {text}"):
+        rtlstm.read_model(tmp_path / "model.onnx")
+    cli("generate", tmp_path / "model.onnx", "-o", tmp_path / "b").refused("'Selu' of acme 2.0 must return")
+
+
 def test_a_front_end_that_fails_is_named(cli, tmp_path, monkeypatch):
     (tmp_path / "acme.py").write_text(
         "from rtlstm.gen.frontends import FrontEnd\n"
