@@ -1,7 +1,7 @@
 
 // Primitives in the forms that synthesis tools infer hard blocks from: for every family without a
-// file of its own. The other files of this folder hold the same modules with the same ports, which
-// do the same in every cycle. The contract is in docs/primitives.md.
+// file of its own. The families' files have the same modules with the same ports, which do the same
+// in every cycle. The contract is in docs/primitives.md.
 
 // A memory with one clocked read port and one write port. A read gives what was written up to the
 // clock edge before, one cycle after its address, or two with OUTREG = 1. What a read gives of a

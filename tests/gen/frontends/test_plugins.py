@@ -99,8 +99,9 @@ def test_an_operator_that_fails_is_named(cli, body, text, tmp_path, monkeypatch)
     nodes, weights = squeezed()
     nodes += [node("Selu", "s", "out")]
     save(tmp_path / "model.onnx", nodes, weights)
-    (tmp_path / "acme.py").write_text(f"read = lambda node: {body}\n")
-    offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", "Selu = acme:read")
+    module = f"acme_{len(body)}"
+    (tmp_path / f"{module}.py").write_text(f"read = lambda node: {body}\n")
+    offer(tmp_path, monkeypatch, "rtlstm.onnx_operators", f"Selu = {module}:read")
     with pytest.raises(rtlstm.ModelError, match=f"ONNX operator 'Selu' of acme 2.0 {text}"):
         rtlstm.read_model(tmp_path / "model.onnx")
     cli("generate", tmp_path / "model.onnx", "-o", tmp_path / "b").refused("'Selu' of acme 2.0 must return")
