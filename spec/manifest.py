@@ -26,7 +26,7 @@ from rtlstm.spec.program.fields import (
     step_widths,
 )
 from rtlstm.spec.program.passes import Passes
-from rtlstm.spec.program.schedule import Cycles, StepSchedule
+from rtlstm.spec.program.schedule import Cycles, Schedule, StepSchedule
 from rtlstm.spec.program.sequence_schedule import SequenceSchedule
 from rtlstm.spec.program.sequences import SequencePlan, compile_sequences
 from rtlstm.spec.program.step import Program, compile_program
@@ -146,7 +146,7 @@ class Manifest(Record):
             ``passes``, or the network does not fit the parameters' capacities.
         """
         timing = numerics.unit.timing(parameters)
-        schedule: StepSchedule | SequenceSchedule
+        schedule: Schedule
         hashed, plan = {}, None
         if passes:
             program, plan = compile_sequences(layers, passes, parameters, timing)
@@ -214,7 +214,7 @@ class Manifest(Record):
         }
 
     @cached_property
-    def schedule(self) -> StepSchedule | SequenceSchedule:
+    def schedule(self) -> Schedule:
         """When the device computes what, to the cycle."""
         if self.sequence is None:
             return StepSchedule(self.program, self.parameters)

@@ -1,4 +1,4 @@
-"""Computes exact cycle counts of a program.
+"""Computes exact cycle counts of a program of time steps, and has the base class of every schedule.
 
 The sequencer issues one word of the array per cycle, in program order, and waits only where
 this module waits; tests compare every cycle with the RTL. Cycle 0 is the cycle that
@@ -6,6 +6,7 @@ accepts a step's last input beat; a step ends in the cycle that offers its last 
 There are no stalls: input is valid whenever it is accepted, output is accepted at once.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,7 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.step import Op, Program, group_ends
 from rtlstm.spec.record import Record
 
-__all__ = ["Cycles", "LayerCycles", "StepSchedule", "Timeline", "offer_cycles", "step_cycles"]
+__all__ = ["Cycles", "LayerCycles", "Schedule", "StepSchedule", "Timeline", "offer_cycles", "step_cycles"]
 
 REDIRECT_CYCLES = 2
 """Cycles from a step's input being complete to the first recurrent word, if the stream's partial sums are
@@ -206,19 +207,63 @@ def step_cycles(
     return found
 
 
-@dataclass(frozen=True)
-class StepSchedule:
-    """The schedule of a build that takes time steps one by one.
+class Schedule(ABC):
+    """When a device computes what, to the cycle.
 
-    :class:`~rtlstm.spec.program.sequence_schedule.SequenceSchedule` has the same members. Of steps that are
-    sent together, ``streams`` is the stream of each, and ``ends`` says which are the last of a sequence.
+    A build that takes time steps one by one has a :class:`StepSchedule`; one that takes whole sequences has a
+    :class:`~rtlstm.spec.program.sequence_schedule.SequenceSchedule`. Of steps that are sent together,
+    ``streams`` is the stream of each, and ``ends`` says which are the last of a sequence.
     """
+
+    prepares: ClassVar[bool]
+    """Whether a stream's recurrent part is computed before its next input comes."""
+
+    @property
+    @abstractmethod
+    def output_index(self) -> IntArray:
+        """Index of each output among the values of a step's beats."""
+
+    @abstractmethod
+    def count(self, shapes: tuple[LayerShape, ...]) -> Cycles:
+        """Count the cycles that the manifest states."""
+
+    @abstractmethod
+    def order(self, lengths: IntArray) -> tuple[IntArray, IntArray, NDArray[np.bool_] | None]:
+        """Return step and sequence of all steps of a batch, in the order to send them, and their ``ends``.
+
+        The ends are None if the device takes steps one by one.
+        """
+
+    @abstractmethod
+    def offered(self, streams: IntArray, ends: NDArray[np.bool_]) -> list[int]:
+        """Return the cycle that offers each step's last output beat; cycle 0 accepts the first input beat."""
+
+    @abstractmethod
+    def latency(
+        self,
+        streams: IntArray,
+        ends: NDArray[np.bool_],
+        ready: NDArray[np.bool_],
+        suppress: NDArray[np.bool_],
+    ) -> int:
+        """Return the latency of the last step or sequence with an output.
+
+        ``ready`` says which streams are prepared, ``suppress`` which steps' outputs are suppressed.
+        """
+
+    @abstractmethod
+    def duration(self, length: int) -> int:
+        """Return the cycles of a sequence among others."""
+
+
+@dataclass(frozen=True)
+class StepSchedule(Schedule):
+    """The schedule of a build that takes time steps one by one."""
 
     program: Program
     parameters: Parameters
 
     prepares: ClassVar[bool] = True
-    """Whether a stream's recurrent part is computed before its next input comes."""
 
     @cached_property
     def output_index(self) -> IntArray:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
-from rtlstm.spec.program.schedule import Cycles, LayerCycles, Timeline
+from rtlstm.spec.program.schedule import Cycles, LayerCycles, Schedule, Timeline
 from rtlstm.spec.program.sequences import SequencePlan
 from rtlstm.spec.program.step import Program
 
@@ -52,11 +52,8 @@ def sequence_lengths(ends: NDArray[np.bool_]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class SequenceSchedule:
-    """The schedule of a build that takes whole sequences.
-
-    :class:`~rtlstm.spec.program.schedule.StepSchedule` has the same members.
-    """
+class SequenceSchedule(Schedule):
+    """The schedule of a build that takes whole sequences."""
 
     program: Program
     parameters: Parameters
