@@ -150,13 +150,13 @@ def place_and_route(
         (work / NETLIST).unlink()
         return seconds
 
-    done = run_stored("route", key, run, log, progress)
+    packed = [fpga_family(chosen.device.family).need_bitstream().result_options[1]] if on_board else []
+    done = run_stored("route", key, run, [_REPORT, *packed], log, progress)
     if progress:
         progress(what, len(_STAGES), len(_STAGES))
     copy_file(done.folder / _REPORT, folder / f"seed{seed}.json")
-    if on_board:
-        _, result = fpga_family(chosen.device.family).need_bitstream().result_options
-        copy_file(done.folder / result, folder / result)
+    for name in packed:
+        copy_file(done.folder / name, folder / name)
     fields = read_json(done.folder / _REPORT)
     cells = fpga_family(chosen.device.family).cells
     try:

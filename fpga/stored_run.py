@@ -1,7 +1,7 @@
 """Runs of synthesis, and of place and route, from the cache if the same run was done before."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,12 @@ class StoredRun:
 
 
 def run_stored(
-    kind: str, key: str, run: Callable[[Path], float], log: Path, progress: Progress | None = None
+    kind: str,
+    key: str,
+    run: Callable[[Path], float],
+    results: Collection[str],
+    log: Path,
+    progress: Progress | None = None,
 ) -> StoredRun:
     """Run a tool, or take the stored result of the same run; its log is then copied, too.
 
@@ -39,11 +44,14 @@ def run_stored(
     run
         Called with an empty folder to work in; returns the seconds that the tool took. It writes the log to
         ``log``, and under the same name to the folder.
+    results
+        Names of the files that it must write. JSON among them is checked.
 
     Raises
     ------
     ToolError
-        If the tool wrote a damaged JSON file, as it does without an error when the disk is full.
+        If a result is missing or is damaged JSON, which happens without an error when the disk is full.
+        Nothing is stored then.
     """
     stored = True
 
@@ -51,16 +59,24 @@ def run_stored(
         nonlocal stored
         stored = False
         (work / _SECONDS).write_text(json.dumps(round(run(work), 1)))
-        for path in work.glob("*.json"):
-            try:
-                json.loads(path.read_text())
-            except ValueError:
-                raise ToolError(f"{path.name} is incomplete; is the disk full? see {log}") from None
+        for name in results:
+            if not _is_whole(work / name):
+                raise ToolError(f"{name} is missing or incomplete; is the disk full? see {log}")
 
     found = cached(kind, key, build, progress)
     if stored:
         copy_file(found / log.name, log)
     return StoredRun(found, read_json(found / _SECONDS), stored)
+
+
+def _is_whole(path: Path) -> bool:
+    if path.suffix != ".json":
+        return path.exists()
+    try:
+        json.loads(path.read_text())
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def read_json(path: Path) -> Any:

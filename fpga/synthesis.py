@@ -146,7 +146,8 @@ def synthesise(
 
     if progress:
         progress("synthesis", 0, 1)
-    done = run_stored("synthesis", key, run, log, progress)
+    results = ["core_stat.json", *(["harness_stat.json", NETLIST] if device.routable else [])]
+    done = run_stored("synthesis", key, run, results, log, progress)
     if progress:
         progress("synthesis", 1, 1)
     return Synthesis(

@@ -80,17 +80,19 @@ def _read(file: BufferedIOBase, size: int, budget: Budget | None, what: str) -> 
         raise DamagedArraysError("it ends early")
     try:
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
-    except (ValueError, OverflowError) as error:  # sizes beyond NumPy's, beside one of 0
-        raise DamagedArraysError(str(error)) from None
+    except (ValueError, OverflowError):  # beside a size of 0
+        raise DamagedArraysError(
+            f"it declares {dtype} {reprlib.repr(shape)}: a size is too large for NumPy"
+        ) from None
 
 
 def _header(file: BufferedIOBase) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
         version = npy.read_magic(file)
-        if version not in _HEADERS:
-            raise DamagedArraysError(f"it is of the format's version {version}")
-        with warnings.catch_warnings(action="ignore"):  # that Python 2 wrote the file
-            return _HEADERS[version](file)
-    except (ValueError, SyntaxError, tokenize.TokenError, RecursionError, TypeError, LookupError) as error:
-        text = str(error).splitlines() or [type(error).__name__]
-        raise DamagedArraysError(text[0][:100]) from None
+        if version in _HEADERS:
+            with warnings.catch_warnings(action="ignore"):  # that Python 2 wrote the file
+                return _HEADERS[version](file)
+    except (ValueError, SyntaxError, tokenize.TokenError, RecursionError, TypeError, LookupError):
+        # Their texts differ between versions of Python and NumPy, and hold what the file holds.
+        raise DamagedArraysError("it does not begin with a whole header of NumPy's") from None
+    raise DamagedArraysError(f"it is of the format's version {version}")

@@ -34,7 +34,7 @@ from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
 from rtlstm.host.transport import Progress
 from rtlstm.spec.capacity import Capacity
-from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
@@ -113,8 +113,8 @@ class Build:
         self,
         x: ArrayLike | None = None,
         lengths: ArrayLike | None = None,
-        batch_first: bool = False,
         *,
+        batch_first: bool = False,
         progress: Progress | None = None,
         **options: Any,
     ) -> Comparison:
@@ -236,7 +236,7 @@ def compile(
     calibration_state
         Initial state of each sequence, ``(h_0, c_0)`` as for :meth:`Build.run`; zeros if None.
     batch_first
-        ``calibration`` is ``(T, I)`` or ``(N, T, I)``.
+        Whether ``calibration`` has the batch first, ``(N, T, I)``.
     folder
         The build folder: new, empty, or a build that is replaced; ``build/NAME`` by default.
     name
@@ -276,7 +276,7 @@ def compile(
     chosen = default_name(network, source) if name is None else name
     target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
     common: dict[str, Any] = {
-        "calibration": None if calibration is None else _steps_first(calibration, batch_first),
+        "calibration": _steps_first(calibration, batch_first),
         "calibration_lengths": calibration_lengths,
         "calibration_state": calibration_state,
         "source": source,
@@ -292,7 +292,13 @@ def compile(
     return Build(target)
 
 
-def _steps_first(calibration: ArrayLike, batch_first: bool) -> NDArray[Any]:
+def _steps_first(calibration: ArrayLike | None, batch_first: bool) -> NDArray[Any] | None:
+    if calibration is None:
+        if batch_first:
+            raise InputError(
+                f"{option('batch_first')} is the order of calibration data; give them, or leave it out"
+            )
+        return None
     data = as_array("calibration", calibration)
     return data.swapaxes(0, 1) if batch_first and data.ndim == 3 else data
 

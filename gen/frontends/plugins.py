@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rtlstm.gen.frontends.reading import ReadOptions, ReportBuilder
-from rtlstm.spec.errors import ConfigurationError, RtlstmError
+from rtlstm.spec.errors import ConfigurationError, ModelError, RtlstmError
 from rtlstm.spec.network import Network
 from rtlstm.spec.plugins import Registry
 
@@ -66,12 +66,17 @@ def read_offered(name: str, source: Any, options: ReadOptions, report: ReportBui
 
 @contextmanager
 def blamed(what: str) -> Iterator[None]:
-    """Name an extension that raises anything but an error of rtlstm's; ``what`` says what it must do."""
+    """Name an extension that raises anything but an error of rtlstm's; ``what`` says what it must do.
+
+    An OSError is the model's: the file is missing or cannot be read.
+    """
     try:
         yield
     except (RtlstmError, MemoryError, RecursionError):
         raise
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror or error}") from error
     except Exception as error:
         raise ConfigurationError(
-            f"{what}, but raises {type(error).__name__}: {error}; correct it, or uninstall it"
+            f"{what}, but raises {type(error).__name__}: {error}; correct it, or leave it out"
         ) from error

@@ -114,20 +114,21 @@ def convert(
         for name, (design, ports) in designs.items():
             text = convert_to_rtlil(design, name=name, ports=ports, emit_src=False)
             modules.append(f"read_rtlil <<rtlil\n{_owned(text, owner)}\nrtlil")
-        netlist = run_yosys(READ.format(modules="\n".join(modules)))
-        if cells:
+    netlist = run_yosys(READ.format(modules="\n".join(modules)))
+    if cells:
+        with _no_collection():
             netlist = tidy_netlist(netlist, _outputs(cells))
-        options = "" if attributes else "-noattr"
-        verilog = drop_head(run_yosys(WRITE.format(netlist=netlist, options=options)))
-        return tidy_verilog(verilog) if cells else verilog
+    options = "" if attributes else "-noattr"
+    verilog = drop_head(run_yosys(WRITE.format(netlist=netlist, options=options)))
+    return tidy_verilog(verilog) if cells else verilog
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Suspend Python's garbage collector.
 
-    A conversion makes many objects, and nearly all stay until its end. The collector would walk over them and
-    over all other objects of the process again and again, which doubles the time of a conversion.
+    Amaranth and the tidying make many objects, and nearly all stay until the end. The collector would walk
+    over them and over all other objects of the process again and again, which doubles the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -62,3 +62,4 @@ def test_calibration_data_may_have_the_batch_first(cli, model: Path, tmp_path: P
     )
     assert (first / "manifest.json").read_bytes() == (third / "manifest.json").read_bytes()
     cli("generate", model, "-o", second, "--calibrate", tmp_path / "batch.npy", *sizes).refused("lengths")
+    cli("generate", model, "-o", second, "--batch-first").refused("--batch-first is the order of calibration")

@@ -278,25 +278,33 @@ def test_same_run_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (work / "a.log").write_text("Info: x\n")
         return 1.26
 
-    first = run_stored("trying", "1", run, tmp_path / "a.log")
-    again = run_stored("trying", "1", run, tmp_path / "a.log")
+    first = run_stored("trying", "1", run, ["a.log"], tmp_path / "a.log")
+    again = run_stored("trying", "1", run, ["a.log"], tmp_path / "a.log")
     assert len(folders) == 1 and first.folder == again.folder
     assert [(done.seconds, done.stored) for done in (first, again)] == [(1.3, False), (1.3, True)]
     assert (tmp_path / "a.log").read_text() == "Info: x\n"
-    run_stored("trying", "2", run, tmp_path / "a.log")
+    run_stored("trying", "2", run, ["a.log"], tmp_path / "a.log")
     assert len(folders) == 2
 
 
 def test_cut_result_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
+    folders: list[Path] = []
+
     def run(work: Path) -> float:
+        folders.append(work)
         (work / "netlist.json").write_text('{"modules": ')
         return 0.0
 
     log = tmp_path / "a.log"
-    with pytest.raises(ToolError, match=rf"^netlist.json is incomplete; is the disk full\? see {log}$"):
-        run_stored("trying", "1", run, log)
+    text = r"^{} is missing or incomplete; is the disk full\? see {}$"
+    for name in ("netlist.json", "report.json", "report.asc"):
+        # Nothing is stored: the next attempt runs again.
+        for _ in range(2):
+            with pytest.raises(ToolError, match=text.format(name, log)):
+                run_stored("trying", "1", run, [name], log)
+    assert len(folders) == 6
     cut = tmp_path / "netlist.json"
     run(tmp_path)
     with pytest.raises(ToolError, match=rf"^{cut} cannot be read .* is the disk full\? remove its folder"):

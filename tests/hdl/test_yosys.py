@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Elaboratable, Module, Signal
 
 from rtlstm.hdl.emit import yosys
 from rtlstm.hdl.emit.verilog import convert
@@ -73,20 +73,20 @@ def test_folder_that_has_gone(monkeypatch, tmp_path: Path):
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_garbage_collection_is_as_before(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A conversion suspends it, also one that fails."""
+def test_garbage_collection_is_as_before(on: bool) -> None:
+    """Elaboration suspends it, also one that fails."""
     states = []
 
-    def fail(script: str) -> str:
-        states.append(gc.isenabled())
-        raise ToolError("no Yosys")
+    class Failing(Elaboratable):
+        def elaborate(self, platform: object) -> Module:
+            states.append(gc.isenabled())
+            raise ToolError("no hardware")
 
-    monkeypatch.setattr("rtlstm.hdl.emit.verilog.run_yosys", fail)
     was_on = gc.isenabled()
     (gc.enable if on else gc.disable)()
     try:
-        with pytest.raises(ToolError, match="no Yosys"):
-            convert({"top": (Module(), [Signal(name="a")])}, "top")
+        with pytest.raises(ToolError, match="no hardware"):
+            convert({"top": (Failing(), [Signal(name="a")])}, "top")
         states.append(gc.isenabled())
     finally:
         (gc.enable if was_on else gc.disable)()

@@ -52,10 +52,11 @@ def test_numpys_own_files(path, array):
         np.testing.assert_array_equal(both["x"], array)
 
 
+NO_HEADER = "it does not begin with a whole header of NumPy's"
 FILES = {
-    "empty": (b"", "EOF: reading magic string"),
-    "text": (b"1, 2, 3\n", "the magic string is not correct"),
-    "pickle": (b"\x80\x04]\x94.", "EOF: reading magic string"),
+    "empty": (b"", NO_HEADER),
+    "text": (b"1, 2, 3\n", NO_HEADER),
+    "pickle": (b"\x80\x04]\x94.", NO_HEADER),
     "other version": (b"\x93NUMPY\3\0" + bytes(20), "it is of the format's version (3, 0)"),
     "declares 40 GB": (
         npy(declare("(10000000000,)")),
@@ -64,19 +65,19 @@ FILES = {
     "beyond any integer": (npy(declare("(" + "9" * 4000 + ",)")), "it declares float32 (999"),
     # The product of the sizes has more digits than Python writes.
     "beyond any text": (npy(declare("(" + "9" * 4000 + ", " + "9" * 4000 + ")")), "it declares float32 (999"),
-    "beside one of 0": (npy(declare("(0, " + "9" * 50 + ")")), "Maximum allowed dimension exceeded"),
+    "beside one of 0": (npy(declare("(0, " + "9" * 50 + ")")), "it declares float32 (0, 999"),
     "negative": (npy(declare("(-1,)")), "it declares float32 (-1,), but holds 0 bytes"),
     "objects": (npy(declare("(1,)", "'|O'"), bytes(8)), "it holds object, not numbers"),
     "text in it": (npy(declare("(1,)", "'<U4'"), bytes(16)), "it holds <U4, not numbers"),
     "of no bytes": (npy(declare("(10000000000,)", "'|V0'")), "it holds |V0, not numbers"),
     "arrays in it": (npy(declare("(1,)", "('<f4', (2,))"), bytes(8)), "it holds ('<f4', (2,)), not numbers"),
     "short": (npy(declare("(4,)"), bytes(12)), "it declares float32 (4,), but holds 12 bytes"),
-    "open bracket": (npy("{'descr': ("), "('EOF in multi-line statement'"),
-    "deep": (npy("(" * 5000), "('EOF in multi-line statement'"),
-    "code": (npy("__import__('os').abort()"), "malformed node or string"),
-    "other keys": (npy("{'shape': (1,)}"), "Header does not contain the correct keys"),
-    "shape of names": (npy(declare("('a',)"), bytes(40)), "shape is not valid"),
-    "cut header": (npy(declare("(1,)"))[:30], "EOF: reading array header"),
+    "open bracket": (npy("{'descr': ("), NO_HEADER),
+    "deep": (npy("(" * 5000), NO_HEADER),
+    "code": (npy("__import__('os').abort()"), NO_HEADER),
+    "other keys": (npy("{'shape': (1,)}"), NO_HEADER),
+    "shape of names": (npy(declare("('a',)"), bytes(40)), NO_HEADER),
+    "cut header": (npy(declare("(1,)"))[:30], NO_HEADER),
 }
 
 

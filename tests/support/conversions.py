@@ -8,6 +8,8 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 
+from amaranth._toolchain.yosys import find_yosys
+
 from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog, primitives
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import cached, digest
@@ -31,8 +33,14 @@ def _converted(manifest: Manifest, what: str, convert: Callable[[], str]) -> str
         (folder / "core.v").write_text(convert())
 
     cells = primitives(manifest.parameters.family)
-    key = digest(what, manifest.to_json(), cells, version("amaranth"), _sources())
+    key = digest(what, manifest.to_json(), cells, _tools(), _sources())
     return (cached("verilog", key, build) / "core.v").read_text()
+
+
+@cache
+def _tools() -> str:
+    yosys = find_yosys(lambda version: True)
+    return f"Amaranth {version('amaranth')}, {yosys.__name__} {yosys.version()}"
 
 
 @cache

@@ -135,3 +135,13 @@ def test_a_front_end_that_reads_no_network_is_named(read, problem):
             rtlstm.read_model("model.own")
     finally:
         FRONT_ENDS.remove("own")
+
+
+def test_a_file_that_cannot_be_opened_is_not_the_front_ends_fault(tmp_path, monkeypatch):
+    (tmp_path / "acme_opens.py").write_text(
+        "from rtlstm.gen.frontends import FrontEnd\n"
+        "OWN = FrontEnd(recognises=lambda source: True, read=lambda source, *_: open(source))\n"
+    )
+    offer(tmp_path, monkeypatch, "rtlstm.front_ends", "acme = acme_opens:OWN")
+    with pytest.raises(rtlstm.ModelError, match="cannot be read: No such file or directory"):
+        rtlstm.read_model(str(tmp_path / "none.acme"))
