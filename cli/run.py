@@ -63,6 +63,7 @@ def run(
             console.show(
                 name=accelerator.manifest.name,
                 backend=backend,
+                simulated=accelerator.device.transport.simulated,
                 core_latency_cycles=core,
                 measured_latency_cycles=measured,
                 input_saturations=accelerator.saturated_inputs,
@@ -133,11 +134,8 @@ def _core_cycles(found: Found) -> str | None:
 
 
 def _speed(found: Found, simulated: bool) -> str | None:
-    """Steps per second, if the backend is a simulated device or if it is not."""
-    from rtlstm.host.transport import SIMULATIONS
-
-    same = (found["backend"].partition(":")[0] in SIMULATIONS) == simulated
-    return f"{found['steps_per_second']:,}" if same else None
+    """Steps per second, of a simulated device alone or of any other alone."""
+    return f"{found['steps_per_second']:,}" if found["simulated"] == simulated else None
 
 
 def _files(found: Found) -> str:
@@ -158,7 +156,8 @@ _RUN = (
             Field("outputs at their limit", "{output_saturations:,}"),
             Field("steps per second on this computer", lambda found: _speed(found, simulated=True)),
             Field(
-                "steps per second of the board with its link", lambda found: _speed(found, simulated=False)
+                "steps per second of the device with its connection",
+                lambda found: _speed(found, simulated=False),
             ),
         ),
         right=True,

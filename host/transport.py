@@ -21,7 +21,6 @@ from rtlstm.spec.registers import Register
 
 __all__ = [
     "BACKENDS",
-    "SIMULATIONS",
     "Progress",
     "Transport",
     "backend_names",
@@ -29,12 +28,12 @@ __all__ = [
     "register_words",
 ]
 
-SIMULATIONS: Final = {
+_SIMULATIONS = {
     "golden": "rtlstm.sim.backends:GoldenDevice",
     "verilator": "rtlstm.sim.backends:VerilatorDevice",
     "icarus": "rtlstm.sim.backends:IcarusDevice",
 }
-"""Backends that rtlstm has and its driver alone has not: they run on this computer."""
+"""Backends that rtlstm has and its driver alone has not."""
 _LINKS = {
     "serial": "rtlstm.host.link.link_transport:open_serial",
     "tcp": "rtlstm.host.link.link_transport:open_tcp",
@@ -42,7 +41,7 @@ _LINKS = {
 }
 
 BACKENDS: Final = Registry[Callable[[Path, Manifest, str, Progress | None], "Transport"]](
-    "backend", "rtlstm.backends", lazy=SIMULATIONS | _LINKS if find_spec("rtlstm.sim") else _LINKS
+    "backend", "rtlstm.backends", lazy=_SIMULATIONS | _LINKS if find_spec("rtlstm.sim") else _LINKS
 )
 """The factory of each backend's transport, by the name given to ``open``.
 
@@ -65,6 +64,8 @@ class Transport(Closing):
 
     takes_sequences: ClassVar[bool] = False
     """Whether it runs builds that take whole sequences."""
+    simulated: ClassVar[bool] = False
+    """Whether a model on this computer stands for the device, so that the time of steps is no device's."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -215,7 +216,7 @@ def open_transport(
     """
     name, _, argument = backend.partition(":") if isinstance(backend, str) else ("", "", "")
     if name not in BACKENDS:
-        if name in SIMULATIONS:
+        if name in _SIMULATIONS:
             raise ConfigurationError(
                 f"backend {name!r} is in rtlstm, not in rtlstm-driver, which only drives boards; give the "
                 "board's, serial:PORT, tcp:HOST:PORT or mmio:PATH"

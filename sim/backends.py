@@ -32,6 +32,7 @@ class SimulatedDevice(Transport):
     """
 
     takes_sequences = True
+    simulated = True
 
     def __init__(self, model: Model, ports: PortSpec, manifest: Manifest) -> None:
         super().__init__(manifest)

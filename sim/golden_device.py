@@ -75,6 +75,7 @@ class GoldenDevice(Transport):
     """
 
     takes_sequences = True
+    simulated = True
 
     def __init__(
         self,

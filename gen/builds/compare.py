@@ -77,6 +77,7 @@ class _Recorder(Transport):
     """A transport that records the cycles of every exchange."""
 
     takes_sequences = True
+    simulated = True
 
     def __init__(self, device: SimulatedDevice) -> None:
         super().__init__(device.manifest)

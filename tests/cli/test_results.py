@@ -17,6 +17,7 @@ from rtlstm.cli.data import load_state, save_state
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.host import Accelerator
 from rtlstm.host.device import Device
+from rtlstm.host.transport import BACKENDS
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.link_device import DeviceEngine
 from rtlstm.sim.link_port import SimulatedPort
@@ -52,7 +53,8 @@ def test_latency_of_core_and_device(cli, pristine: Path, x: Path, tmp_path: Path
     assert re.search(rf"latency of a step in the core +{core} cycles", together.out), together.out
     assert re.search(rf"last step, input buffer included +{measured} cycles", together.out), together.out
     # A simulator's speed is not the hardware's.
-    assert "steps per second on this computer" in together.out and "of the board" not in together.out
+    assert "steps per second on this computer" in together.out and "of the device" not in together.out
+    assert fields["simulated"] is True
     assert (
         f"took {measured} cycles on the device" in together.err
         and f"word: {core} in the core, and" in together.err
@@ -63,13 +65,29 @@ def test_latency_of_core_and_device(cli, pristine: Path, x: Path, tmp_path: Path
     assert re.search(rf"in the core +{cycles.first_step_latency_cycles} ", alone.out)
 
 
-def test_speed_of_a_board_is_with_its_link(cli, pristine: Path, x: Path):
+def test_speed_of_a_device_is_with_its_connection(cli, pristine: Path, x: Path):
     manifest = Manifest.load(pristine)
     device = DeviceEngine(GoldenDevice(pristine, manifest), manifest)
     with PortServer(SimulatedPort(device), tcp=0, terminal=False) as server:
         done = cli("run", pristine, "--backend", f"tcp:localhost:{server.port}", "--input", x)
     assert done.code == 0, done.err
-    assert "steps per second of the board with its link" in done.out and "on this computer" not in done.out
+    assert (
+        "steps per second of the device with its connection" in done.out
+        and "on this computer" not in done.out
+    )
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_backend_says_whether_it_is_simulated(cli, pristine: Path, x: Path, simulated: bool):
+    kind = type("OwnDevice", (GoldenDevice,), {"simulated": simulated})
+    BACKENDS.add("own", kind)
+    try:
+        done = cli("run", pristine, "--backend", "own", "--input", x)
+    finally:
+        BACKENDS.remove("own")
+    assert done.code == 0, done.err
+    assert ("steps per second on this computer" in done.out) == simulated
+    assert ("steps per second of the device" in done.out) != simulated
 
 
 @pytest.mark.rtl
