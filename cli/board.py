@@ -21,7 +21,7 @@ __all__ = ["board"]
 _LINGER = 0.5
 """Seconds after the last byte in which the board runs as fast as it can."""
 _PAUSE = 0.002
-"""Longest pause on a bad line, in the seconds of the board, each of which takes a simulator half a minute."""
+"""Longest pause with faults on the port, in the board's seconds: a simulator takes half a minute for one."""
 
 
 @takes_options(BoardOptions)

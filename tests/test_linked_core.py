@@ -1,4 +1,4 @@
-"""A core behind its serial port, as the driver meets it: every step once, on good lines and bad ones."""
+"""A core behind its serial port, as the driver meets it: every step once, with faults and without."""
 
 import numpy as np
 import pytest
