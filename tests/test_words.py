@@ -60,7 +60,11 @@ NAMES = (
     Banned("_?own", "unit_constants, or whose it is", "own of what?", "own"),
     Banned("_?reach(es)?", "max_abs, range", "the largest magnitude has a name", "reach"),
     Banned(
-        "_?limited", "saturated, clipped", "the field's word", "limited", "hdl spec sim host gen/quantise"
+        "_?limited",
+        "saturated, clipped",
+        "the field's word",
+        "limited",
+        "hdl spec sim host gen/quantise gen/builds",
     ),
     Banned("_?late", "delayed, extra", "late by what?", "late"),
     Banned("_?tail", "last_...", "the last beat's units", "tail", "hdl/core spec/program"),
@@ -108,6 +112,7 @@ PROSE = (
     Banned(r"\bturned round\b", "reversed", "the usual word", "outputs turned round"),
     Banned(r"\bbefalls?\b", "happens to", "the usual word", "what befalls a frame"),
     Banned(r"\bquads?\b", "four rows", "private", "two quads"),
+    Banned(r"\blimited to\b", "saturates at", "the field's word", "limited to +-8"),
     Banned(r"\bfences?\b", "RAW hazard", "the field's word", "a fence"),
 )
 
@@ -121,11 +126,10 @@ CODE_PROSE = (
     Banned(r"\bsoone(r|st)\b", "faster, earlier", "the usual word", "the soonest design"),
     Banned(r"\bstale\b", "invalid", "of partial sums that must be computed again", "stale sums"),
     Banned(
-        r"\b(is|was|were|been) limited\b",
+        r"\b(is|are|was|were|be|been) limited\b",
         "saturated, clipped",
         "the field's word",
         "it was limited",
-        "host spec sim/golden",
     ),
     Banned(r"\bquiet (step|one)s?\b", "suppressed", "an output is suppressed", "a quiet step"),
     Banned(r"\b(serial|broken) lines?\b", "port", "a line is of text", "the serial line", "host hdl spec"),

@@ -116,7 +116,7 @@ def run_rtl(
         intervals: set[int] = set()
         elapsed = 0.0
         with accelerator.stream() as stream, warnings.catch_warnings():
-            # Limited inputs are counted and shown in the table.
+            # Saturated inputs are counted and shown in the table.
             warnings.simplefilter("ignore", SaturationWarning)
             for begin in range(0, len(features), CHUNK_STEPS):
                 if progress:

@@ -163,7 +163,7 @@ class Results:
             for name, found in rows
         ]
         saturated = f"{golden.saturated_inputs} inputs, {golden.saturated_cells} cell states"
-        return [*accuracies, ("limited by their formats (16-bit, golden)", saturated)]
+        return [*accuracies, ("saturated (16-bit, golden)", saturated)]
 
     def _speed_rows(self) -> list[tuple[str, str]]:
         speed, peer = self.steps_per_second, self.peer

@@ -49,8 +49,8 @@ def _loaded(manifest: Manifest) -> str:
     numerics = manifest.numerics
     exception = "" if manifest.parameters.capacity is None else ", but for the input's range"
     return (
-        f"formats are those of the hardware it is loaded into{exception}: cell states are limited to "
-        f"{_limit(numerics.cell)}, pre-activations to {_limit(numerics.preactivation)}, outputs to "
+        f"formats are those of the hardware it is loaded into{exception}: cell states saturate at "
+        f"{_limit(numerics.cell)}, pre-activations at {_limit(numerics.preactivation)}, outputs at "
         f"{_limit(manifest.layers[-1].output)}"
     )
 
@@ -66,18 +66,18 @@ def _searched(
     share = search_sample(network, calibration).share_of(calibration)
     finals = ", and holds final states" if states_leave(network, settings.final_states) else ""
     return (
-        f"cell states reach {accuracy.max_abs_cell:.4g} and are limited to "
+        f"cell states reach {accuracy.max_abs_cell:.4g} and saturate at "
         f"{_limit(manifest.numerics.cell)}: of the ranges tried on {share}, that is "
         f"where outputs are most accurate with room for cell states half as large again{finals}"
     )
 
 
 def _cut_states(manifest: Manifest, accuracy: Accuracy, asked: str) -> Iterator[str]:
-    """Say what to do if final states that are needed elsewhere are limited."""
+    """Say what to do if final states that are needed elsewhere saturate."""
     cell = manifest.numerics.cell
     if accuracy.data != "random" and accuracy.max_abs_final_cell > cell.limit:
         yield (
-            f"c reaches {accuracy.max_abs_final_cell:.4g} after a sequence's last step and is limited to "
+            f"c reaches {accuracy.max_abs_final_cell:.4g} after a sequence's last step and saturates at "
             f"{_limit(cell)}: if final states go on elsewhere, for example to a decoder, {asked}"
         )
 
@@ -87,9 +87,9 @@ def _uncalibrated(network: Network, settings: QuantizationSettings, manifest: Ma
     if settings.input_range is None:
         yield f"input range +-{DEFAULT_INPUT_RANGE:g} assumed: no calibration data"
     if settings.cell_range is None:
-        yield f"cell state limited to +-{DEFAULT_CELL_RANGE:g}, assumed to suffice: no calibration data"
+        yield f"cell states saturate at +-{DEFAULT_CELL_RANGE:g}, assumed to suffice: no calibration data"
     yield (
-        f"pre-activations limited to {_limit(manifest.numerics.preactivation)}, from the weights' bounds or "
+        f"pre-activations saturate at {_limit(manifest.numerics.preactivation)}, from the weights' bounds or "
         "where sigmoid is flat: no calibration data"
     )
     if any(isinstance(layer, Dense) and layer.activation in ("identity", "relu") for layer in network.layers):

@@ -172,7 +172,7 @@ class _Cell:
         return self._delayed[node_number, stage]
 
     def clipped_at(self, stage: int) -> Value:
-        """Whether what is kept was limited."""
+        """Whether what is kept saturated."""
         flag, since = self._clipped
         return delay(self._m, flag, stage - since)
 

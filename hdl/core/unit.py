@@ -50,7 +50,7 @@ class Unit(Component):
     next_last, next_word : Out(1)
         It is stored, and the last one of its operation; stored, and the last one of its word.
     saturated : Out(1)
-        A state was limited in this cycle.
+        A state saturated in this cycle.
     window, window_row : In
         While the memory window is open, the row that the tables' read ports look at (the cell
         memory's comes with the beat).
