@@ -102,9 +102,8 @@ def try_model(
 
 def _read(source: Any, options: ReadOptions, report: ReportBuilder) -> ReadResult:
     try:
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # The check of finite numbers refuses them with a name.
+        # The check of finite numbers refuses what overflows, with a name.
+        with np.errstate(over="ignore", invalid="ignore"):
             network = _dispatch(source, options, report)
         return ReadResult(network=network, report=report.build(), embeddings=tuple(report.embeddings))
     except (ModelError, ConfigurationError) as error:
