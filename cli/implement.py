@@ -140,10 +140,9 @@ def _sizes(estimated: bool) -> Table:
 
 def _seeds(found: Found) -> list[Found]:
     """What each seed reached, with what people call the seed."""
-    from rtlstm.fpga.place_route import seed_name
-
+    names = _implementation(found).seed_names
     seeds = found["implementation"]["seeds"]
-    return [seed | {"name": seed_name(seed["seed"], len(seeds))} for seed in seeds]
+    return [seed | {"name": name} for seed, name in zip(seeds, names, strict=True)]
 
 
 def _medians(found: "Implementation | None") -> list[dict[str, str]]:

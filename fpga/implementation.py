@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.families.device import Chosen
-from rtlstm.fpga.place_route import Routed
+from rtlstm.fpga.place_route import Routed, seed_name
 from rtlstm.fpga.resources import Counts, percent, resource_uses
 from rtlstm.fpga.worst_path import WorstPath
 from rtlstm.spec.program.schedule import Cycles
@@ -133,6 +133,11 @@ class Implementation(Record):
             met=None if requested_mhz is None or best is None else best >= requested_mhz,
             **fields,
         )
+
+    @property
+    def seed_names(self) -> tuple[str, ...]:
+        """What people call the seeds, such as "1 of 3"."""
+        return tuple(seed_name(each.seed, len(self.seeds)) for each in self.seeds)
 
     @property
     def note(self) -> str:
