@@ -11,7 +11,7 @@ from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.fill import check_chains
 from rtlstm.fpga.place_route import Routed, place_and_route
 from rtlstm.fpga.resources import check_fit, percent
-from rtlstm.fpga.synthesis import NETLIST, TopWrapper, synthesise
+from rtlstm.fpga.synthesis import NETLIST, Top, synthesise
 from rtlstm.fpga.tools import Tool, find_yosys
 from rtlstm.spec.files import copy_file, write_file
 from rtlstm.spec.manifest import Manifest
@@ -100,14 +100,12 @@ def make_bitstream(
     """
     last = board.family.need_bitstream()
     yosys, nextpnr, packer = tools = find_yosys(), board.family.find_nextpnr(), last.find_packer()
-    top, pins = board_verilog(board, manifest, uart, core), constraints(board)
+    verilog, pins = board_verilog(board, manifest, uart, core), constraints(board)
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / "top.v", top)
+    write_file(folder / "top.v", verilog)
     write_file(folder / last.constraint_file, pins)
-    chosen, wrapper = board.chosen, TopWrapper(TOP, top)
-    synthesis = synthesise(
-        core, manifest.name, chosen.device, yosys, folder, wrapper=wrapper, progress=progress
-    )
+    chosen, top = board.chosen, Top(TOP, verilog)
+    synthesis = synthesise(core, manifest.name, chosen.device, yosys, folder, top=top, progress=progress)
     whole = f"{manifest.name} with its link"
     check_fit(whole, synthesis.core + synthesis.harness, chosen.device, board.name)
     check_chains(whole, synthesis.folder / NETLIST, chosen.device, insist=insist, board=board.name)

@@ -91,7 +91,7 @@ def seed_name(seed: int, seeds: int) -> str:
 
 def place_and_route(
     synthesis: Synthesis,
-    top: str,
+    name: str,
     chosen: Chosen,
     tool: Tool,
     folder: Path,
@@ -140,13 +140,13 @@ def place_and_route(
                 [*options, "--json", NETLIST, "--report", _REPORT, "--seed", str(seed)],
                 folder=work,
                 log=log,
-                what=f"place and route of {top} on {chosen.label}",
+                what=f"place and route of {name} on {chosen.label}",
                 watch=_stages(what, progress),
                 progress=progress,
                 stop=stop,
             )
         except ToolError as error:
-            raise _refusal(top, chosen, log) or error from None
+            raise _refusal(name, chosen, log) or error from None
         (work / NETLIST).unlink()
         return seconds
 
@@ -155,8 +155,8 @@ def place_and_route(
     if progress:
         progress(what, len(_STAGES), len(_STAGES))
     copy_file(done.folder / _REPORT, folder / f"seed{seed}.json")
-    for name in packed:
-        copy_file(done.folder / name, folder / name)
+    for file in packed:
+        copy_file(done.folder / file, folder / file)
     fields = read_json(done.folder / _REPORT)
     cells = fpga_family(chosen.device.family).cells
     try:
@@ -169,13 +169,13 @@ def place_and_route(
         ) from None
 
 
-def _refusal(top: str, chosen: Chosen, log: Path) -> ConfigurationError | None:
+def _refusal(name: str, chosen: Chosen, log: Path) -> ConfigurationError | None:
     """Return an error if the log says that the design was too large, else None."""
     full = overfull(log.read_text(errors="replace")) if log.exists() else []
     if not full:
         return None
     return ConfigurationError(
-        f"{top} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
+        f"{name} does not fit {chosen.device.name}: it takes {', '.join(full)}; "
         f"{fit_advice(chosen.device)}; see {log}"
     )
 

@@ -17,17 +17,18 @@ from rtlstm.spec.files import write_file
 from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import digest
 
-__all__ = ["NETLIST", "Synthesis", "TopWrapper", "script", "synthesise"]
+__all__ = ["NETLIST", "Synthesis", "Top", "script", "synthesise"]
 
 NETLIST = "netlist.json"
 """The mapped netlist of core and surrounding top, for place and route."""
 
 
 @dataclass(frozen=True)
-class TopWrapper:
+class Top:
     """The top around the core for place and route: a board's top, or by default the harness."""
 
-    top: str
+    name: str
+    """Its module."""
     verilog: str
     """Its Verilog, without the core, with all primitives that it uses."""
 
@@ -46,13 +47,13 @@ class Synthesis(BaseModel):
 
 
 def script(
-    device: FpgaDevice, top: str, multipliers: bool = True, instances: bool = True, wrapper: str = HARNESS
+    device: FpgaDevice, name: str, multipliers: bool = True, instances: bool = True, top: str = HARNESS
 ) -> str:
     """Return Yosys's commands, which synthesise the core alone, count its cells, and then synthesise the top.
 
-    The top ``wrapper`` is synthesised with the core as a black box, so that the core does not change.
-    ``instances`` says whether the core's multipliers are instances of DSP blocks. Yosys does not infer others
-    then, because it would take the registers out of the instances.
+    ``name`` is the core's module. The module ``top`` around it is synthesised with the core as a black box,
+    so that the core does not change. ``instances`` says whether the core's multipliers are instances of DSP
+    blocks. Yosys does not infer others then, because it would take the registers out of the instances.
     """
     yosys = fpga_family(device.family).yosys(device)
     macro, option = "", ""
@@ -63,17 +64,17 @@ def script(
     command = f"{yosys.command} {option}".strip()
     lines = [
         f"read_verilog {macro}core.v",
-        f"{command} {yosys.no_pads} -top {top}",
+        f"{command} {yosys.no_pads} -top {name}",
         "tee -q -o core_stat.json stat -json",
     ]
     if device.routable:
         lines += [
             "design -stash core",
             f"read_verilog {macro}shell.v harness.v",
-            f"{command} -top {wrapper}",
+            f"{command} -top {top}",
             "tee -q -o harness_stat.json stat -json",
-            f"delete ={top}",
-            f"design -copy-from core {top}",
+            f"delete ={name}",
+            f"design -copy-from core {name}",
             "flatten",
             "opt_clean -purge",
             *yosys.passes,
@@ -85,13 +86,13 @@ def script(
 
 def synthesise(
     verilog: str,
-    top: str,
+    name: str,
     device: FpgaDevice,
     tool: Tool,
     folder: Path,
     *,
     multipliers: bool = True,
-    wrapper: TopWrapper | None = None,
+    top: Top | None = None,
     progress: Progress | None = None,
     stop: Event | None = None,
 ) -> Synthesis:
@@ -99,11 +100,13 @@ def synthesise(
 
     Parameters
     ----------
+    verilog, name
+        The core, and its module.
     folder
         Folder for log, script and the top's Verilog.
     multipliers
         Whether to use DSP blocks.
-    wrapper
+    top
         The top around the core; by default the harness, which needs three pins.
 
     Raises
@@ -113,28 +116,28 @@ def synthesise(
     ToolError
         If Yosys fails.
     """
-    ports = read_ports(verilog, top)
-    wrapper = wrapper or TopWrapper(HARNESS, harness(top, ports))
+    ports = read_ports(verilog, name)
+    top = top or Top(HARNESS, harness(name, ports))
     family = fpga_family(device.family)
-    instances = any(name in verilog for name in family.cells.multipliers)
+    instances = any(cell in verilog for cell in family.cells.multipliers)
     rules = family.netlist_rules(device)
     files = {
         "core.v": verilog,
-        "harness.v": wrapper.verilog,
-        "shell.v": black_box(top, ports),
-        "synthesis.ys": script(device, top, multipliers, instances, wrapper.top),
+        "harness.v": top.verilog,
+        "shell.v": black_box(name, ports),
+        "synthesis.ys": script(device, name, multipliers, instances, top.name),
         **family.yosys(device).files,
         **({"passes": rules} if rules else {}),
     }
     key = digest(tool.version, *(text for pair in files.items() for text in pair))
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("harness.v", "synthesis.ys"):
-        write_file(folder / name, files[name])
-    log, what = folder / "synthesis.log", f"synthesis of {top} for {device.name}"
+    for file in ("harness.v", "synthesis.ys"):
+        write_file(folder / file, files[file])
+    log, what = folder / "synthesis.log", f"synthesis of {name} for {device.name}"
 
     def run(work: Path) -> float:
-        for name, text in files.items():
-            (work / name).write_text(text)
+        for file, text in files.items():
+            (work / file).write_text(text)
         seconds = run_logged(
             tool, ["synthesis.ys"], folder=work, log=log, what=what, progress=progress, stop=stop
         )

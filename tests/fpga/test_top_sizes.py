@@ -12,7 +12,7 @@ from rtlstm.boards.top import TOP, board_verilog
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.netlist.harness import Port, read_ports
-from rtlstm.fpga.synthesis import NETLIST, TopWrapper, synthesise
+from rtlstm.fpga.synthesis import NETLIST, Top, synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.fpga.top_sizes import top_sizes
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
@@ -58,9 +58,8 @@ def test_against_synthesis(
     made = manifest(device.family, inputs, outputs, bits, beat)
     core = core_to_verilog(made)
     top = board_verilog(board, made, find_uart_timing(board, board.usual_mhz), core)
-    frame = TopWrapper(TOP, top)
     core = empty(read_ports(core, "dut"))
-    synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, wrapper=frame)
+    synthesis = synthesise(core, "dut", device, find_yosys(), tmp_path, top=Top(TOP, top))
     taken = synthesis.harness
     estimates = board.family.need_estimates()
     found = top_sizes(made, estimates)
