@@ -293,7 +293,8 @@ class Accelerator(Closing):
         raw = is_raw(array)
         if not isinstance(outputs, str) or outputs not in get_args(Outputs):
             raise InputError(f"outputs must be one of {', '.join(get_args(Outputs))}, not {outputs!r}")
-        batch = self._check_run(array if batched else array[:, np.newaxis], lengths, state, batched)
+        steps = array if batched else array[:, np.newaxis]
+        batch = self._check_run(steps, lengths, state, batched, batch_first)
         y, h, c = self._run_waves(batch, outputs)
         self._count_saturated(y, raw, stacklevel=2)
         if not raw:
@@ -318,7 +319,9 @@ class Accelerator(Closing):
         others = f"; (N, T, {self.inputs}) with batch_first, (T, {self.inputs}) for one sequence"
         return check_values(array, axes[::-1] if batch_first else axes, self.manifest, others), True
 
-    def _check_run(self, array: NDArray[Any], lengths: ArrayLike | None, state: Any, batched: bool) -> _Batch:
+    def _check_run(
+        self, array: NDArray[Any], lengths: ArrayLike | None, state: Any, batched: bool, batch_first: bool
+    ) -> _Batch:
         """Check a run's arguments, ``array`` as ``(T, N, I)``, and quantise them."""
         inputs, limit = self.manifest.program.inputs, self.manifest.parameters.max_steps
         steps, count, _ = array.shape
@@ -339,7 +342,9 @@ class Accelerator(Closing):
             h, c, saturations = self.device.layout.parse(state, count if batched else None, raw)
             self.device.layout.warn_saturations(("h_0", "c_0"), saturations, count, stacklevel=3)
         # In the caller's shape, so that a message gives an index into the caller's array.
-        x = self._quantise_input(array if batched else array[:, 0], int(valid.sum()) * inputs, stacklevel=3)
+        given = array[:, 0] if not batched else array.swapaxes(0, 1) if batch_first else array
+        x = self._quantise_input(given, int(valid.sum()) * inputs, stacklevel=3)
+        x = x.swapaxes(0, 1) if batched and batch_first else x
         return _Batch(x.reshape(array.shape), valid, h, c)
 
     @staticmethod

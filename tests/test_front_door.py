@@ -153,6 +153,11 @@ def test_mistakes_are_named(build: rtlstm.Build, tmp_path: Path):
     network = random_network()
     with pytest.raises(rtlstm.ConfigurationError, match="no option 'weigth_bits'; did you mean weight_bits"):
         rtlstm.compile(network, folder=tmp_path / "b", weigth_bits=8)
+    for misspelt, name in (("batchfirst", "batch_first"), ("calibraton", "calibration"), ("fitt", "fit")):
+        with pytest.raises(rtlstm.ConfigurationError, match=f"no option '{misspelt}'; did you mean .*{name}"):
+            rtlstm.compile(network, **{misspelt: True})
+    with pytest.raises(rtlstm.InputError, match="calibration must be an array, not a path; load the file"):
+        rtlstm.compile(network, calibration="x.npy")
     with pytest.raises(rtlstm.ConfigurationError, match="lstm choose what is read .* read_model"):
         rtlstm.compile(network, folder=tmp_path / "b", lstm="encoder")
     with pytest.raises(rtlstm.ConfigurationError, match="come from the device: leave out lanes, fit, or"):

@@ -1,7 +1,8 @@
 """Makes a build from a model in one call; the class of builds."""
 
 import difflib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -142,7 +143,7 @@ class Build:
         ToolError
             If there is no simulator.
         """
-        asked = _checked(SimulateOptions, "simulate", options)
+        asked = _checked(SimulateOptions, self.simulate, options)
         given = None if x is None else as_array("x", x)
         valid = None if lengths is None else as_array("lengths", lengths)
         return compare_build(self.folder, asked, given, valid, batch_first, progress)[0]
@@ -154,7 +155,7 @@ class Build:
         ``options`` are those of ``rtlstm implement`` by the same names:
         :class:`rtlstm.gen.builds.command_options.ImplementOptions`.
         """
-        asked = _checked(ImplementOptions, "implement", {"device": device} | options)
+        asked = _checked(ImplementOptions, self.implement, {"device": device} | options)
         return implement(self.folder, asked, progress)
 
     @shows_options(BitstreamOptions)
@@ -174,7 +175,7 @@ class Build:
         ToolError
             If a tool is missing or fails.
         """
-        asked = _checked(BitstreamOptions, "bitstream", {"board": board} | options)
+        asked = _checked(BitstreamOptions, self.bitstream, {"board": board} | options)
         target = find_any_board(asked.board)
         if isinstance(target, ZynqBoard):
             asked.check_vivado()
@@ -264,8 +265,8 @@ def compile(
     BuildError
         If ``folder`` holds anything but a build.
     """
-    _check_options("compile", options, *OPTIONS)
-    _check_types(name=name, fit=fit, capacities=capacities, progress=progress)
+    _check_options(compile, options, *OPTIONS)
+    _check_types(name, fit, capacities, calibration, progress)
     if device is not None:
         _check_alone(options, fit=fit, name=name, capacities=capacities)
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
@@ -276,9 +277,10 @@ def compile(
     chosen = default_name(network, source) if name is None else name
     target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
     common: dict[str, Any] = {
-        "calibration": _steps_first(calibration, batch_first),
+        "calibration": None if calibration is None else as_array("calibration", calibration),
         "calibration_lengths": calibration_lengths,
         "calibration_state": calibration_state,
+        "batch_first": batch_first,
         "source": source,
         "progress": progress,
     }
@@ -290,17 +292,6 @@ def compile(
             network, target, name=chosen, settings=settings, capacities=capacities, **hardware, **common
         )
     return Build(target)
-
-
-def _steps_first(calibration: ArrayLike | None, batch_first: bool) -> NDArray[Any] | None:
-    if calibration is None:
-        if batch_first:
-            raise InputError(
-                f"{option('batch_first')} is the order of calibration data; give them, or leave it out"
-            )
-        return None
-    data = as_array("calibration", calibration)
-    return data.swapaxes(0, 1) if batch_first and data.ndim == 3 else data
 
 
 def _hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -315,24 +306,32 @@ def _hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"fit": request}
 
 
-def _checked(record: type[Asked], call: str, options: Mapping[str, Any]) -> Asked:
+def _checked(record: type[Asked], call: Callable[..., Any], options: Mapping[str, Any]) -> Asked:
     _check_options(call, options, record)
     return record(**options)
 
 
-def _check_options(call: str, options: Mapping[str, Any], *records: type[BaseModel]) -> None:
-    known = [each.name for each in declared_options(*records)]
-    unknown = [key for key in options if key not in known]
+def _check_options(call: Callable[..., Any], options: Mapping[str, Any], *records: type[BaseModel]) -> None:
+    declared = [each.name for each in declared_options(*records)]
+    unknown = [key for key in options if key not in declared]
     if unknown:
-        similar = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(sorted(known))}"
-        raise ConfigurationError(f"{call} has no option {unknown[0]!r}; {hint}")
+        # Those of the signature, too: a misspelt ``folder`` arrives among the options.
+        known = [name for name in inspect.signature(call).parameters if name != "self"]
+        similar = difflib.get_close_matches(unknown[0], known, n=2)
+        hint = f"did you mean {' or '.join(similar)}?" if similar else f"there are {', '.join(sorted(known))}"
+        raise ConfigurationError(f"{call.__name__} has no option {unknown[0]!r}; {hint}")
 
 
-def _check_types(name: object, fit: object, capacities: Mapping[str, int] | None, progress: object) -> None:
+def _check_types(
+    name: object, fit: object, capacities: Mapping[str, int] | None, calibration: object, progress: object
+) -> None:
     for what, value in (("name", name), ("fit", fit)):
         if value is not None and not isinstance(value, str):
             raise ConfigurationError(f"{what} must be a text, not {value!r}")
+    if isinstance(calibration, str | Path):
+        raise InputError(
+            "calibration must be an array, not a path; load the file, for example with numpy.load"
+        )
     if progress is not None and not callable(progress):
         raise ConfigurationError(f"progress must be a function of what, done and total, not {progress!r}")
     if capacities is None:

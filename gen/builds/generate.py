@@ -57,6 +57,7 @@ def generate_build(
     calibration: NDArray[np.generic] | None = None,
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
+    batch_first: bool = False,
     source: ModelReport | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -85,6 +86,8 @@ def generate_build(
         Valid steps of each of these sequences, ``(N,)``; all if None.
     calibration_state
         Initial state of each sequence, ``(h_0, c_0)`` as for a build's ``run``; zeros if None.
+    batch_first
+        Whether ``calibration`` has the batch first, ``(N, T, inputs)``.
     source
         The front end's report, which the build's report contains.
     progress
@@ -113,7 +116,7 @@ def generate_build(
             f"{option('headroom_bits')} is for fixed programs: the headroom of a loadable device is a "
             f"capacity, give {option('capacities', {'headroom': settings.headroom_bits})}"
         )
-    data = Calibration.given(network, calibration, calibration_lengths, calibration_state)
+    data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
 
     begin = _stages(progress)
     with new_folder(target) as work:
@@ -178,6 +181,7 @@ def generate_for(
     calibration: NDArray[np.generic] | None = None,
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
+    batch_first: bool = False,
     source: ModelReport | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -194,7 +198,7 @@ def generate_for(
         Another build.
     input_range
         Largest input; if None, from calibration data, or 8 without them. A fixed device determines it.
-    calibration, calibration_lengths, calibration_state, source, progress
+    calibration, calibration_lengths, calibration_state, batch_first, source, progress
         See :func:`generate_build`.
 
     Raises
@@ -214,7 +218,7 @@ def generate_for(
             f"the build must not replace the device {folder} that it is for; choose another folder"
         )
     settings = device_settings(device, input_range)
-    data = Calibration.given(network, calibration, calibration_lengths, calibration_state)
+    data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)

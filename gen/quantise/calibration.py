@@ -13,6 +13,7 @@ from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.network import CellLayer, Lstm, Network, PseudoLayer
 from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.options import option
 
 __all__ = ["Calibration", "keeps_cell_state", "run_reference"]
 
@@ -37,7 +38,12 @@ class Calibration:
 
     @classmethod
     def given(
-        cls, network: Network, x: ArrayLike | None, lengths: ArrayLike | None, state: Any = None
+        cls,
+        network: Network,
+        x: ArrayLike | None,
+        lengths: ArrayLike | None,
+        state: Any = None,
+        batch_first: bool = False,
     ) -> Self | None:
         """Check optional data; None without data. Raises as :meth:`of` does."""
         for name, part in (("lengths", lengths), ("initial states", state)):
@@ -45,16 +51,27 @@ class Calibration:
                 raise InputError(
                     f"{name} of calibration data need the data; give them, or leave the {name} out"
                 )
-        return None if x is None else cls.of(network, x, lengths, state)
+        if x is None and batch_first:
+            raise InputError(
+                f"{option('batch_first')} is the order of calibration data; give them, or leave it out"
+            )
+        return None if x is None else cls.of(network, x, lengths, state, batch_first)
 
     @classmethod
-    def of(cls, network: Network, x: ArrayLike, lengths: ArrayLike | None = None, state: Any = None) -> Self:
+    def of(
+        cls,
+        network: Network,
+        x: ArrayLike,
+        lengths: ArrayLike | None = None,
+        state: Any = None,
+        batch_first: bool = False,
+    ) -> Self:
         """Check calibration data.
 
         Parameters
         ----------
         x
-            Floats, ``(T, inputs)`` or ``(T, N, inputs)``.
+            Floats, ``(T, inputs)`` or ``(T, N, inputs)``; ``(N, T, inputs)`` if ``batch_first``.
         lengths
             Valid steps of each sequence, ``(N,)``; all if None.
         state
@@ -77,10 +94,13 @@ class Calibration:
         if not batched:
             values = values[:, None, :]
         if values.ndim != 3 or values.shape[2] != network.inputs or 0 in values.shape:
+            axes = "N, T" if batch_first else "T, N"
             raise InputError(
-                f"calibration data must be (T, {network.inputs}) or (T, N, {network.inputs}) and not "
+                f"calibration data must be (T, {network.inputs}) or ({axes}, {network.inputs}) and not "
                 f"empty, not {np.shape(x)}"
             )
+        if batched and batch_first:
+            values = values.swapaxes(0, 1)
         valid = _check_lengths(lengths, *values.shape[:2])
         alive = np.arange(len(values))[:, None, None] < valid[:, None]
         values = np.where(alive, values.astype(np.float64), 0.0)

@@ -62,4 +62,7 @@ def test_calibration_data_may_have_the_batch_first(cli, model: Path, tmp_path: P
     )
     assert (first / "manifest.json").read_bytes() == (third / "manifest.json").read_bytes()
     cli("generate", model, "-o", second, "--calibrate", tmp_path / "batch.npy", *sizes).refused("lengths")
+    np.save(tmp_path / "wide.npy", np.zeros((2, 7, 4)))
+    wide = ["--calibrate", tmp_path / "wide.npy", "--batch-first"]
+    cli("generate", model, "-o", second, *wide).refused("(N, T, 3)", "not (2, 7, 4)")
     cli("generate", model, "-o", second, "--batch-first").refused("--batch-first is the order of calibration")

@@ -13,6 +13,12 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import pack
 
 
+def nan_at(shape, index):
+    x = np.zeros(shape)
+    x[index] = np.nan
+    return x
+
+
 def same_state(left, right):
     for one, other in zip(left, right, strict=True):
         assert isinstance(one, tuple) == isinstance(other, tuple)
@@ -196,6 +202,8 @@ def test_outputs_at_the_end_of_their_format_are_counted_and_told(tmp_path):
         ({"x": np.zeros((0, 2, 5))}, "at least one step"),
         ({"x": np.full((4, 5), np.nan)}, r"x must be finite, but x\[0, 0\] is nan and 19 more"),
         ({"x": np.full((4, 2, 5), np.nan)}, r"x must be finite, but x\[0, 0, 0\] is nan and 39 more"),
+        # The index is that of the caller's array.
+        ({"x": nan_at((2, 4, 5), (1, 3, 2)), "batch_first": True}, r"but x\[1, 3, 2\] is nan"),
         ({"x": np.full((4, 2, 5), 128)}, r"within -128 to 127 \(s8.5\), but x\[0, 0, 0\] is 128"),
         ({"x": np.zeros((4, 2, 5), bool)}, "not bool"),
         ({"x": np.zeros((4, 2, 5), complex)}, "not complex128"),

@@ -136,7 +136,7 @@ class _Reader:
         if nodes and all(node.op_type in ("Identity", "Transpose") for node in nodes):
             self.report.note(
                 f"the model's input goes through {kinds} before the core; data here are (steps, sequences, "
-                "features), unless you say that they have the batch first"
+                f"features), or (sequences, steps, features) with {option('batch_first')}"
             )
             axes = self._know_reversed(nodes, axes)
         elif nodes:

@@ -11,6 +11,7 @@ from rtlstm.gen.frontends.torch.ops import parameter
 from rtlstm.gen.frontends.torch.values import Constant, Data, Outside, TorchNode, TorchState, flatten
 from rtlstm.spec.errors import ModelError
 from rtlstm.spec.network import Bidirectional, Gru, Lstm, Rnn
+from rtlstm.spec.options import option
 
 __all__ = ["pack", "pad_packed", "recurrent"]
 
@@ -107,8 +108,8 @@ def _layers(module: Any, kind: str, label: str, where: str) -> list[Lstm | Gru |
 def _note(step: TorchNode, module: Any, kind: str, batch_first: bool, report: ReportBuilder) -> None:
     if batch_first:
         report.note(
-            f"{step.where} has batch_first in PyTorch; data here are (steps, sequences, features), unless "
-            "you say that they have the batch first"
+            f"{step.where} has batch_first in PyTorch; data here are (steps, sequences, features), or "
+            f"(sequences, steps, features) with {option('batch_first')}"
         )
     if getattr(module, "dropout", 0):
         report.note(f"{step.where}: dropout={module.dropout} is ignored, for it has no effect in inference")
