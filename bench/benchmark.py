@@ -26,8 +26,8 @@ from rtlstm.bench.records import (
 )
 from rtlstm.bench.shapes import Shape
 from rtlstm.bench.worker import Row, describe_machine, start
-from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import ToolError
+from rtlstm.spec.progress import Progress
 
 __all__ = ["Plan", "run_bench"]
 

@@ -21,9 +21,9 @@ from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
-from rtlstm.host.transport import Progress
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 
 __all__ = ["CASES", "EstimateCase", "EstimateResult", "fit_factors", "measure_case", "measure_estimates"]

@@ -13,13 +13,13 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host import Accelerator
-from rtlstm.host.transport import Progress
 from rtlstm.sim.cycles import SETTLE_STEPS, last_intervals, measure_latencies
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.schedule import offer_cycles
 from rtlstm.spec.program.step import compile_program
+from rtlstm.spec.progress import Progress
 from rtlstm.tools.toolchain import compiler, verilator
 
 __all__ = ["build_shape", "check_simulator", "describe", "measure_cycles", "post_route", "predict_cycles"]

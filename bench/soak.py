@@ -19,13 +19,13 @@ from rtlstm.gen.builds.on_board import OnBoard
 from rtlstm.host.link.byte_ports import BytePort
 from rtlstm.host.link.link_transport import LinkTransport
 from rtlstm.host.link.timeouts import LinkTimeouts
-from rtlstm.host.transport import Progress
 from rtlstm.sim.board_port import BoardPort
 from rtlstm.sim.faults import FaultyPort
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.link_port import SimulatedPort
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import Limits
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 
 __all__ = ["Soak", "soak", "soak_board"]

@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 from types import TracebackType
@@ -27,6 +27,7 @@ from rtlstm.cli.terminal import (
     write_error,
     write_output,
 )
+from rtlstm.spec.progress import Progress
 
 __all__ = [
     "FAILED",
@@ -43,8 +44,6 @@ mistake in rtlstm; Ctrl-C."""
 
 _LONG_SECONDS = 2.0
 """A phase that takes longer is told where there is no bar."""
-
-_Progress = Callable[[str, int, int], None]
 
 
 def print_error(message: str) -> None:
@@ -153,7 +152,7 @@ class Console:
                 write_output(text)
 
     @contextmanager
-    def progress(self) -> Iterator[_Progress]:
+    def progress(self) -> Iterator[Progress]:
         """Give a ``progress(what, done, total)``: bars on a terminal, else a line per long phase.
 
         With ``RTLSTM_PROGRESS=none`` in the environment it shows nothing.
@@ -166,7 +165,8 @@ class Console:
                 yield lines
             return
         from rich.console import Console as RichConsole
-        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
 
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -175,7 +175,7 @@ class Console:
             TimeElapsedColumn(),
         )
         file = cast(TextIO, ForgivingStream(sys.stderr))
-        with Progress(*columns, console=RichConsole(file=file), transient=True) as bars:
+        with Bars(*columns, console=RichConsole(file=file), transient=True) as bars:
             tasks: dict[str, TaskID] = {}
 
             def show(what: str, done: int, total: int) -> None:
@@ -187,7 +187,7 @@ class Console:
 
 
 @contextmanager
-def _phase_lines() -> Iterator[_Progress]:
+def _phase_lines() -> Iterator[Progress]:
     """Print a line for each phase that takes long, where nobody watches a bar."""
     timers: dict[str, Timer] = {}
 

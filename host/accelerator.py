@@ -27,7 +27,7 @@ from rtlstm.host.raw_values import (
 from rtlstm.host.state import LayerArrays, State
 from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
-from rtlstm.host.transport import Progress, Transport, open_transport
+from rtlstm.host.transport import Transport, open_transport
 from rtlstm.spec.activations.functions import ActivationFunction
 from rtlstm.spec.errors import ConfigurationError, DeviceError, InputError
 from rtlstm.spec.files import as_path
@@ -36,6 +36,7 @@ from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 from rtlstm.spec.packing import check_image
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 
 __all__ = ["Accelerator", "Outputs"]

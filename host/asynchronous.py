@@ -13,7 +13,7 @@ from rtlstm.host.raw_values import as_numbers
 from rtlstm.host.shared import SharedAccelerator, SharedStream
 from rtlstm.host.state import State
 from rtlstm.host.stream import Stream
-from rtlstm.host.transport import Progress
+from rtlstm.spec.progress import Progress
 
 __all__ = ["AsyncAccelerator", "AsyncStream"]
 

@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.host.state import LayerArrays, StateLayout
-from rtlstm.host.transport import Progress, Transport
+from rtlstm.host.transport import Transport
 from rtlstm.spec.errors import DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, Command, Region, Register, field
 
 __all__ = ["Device"]

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlstm.host.steps import Steps
-from rtlstm.host.transport import Progress, Transport, register_words
+from rtlstm.host.transport import Transport, register_words
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register, field
 
 __all__ = ["MappedRegisters", "MmioTransport", "RegisterFile", "open_mmio"]

@@ -22,10 +22,10 @@ from rtlstm.host.raw_values import as_numbers, to_caller
 from rtlstm.host.state import State
 from rtlstm.host.steps import as_codes, check_values
 from rtlstm.host.stream import Stream
-from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import DeviceError, InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.progress import Progress
 
 __all__ = ["SharedAccelerator", "SharedStream"]
 

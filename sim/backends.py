@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from rtlstm.host.steps import Steps
-from rtlstm.host.transport import Progress, Transport, register_words
+from rtlstm.host.transport import Transport, register_words
 from rtlstm.sim.golden_device import GoldenDevice
 from rtlstm.sim.icarus import IcarusModel, build_icarus
 from rtlstm.sim.native import NativeModel, build_native
@@ -18,6 +18,7 @@ from rtlstm.spec.build_files import check_rtl
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 from rtlstm.tools.cache import load_cached
 

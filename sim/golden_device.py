@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rtlstm.host.state import LayerArrays, StateLayout
 from rtlstm.host.steps import Steps
-from rtlstm.host.transport import Progress, Transport, register_words
+from rtlstm.host.transport import Transport, register_words
 from rtlstm.sim.golden import Golden, GoldenStream
 from rtlstm.sim.golden_cells import CellStream
 from rtlstm.sim.golden_window import MemoryWindow
@@ -18,6 +18,7 @@ from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.image import WeightImage, WordArray, image_shapes
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.packing import unpack
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Command, Region, Register, field
 
 __all__ = ["GoldenDevice"]

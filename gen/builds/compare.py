@@ -13,13 +13,14 @@ from rtlstm.gen.builds.command_options import SimulateOptions
 from rtlstm.host import Accelerator
 from rtlstm.host.raw_values import CodesWarning
 from rtlstm.host.steps import Steps
-from rtlstm.host.transport import Progress, Transport, open_transport
+from rtlstm.host.transport import Transport, open_transport
 from rtlstm.sim.backends import SimulatedDevice
 from rtlstm.sim.simulated_ports import StepCycles
 from rtlstm.sim.simulator_names import Simulator
 from rtlstm.spec.errors import InputError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 from rtlstm.spec.registers import Register
 

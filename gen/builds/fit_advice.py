@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from rtlstm.fpga.fit import Fit, FitRequest, fit_device
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
-from rtlstm.host.transport import Progress
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.network import Network
 from rtlstm.spec.options import option, options
+from rtlstm.spec.progress import Progress
 
 __all__ = ["FitAdvice", "find_fit_advice"]
 

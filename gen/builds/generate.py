@@ -29,7 +29,6 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.loadable import check_loadable
-from rtlstm.host.transport import Progress
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.manifest import C_HEADER, Manifest
@@ -38,6 +37,7 @@ from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
 from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.progress import Progress
 
 __all__ = ["ReplacedWarning", "default_name", "generate_build", "generate_for"]
 

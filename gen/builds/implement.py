@@ -21,13 +21,13 @@ from rtlstm.fpga.tools import find_yosys
 from rtlstm.gen.builds.command_options import ImplementOptions
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import render_report
-from rtlstm.host.transport import Progress
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
+from rtlstm.spec.progress import Progress
 
 __all__ = ["check_family", "default_jobs", "implement"]
 

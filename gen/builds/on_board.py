@@ -15,13 +15,13 @@ from rtlstm.fpga.estimate import check_estimate, estimate
 from rtlstm.fpga.least_blocks import check_inventory
 from rtlstm.fpga.pll import megahertz
 from rtlstm.gen.builds.implement import check_family
-from rtlstm.host.transport import Progress
 from rtlstm.sim.simulated_board import BoardSpec, NativeBoard, build_board
 from rtlstm.spec.build_files import check_rtl, read_verilog
 from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import call, option
+from rtlstm.spec.progress import Progress
 from rtlstm.tools.cache import load_cached
 
 __all__ = ["OnBoard", "load_bitstream", "slower_clock"]

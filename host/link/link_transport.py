@@ -12,11 +12,12 @@ from rtlstm.host.link.send_window import Request
 from rtlstm.host.link.steps import StepCodec
 from rtlstm.host.link.timeouts import LinkTimeouts
 from rtlstm.host.steps import Steps
-from rtlstm.host.transport import Progress, Transport, register_words
+from rtlstm.host.transport import Transport, register_words
 from rtlstm.spec.errors import ConfigurationError, DeviceError
 from rtlstm.spec.fixed import IntArray
 from rtlstm.spec.link import BAUD_RATES, HEADER, READ_LIMIT, ErrorCode, FrameType, LinkReport
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.registers import Register
 
 __all__ = ["LinkTransport", "open_serial", "open_tcp"]
