@@ -122,6 +122,7 @@ FAMILIES: Final[Registry[Family]] = Registry(
         "xilinx": "rtlstm.fpga.families.xilinx:XILINX",
     },
     kind=Family,
+    name=lambda family: family.name,
 )
 """Every family by its name. A family's module is imported at its first use."""
 

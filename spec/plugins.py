@@ -28,8 +28,9 @@ class Registry(Mapping[str, T]):
 
     An installed package offers an item as an entry point of ``group``. It is imported at the first access
     to its name or to the values of all items. Access to a name raises a ConfigurationError if the item cannot
-    be imported or is of another kind, or if the name is offered twice or is one of rtlstm's. The values of
-    all items leave out what cannot be used of installed packages, with one :class:`PluginWarning` for each.
+    be imported, is of another kind or has another name, or if the name is offered twice or is one of
+    rtlstm's. The values of all items leave out what cannot be used of installed packages, with one
+    :class:`PluginWarning` for each.
 
     Parameters
     ----------
@@ -45,6 +46,8 @@ class Registry(Mapping[str, T]):
         The class of an item; None for a function or a class to call.
     taken
         Further names of rtlstm, which stand elsewhere.
+    name
+        Gives an item's own name, which must be the one that it is offered by; None if items have no names.
     """
 
     def __init__(
@@ -56,10 +59,12 @@ class Registry(Mapping[str, T]):
         lazy: Mapping[str, str] | None = None,
         kind: type[Any] | None = None,
         taken: Collection[str] = (),
+        name: Callable[[T], str] | None = None,
     ) -> None:
         self.what = what
         self.group = group
         self._kind = kind
+        self._name = name
         self._lazy = {name: EntryPoint(name, value, group) for name, value in (lazy or {}).items()}
         self._items = dict(items or {})
         """Items of rtlstm that need no import, or are imported."""
@@ -92,7 +97,7 @@ class Registry(Mapping[str, T]):
         """
         if name in self or name in self._taken:
             raise ConfigurationError(f"{self.what} {name!r} is there already; choose another name")
-        self._added[name] = self._checked(f"{self.what} {name!r}", item)
+        self._added[name] = self._checked(f"{self.what} {name!r}", name, item)
 
     def remove(self, name: str) -> None:
         """Remove an added item.
@@ -213,15 +218,19 @@ class Registry(Mapping[str, T]):
             raise  # its message says what to do, for example that an optional package is missing
         except Exception as error:
             raise ConfigurationError(f"{label} cannot be imported: {error}") from error
-        return self._checked(label, item)
+        return self._checked(label, point.name, item)
 
-    def _checked(self, label: str, item: Any) -> T:
-        """Return an item of the right kind; ``label`` names it in the message."""
+    def _checked(self, label: str, name: str, item: Any) -> T:
+        """Return an item of the right kind and name; ``label`` names it in the message."""
         fits = callable(item) if self._kind is None else isinstance(item, self._kind)
         if not fits:
             wanted = "a function" if self._kind is None else f"an object of the class {self._kind.__name__}"
             raise ConfigurationError(f"{label} must be {wanted}, not {reprlib.repr(item)}")
         checked: T = item
+        if self._name is not None and self._name(checked) != name:
+            raise ConfigurationError(
+                f"{label} must have that name, too, but its name is {self._name(checked)!r}; use one for both"
+            )
         return checked
 
     def _offers(self) -> Mapping[str, list[EntryPoint]]:

@@ -1,6 +1,7 @@
 """Device families are found by name, wherever they come from."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,21 @@ def test_every_family_is_found_by_its_own_name():
     assert {"ecp5", "generic", "gowin", "ice40", "intel", "nexus", "xilinx"} <= set(FAMILIES)
     for name, family in FAMILIES.items():
         assert family.name == name
+
+
+def test_a_family_has_the_name_that_it_is_offered_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(
+        ConfigurationError, match="family 'flat' must have that name, too, but its name is 'deep'"
+    ):
+        FAMILIES.add("flat", Deep())
+    assert "flat" not in FAMILIES
+    info = tmp_path / "flats-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: flats\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rtlstm.families]\nflat = rtlstm.fpga.families.ecp5:ECP5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match="'flat' of flats 1.0, .* but its name is 'ecp5'; use one"):
+        Parameters.for_family("flat")
 
 
 @pytest.mark.parametrize("use", [FAMILIES.named, Parameters.for_family, lambda name: Parameters(family=name)])
