@@ -450,7 +450,7 @@ def dense_cases():
         ([node("LayerNormalization", "s b", "out")], [const("b", rand(H))], "LayerNormalization node"),
         ([node("Clip", "s", "out")], [], "Clip node 'clip': min and max must be two constants in order"),
         ([node("Clip", "s b", "out")], [const("b", np.float32(-1))], "Clip node 'clip': min and max must be"),
-        ([node("Add", "s x", "out")], [], "Add node 'add' adds 6 and 5 features"),
+        ([node("Add", "s x", "out")], [], "as many features as it has, but adds 6 and 5"),
         ([node("Mul", "s s", "out")], [], "Mul node 'mul' multiplies two tensors"),
         ([node("Div", "b s", "out")], [const("b", rand(H))], "Div node 'div' must read 's' as its first"),
         ([node("Div", "s b", "out")], [const("b", np.float32(0))], "the divisor must not be zero"),
