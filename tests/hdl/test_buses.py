@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.bus_builds import play_bench, write_build, write_loadable
+from support.bus_builds import play_testbench, write_build, write_loadable
 
 from rtlstm.sim.cocotb_run import Simulator
 from rtlstm.spec.buses import BusName
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.rtl
 
 
 @dataclass(frozen=True)
-class Bench:
-    """A bus, and what its bench plays."""
+class BusTestbench:
+    """A bus, and what its testbench plays."""
 
     bus: BusName
     tests: int
@@ -24,50 +24,54 @@ class Bench:
 
     @property
     def long_words(self) -> dict[str, int]:
-        """Words of several values for the register buses; AXI's bench sends packets of beats of two."""
+        """Words of several values for the register buses; AXI's testbench sends packets of beats of two."""
         return {} if self.bus == "axi" else {"gate_units": 2, "beat_in": 4, "beat_out": 4}
 
 
-BENCHES = [
-    Bench("axi", tests=8, few=3, many=200),
-    Bench("axilite", tests=5, few=2, many=60),
-    Bench("wishbone", tests=7, few=3, many=60),
+TESTBENCHES = [
+    BusTestbench("axi", tests=8, few=3, many=200),
+    BusTestbench("axilite", tests=5, few=2, many=60),
+    BusTestbench("wishbone", tests=7, few=3, many=60),
 ]
-by_bus = pytest.mark.parametrize("bench", BENCHES, ids=lambda bench: bench.bus)
+by_bus = pytest.mark.parametrize("testbench", TESTBENCHES, ids=lambda testbench: testbench.bus)
 
 
-def play(bench: Bench, folder: Path, simulator: Simulator, sequences: int) -> None:
-    """Play a bench with so many sequences; every test of it must pass."""
-    found = play_bench(
-        folder, f"support.testbenches.{bench.bus}_bench", f"dut_{bench.bus}", simulator, f"0:{sequences}"
+def play(testbench: BusTestbench, folder: Path, simulator: Simulator, sequences: int) -> None:
+    """Play a testbench with so many sequences; every test of it must pass."""
+    found = play_testbench(
+        folder,
+        f"support.testbenches.{testbench.bus}_testbench",
+        f"dut_{testbench.bus}",
+        simulator,
+        f"0:{sequences}",
     )
-    assert len(found) == bench.tests, found
+    assert len(found) == testbench.tests, found
     assert not any(found.values()), found
 
 
 @by_bus
-def test_bus(bench: Bench, tmp_path: Path) -> None:
-    write_build(tmp_path, bench.bus)
-    play(bench, tmp_path, "icarus", bench.few)
+def test_bus(testbench: BusTestbench, tmp_path: Path) -> None:
+    write_build(tmp_path, testbench.bus)
+    play(testbench, tmp_path, "icarus", testbench.few)
 
 
 @by_bus
-def test_loadable_core_on_a_bus(bench: Bench, tmp_path: Path) -> None:
+def test_loadable_core_on_a_bus(testbench: BusTestbench, tmp_path: Path) -> None:
     """The same, and networks of other sizes in the midst of sequences."""
-    write_loadable(tmp_path, bench.bus)
-    play(bench, tmp_path, "icarus", bench.few)
+    write_loadable(tmp_path, testbench.bus)
+    play(testbench, tmp_path, "icarus", testbench.few)
 
 
 @pytest.mark.slow
 @by_bus
-def test_loadable_core_on_a_bus_at_length(bench: Bench, tmp_path: Path) -> None:
-    write_loadable(tmp_path, bench.bus, **bench.long_words)
-    play(bench, tmp_path, "verilator", bench.many)
+def test_loadable_core_on_a_bus_at_length(testbench: BusTestbench, tmp_path: Path) -> None:
+    write_loadable(tmp_path, testbench.bus, **testbench.long_words)
+    play(testbench, tmp_path, "verilator", testbench.many)
 
 
 @pytest.mark.slow
 @by_bus
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
-def test_bus_at_length(simulator: Simulator, bench: Bench, tmp_path: Path) -> None:
-    write_build(tmp_path, bench.bus, **bench.long_words)
-    play(bench, tmp_path, simulator, bench.many)
+def test_bus_at_length(simulator: Simulator, testbench: BusTestbench, tmp_path: Path) -> None:
+    write_build(tmp_path, testbench.bus, **testbench.long_words)
+    play(testbench, tmp_path, simulator, testbench.many)

@@ -25,7 +25,7 @@ def run(verilog: str, test: str, folder: Path, variables: Mapping[str, str]) -> 
     runner = get_runner("icarus")
     runner.build(sources=[folder / "dut.v"], hdl_toplevel="dut", build_dir=folder, timescale=("1ns", "1ns"))
     results = runner.test(
-        test_module="support.testbenches.link_line_bench",
+        test_module="support.testbenches.link_line_testbench",
         test_filter=test,
         hdl_toplevel="dut",
         build_dir=folder,

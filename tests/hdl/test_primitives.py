@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.testbenches.primitive_bench import (
+from support.testbenches.primitive_testbench import (
     Memory,
     Multiplier,
     Pair,
@@ -154,7 +154,7 @@ def test_model_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     ids=["borrow", "register", "table", "bank"],
 )
 def test_bench_sees_faults(good: str, bad: str, tmp_path: Path) -> None:
-    """The bench is worth something: each of these faults fails it."""
+    """The testbench is worth something: each of these faults fails it."""
     assert good in primitives("ecp5")
     items = few("ecp5")
     models = [path.read_text() for path in cell_models("ecp5")]

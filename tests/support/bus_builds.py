@@ -1,4 +1,4 @@
-"""Builds with a bus wrapper, and how the wrappers' benches are run on them."""
+"""Builds with a bus wrapper, and how the wrappers' testbenches are run on them."""
 
 import xml.etree.ElementTree as Xml
 from pathlib import Path
@@ -69,7 +69,7 @@ def write_loadable(folder: Path, bus: BusName, **parameters: int) -> Manifest:
     return device.manifest
 
 
-def play_bench(folder: Path, module: str, top: str, simulator: Simulator, seeds: str) -> dict[str, str]:
+def play_testbench(folder: Path, module: str, top: str, simulator: Simulator, seeds: str) -> dict[str, str]:
     """Run a cocotb module on a build's wrapper; return each of its tests' failures."""
     from cocotb_tools.runner import get_runner
 

@@ -8,7 +8,7 @@ from rtlstm.tools.toolchain import icarus
 
 
 class SimulatedRegisters:
-    """A bench that takes accesses from its standard input, such as ``tests/support/wishbone_port.v``.
+    """A testbench that takes accesses from its standard input, such as ``tests/support/wishbone_port.v``.
 
     ``base`` is the word address of the first register.
     """

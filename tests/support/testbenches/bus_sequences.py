@@ -1,4 +1,4 @@
-"""What the benches of the bus wrappers have in common: a golden device, and random sequences played on it.
+"""What testbenches of bus wrappers have in common: a golden device, and random sequences played on it.
 
 Runs inside the simulator, beside cocotb.
 """

@@ -1,4 +1,4 @@
-"""One bench for many primitives at once: random stimulus on reference and device, all outputs compared.
+"""One testbench for many primitives at once: random stimulus on reference and device, all outputs compared.
 
 The device is the same set of primitives from another file, or its netlist after synthesis.
 """
@@ -111,7 +111,7 @@ def _random(bits: int) -> str:
 
 
 def bench(items: Sequence[Primitive], cycles: int) -> str:
-    """Return the bench: modules ``reference`` and ``device`` in, "passed" or differences out."""
+    """Return the testbench: modules ``reference`` and ``device`` in, "passed" or differences out."""
     head, drive, check = "", "", ""
     both = [ports(index, item) for index, item in enumerate(items)]
     for index, item in enumerate(items):
@@ -185,7 +185,7 @@ def reference(items: Sequence[Primitive]) -> str:
 
 
 def run(texts: Iterable[str], simulator: str, folder: Path, defines: Sequence[str] = ()) -> str:
-    """Compile and run the bench; return what it printed."""
+    """Compile and run the testbench; return what it printed."""
     source = folder / "all.v"
     flags = [f"-D{name}" for name in defines]
     if simulator == "icarus":

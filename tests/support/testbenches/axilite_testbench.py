@@ -9,7 +9,7 @@ from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
 from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Register
-from support.testbenches.axi_bench import pauses
+from support.testbenches.axi_testbench import pauses
 from support.testbenches.bus_sequences import PERIOD, Device, check_stable, open_port, play_all
 from support.testbenches.fifo_port import FifoPort, fill_fifos, interrupt_and_reset, load_in_mid_step
 
