@@ -33,13 +33,13 @@ from rtlstm.host.accelerator import Outputs
 from rtlstm.host.notebook import html_table
 from rtlstm.host.raw_values import as_array
 from rtlstm.host.state import State
-from rtlstm.host.transport import Progress
 from rtlstm.spec.capacity import Capacity
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.files import as_path
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.options import declared_options, option, option_values, shows_options
+from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 
 __all__ = ["OPTIONS", "Build", "compile"]
