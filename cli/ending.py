@@ -1,6 +1,8 @@
 """Signals that end a program: they end a command as Ctrl-C does, so that it leaves nothing half done."""
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +10,8 @@ from typing import Any
 
 __all__ = ["Ended", "ends_cleanly"]
 
+_AGAIN = 0.02
+"""Seconds after which a signal is raised again that was lost."""
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -16,13 +20,18 @@ class Ended(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
         self.code = 128 + number
         """The exit code, as shells have it."""
 
 
 @contextmanager
 def ends_cleanly() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise :class:`Ended`, unless they are ignored, as with ``nohup``."""
+    """Have SIGTERM and SIGHUP raise :class:`Ended`, unless they are ignored, as with ``nohup``.
+
+    Python drops what a signal raises while a finaliser runs, as in a garbage collection. Such a signal, and a
+    Ctrl-C, is raised again.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -35,10 +44,25 @@ def ends_cleanly() -> Iterator[None]:
             signal.signal(other, signal.SIG_IGN)
         raise Ended(number)
 
+    report = sys.unraisablehook
+
+    def raise_again(dropped: "sys.UnraisableHookArgs") -> None:
+        error = dropped.exc_value
+        if not isinstance(error, KeyboardInterrupt):
+            report(dropped)
+            return
+        number = error.number if isinstance(error, Ended) else signal.SIGINT
+        if number in handled:
+            signal.signal(number, end)
+        # A real signal, so that it also ends a wait for another program.
+        threading.Timer(_AGAIN, os.kill, (os.getpid(), number)).start()
+
+    sys.unraisablehook = raise_again
     try:
         for number in handled:
             signal.signal(number, end)
         yield
     finally:
+        sys.unraisablehook = report
         for number in handled:
             signal.signal(number, before[number])

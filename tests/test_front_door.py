@@ -72,7 +72,8 @@ def test_build_runs_and_simulates(build: rtlstm.Build, x: np.ndarray):
         assert build.simulate(simulator="icarus", steps=2, verify=False).steps == 2
     found = build.simulate(x[:3, 0], simulator="icarus", verify=False)
     assert found.passed and found.steps == 3
-    assert build.simulate(x[:3].swapaxes(0, 1), [3, 2], True, simulator="icarus", verify=False).steps == 5
+    swapped, options = x[:3].swapaxes(0, 1), {"simulator": "icarus", "verify": False}
+    assert build.simulate(swapped, [3, 2], batch_first=True, **options).steps == 5
 
 
 @pytest.mark.parametrize(

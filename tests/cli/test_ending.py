@@ -111,6 +111,33 @@ def test_signals_that_are_ignored_stay_so(monkeypatch):
     assert inside == [None]
 
 
+FINALISER = """
+import os, time
+from rtlstm.cli.ending import Ended, ends_cleanly
+
+class Slow:
+    def __del__(self):
+        os.kill(os.getpid(), {number})
+        time.sleep(0.01)
+
+try:
+    with ends_cleanly():
+        thing = Slow()
+        del thing
+        time.sleep(10)
+except KeyboardInterrupt as error:
+    print(getattr(error, "code", 130))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_within_a_finaliser_is_not_lost(number: int) -> None:
+    """Python drops what it raises there."""
+    command = [sys.executable, "-c", FINALISER.format(number=int(number))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{128 + number}\n", "")
+
+
 @pytest.mark.parametrize(
     "moment, number",
     [(0.0, signal.SIGTERM), (0.5, signal.SIGHUP), (1.0, signal.SIGTERM), (0.7, signal.SIGINT)],
