@@ -289,13 +289,14 @@ class Accelerator(Closing):
         self._check_open()
         batch_first = as_flag("batch_first", batch_first)
         array, batched = self._check_batch(x, batch_first)
-        if batched and batch_first:
+        swapped = batched and batch_first
+        if swapped:
             array = array.swapaxes(0, 1)
         raw = is_raw(array)
         if not isinstance(outputs, str) or outputs not in get_args(Outputs):
             raise InputError(f"outputs must be one of {', '.join(get_args(Outputs))}, not {outputs!r}")
         steps = array if batched else array[:, np.newaxis]
-        batch = self._check_run(steps, lengths, state, batched, batch_first)
+        batch = self._check_run(steps, lengths, state, batched, swapped)
         y, h, c = self._run_waves(batch, outputs)
         self._count_saturated(y, raw, stacklevel=2)
         if not raw:
@@ -308,7 +309,7 @@ class Accelerator(Closing):
         values = to_caller(y, self.manifest.layers[-1].output, array)
         if not batched:
             values = values[0] if outputs == "last" else values[:, 0]
-        elif batch_first and outputs != "last":
+        elif swapped and outputs != "last":
             values = values.swapaxes(0, 1)
         return values, self.device.layout.present(h, c, raw, batched)
 
@@ -321,9 +322,12 @@ class Accelerator(Closing):
         return check_values(array, axes[::-1] if batch_first else axes, self.manifest, others), True
 
     def _check_run(
-        self, array: NDArray[Any], lengths: ArrayLike | None, state: Any, batched: bool, batch_first: bool
+        self, array: NDArray[Any], lengths: ArrayLike | None, state: Any, batched: bool, swapped: bool
     ) -> _Batch:
-        """Check a run's arguments, ``array`` as ``(T, N, I)``, and quantise them."""
+        """Check a run's arguments, ``array`` as ``(T, N, I)``, and quantise them.
+
+        The caller's array is ``(N, T, I)`` if ``swapped``, and ``(T, I)`` if not ``batched``.
+        """
         inputs, limit = self.manifest.program.inputs, self.manifest.parameters.max_steps
         steps, count, _ = array.shape
         if not steps:
@@ -343,10 +347,9 @@ class Accelerator(Closing):
             h, c, saturations = self.device.layout.parse(state, count if batched else None, raw)
             self.device.layout.warn_saturations(("h_0", "c_0"), saturations, count, stacklevel=3)
         # In the caller's shape, so that a message gives an index into the caller's array.
-        given = array[:, 0] if not batched else array.swapaxes(0, 1) if batch_first else array
+        given = array.swapaxes(0, 1) if swapped else array if batched else array[:, 0]
         x = self._quantise_input(given, int(valid.sum()) * inputs, stacklevel=3)
-        x = x.swapaxes(0, 1) if batched and batch_first else x
-        return _Batch(x.reshape(array.shape), valid, h, c)
+        return _Batch(x.swapaxes(0, 1) if swapped else x.reshape(array.shape), valid, h, c)
 
     @staticmethod
     def _check_lengths(lengths: ArrayLike | None, steps: int, count: int) -> IntArray:
@@ -602,7 +605,8 @@ class Accelerator(Closing):
     def cycles_saved(self) -> int:
         """Cycles that the last run saved because some sequences were shorter than the longest."""
         cycles = {length: self.manifest.schedule.duration(length) for length in set(self._lengths)}
-        return sum(max(cycles.values()) - cycles[length] for length in self._lengths)
+        longest = max(cycles.values(), default=0)
+        return sum(longest - cycles[length] for length in self._lengths)
 
     @property
     def cell_saturations(self) -> int:

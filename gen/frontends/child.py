@@ -205,9 +205,8 @@ def read_foreign(file: BinaryIO, kind: FileKind, options: ReadOptions, report: R
     """
     read = load(kind)
     try:
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # The check of finite numbers refuses them with a name.
+        # The check of finite numbers refuses what overflows, with a name.
+        with np.errstate(over="ignore", invalid="ignore"):
             return read(file, options, report)
     except MemoryError:
         raise ModelError(f"needs more than the {MEMORY >> 30} GiB that reading may take; {_SAVE}") from None
