@@ -73,8 +73,8 @@ def _is_whole(path: Path) -> bool:
     if path.suffix != ".json":
         return path.exists()
     try:
-        json.loads(path.read_text())
-    except (OSError, ValueError):
+        read_json(path)
+    except ToolError:
         return False
     return True
 

@@ -16,12 +16,23 @@ from amaranth._toolchain.yosys import YosysError, find_yosys
 
 from rtlstm.spec.errors import ToolError
 
-__all__ = ["run_yosys"]
+__all__ = ["find_writer", "run_yosys"]
 
 _OLDEST = (0, 40)
 
 # The function has no type annotations.
 _find: Callable[[Callable[[tuple[int, ...]], bool]], Any] = find_yosys
+
+
+def find_writer() -> Any:
+    """Return Amaranth's class of the Yosys that writes the Verilog; ``version()`` is its version.
+
+    Raises
+    ------
+    amaranth._toolchain.yosys.YosysError
+        If there is none that is new enough.
+    """
+    return _find(lambda version: version >= _OLDEST)
 
 
 def run_yosys(script: str) -> str:
@@ -33,7 +44,7 @@ def run_yosys(script: str) -> str:
         If Yosys is missing or refuses the design.
     """
     try:
-        yosys = _find(lambda version: version >= _OLDEST)
+        yosys = find_writer()
         package = getattr(yosys, "YOSYS_PACKAGE", None)
         if package is None:
             return str(yosys.run(["-q", "-"], script))

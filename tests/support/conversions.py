@@ -8,9 +8,8 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 
-from amaranth._toolchain.yosys import find_yosys
-
 from rtlstm.hdl.emit.verilog import core_to_verilog, linked_core_to_verilog, primitives
+from rtlstm.hdl.emit.yosys import find_writer
 from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import cached, digest
 from support.paths import ROOT
@@ -39,7 +38,7 @@ def _converted(manifest: Manifest, what: str, convert: Callable[[], str]) -> str
 
 @cache
 def _tools() -> str:
-    yosys = find_yosys(lambda version: True)
+    yosys = find_writer()
     return f"Amaranth {version('amaranth')}, {yosys.__name__} {yosys.version()}"
 
 
