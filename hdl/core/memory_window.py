@@ -306,9 +306,11 @@ class MemoryWindow(Component):
         counters: dict[Register, Signal],
     ) -> Value:
         """What the register holds whose address stood here in the cycle before."""
+        # The sequencer is far: what it says is looked at in the cycle in which the request is accepted.
+        busy = delay(m, self.busy, 1)
         contents = {
             **{register: Const(word, 32) for register, word in self._manifest.constants.items()},
-            Register.STATUS: Cat(self.busy, self.stopped) if self._loadable else self.busy,
+            Register.STATUS: Cat(busy, self.stopped) if self._loadable else busy,
             Register.STREAM: self.stream,
             Register.FLAGS: delay(m, self.flags, 1),
             Register.SELECT: Cat(bank, Const(0, 28 - len(bank)), region),

@@ -577,13 +577,14 @@ class Sequencer(ProgramPart):
         )
         # A word's last result can be read ``results`` + ``drain_beats`` cycles after it; two are spare.
         depth = max(op.results for op in ops) + drain_beats + 2
-        left = Signal(range(depth + 1))
+        left, drained = Signal(range(depth + 1)), Signal(init=1)
+        m.d.sync += drained.eq(~self._valid & (left <= 1))
         with m.If(self._valid):
             m.d.sync += left.eq(depth)
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
         between_steps = (self._open & self._fields["waits_for_input"]) | self._load_stopped
-        m.d.comb += self.idle.eq(between_steps & (left == 0) & ~self._valid & ~self._redirect)
+        m.d.comb += self.idle.eq(between_steps & drained & ~self._valid & ~self._redirect)
 
     def _field_values(self) -> dict[str, list[int]]:
         """Per field of the operation register, its value in every operation."""

@@ -1,4 +1,4 @@
-"""Steps that wait for beats while the bus is served, and steps of several streams with time between them."""
+"""Steps that wait for beats while the bus is served, steps of several streams with time between, STATUS."""
 
 import subprocess
 from dataclasses import dataclass, field
@@ -21,26 +21,31 @@ from rtlstm.tools.toolchain import icarus
 
 pytestmark = pytest.mark.rtl
 
-BEAT, WAIT, WRITE, READ = range(4)
+BEAT, WAIT, WRITE, READ, POLL = range(5)
 
 BENCH = """
 module bench;
-  reg clk = 0, rst = 1, x_valid = 0, bus_valid = 0, bus_write = 0;
+  reg clk = 0, rst = 1, x_valid = 0, bus_valid = 0, bus_write = 0, polls = 0, again;
   reg {stream} x_stream = 0;
   reg [{beat}-1:0] x_data;
   reg [3:0] bus_address = 0;
   reg [31:0] bus_data = 0;
   reg [67:0] actions [0:{count}-1];
   wire [7:0] y_data;
+  wire [31:0] bus_read_data;
   wire x_ready, y_valid, bus_ready, bus_read_valid;
-  integer k, cycle = 0, waited;
+  integer k, cycle = 0, waited, accepted;
   dut dut (.clk(clk), .rst(rst), .x_data(x_data), .x_stream(x_stream), .x_quiet(1'b0), .x_valid(x_valid),
     .x_ready(x_ready), .y_data(y_data), .y_valid(y_valid), .y_ready(1'b1), .bus_address(bus_address),
     .bus_write(bus_write), .bus_data(bus_data), .bus_valid(bus_valid), .bus_ready(bus_ready),
-    .bus_read_valid(bus_read_valid));
+    .bus_read_data(bus_read_data), .bus_read_valid(bus_read_valid));
   task tick; begin
     #1; if (y_valid === 1) $display("y %0d %0d", cycle, $signed(y_data));
+    if (polls && bus_read_valid) $display("s %0d %0d", accepted, bus_read_data);
+    if (bus_valid && bus_ready) accepted = cycle;
+    again = bus_valid ? !bus_ready : bus_read_valid;
     clk = 1; #1 clk = 0; cycle = cycle + 1;
+    if (polls) bus_valid = again;
   end endtask
   task patience; begin
     tick; waited = waited + 1;
@@ -59,6 +64,9 @@ module bench;
           tick; x_valid = 0;
         end
         1: repeat (actions[k][31:0]) tick;
+        4: begin
+          bus_write = 0; bus_address = actions[k][35:32]; bus_valid = 1; polls = 1;
+        end
         default: begin
           bus_write = actions[k][67:64] == 2; bus_address = actions[k][35:32];
           bus_data = actions[k][31:0]; bus_valid = 1; #1;
@@ -105,6 +113,11 @@ class Core:
 
     def run(self, folder: Path) -> tuple[list[int], list[int], list[int]]:
         """Return the cycles of the beats, those of the outputs, and the outputs."""
+        found = self.events(folder)
+        return [x for (x,) in found["x"]], [cycle for cycle, _ in found["y"]], [y for _, y in found["y"]]
+
+    def events(self, folder: Path) -> dict[str, list[tuple[int, ...]]]:
+        """Return the cycles of the beats, the outputs with their cycles, and what polls read."""
         bits = max(1, (self.manifest.parameters.streams - 1).bit_length())
         (folder / "actions.hex").write_text("\n".join(f"{action:017x}" for action in self.actions))
         (folder / "dut.v").write_text(core_verilog(self.manifest))
@@ -118,12 +131,11 @@ class Core:
             [str(tool.vvp), "bench.vvp"], cwd=folder, check=True, capture_output=True, text=True
         )
         assert "stuck" not in done.stdout
-        lines = [line.split() for line in done.stdout.splitlines() if line[:2] in ("x ", "y ")]
-        return (
-            [int(line[1]) for line in lines if line[0] == "x"],
-            [int(line[1]) for line in lines if line[0] == "y"],
-            [int(line[2]) for line in lines if line[0] == "y"],
-        )
+        lines = [line.split() for line in done.stdout.splitlines()]
+        return {
+            kind: [tuple(int(word) for word in line[1:]) for line in lines if line[:1] == [kind]]
+            for kind in "xys"
+        }
 
 
 def core(dense: bool, inputs: int = 6, **sizes: object) -> Core:
@@ -193,3 +205,31 @@ def test_streams_with_time_between_steps(inputs: int, accept: int, tmp_path: Pat
     assert [
         end - begin for begin, end in zip(offered, given[outputs - 1 :: outputs], strict=True)
     ] == latencies
+
+
+@pytest.mark.parametrize("accept", [0, 1])
+@pytest.mark.parametrize("dense", [False, True])
+def test_status_is_busy_from_the_last_beat_to_the_last_output(
+    dense: bool, accept: int, tmp_path: Path
+) -> None:
+    """STATUS, read without pause: never idle while a step waits or is computed, but idle between steps."""
+    built = core(dense, 2, beat_in=2, pipeline=Pipeline(accept=accept))
+    steps = 16
+    x = make_case(3, built.quantised, built.manifest.parameters, steps).x[:steps]
+    built.load()
+    built.act(POLL, 0, Register.STATUS)
+    for row, wait in zip(x, np.random.default_rng(3).integers(400, 420, steps), strict=True):
+        built.act(WAIT, int(wait))
+        for beat in built.beats(row):
+            built.act(BEAT, beat)
+    found = built.events(tmp_path)
+    beats, outputs = np.array(found["x"]).reshape(len(x), -1), np.array(found["y"]).reshape(len(x), -1, 2)
+    ends, soonest = outputs[:, -1, 0], []
+    for begin, end, following in zip(beats[:, -1], ends, [*beats[1:, 0], ends[-1] + 400], strict=True):
+        under_way = {cycle - begin: busy for cycle, busy in found["s"] if begin < cycle <= end}
+        assert all(under_way.values()), under_way
+        soonest.append(min(under_way))
+        after = [busy for cycle, busy in found["s"] if end < cycle <= following]
+        assert after[-20:] == [0] * 20 and after == sorted(after, reverse=True)
+    # The promise holds for a read that is accepted in the cycle after the beat.
+    assert min(soonest) == 1

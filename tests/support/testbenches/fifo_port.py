@@ -84,6 +84,8 @@ async def fill_fifos(port: FifoPort) -> None:
         await port.write(Register.X_STREAM, step % 3)
         for value in x:
             await port.write(Register.X_DATA, value)
+        # The core has the step, or an earlier one, when the last value's write is answered.
+        assert await port.read(Register.STATUS) & 1
         wanted.append((step % 3, device.step(step % 3, np.array(x))))
     assert 8 < len(wanted) < 40
     assert await port.refuses(Register.X_DATA, 1)
