@@ -349,7 +349,7 @@ class _Search:
         excess = _Excess()
         lanes, macs = candidate.lanes, candidate.macs
         in_luts = macs if not device.multipliers else candidate.lut_macs
-        logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 2, family)
+        logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 3, family)
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
         luts = lanes * (in_luts * logic + sums + 2 * numerics.accumulator.bits)
         excess.compare("logic cells", luts, self._cell_limit)

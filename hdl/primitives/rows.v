@@ -39,12 +39,13 @@ module rtlstm_rows #(
   assign product[X_BITS+Y_BITS-1:Y_BITS] = sums[BITS*Y_BITS-1:BITS*(Y_BITS-1)+1];
 endmodule
 
-// x * y from parts of up to 3 bits of y, added in a tree, with REGISTERS (0 to 2) levels of registers:
-// behind the parts, then behind the first adders.
+// x * y from parts of up to PART bits of y (2 or 3), added in a tree, with REGISTERS (0 to 2) levels of
+// registers: behind the parts, then behind the first adders.
 module rtlstm_tree #(
   parameter X_BITS = 8,
   parameter Y_BITS = 2,
   parameter TOP = 1,
+  parameter PART = 2,
   parameter REGISTERS = 0
 ) (
   input clk,
@@ -52,20 +53,20 @@ module rtlstm_tree #(
   input [Y_BITS-1:0] y,
   output [X_BITS+Y_BITS-1:0] product
 );
-  localparam LOW = Y_BITS > 12 ? 12 : Y_BITS > 6 ? 6 : 3;
+  localparam LOW = Y_BITS > 4 * PART ? 4 * PART : Y_BITS > 2 * PART ? 2 * PART : PART;
   localparam HIGH = Y_BITS - LOW;
   localparam BITS = X_BITS + HIGH;
-  localparam INNER = REGISTERS == 2 && Y_BITS <= 6 ? 1 : REGISTERS;
+  localparam INNER = REGISTERS == 2 && Y_BITS <= 2 * PART ? 1 : REGISTERS;
   wire [X_BITS+Y_BITS-1:0] result;
   generate
     if (Y_BITS == 1) begin : part
       assign result = x & {X_BITS{y[0]}};
-    end else if (Y_BITS <= 3) begin : part
+    end else if (Y_BITS <= PART) begin : part
       rtlstm_rows #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(TOP)) rows (.x(x), .y(y), .product(result));
     end else begin : part
       wire [X_BITS+LOW-1:0] low;
       wire [BITS-1:0] carried = {{HIGH{low[X_BITS+LOW-1]}}, low[X_BITS+LOW-1:LOW]};
-      rtlstm_tree #(.X_BITS(X_BITS), .Y_BITS(LOW), .TOP(0), .REGISTERS(INNER)) low_tree (
+      rtlstm_tree #(.X_BITS(X_BITS), .Y_BITS(LOW), .TOP(0), .PART(PART), .REGISTERS(INNER)) low_tree (
         .clk(clk), .x(x), .y(y[LOW-1:0]), .product(low)
       );
       assign result[LOW-1:0] = low[LOW-1:0];
@@ -79,7 +80,7 @@ module rtlstm_tree #(
         );
       end else begin : high
         wire [BITS-1:0] upper;
-        rtlstm_tree #(.X_BITS(X_BITS), .Y_BITS(HIGH), .TOP(TOP), .REGISTERS(INNER)) high_tree (
+        rtlstm_tree #(.X_BITS(X_BITS), .Y_BITS(HIGH), .TOP(TOP), .PART(PART), .REGISTERS(INNER)) high_tree (
           .clk(clk), .x(x), .y(y[Y_BITS-1:LOW]), .product(upper)
         );
         if (BITS % 2) begin : sum
@@ -99,7 +100,7 @@ module rtlstm_tree #(
       end
     end
   endgenerate
-  rtlstm_delay #(.BITS(X_BITS + Y_BITS), .CYCLES(Y_BITS <= 3 ? REGISTERS : REGISTERS - INNER)) delay (
+  rtlstm_delay #(.BITS(X_BITS + Y_BITS), .CYCLES(Y_BITS <= PART ? REGISTERS : REGISTERS - INNER)) delay (
     .clk(clk), .i(result), .o(product)
   );
 endmodule
@@ -120,8 +121,9 @@ module rtlstm_delay #(
   assign o = CYCLES == 0 ? i : CYCLES == 1 ? later : latest;
 endmodule
 
-// A multiplier in logic. With one stage the fewest tables, all rows below each other; with more, at
-// most two rows between two registers up to 9 bits in the narrower operand.
+// A multiplier in logic. With one stage the fewest tables, all rows below each other. With three, one carry
+// chain from the operands, which come from far, to the first register, and one to the next two up to 8 bits
+// in the narrower operand. Where a register is left over, it takes the operands: two rows follow it.
 module rtlstm_logic_multiplier #(
   parameter X_BITS = 8,
   parameter Y_BITS = 2,
@@ -132,7 +134,8 @@ module rtlstm_logic_multiplier #(
   input [Y_BITS-1:0] y,
   output [X_BITS+Y_BITS-1:0] product
 );
-  localparam DEEP = Y_BITS > 6 ? 2 : Y_BITS > 3 ? 1 : 0;
+  localparam PART = STAGES - 1 > (Y_BITS > 6 ? 2 : Y_BITS > 3 ? 1 : 0) ? 3 : 2;
+  localparam DEEP = Y_BITS > 2 * PART ? 2 : Y_BITS > PART ? 1 : 0;
   localparam REGISTERS = STAGES - 1 < DEEP ? STAGES - 1 : DEEP;
   wire [X_BITS-1:0] x_in;
   wire [Y_BITS-1:0] y_in;
@@ -144,7 +147,7 @@ module rtlstm_logic_multiplier #(
     if (STAGES == 1) begin : form
       rtlstm_rows #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(1)) rows (.x(x_in), .y(y_in), .product(result));
     end else begin : form
-      rtlstm_tree #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(1), .REGISTERS(REGISTERS)) tree (
+      rtlstm_tree #(.X_BITS(X_BITS), .Y_BITS(Y_BITS), .TOP(1), .PART(PART), .REGISTERS(REGISTERS)) tree (
         .clk(clk), .x(x_in), .y(y_in), .product(result)
       );
     end

@@ -20,14 +20,14 @@ from rtlstm.fpga.estimate import (
     usable,
 )
 from rtlstm.fpga.families.base import estimated_families, fpga_family
-from rtlstm.fpga.logic_multipliers import multiplier_luts
+from rtlstm.fpga.logic_multipliers import multiplier_luts, multiplier_registers, multiplier_tiles
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import count_cells
 from rtlstm.fpga.synthesis import NETLIST, synthesise
 from rtlstm.fpga.tools import find_yosys, run_logged
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.fifos import InputFifo, OutputFifo
-from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.hdl.emit.verilog import core_to_verilog, primitives
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.inventory import MemorySpec, memories
 from rtlstm.spec.manifest import Manifest
@@ -108,9 +108,11 @@ def test_multipliers():
     sizes = ((4, 4), (4, 8), (6, 8), (4, 12), (8, 8), (8, 12), (8, 16), (12, 12), (16, 16), (18, 18))
     one = [multiplier_luts(*size, 1, ECP5) for size in sizes]
     two = [multiplier_luts(*size, 2, ECP5) for size in sizes]
+    three = [multiplier_luts(*size, 3, ECP5) for size in sizes]
     assert one == [19, 31, 51, 43, 71, 99, 127, 155, 271, 341]
-    assert two == [19, 31, 54, 43, 76, 104, 132, 167, 287, 362]
-    assert multiplier_luts(4, 8, 2, ICE40) == 59
+    assert two == [21, 33, 55, 45, 79, 107, 135, 169, 295, 369]
+    assert three == [19, 31, 54, 43, 79, 107, 135, 169, 295, 369]
+    assert multiplier_luts(4, 8, 3, ICE40) == 59
     # 8 x 2 in the lanes, 5 slopes, f c, i g and o tanh(c); the tables' own are no blocks.
     assert count_blocks(manifest("ecp5", lanes=8, macs=2), ECP5).multipliers == 24
     assert count_blocks(manifest("ecp5", lanes=8, macs=2, lut_macs=1), ECP5).multipliers == 16
@@ -123,6 +125,26 @@ def test_multipliers():
     assert ICE40.hard_blocks(8, 9, 3) == 3
     wide = QuantizationSettings(cell_bits=32, weight_bits=8, data_bits=8)
     assert count_blocks(manifest("ecp5", wide, lanes=4, macs=2), ECP5).multipliers == 17
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize(("a", "b"), [(4, 8), (5, 8), (8, 6), (8, 8), (12, 9), (16, 16)])
+def test_multipliers_against_synthesis(a: int, b: int, stages: int, tmp_path: Path):
+    """LUTs and flip-flops of a multiplier made of LUTs are known to the cell."""
+    ports = f"input clk, input [{a - 1}:0] a, input [{b - 1}:0] b, output [{a + b - 1}:0] product"
+    sizes = f'.A_BITS({a}), .B_BITS({b}), .STAGES({stages}), .KIND("lut")'
+    top = f"module top({ports});\n  rtlstm_multiplier #({sizes}) dut (clk, a, b, product);\nendmodule\n"
+    (tmp_path / "top.v").write_text(primitives("ecp5") + top)
+    script = ["read_verilog top.v", "synth_ecp5 -top top -json top.json", "tee -q -o stat.json stat -json"]
+    (tmp_path / "top.ys").write_text("\n".join(script))
+    run_logged(find_yosys(), ["top.ys"], folder=tmp_path, log=tmp_path / "log", what="synthesis")
+    stat = json.loads((tmp_path / "stat.json").read_text())["design"]["num_cells_by_type"]
+    assert stat.get("LUT4", 0) + 2 * stat["CCU2C"] == multiplier_luts(a, b, stages, ECP5)
+    assert stat["TRELLIS_FF"] == sum(multiplier_registers(a, b, stages))
+    chains = count_chains(json.loads((tmp_path / "top.json").read_text()))
+    # One chain of wide factors ends in a cell more.
+    assert chains.tiles == pytest.approx(multiplier_tiles(a, b, stages), abs=1)
 
 
 def test_large_memories():

@@ -62,7 +62,20 @@ MEMORIES: dict[str, list[Memory]] = {
     ],
 }
 CYCLES = 400
-SIZES = [(2, 2), (2, 9), (4, 8), (8, 8), (9, 14), (7, 16), (18, 18), (18, 4)]
+SIZES = [
+    (2, 2),
+    (2, 9),
+    (3, 8),
+    (4, 8),
+    (8, 5),
+    (6, 8),
+    (8, 8),
+    (9, 14),
+    (7, 16),
+    (12, 13),
+    (18, 18),
+    (18, 4),
+]
 MULTIPLIERS = [
     Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, (20, 12), (17, 17), (22, 9)) for stages in (1, 2, 3)
 ]
@@ -131,6 +144,41 @@ def test_netlist_equals_portable(family: str, tmp_path: Path) -> None:
     netlist = flat_netlist(primitives(family) + duts("device", items), "device", family)
     models = [path.read_text() for path in cell_models(family)]
     check(items, [netlist, *models], "icarus", tmp_path)
+
+
+EVERY_PRODUCT = """
+module bench (input clk);
+  reg [16:0] factors = -1;
+  integer right = 0;
+  genvar i;
+  generate
+    for (i = 1; i <= 3; i = i + 1) begin : stages
+      wire [16:0] given = factors + 1 - i;
+      wire signed [7:0] a = given[7:0], b = given[15:8];
+      wire signed [15:0] product;
+      wire signed [15:0] wanted = a * b;
+      rtlstm_multiplier #(.A_BITS(8), .B_BITS(8), .STAGES(i), .KIND("lut")) multiplier (
+        clk, factors[7:0], factors[15:8], product
+      );
+      always @(negedge clk) if (!given[16] && product === wanted) right = right + 1;
+    end
+  endgenerate
+  always @(negedge clk) begin
+    #1 factors = factors + 1;
+    if (factors == 65536 + 3) begin
+      $display("%0d right", right);
+      $finish;
+    end
+  end
+endmodule
+"""
+
+
+@pytest.mark.parametrize("family", MEMORIES)
+def test_every_product_of_8_by_8(family: str, tmp_path: Path) -> None:
+    models = [path.read_text() for path in cell_models(family)]
+    printed = run([primitives(family), EVERY_PRODUCT, *models], "icarus", tmp_path)
+    assert "196608 right" in printed
 
 
 def test_model_refuses_what_it_does_not_know(tmp_path: Path) -> None:
