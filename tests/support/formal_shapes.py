@@ -1,0 +1,32 @@
+"""Manifests of small builds, by what matters to the streams: sizes of steps, beats and words."""
+
+import numpy as np
+
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.parameters import Parameters
+from support.loadable_builds import make_device
+
+__all__ = ["fixed_manifest", "loadable_manifest"]
+
+NARROW = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
+"""Few bits of data: what happens to one happens to all."""
+
+
+def _network(inputs: int, outputs: int) -> Network:
+    shapes = ((4 * outputs, inputs), (4 * outputs, outputs), (4 * outputs,))
+    w_ih, w_hh, bias = (np.ones(shape) for shape in shapes)
+    return Network(layers=(Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias),))
+
+
+def fixed_manifest(inputs: int = 3, outputs: int = 2, **parameters: object) -> Manifest:
+    """A build of one LSTM layer."""
+    found = quantise(_network(inputs, outputs), NARROW)
+    return Manifest.create("dut", found.shapes, Parameters(**{"macs": 4} | parameters), found.numerics)
+
+
+def loadable_manifest(inputs: int = 3, outputs: int = 2, **parameters: object) -> Manifest:
+    """A loadable build for up to so many inputs and outputs."""
+    chosen = Parameters(**{"macs": 4} | parameters)
+    return make_device(_network(1, 1), chosen, NARROW, "dut", inputs=inputs, outputs=outputs).manifest
