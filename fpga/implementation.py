@@ -145,9 +145,9 @@ class Implementation(Record):
         if not self.unpacked_ffs:
             return ""
         return (
-            f"{self.core.ffs:,} flip-flops are too many: Yosys packs no register into a DSP48E2, and "
-            f"{self.unpacked_ffs:,} of these are the multipliers' own, which Vivado packs; expect "
-            f"about {self.core.ffs - self.unpacked_ffs:,}"
+            f"{self.core.ffs:,} flip-flops are too many: Yosys packs no register into a DSP48E2 that it "
+            f"infers, and {self.unpacked_ffs:,} of these are the multipliers' own, which Vivado packs; "
+            f"expect about {self.core.ffs - self.unpacked_ffs:,}"
         )
 
     @property

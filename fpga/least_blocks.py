@@ -1,8 +1,8 @@
-"""Lower bounds of the hard blocks of portable Verilog on any device, before synthesis.
+"""Lower bounds of the hard blocks of a core on a device of a family without estimates, before synthesis.
 
 Yosys uses DSP blocks for all multipliers of portable Verilog, also for those that ask for LUTs, and for more
-than the device has. It uses block RAM for every memory that would fill one. For builds with a family's own
-primitives, :mod:`rtlstm.fpga.blocks` has exact counts.
+than the device has. It uses block RAM for every memory that would fill one. For families with estimates,
+:mod:`rtlstm.fpga.blocks` has exact counts.
 """
 
 from math import ceil
@@ -13,6 +13,7 @@ from rtlstm.fpga.families.device import FpgaDevice
 from rtlstm.fpga.resources import fit_advice
 from rtlstm.spec import inventory
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
 
@@ -20,13 +21,13 @@ __all__ = ["check_inventory", "least_blocks", "unpacked_registers"]
 
 
 def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = True) -> Blocks:
-    """Return a lower bound of the hard blocks of a core of portable Verilog.
+    """Return a lower bound of the hard blocks of a core.
 
-    ``multipliers`` says whether it uses DSP blocks.
+    Its DSP blocks are exact if they are instances, and each product fits into one. ``multipliers`` says
+    whether it uses any.
     """
-    family = fpga_family(device.family)
     products = (
-        some.count * family.least_multiplier(some.a_bits, some.b_bits, device)
+        _least_multipliers(some, manifest, device)
         for some in inventory.multipliers(manifest).values()
         if multipliers and device.multipliers
     )
@@ -41,13 +42,30 @@ def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = Tru
     return Blocks(multipliers=ceil(sum(products)), block_rams=rams, large_rams=0)
 
 
+def _least_multipliers(some: inventory.MultiplierSpec, manifest: Manifest, device: FpgaDevice) -> float:
+    least = fpga_family(device.family).least_multiplier(some.a_bits, some.b_bits, device)
+    if not _has_instances(manifest):
+        return some.count * least
+    if some.kind == "lut":
+        return 0
+    blocks = some.count - some.pairs if some.shared else some.count
+    return blocks * max(1, least)
+
+
+def _has_instances(manifest: Manifest) -> bool:
+    """Whether a core's DSP blocks are instances: its family has primitives."""
+    return bool(FAMILIES.named(manifest.parameters.family).primitives)
+
+
 def unpacked_registers(manifest: Manifest, device: FpgaDevice, multipliers: bool = True) -> int:
     """Count the flip-flops that Yosys leaves outside DSP blocks, although the blocks could hold them.
 
     Each stage of a multiplier is a register of as many bits as its operands have together: of the operands
     themselves, of the product before it leaves the block, of the product. Registers before the operands
-    could be packed, too, but are not counted.
+    could be packed, too, but are not counted. Instances of DSP blocks have their registers.
     """
+    if _has_instances(manifest):
+        return 0
     family = fpga_family(device.family)
     return sum(
         some.count * some.stages * family.unpacked_bits(some.a_bits, some.b_bits, device)
@@ -59,7 +77,7 @@ def unpacked_registers(manifest: Manifest, device: FpgaDevice, multipliers: bool
 def check_inventory(
     manifest: Manifest, device: FpgaDevice, multipliers: bool = True, board: str = ""
 ) -> None:
-    """Refuse a build of portable Verilog that needs more hard blocks than a device has.
+    """Refuse a build, for a family without estimates, that needs more hard blocks than a device has.
 
     ``board`` is the name of the build's board, or empty.
 

@@ -33,8 +33,8 @@ class HardwareRequest(CoreOptions):
     family: Annotated[
         FamilyName | None,
         Option(
-            "generic (the default), ecp5, ice40, nexus, gowin, xilinx, intel, or one that an installed "
-            "package adds. A device to fit has its own.",
+            "generic (the default), ecp5, ice40, nexus, gowin, xilinx, ultrascale, intel, or one that an "
+            "installed package adds. A device to fit has its own.",
             group=HARDWARE,
         ),
     ] = None

@@ -119,6 +119,7 @@ FAMILIES: Final[Registry[Family]] = Registry(
         "ice40": "rtlstm.fpga.families.ice40:ICE40",
         "intel": "rtlstm.fpga.families.intel:INTEL",
         "nexus": "rtlstm.fpga.families.nexus:NEXUS",
+        "ultrascale": "rtlstm.fpga.families.xilinx:ULTRASCALE",
         "xilinx": "rtlstm.fpga.families.xilinx:XILINX",
     },
     kind=Family,

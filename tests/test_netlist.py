@@ -32,6 +32,7 @@ class Size:
     lut_macs: int = 0
 
 
+FAMILIES = ("ecp5", "ice40", "xilinx", "ultrascale")
 SIZES = (
     Size(301, weight_bits=8, data_bits=8, gate_bits=10, cell_bits=16, lanes=4, macs=4, streams=3),
     Size(302, weight_bits=4, data_bits=9, gate_bits=9, cell_bits=12, lanes=8, macs=2, streams=2, lut_macs=1),
@@ -54,7 +55,7 @@ def check(case: Case, backend: str, folder: Path) -> None:
     text = (netlist / "rtl" / f"{case.manifest.name}.v").read_text()
     # The netlist has hard cells, and nothing of the RTL's memories and multipliers.
     parameters = case.manifest.parameters
-    cells = {"ecp5": "MULT18X18D", "ice40": "SB_MAC16"}
+    cells = {"ecp5": "MULT18X18D", "ice40": "SB_MAC16", "xilinx": "DSP48E1", "ultrascale": "DSP48E2"}
     assert cells[parameters.family] in text and f"{case.manifest.name}_multiplier" not in text
     assert ("SB_SPRAM256KA" in text) == (parameters.weight_memory == "large")
     y, results = case.golden()
@@ -70,7 +71,7 @@ def check(case: Case, backend: str, folder: Path) -> None:
                 np.testing.assert_array_equal(got, want[0])
 
 
-@pytest.mark.parametrize("family", ["ecp5", "ice40"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_tiny_netlist_equals_golden(family: str, tmp_path: Path) -> None:
     network, settings = tiny()
     memory = "large" if family == "ice40" else "block"
@@ -80,7 +81,7 @@ def test_tiny_netlist_equals_golden(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size.seed))
-@pytest.mark.parametrize("family", ["ecp5", "ice40"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_netlist_equals_golden(family: str, size: Size, tmp_path: Path) -> None:
     network = random_network(np.random.default_rng(size.seed), (2, 3, 5, 7))
     settings = QuantizationSettings(
@@ -98,5 +99,5 @@ def test_netlist_equals_golden(family: str, size: Size, tmp_path: Path) -> None:
 
 
 def test_family_without_models_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="ecp5, ice40, not for gowin"):
+    with pytest.raises(ConfigurationError, match="ecp5, ice40, ultrascale, xilinx, not for gowin"):
         flat_netlist("module top; endmodule", "top", "gowin")

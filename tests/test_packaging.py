@@ -105,4 +105,4 @@ def test_every_backend_and_family_loads_without_metadata(installed: Path):
     ).splitlines()
     assert points == "rtlstm"
     assert backends.split() == ["golden", "verilator", "icarus", "serial", "tcp", "mmio"]
-    assert families.split() == ["ecp5", "generic", "gowin", "ice40", "intel", "nexus", "xilinx"]
+    assert families.split() == ["ecp5", "generic", "gowin", "ice40", "intel", "nexus", "ultrascale", "xilinx"]

@@ -20,6 +20,7 @@ from rtlstm.spec.family import FAMILIES, Family
 from rtlstm.spec.record import Record
 
 __all__ = [
+    "INFERRED_MEMORY",
     "LOGIC_MULTIPLIERS",
     "BitstreamTools",
     "Cells",
@@ -33,8 +34,11 @@ __all__ = [
     "largest_blocks",
 ]
 
-LOGIC_MULTIPLIERS = Path(str(files("rtlstm.hdl").joinpath("primitives", "rows.v"))).absolute()
+_COMMON = Path(str(files("rtlstm.hdl").joinpath("primitives"))).absolute()
+LOGIC_MULTIPLIERS = _COMMON / "rows.v"
 """Verilog of multipliers made of LUTs, for primitives with an ``rtlstm_sum`` of their own."""
+INFERRED_MEMORY = _COMMON / "memory.v"
+"""Verilog of memories that synthesis makes of block RAM, for primitives without memories of their own."""
 
 
 class Pin(Record):
@@ -141,6 +145,9 @@ class FpgaFamily(Family):
     def cells(self) -> Cells:
         """The resources of the family's cells."""
 
+    also_builds_of: tuple[str, ...] = ()
+    """Other families of which the devices take builds, although these have primitives of their own."""
+
     @abstractmethod
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""
@@ -171,6 +178,10 @@ class FpgaFamily(Family):
 
     def finish_netlist(self, netlist: dict[str, Any], device: FpgaDevice) -> None:
         """Change a whole design's netlist, in Yosys's JSON, before place and route."""
+
+    def takes_builds_of(self, family: str) -> bool:
+        """Whether the devices take builds of this family: their own, one of portable Verilog, or another."""
+        return family in (self.name, *self.also_builds_of) or not FAMILIES.named(family).primitives
 
     def need_place_route(self) -> PlaceRoute:
         """Return ``place_route``; ConfigurationError if there is none."""

@@ -1,24 +1,47 @@
-"""AMD Xilinx: synthesis only, because there is no open place and route."""
+"""AMD Xilinx: synthesis only, because there is no open place and route.
 
-from rtlstm.fpga.families.base import Cells, FpgaFamily, Yosys, largest_blocks
+There are two families: 7 series, and UltraScale+. Their primitives differ in the DSP block.
+"""
+
+from pathlib import Path
+
+from rtlstm.fpga.families.base import (
+    INFERRED_MEMORY,
+    LOGIC_MULTIPLIERS,
+    Cells,
+    FpgaFamily,
+    Yosys,
+    largest_blocks,
+)
 from rtlstm.fpga.families.device import FpgaDevice, Memory
-from rtlstm.spec.family import Pipeline
+from rtlstm.spec.family import NetlistScript, Pipeline
 
-__all__ = ["XILINX", "Xilinx"]
+__all__ = ["ULTRASCALE", "XILINX", "UltraScale", "Xilinx"]
 
-_ULTRASCALE = "xcup"
-_SERIES = {"xilinx": "xc7", "xilinx-ultrascale-plus": _ULTRASCALE}
-"""Yosys's names of the architectures."""
+_HERE = Path(__file__).absolute()
 
 
-def _device(
-    name: str, architecture: str, sizes: tuple[int, int, int, int], large_rams: int = 0
-) -> FpgaDevice:
+def _primitives(block: str) -> tuple[Path, ...]:
+    return (_HERE.with_name(block), _HERE.with_name("xilinx.v"), LOGIC_MULTIPLIERS, INFERRED_MEMORY)
+
+
+def _netlist(series: str) -> NetlistScript:
+    return NetlistScript(
+        # There are no models of block RAM, and no primitive is an instance of it. With -nobram alone Yosys
+        # still makes it of memories that ask for it.
+        synthesis="hierarchy -top {top}\nproc\n"
+        "setattr -unset ram_style -unset syn_ramstyle -unset ramstyle */m:*\n"
+        f"synth_xilinx -family {series} -flatten -noiopad -noclkbuf -nobram -top {{top}}",
+        cells="read_verilog +/xilinx/cells_sim.v\nread_verilog -lib +/xilinx/cells_xtra.v\nblackbox DSP48E1",
+    )
+
+
+def _device(family: str, name: str, sizes: tuple[int, int, int, int], large_rams: int = 0) -> FpgaDevice:
     luts, ffs, multipliers, block_rams = sizes
     return FpgaDevice(
         name=name,
-        family="xilinx",
-        architecture=architecture,
+        family=family,
+        architecture=family,
         luts=luts,
         ffs=ffs,
         multipliers=multipliers,
@@ -29,23 +52,23 @@ def _device(
 
 
 class Xilinx(FpgaFamily):
-    """Series 7 and UltraScale+ devices."""
+    """7 series devices."""
 
     name = "xilinx"
     pipeline = Pipeline(
         operand=3, multiplier=3, tree_levels=1, collect=2, narrow=4, table=2, window=2, result=1
     )
+    # Vivado makes block RAM of it where there is no UltraRAM.
     large_memory = True
-    devices = (
-        _device("xc7a35t", "xilinx", (20800, 41600, 90, 50)),
-        _device("xc7a100t", "xilinx", (63400, 126800, 240, 135)),
-        _device("xc7a200t", "xilinx", (134600, 269200, 740, 365)),
-        _device("xc7z020", "xilinx", (53200, 106400, 220, 140)),
-        _device("xc7k325t", "xilinx", (203800, 407600, 840, 445)),
-        _device("xczu3eg", "xilinx-ultrascale-plus", (70560, 141120, 360, 216)),
-        _device("xczu7ev", "xilinx-ultrascale-plus", (230400, 460800, 1728, 312), 96),
-        _device("xcku5p", "xilinx-ultrascale-plus", (216960, 433920, 1824, 480), 64),
-        _device("xcvu9p", "xilinx-ultrascale-plus", (1182240, 2364480, 6840, 2160), 960),
+    primitives = _primitives("dsp48e1.v")
+    cell_models = (_HERE.with_name("xilinx_cells.v"),)
+    netlist = _netlist("xc7")
+    devices: tuple[FpgaDevice, ...] = (
+        _device("xilinx", "xc7a35t", (20800, 41600, 90, 50)),
+        _device("xilinx", "xc7a100t", (63400, 126800, 240, 135)),
+        _device("xilinx", "xc7a200t", (134600, 269200, 740, 365)),
+        _device("xilinx", "xc7z020", (53200, 106400, 220, 140)),
+        _device("xilinx", "xc7k325t", (203800, 407600, 840, 445)),
     )
     cells = Cells(
         luts=dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV", "SRL16E", "SRLC32E"), 1)
@@ -64,28 +87,51 @@ class Xilinx(FpgaFamily):
         large_rams={"URAM288": 1},
     )
 
+    series = "xc7"
+    """Yosys' name of the architecture."""
+    factor_bits = 25
+    """Bits of a DSP block's wider factor; the other one has 18."""
+
+    def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:
+        """Whether the pre-adder holds two weights far enough apart."""
+        return 2 * weight_bits + data_bits < self.factor_bits
+
     def least_multiplier(self, a_bits: int, b_bits: int, device: FpgaDevice) -> float:
         """Return the blocks that Yosys 0.70 takes at least for a product of portable Verilog."""
         # It may use none for a product of less than 12 bits.
-        return largest_blocks(a_bits, b_bits, (self._block(device),)) if a_bits + b_bits >= 12 else 0
-
-    def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:
-        """Return the bits of a product's register: Yosys packs none into a DSP48E2."""
-        x, y, _ = self._block(device)
-        held = max(a_bits, b_bits) <= x and min(a_bits, b_bits) <= y
-        packs = _SERIES[device.architecture] != _ULTRASCALE
-        return a_bits + b_bits if held and not packs and self.least_multiplier(a_bits, b_bits, device) else 0
-
-    def _block(self, device: FpgaDevice) -> tuple[int, int, float]:
-        return (27 if _SERIES[device.architecture] == _ULTRASCALE else 25, 18, 1)
+        return largest_blocks(a_bits, b_bits, ((self.factor_bits, 18, 1),)) if a_bits + b_bits >= 12 else 0
 
     def yosys(self, device: FpgaDevice) -> Yosys:
         """Return how Yosys synthesises for a device."""
         return Yosys(
-            command=f"synth_xilinx -family {_SERIES[device.architecture]} -flatten",
+            command=f"synth_xilinx -family {self.series} -flatten",
             no_pads="-noiopad -noclkbuf",
             no_multipliers="-nodsp",
         )
 
 
+class UltraScale(Xilinx):
+    """UltraScale+ devices."""
+
+    name = "ultrascale"
+    # Vivado replaces a DSP48E1 by a DSP48E2.
+    also_builds_of = ("xilinx",)
+    primitives = _primitives("dsp48e2.v")
+    netlist = _netlist("xcup")
+    series = "xcup"
+    factor_bits = 27
+    devices = (
+        _device("ultrascale", "xczu3eg", (70560, 141120, 360, 216)),
+        _device("ultrascale", "xczu7ev", (230400, 460800, 1728, 312), 96),
+        _device("ultrascale", "xcku5p", (216960, 433920, 1824, 480), 64),
+        _device("ultrascale", "xcvu9p", (1182240, 2364480, 6840, 2160), 960),
+    )
+
+    def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:
+        """Return the bits of a product's register: Yosys packs none into a DSP48E2 that it infers."""
+        held = max(a_bits, b_bits) <= self.factor_bits and min(a_bits, b_bits) <= 18
+        return a_bits + b_bits if held and self.least_multiplier(a_bits, b_bits, device) else 0
+
+
 XILINX = Xilinx()
+ULTRASCALE = UltraScale()

@@ -23,7 +23,7 @@ from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.builds.report_html import render_report
 from rtlstm.spec.build_files import read_verilog
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.family import FAMILIES, GENERIC
+from rtlstm.spec.family import GENERIC
 from rtlstm.spec.files import write_file
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.options import option
@@ -116,7 +116,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
 def _check_request(manifest: Manifest, chosen: Chosen, asked: ImplementOptions) -> Estimate | None:
     """Refuse what cannot be built, before any tool runs; return the estimate, if the family has any."""
     device, family = chosen.device, manifest.parameters.family
-    if family != device.family and FAMILIES.named(family).primitives:
+    if not fpga_family(device.family).takes_builds_of(family):
         raise ConfigurationError(
             f"{device.name} needs a build of portable Verilog, or one for its family, but "
             f"{manifest.name} was generated for {family}; generate it with {option('family', device.family)}"

@@ -55,8 +55,9 @@ def primitives(family: str, owner: str = "") -> str:
     With an ``owner`` their names begin with it, as in ``OWNER_memory``, so that a design can contain those of
     two families.
     """
-    family_primitives = FAMILIES.named(family).primitives
-    paths = family_primitives or (files("rtlstm.hdl").joinpath("primitives", "portable.v"),)
+    common = files("rtlstm.hdl").joinpath("primitives")
+    portable = (common.joinpath("memory.v"), common.joinpath("portable.v"))
+    paths = FAMILIES.named(family).primitives or portable
     text = "".join(path.read_text() for path in paths)
     return text.replace(_PREFIX, f"{owner}_") if owner else text
 

@@ -115,21 +115,22 @@ def test_memories_that_fill_a_block_are_counted() -> None:
 
 
 def test_registers_that_vivado_packs() -> None:
-    made = manifest(family="xilinx")
+    made = manifest()
     chosen = find_device("xczu3eg").device
-    # 32 of 8 x 8 with three registers, f c, i g and o tanh(c), and slopes with one each.
+    # 32 of 8 x 8 with two registers, f c, i g and o tanh(c), and slopes with one each.
     unit = made.numerics.unit
     gates = [some.a_bits + some.b_bits for some in gate_multipliers(unit)]
     slopes = [count * (table.slope_bits + table.low_bits + 1) for _, table, count in unit.table_uses]
-    assert unpacked_registers(made, chosen) == 32 * 3 * 16 + sum(gates) + sum(slopes)
+    assert unpacked_registers(made, chosen) == 32 * 2 * 16 + sum(gates) + sum(slopes)
     assert unpacked_registers(made, chosen, multipliers=False) == 0
     assert unpacked_registers(made, devices()["xc7a35t"]) == 0
+    assert unpacked_registers(manifest(family="ultrascale"), chosen) == 0
 
 
 @pytest.mark.slow
 def test_registers_against_a_family_that_packs_them(tmp_path: Path) -> None:
     """Yosys packs registers into the blocks of 7-series devices: UltraScale+ takes about as many more."""
-    made = manifest(lanes=4, macs=1, family="xilinx")
+    made = manifest(lanes=4, macs=1)
     counts = []
     for name in ("xczu3eg", "xc7a35t"):
         device = devices()[name]
@@ -138,3 +139,23 @@ def test_registers_against_a_family_that_packs_them(tmp_path: Path) -> None:
         )
     unpacked = unpacked_registers(made, devices()["xczu3eg"])
     assert unpacked == pytest.approx(counts[0] - counts[1], rel=0.3)
+
+
+@pytest.mark.tools
+def test_instances_are_counted_exactly(tmp_path: Path) -> None:
+    """Two products of lanes share a block; those of gates and slopes have one each, with their registers."""
+    ffs = []
+    for family, name in (("xilinx", "xc7a35t"), ("ultrascale", "xczu3eg")):
+        made, device = manifest(lanes=4, macs=2, family=family), devices()[name]
+        found = least_blocks(made, device)
+        assert found.multipliers == 4 * 2 // 2 + 8
+        core = synthesise(core_to_verilog(made), "dut", device, find_yosys(), tmp_path / name).core
+        assert core.multipliers == found.multipliers
+        ffs.append(core.ffs)
+    assert ffs[1] == pytest.approx(ffs[0], rel=0.02)
+
+
+def test_multipliers_in_logic_take_no_block() -> None:
+    device = devices()["xczu3eg"]
+    some, none = (least_blocks(manifest(family="ultrascale", lut_macs=count), device) for count in (1, 4))
+    assert (some.multipliers, none.multipliers) == (8 * 3 // 2 + 8, 8)

@@ -21,6 +21,11 @@ from rtlstm.sim.sources import SIMULATION, cell_models
 
 pytestmark = pytest.mark.rtl
 
+INFERRED = [
+    Memory(18, 64, outreg=1),
+    Memory(12, 100, granules=2),
+    Memory(5, 7, style="distributed"),
+]
 MEMORIES: dict[str, list[Memory]] = {
     "ecp5": [
         Memory(36, 512, style="block"),
@@ -60,6 +65,9 @@ MEMORIES: dict[str, list[Memory]] = {
         Memory(12, 100, granules=2, outreg=1, style="huge", single=True),
         Memory(40, 40000, granules=4, style="huge", single=True),
     ],
+    # Inferred, as the portable ones.
+    "xilinx": INFERRED,
+    "ultrascale": INFERRED,
 }
 CYCLES = 400
 SIZES = [
@@ -76,9 +84,8 @@ SIZES = [
     (18, 18),
     (18, 4),
 ]
-MULTIPLIERS = [
-    Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, (20, 12), (17, 17), (22, 9)) for stages in (1, 2, 3)
-]
+WIDE = [(20, 12), (17, 17), (22, 9), (25, 18), (18, 26), (27, 18), (28, 11)]
+MULTIPLIERS = [Multiplier(a, b, stages, "dsp") for a, b in (*SIZES, *WIDE) for stages in (1, 2, 3)]
 TABLES = [Multiplier(a, b, stages, "lut") for a, b in SIZES for stages in (1, 2, 3)]
 PAIRS = [
     Pair(a, b, stages, kind, shared)
@@ -92,7 +99,13 @@ PAIRS = [
         (5, 7, "dsp", 1),
         (5, 8, "dsp", 1),
         (8, 8, "dsp", 0),
+        (8, 8, "dsp", 1),
         (8, 9, "dsp", 1),
+        (8, 10, "dsp", 1),
+        (9, 8, "dsp", 1),
+        (9, 9, "dsp", 1),
+        (3, 18, "dsp", 1),
+        (4, 18, "dsp", 1),
         (4, 8, "lut", 1),
     )
     for stages in (1, 2, 3)
@@ -112,7 +125,8 @@ def check(
 
 def few(family: str) -> list[Primitive]:
     """Return enough of each form for what takes long to compile."""
-    hard = [item for item in MULTIPLIERS if max(item.a, item.b) <= 20][::2]
+    widest = 20 if family in ("ecp5", "ice40") else 28
+    hard = [item for item in MULTIPLIERS if max(item.a, item.b) <= widest][::2]
     return [*MEMORIES[family], *hard, *TABLES[1:17:3], *PAIRS[::2]]
 
 
@@ -181,14 +195,63 @@ def test_every_product_of_8_by_8(family: str, tmp_path: Path) -> None:
     assert "196608 right" in printed
 
 
-def test_model_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    """A parameter that the model has no meaning for ends the simulation."""
-    source = primitives("ecp5").replace('.SOURCEB_MODE("B_SHIFT")', '.SOURCEB_MODE("HIGHSPEED")')
+@pytest.mark.parametrize(
+    ("family", "good", "bad", "named"),
+    [
+        ("ecp5", '.SOURCEB_MODE("B_SHIFT")', '.SOURCEB_MODE("HIGHSPEED")', "SOURCEB_MODE"),
+        ("xilinx", '.USE_SIMD("ONE48")', '.USE_SIMD("TWO24")', "DSP48E1: USE_SIMD"),
+        ("xilinx", ".ALUMODE(4'b0000)", ".ALUMODE(4'b0011)", "DSP48E1: ALUMODE"),
+        ("xilinx", "5'b00100 : 5'b00000", "5'b00100 : 5'b00001", "DSP48E1: INMODE"),
+        ("ultrascale", "9'b00_000_01_01", "9'b01_000_01_01", "DSP48E2: OPMODE"),
+        ("ultrascale", '.PREADDINSEL("A")', '.PREADDINSEL("B")', "DSP48E2: PREADDINSEL"),
+        ("ultrascale", ".OPMODEREG(0)", ".OPMODEREG(1)", "DSP48E2: a control register"),
+    ],
+)
+def test_model_refuses_what_it_does_not_know(
+    family: str, good: str, bad: str, named: str, tmp_path: Path
+) -> None:
+    """A parameter or a mode that the model has no meaning for ends the simulation."""
+    assert good in primitives(family)
+    source = primitives(family).replace(good, bad)
     items: list[Primitive] = [Multiplier(4, 4, 1)]
-    models = [path.read_text() for path in cell_models("ecp5")]
+    models = [path.read_text() for path in cell_models(family)]
     texts = [reference(items), source, duts("device", items), *models, bench(items, CYCLES)]
     printed = run(texts, "icarus", tmp_path)
-    assert "SOURCEB_MODE" in printed and "passed" not in printed
+    assert named in printed and "passed" not in printed
+
+
+ALL_PAIRS = """
+module bench (input clk);
+  reg [16:0] count = 0;
+  wire [7:0] a = count[7:0], b = count[15:8], other = {DRAWN};
+  reg [7:0] one, two, three;
+  wire [15:0] p0, p1, q0, q1;
+  integer wrong = 0;
+  // The factors of each weight with all values of the vector, beside others of the other weight.
+  rtlstm_multiplier_pair #(.A_BITS(8), .B_BITS(8)) first (clk, a, b, other, b, p0, p1);
+  rtlstm_multiplier_pair #(.A_BITS(8), .B_BITS(8)) second (clk, other, b, a, b, q0, q1);
+  always @(posedge clk) begin
+    one <= a; two <= b; three <= other;
+    count <= count + 1;
+    if (count > 0) begin
+      if ($signed(p0) != $signed(one) * $signed(two) || q1 != p0) wrong = wrong + 1;
+      if ($signed(p1) != $signed(three) * $signed(two) || q0 != p1) wrong = wrong + 1;
+    end
+    if (count == 65536) begin
+      $display("%0d wrong", wrong);
+      $finish;
+    end
+  end
+endmodule
+"""
+
+
+@pytest.mark.parametrize("drawn", ["8'h80", "8'h7f", "count[15:8] * 8'd91 ^ count[7:0] * 8'd37"])
+@pytest.mark.parametrize("family", ["xilinx", "ultrascale"])
+def test_all_products_of_a_pair(family: str, drawn: str, tmp_path: Path) -> None:
+    models = [path.read_text() for path in cell_models(family)]
+    printed = run([primitives(family), ALL_PAIRS.replace("{DRAWN}", drawn), *models], "icarus", tmp_path)
+    assert printed.startswith("0 wrong")
 
 
 @pytest.mark.parametrize(
@@ -198,14 +261,17 @@ def test_model_refuses_what_it_does_not_know(tmp_path: Path) -> None:
         ("PIPELINE ?", "INPUTS ?"),
         (".INIT1({~FUNCTION", ".INIT1({FUNCTION"),
         ("words[chosen]", "words[read_bank]"),
+        ("{`RTLSTM_FACTOR-A_BITS{a0[A_BITS-1]}}", "{`RTLSTM_FACTOR-A_BITS{1'b0}}"),
+        ("{~p[SHIFT+BITS-1], ", "{p[SHIFT+BITS-1], "),
+        (".MREG(PIPELINE)", ".MREG(INPUTS)"),
     ],
-    ids=["borrow", "register", "table", "bank"],
+    ids=["borrow", "register", "table", "bank", "sign", "half", "M register"],
 )
 def test_bench_sees_faults(good: str, bad: str, tmp_path: Path) -> None:
     """The testbench is worth something: each of these faults fails it."""
-    assert good in primitives("ecp5")
-    items = few("ecp5")
-    models = [path.read_text() for path in cell_models("ecp5")]
-    device = [primitives("ecp5").replace(good, bad), duts("device", items), *models]
+    family = next(name for name in ("ecp5", "xilinx") if good in primitives(name))
+    items = few(family)
+    models = [path.read_text() for path in cell_models(family)]
+    device = [primitives(family).replace(good, bad), duts("device", items), *models]
     printed = run([reference(items), *device, bench(items, CYCLES)], "icarus", tmp_path)
     assert "differences" in printed

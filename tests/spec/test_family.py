@@ -29,7 +29,7 @@ def test_added_family_is_found(deep: Family):
 
 
 def test_every_family_is_found_by_its_own_name():
-    assert {"ecp5", "generic", "gowin", "ice40", "intel", "nexus", "xilinx"} <= set(FAMILIES)
+    assert {"ecp5", "generic", "gowin", "ice40", "intel", "nexus", "ultrascale", "xilinx"} <= set(FAMILIES)
     for name, family in FAMILIES.items():
         assert family.name == name
 
@@ -53,7 +53,7 @@ def test_a_family_has_the_name_that_it_is_offered_by(tmp_path: Path, monkeypatch
 def test_unknown_family_is_refused_with_those_there_are(use):
     with pytest.raises(
         ConfigurationError,
-        match="family must be one of ecp5, generic, gowin, ice40, intel, nexus, xilinx, not 'ecp6'",
+        match="must be one of ecp5, generic, gowin, ice40, intel, nexus, ultrascale, xilinx, not 'ecp6'",
     ):
         use("ecp6")
 

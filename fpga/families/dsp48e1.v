@@ -1,0 +1,82 @@
+
+// The DSP block of AMD Xilinx' 7 series, a 25 x 18 multiplier with a pre-adder and an adder, for the
+// primitives of xilinx.v. RTLSTM_FACTOR are the bits of its wider factor.
+`define RTLSTM_FACTOR 25
+
+// USE_DPORT says whether d is added to a; the value must be a literal, because a choice between two strings of
+// unlike lengths pads one of them.
+module rtlstm_dsp48_cell #(
+  parameter USE_DPORT = "FALSE",
+  parameter INPUTS = 0,
+  parameter PIPELINE = 0,
+  parameter [6:0] OPMODE = 7'b000_01_01
+) (
+  input clk,
+  input [24:0] a,
+  input [24:0] d,
+  input [17:0] b,
+  input [47:0] c,
+  output [47:0] p
+);
+  localparam [0:0] IN = INPUTS, MIDDLE = PIPELINE;
+  DSP48E1 #(
+    .A_INPUT("DIRECT"),
+    .B_INPUT("DIRECT"),
+    .USE_DPORT(USE_DPORT),
+    .USE_MULT("MULTIPLY"),
+    .USE_SIMD("ONE48"),
+    .USE_PATTERN_DETECT("NO_PATDET"),
+    .AREG(INPUTS),
+    .ACASCREG(INPUTS),
+    .BREG(INPUTS),
+    .BCASCREG(INPUTS),
+    .DREG(INPUTS),
+    .ADREG(0),
+    .CREG(0),
+    .MREG(PIPELINE),
+    .PREG(1),
+    .INMODEREG(0),
+    .OPMODEREG(0),
+    .ALUMODEREG(0),
+    .CARRYINREG(0),
+    .CARRYINSELREG(0)
+  ) block (
+    .CLK(clk),
+    // The sign in all of A: tools that replace the block by a wider one multiply more of its bits.
+    .A({{5{a[24]}}, a}), .B(b), .C(c), .D(d), .P(p),
+    .INMODE(USE_DPORT == "TRUE" ? 5'b00100 : 5'b00000), .OPMODE(OPMODE), .ALUMODE(4'b0000),
+    .CARRYIN(1'b0), .CARRYINSEL(3'b000),
+    .CEA1(1'b0), .CEA2(IN), .CEB1(1'b0), .CEB2(IN), .CED(IN), .CEAD(1'b0), .CEC(1'b0), .CEM(MIDDLE), .CEP(1'b1),
+    .CEINMODE(1'b0), .CECTRL(1'b0), .CEALUMODE(1'b0), .CECARRYIN(1'b0),
+    .RSTA(1'b0), .RSTB(1'b0), .RSTC(1'b0), .RSTD(1'b0), .RSTM(1'b0), .RSTP(1'b0),
+    .RSTINMODE(1'b0), .RSTCTRL(1'b0), .RSTALUMODE(1'b0), .RSTALLCARRYIN(1'b0),
+    .ACIN(30'd0), .BCIN(18'd0), .PCIN(48'd0), .CARRYCASCIN(1'b0), .MULTSIGNIN(1'b0)
+  );
+endmodule
+
+// p = (a + d) b + c if ADDS is set, else a b: behind the operands' registers if INPUTS is set, one behind the
+// multiplier if PIPELINE is set, and one at the output.
+module rtlstm_dsp48 #(
+  parameter ADDS = 0,
+  parameter INPUTS = 0,
+  parameter PIPELINE = 0
+) (
+  input clk,
+  input [24:0] a,
+  input [24:0] d,
+  input [17:0] b,
+  input [47:0] c,
+  output [47:0] p
+);
+  generate
+    if (ADDS) begin : form
+      rtlstm_dsp48_cell #(
+        .USE_DPORT("TRUE"), .INPUTS(INPUTS), .PIPELINE(PIPELINE), .OPMODE(7'b011_01_01)
+      ) block (.clk(clk), .a(a), .d(d), .b(b), .c(c), .p(p));
+    end else begin : form
+      rtlstm_dsp48_cell #(
+        .USE_DPORT("FALSE"), .INPUTS(INPUTS), .PIPELINE(PIPELINE), .OPMODE(7'b000_01_01)
+      ) block (.clk(clk), .a(a), .d(d), .b(b), .c(c), .p(p));
+    end
+  endgenerate
+endmodule
