@@ -185,6 +185,16 @@ _IMPLEMENTATION = (
     _on_routed(_estimated_clock),
     _on_routed(_limit),
     _on_routed(_slowest_path),
+    Table(
+        "Slowest paths by family (median seed)",
+        lambda found: _implementation(found).path_families,
+        (
+            Field("from", "{start}"),
+            Field("to", "{end}"),
+            Field("slowest", "{delay_ns:.2f} ns", right=True),
+            Field("ends", "{ends:,}", right=True),
+        ),
+    ),
     _on_routed(_verdict),
     _on_routed(_stored),
     Text("report: {report}; logs: {logs}"),

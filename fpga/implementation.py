@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from rtlstm.fpga.estimate import Estimate
 from rtlstm.fpga.families.device import Chosen
+from rtlstm.fpga.path_families import PathFamily
 from rtlstm.fpga.place_route import Routed, seed_name
 from rtlstm.fpga.resources import Counts, percent, resource_uses
 from rtlstm.fpga.worst_path import WorstPath
@@ -79,6 +80,8 @@ class Implementation(Record):
     """A step's latency at the best seed's clock."""
     worst_path: WorstPath | None
     """Result of the median seed."""
+    path_families: tuple[PathFamily, ...] = ()
+    """Result of the median seed."""
     met: bool | None
     """Whether the best seed reaches the requested clock; None if none was requested."""
     estimate: Estimate | None = None
@@ -130,6 +133,7 @@ class Implementation(Record):
             step_interval_us=time(cycles.step_interval_cycles, median),
             best_step_latency_us=time(cycles.step_latency_cycles, best),
             worst_path=middle.worst_path if middle else None,
+            path_families=middle.path_families if middle else (),
             met=None if requested_mhz is None or best is None else best >= requested_mhz,
             **fields,
         )

@@ -1,5 +1,6 @@
 """Place and route of a synthesised core, for one seed at a time."""
 
+import json
 import os
 import re
 import shutil
@@ -10,11 +11,12 @@ from typing import Any
 
 from rtlstm.fpga.families.base import Cells, Pin, fpga_family
 from rtlstm.fpga.families.device import Chosen
+from rtlstm.fpga.path_families import PathFamily, path_families
 from rtlstm.fpga.resources import fit_advice
 from rtlstm.fpga.stored_run import read_json, run_stored
 from rtlstm.fpga.synthesis import NETLIST, Synthesis
 from rtlstm.fpga.tools import Tool, run_logged
-from rtlstm.fpga.worst_path import WorstPath, worst_path
+from rtlstm.fpga.worst_path import WorstPath, signal_name, worst_path
 from rtlstm.spec.errors import ConfigurationError, ToolError
 from rtlstm.spec.files import copy_file
 from rtlstm.spec.progress import Progress
@@ -23,7 +25,7 @@ from rtlstm.tools.cache import digest
 
 __all__ = ["Routed", "nextpnr_options", "overfull", "place_and_route", "read_report", "seed_name"]
 
-_REPORT, _PINS = "report.json", "pins.txt"
+_REPORT, _PINS, _DELAYS, _FAMILIES = "report.json", "pins.txt", "delays.sdf", "families.json"
 
 _STAGES = (
     ("Packing", "Assigned", "Annotating"),
@@ -42,6 +44,8 @@ class Routed(Record):
     fmax_mhz: float
     """Fmax of the timing analysis, without the block RAM's own limit."""
     worst_path: WorstPath
+    path_families: tuple[PathFamily, ...] = ()
+    """The slowest families of paths; none of a bitstream."""
     used: Mapping[str, int]
     """Used sites, with the harness's, by nextpnr's names."""
     available: Mapping[str, int]
@@ -128,7 +132,9 @@ def place_and_route(
     options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
     what = f"place and route, seed {seed_name(seed, seeds)}"
     pin_file = _pin_file(chosen) if pins is None else pins
-    key = digest(synthesis.key, tool.version, pin_file, str(seed), *options)
+    cells = fpga_family(chosen.device.family).cells
+    delays = [] if on_board else ["--sdf", _DELAYS]
+    key = digest(synthesis.key, tool.version, pin_file, str(seed), *options, *delays)
     log = folder / f"seed{seed}.log"
 
     def run(work: Path) -> float:
@@ -137,7 +143,7 @@ def place_and_route(
         try:
             seconds = run_logged(
                 tool,
-                [*options, "--json", NETLIST, "--report", _REPORT, "--seed", str(seed)],
+                [*options, *delays, "--json", NETLIST, "--report", _REPORT, "--seed", str(seed)],
                 folder=work,
                 log=log,
                 what=f"place and route of {name} on {chosen.label}",
@@ -148,20 +154,29 @@ def place_and_route(
         except ToolError as error:
             raise _refusal(name, chosen, log) or error from None
         (work / NETLIST).unlink()
+        if delays:
+            with (work / _DELAYS).open() as lines:
+                families = path_families(lines, lambda cell: signal_name(cell, cells))
+            (work / _FAMILIES).write_text(json.dumps([family.model_dump() for family in families]))
+            (work / _DELAYS).unlink()
         return seconds
 
     packed = [fpga_family(chosen.device.family).need_bitstream().result_options[1]] if on_board else []
-    done = run_stored("route", key, run, [_REPORT, *packed], log, progress)
+    listed = [_FAMILIES] if delays else []
+    done = run_stored("route", key, run, [_REPORT, *listed, *packed], log, progress)
     if progress:
         progress(what, len(_STAGES), len(_STAGES))
     copy_file(done.folder / _REPORT, folder / f"seed{seed}.json")
     for file in packed:
         copy_file(done.folder / file, folder / file)
     fields = read_json(done.folder / _REPORT)
-    cells = fpga_family(chosen.device.family).cells
     try:
         kinds = _cell_kinds(synthesis.folder / NETLIST)
-        return read_report(fields, kinds, cells, seed=seed, seconds=done.seconds, stored=done.stored)
+        found = read_report(fields, kinds, cells, seed=seed, seconds=done.seconds, stored=done.stored)
+        families = (
+            PathFamily.model_validate(each) for file in listed for each in read_json(done.folder / file)
+        )
+        return found.replace(path_families=tuple(families))
     except (ValueError, LookupError) as error:
         raise ToolError(
             f"nextpnr's report {folder / f'seed{seed}.json'} cannot be read "

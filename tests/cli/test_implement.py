@@ -50,6 +50,13 @@ def test_small_build_on_ecp5(cli, tmp_path):
     )
     worst = found["worst_path"]
     assert worst["delay_ns"] == pytest.approx(1000 / found["seeds"][0]["fmax_mhz"], rel=0.05)
+    # What is computed from nextpnr's delays is what nextpnr found.
+    families = found["path_families"]
+    assert families[0]["delay_ns"] == pytest.approx(1000 / found["seeds"][0]["fmax_mhz"], abs=0.002)
+    assert [each["delay_ns"] for each in families] == sorted(
+        (each["delay_ns"] for each in families), reverse=True
+    )
+    assert len(families) == 12 and min(each["ends"] for each in families) > 0
     assert BuildReport.load(folder).implementations[0].model_dump(mode="json") == found
     logs = Path(done.json["logs"])
     assert {"synthesis.log", "seed1.log", "seed1.json"} <= {path.name for path in logs.iterdir()}
@@ -58,6 +65,7 @@ def test_small_build_on_ecp5(cli, tmp_path):
     again = cli(*arguments)
     assert again.code == 0, again.err
     assert "stored from an earlier run" in again.out and "Slowest path" in again.out
+    assert re.search(rf"{re.escape(families[0]['start'])} .* ns  *{families[0]['ends']}", again.out)
     assert (logs / "seed1.log").exists()
     cli(*arguments, "--placer", "sa").refused("'sa' is not one of 'heap', 'static'")
     cli(*arguments, "--router", "router3").refused("'router3' is not one of 'router1', 'router2'")

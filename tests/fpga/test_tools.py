@@ -14,6 +14,7 @@ from rtlstm.fpga.devices import devices, find_device
 from rtlstm.fpga.families.base import fpga_family
 from rtlstm.fpga.netlist.carries import cut_carries
 from rtlstm.fpga.netlist.replicate import replicate
+from rtlstm.fpga.path_families import path_families
 from rtlstm.fpga.place_route import nextpnr_options, overfull, read_report
 from rtlstm.fpga.resources import check_fit, count_cells, resource_uses
 from rtlstm.fpga.stored_run import read_json, run_stored
@@ -199,6 +200,61 @@ def test_report_is_put_into_words():
         "from block RAM table.cells through 1 logic cell to register lane0.sum: 8.00 ns, of which "
         "4.50 in cells and 3.50 (44 %) in wires"
     )
+
+
+def sdf(*cells: tuple[str, dict[tuple[str, str], int], dict[str, int]], wires: dict[str, str]) -> list[str]:
+    """Return lines as nextpnr writes them: cells with their delays and set-up times, wires of 1 ns."""
+    lines = [f"(INTERCONNECT {source} {sink} (0:500:1000) (0:500:900))" for sink, source in wires.items()]
+    for name, arcs, setups in cells:
+        lines.append(f"(INSTANCE {name})".replace("$", "\\$"))
+        lines += [f"(IOPATH {start} {end} (0:0:9) (1:2:{time}))" for (start, end), time in arcs.items()]
+        lines += [
+            f"(SETUPHOLD ({edge}edge {pin}) (posedge CLK) (0:0:{time}) (1:1:99))"
+            for pin, time in setups.items()
+            for edge in ("pos", "neg")
+        ]
+    return lines
+
+
+def register(name: str, setup: int) -> tuple[str, dict[tuple[str, str], int], dict[str, int]]:
+    return name, {("CLK", "Q"): 500}, {"D": setup}
+
+
+def test_paths_are_grouped_by_family():
+    """The longest path to each register; neither a loop of LUTs nor an end without a clock does harm."""
+    lut = {("A", "F"): 200, ("B", "F"): 300}
+    found = path_families(
+        sdf(
+            register("core.lane3.sum_TRELLIS_FF_Q_1", 0),
+            register("core.lane12.sum_TRELLIS_FF_Q", 50),
+            register("core.done_TRELLIS_FF_Q", 10),
+            register("core.late_TRELLIS_FF_Q", 10),
+            register("core.pin_TRELLIS_FF_Q", 10),
+            ("core.mix_LUT4_Z", lut, {}),
+            ("core.mixed_LUT4_Z$1", lut, {}),
+            ("core.loop_LUT4_Z", lut, {}),
+            wires={
+                "core.mixed_LUT4_Z$1/A": "core.lane12.sum_TRELLIS_FF_Q/Q",
+                "core.mixed_LUT4_Z$1/B": "core.mix_LUT4_Z/F",
+                "core.mix_LUT4_Z/A": "core.done_TRELLIS_FF_Q/Q",
+                "core.loop_LUT4_Z/A": "core.loop_LUT4_Z/F",
+                "core.loop_LUT4_Z/B": "core.done_TRELLIS_FF_Q/Q",
+                "core.lane3.sum_TRELLIS_FF_Q_1/D": "core.mixed_LUT4_Z$1/F",
+                "core.lane12.sum_TRELLIS_FF_Q/D": "core.lane3.sum_TRELLIS_FF_Q_1/Q",
+                "core.done_TRELLIS_FF_Q/D": "core.lane3.sum_TRELLIS_FF_Q_1/Q",
+                "core.late_TRELLIS_FF_Q/D": "core.loop_LUT4_Z/F",
+                "core.pin_TRELLIS_FF_Q/D": "pin/O",
+            },
+        ),
+        lambda cell: signal_name(cell, fpga_family("ecp5").cells),
+    )
+    assert [(each.start, each.end, each.delay_ns, each.ends) for each in found] == [
+        # Clock to output 0.5, wire 1, LUT 0.2, wire 1, LUT 0.3, wire 1, set-up 0.
+        ("done", "lane*.sum", 4.0, 1),
+        ("done", "late", 2.81, 1),
+        ("lane*.sum", "lane*.sum", 1.55, 1),
+        ("lane*.sum", "done", 1.51, 1),
+    ]
 
 
 def test_multipliers_on_the_way_are_told():
