@@ -5,9 +5,34 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assert, Assume, Cat, Const, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
-from support.formal import Inside, before, cases, free_inputs, holds, implies, prove, reach, refute, with_bug
+from amaranth.asserts import AnyConst
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Cat,
+    Const,
+    Cover,
+    Elaboratable,
+    Module,
+    Mux,
+    ResetSignal,
+    Signal,
+    Value,
+)
+from amaranth.lib.data import View
+from support.formal import (
+    Inside,
+    before,
+    cases,
+    follow,
+    free_inputs,
+    holds,
+    implies,
+    prove,
+    reach,
+    refute,
+    with_bug,
+)
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
 from rtlstm.hdl.core.ports import OutputQueue
@@ -110,41 +135,24 @@ class Harness(Elaboratable):
         ]
         m.d.sync += there.eq(Mux(fills, 0, value))
 
-        # Beats leave once and in order: follow any one, from the row that it is written to. ``ahead`` of it
-        # are so many. Between the rows to read and to write next are those that the queue holds.
-        follows, ahead, row = Signal(), Signal(range(depth)), Signal(range(depth))
-        kept, stored = Signal(len(Cat(value, result.stream, result.last))), Signal(queue.y.payload.shape())
-        with m.If(fills & ~follows & AnySeq(1)):
-            m.d.sync += [
-                follows.eq(1),
-                ahead.eq(held - taken),
-                row.eq(inside["queue.produce"]),
-                kept.eq(Cat(value, result.stream, result.last)),
-            ]
-        leaves = follows & taken & (ahead == 0)
-        with m.If(leaves):
-            m.d.sync += follows.eq(0)
-        with m.Elif(follows & taken):
-            m.d.sync += ahead.eq(ahead - 1)
-        first, y = inside["queue.consume"], queue.y.payload
+        # So what is written is right; and all that is written leaves once, in order, as it is.
+        follow(m, inside, "queue")
+        written = View(queue.y.payload.shape(), inside["queue.w_data"])
         m.d.comb += [
-            stored.eq(inside.word("queue.storage", row)),
             Assert(inside["queue.level"] == held),
-            Assert(first < depth),
-            Assert(inside["queue.produce"] == (first + held) % depth),
-            Assert(implies(follows, (ahead < held) & (row == (first + ahead) % depth))),
-            *(
-                Assert(
-                    implies(when, Cat(beat.data.word_select(chosen, width), beat.stream, beat.last) == kept)
-                )
-                for when, beat in ((follows, stored), (leaves, y))
-            ),
+            Assert(Value.cast(queue.y.payload) == inside["queue.r_data"]),
+            Assert(inside["queue.w_en"] == fills),
         ]
+        with m.If(fills):
+            m.d.comb += [
+                Assert(written.data.word_select(chosen, width) == value),
+                Assert((written.stream == result.stream) & (written.last == result.last)),
+            ]
 
         # All of this happens: the queue was full, and the last of what it held leaves.
         full = Signal()
         m.d.sync += full.eq(full | (held == depth))
-        m.d.comb += Cover(full & leaves & y.last & (held == 1))
+        m.d.comb += Cover(full & taken & queue.y.payload.last & (held == 1))
         return m
 
 

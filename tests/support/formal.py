@@ -23,17 +23,20 @@ import pytest
 from amaranth.asserts import AnySeq
 from amaranth.back import rtlil
 from amaranth.hdl import (
+    Assert,
     ClockDomain,
     Const,
     Elaboratable,
     Fragment,
     Module,
+    Mux,
     ResetSignal,
     Signal,
     Value,
     ValueLike,
 )
 from amaranth.hdl._mem import MemoryInstance
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.component import Component
@@ -80,12 +83,14 @@ harness.il
 class Inside:
     """A component that is to be proven, and what its ``elaborate`` makes.
 
-    ``inside["queue.level"]``: of what is in the variable ``queue``, the variable or attribute ``level``.
+    ``inside["queue.level"]``: of what is in the variable ``queue``, the variable or attribute ``level``. A
+    function that ``elaborate`` calls once is a variable, too: ``inside["count_values.left"]``.
     """
 
     def __init__(self, m: Module, component: Component) -> None:
         self._module, self._component = m, component
         self._variables: dict[int, dict[str, Any]] = {}
+        self._functions: dict[str, dict[str, Any]] = {}
         profile = sys.getprofile()
         sys.setprofile(self._note)
         try:
@@ -95,12 +100,17 @@ class Inside:
         m.submodules.dut = self._fragment
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
-        """Keep the variables of an ``elaborate`` when it returns."""
+        """Keep the variables of an ``elaborate``, or of another function of the project, when it returns."""
         if event == "return" and frame.f_code.co_name == "elaborate":
             self._variables[id(frame.f_locals["self"])] = dict(frame.f_locals)
+        elif event == "return" and frame.f_globals["__name__"].startswith("rtlstm.hdl."):
+            self._functions[frame.f_code.co_name] = dict(frame.f_locals)
 
     def __getitem__(self, path: str) -> Any:
         found: Any = self._component
+        function, _, name = path.partition(".")
+        if function in self._functions:
+            return self._functions[function][name]
         for name in path.split("."):
             variables = self._variables.get(id(found), {})
             found = variables[name] if name in variables else getattr(found, name)
@@ -148,6 +158,53 @@ def holds(m: Module, stream: Any) -> Value:
     waits = before(m, stream.valid & ~stream.ready)
     same = before(m, payload) == payload
     return ResetSignal() | implies(waits, stream.valid & same)
+
+
+def follow(m: Module, inside: Inside, path: str) -> None:
+    """Assert of a FIFO that any word leaves once, after those before it, as it was written.
+
+    Amaranth's, with a memory that is read in the same cycle, or buffered: then its output register is
+    the first place, and fills a cycle after the memory does.
+    """
+    queue = inside[path]
+    buffered = isinstance(queue, SyncFIFOBuffered)
+    rows = queue.depth - buffered
+    level = inside[f"{path}.inner_level"] if buffered else queue.level
+    first, produce = inside[f"{path}.consume"], inside[f"{path}.produce"]
+    out = queue.r_rdy if buffered else Const(0)
+    writes, reads = queue.w_en & queue.w_rdy, queue.r_en & queue.r_rdy
+    # The followed word: it has been written to this row, and so many words are before it.
+    follows, ahead, row, word = Signal(), Signal(range(queue.depth)), Signal(range(rows)), Signal(queue.width)
+    with m.If(follows & reads):
+        m.d.sync += ahead.eq(ahead - 1)
+        with m.If(ahead == 0):
+            m.d.sync += follows.eq(0)
+    with m.Elif(~follows & writes & AnySeq(1)):
+        m.d.sync += [follows.eq(1), ahead.eq(queue.level - reads), row.eq(produce), word.eq(queue.w_data)]
+    m.d.comb += [
+        Assert((first < rows) & (level <= rows) & (produce == (first + level) % rows)),
+        Assert(implies(level > 1, queue.r_rdy)),
+    ]
+    with m.If(follows):
+        m.d.comb += Assert(ahead < queue.level)
+        with m.If(out & (ahead == 0)):
+            m.d.comb += Assert(queue.r_data == word)
+        with m.Else():
+            m.d.comb += [
+                Assert(row == (first + ahead - out) % rows),
+                Assert(inside.word(f"{path}.storage", row) == word),
+            ]
+        with m.If(reads & (ahead == 0)):
+            m.d.comb += Assert(queue.r_data == word)
+
+
+def changes_in_reset(m: Module, value: Value) -> Value:
+    """Whether reset comes first, lasts two cycles whenever it comes, and the value changes in it alone."""
+    begun, one_ago, two_ago = (Signal(reset_less=True) for _ in range(3))
+    old = Signal(value.shape(), reset_less=True)
+    m.d.sync += [begun.eq(1), one_ago.eq(ResetSignal()), two_ago.eq(one_ago), old.eq(value)]
+    stays = implies(value != old, ResetSignal())
+    return Mux(begun, stays & (ResetSignal() | ~one_ago | two_ago), ResetSignal())
 
 
 def with_bug(component: type[Component], right: str, wrong: str) -> type[Component]:
