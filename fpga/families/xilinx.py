@@ -114,6 +114,19 @@ class UltraScale(Xilinx):
     """UltraScale+ devices."""
 
     name = "ultrascale"
+    # For 400 MHz: docs/primitives.md has the reasons.
+    pipeline = Pipeline(
+        operand=4,
+        multiplier=3,
+        tree_levels=1,
+        collect=2,
+        narrow=4,
+        table=2,
+        cell=4,
+        window=2,
+        accept=1,
+        result=2,
+    )
     # Vivado replaces a DSP48E1 by a DSP48E2.
     also_builds_of = ("xilinx",)
     primitives = _primitives("dsp48e2.v")
@@ -126,6 +139,10 @@ class UltraScale(Xilinx):
         _device("ultrascale", "xcku5p", (216960, 433920, 1824, 480), 64),
         _device("ultrascale", "xcvu9p", (1182240, 2364480, 6840, 2160), 960),
     )
+
+    def pipeline_for(self, lut_macs: int = 0, direct_tables: bool = False) -> Pipeline:
+        """Return the pipeline of an array; with direct tables, data of at most 12 bits shift in one stage."""
+        return self.pipeline.replace(narrow=3 if direct_tables else 4)
 
     def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:
         """Return the bits of a product's register: Yosys packs none into a DSP48E2 that it infers."""

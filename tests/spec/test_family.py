@@ -58,6 +58,11 @@ def test_unknown_family_is_refused_with_those_there_are(use):
         use("ecp6")
 
 
+def test_direct_tables_need_one_stage_to_shift():
+    for name in ("ecp5", "ultrascale"):
+        assert [FAMILIES.named(name).pipeline_for(0, direct).narrow for direct in (False, True)] == [4, 3]
+
+
 def test_a_family_without_a_pipeline_is_none():
     class Nameless(Family):
         name = "nameless"
