@@ -87,7 +87,7 @@ class Inside:
     function that ``elaborate`` calls once is a variable, too: ``inside["count_values.left"]``.
     """
 
-    def __init__(self, m: Module, component: Component) -> None:
+    def __init__(self, m: Module, component: Component, name: str = "dut") -> None:
         self._module, self._component = m, component
         self._variables: dict[int, dict[str, Any]] = {}
         self._functions: dict[str, dict[str, Any]] = {}
@@ -97,7 +97,7 @@ class Inside:
             self._fragment = Fragment.get(component, None)
         finally:
             sys.setprofile(profile)
-        m.submodules.dut = self._fragment
+        m.submodules[name] = self._fragment
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
         """Keep the variables of an ``elaborate``, or of another function of the project, when it returns."""
@@ -132,10 +132,10 @@ class Inside:
         return part
 
 
-def free_inputs(m: Module, component: Component) -> None:
-    """Let every input of a component be anything in any cycle."""
-    for _, member, value in component.signature.flatten(component):
-        if member.flow is In:
+def free_inputs(m: Module, component: Component, *driven: str) -> None:
+    """Let the inputs of a component be anything in any cycle, but for those that are driven."""
+    for path, member, value in component.signature.flatten(component):
+        if member.flow is In and path[0] not in driven:
             m.d.comb += Value.cast(value).eq(AnySeq(len(Value.cast(value))))
 
 
