@@ -57,7 +57,8 @@ def check(case: Case, backend: str, folder: Path) -> None:
     parameters = case.manifest.parameters
     cells = {"ecp5": "MULT18X18D", "ice40": "SB_MAC16", "xilinx": "DSP48E1", "ultrascale": "DSP48E2"}
     assert cells[parameters.family] in text and f"{case.manifest.name}_multiplier" not in text
-    assert ("SB_SPRAM256KA" in text) == (parameters.weight_memory == "large")
+    large = {"ice40": "SB_SPRAM256KA", "ultrascale": "URAM288_BASE"}.get(parameters.family, "none")
+    assert (large in text) == (parameters.weight_memory == "large")
     y, results = case.golden()
     with Accelerator.open(netlist, backend=backend) as accelerator:
         device = accelerator.device
@@ -74,7 +75,7 @@ def check(case: Case, backend: str, folder: Path) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tiny_netlist_equals_golden(family: str, tmp_path: Path) -> None:
     network, settings = tiny()
-    memory = "large" if family == "ice40" else "block"
+    memory = "large" if family in ("ice40", "ultrascale") else "block"
     parameters = Parameters.for_family(family, lanes=4, macs=2, weight_memory=memory)
     check(make_case(1, quantise(network, settings), parameters, steps=4), "icarus", tmp_path)
 

@@ -21,8 +21,8 @@ __all__ = ["ULTRASCALE", "XILINX", "UltraScale", "Xilinx"]
 _HERE = Path(__file__).absolute()
 
 
-def _primitives(block: str) -> tuple[Path, ...]:
-    return (_HERE.with_name(block), _HERE.with_name("xilinx.v"), LOGIC_MULTIPLIERS, INFERRED_MEMORY)
+def _primitives(*names: str) -> tuple[Path, ...]:
+    return (*(_HERE.with_name(name) for name in names), LOGIC_MULTIPLIERS, INFERRED_MEMORY)
 
 
 def _netlist(series: str) -> NetlistScript:
@@ -60,7 +60,7 @@ class Xilinx(FpgaFamily):
     )
     # Vivado makes block RAM of it where there is no UltraRAM.
     large_memory = True
-    primitives = _primitives("dsp48e1.v")
+    primitives = _primitives("dsp48e1.v", "xilinx.v")
     cell_models = (_HERE.with_name("xilinx_cells.v"),)
     netlist = _netlist("xc7")
     devices: tuple[FpgaDevice, ...] = (
@@ -84,7 +84,7 @@ class Xilinx(FpgaFamily):
         flip_flops=("FD", "LD"),
         multipliers={"DSP48E1": 1, "DSP48E2": 1},
         block_rams={"RAMB18E1": 0.5, "RAMB18E2": 0.5, "RAMB36E1": 1, "RAMB36E2": 1},
-        large_rams={"URAM288": 1},
+        large_rams={"URAM288": 1, "URAM288_BASE": 1},
     )
 
     series = "xc7"
@@ -129,7 +129,7 @@ class UltraScale(Xilinx):
     )
     # Vivado replaces a DSP48E1 by a DSP48E2.
     also_builds_of = ("xilinx",)
-    primitives = _primitives("dsp48e2.v")
+    primitives = _primitives("dsp48e2.v", "xilinx.v", "ultraram.v")
     netlist = _netlist("xcup")
     series = "xcup"
     factor_bits = 27

@@ -275,3 +275,78 @@ module DSP48E2 #(
     if (CARRYIN !== 1'b0 || CARRYINSEL !== 3'b000) unsupported("CARRYIN");
   end
 endmodule
+
+// UltraRAM: 4,096 words of 72 bits, of which port A writes whole ones and port B reads. A word that is read and
+// written at the same edge reads as X. Contents start as X.
+module URAM288_BASE #(
+  parameter AUTO_SLEEP_LATENCY = 8,
+  parameter AVG_CONS_INACTIVE_CYCLES = 10,
+  parameter BWE_MODE_A = "PARITY_INTERLEAVED",
+  parameter BWE_MODE_B = "PARITY_INTERLEAVED",
+  parameter EN_AUTO_SLEEP_MODE = "FALSE",
+  parameter EN_ECC_RD_A = "FALSE",
+  parameter EN_ECC_RD_B = "FALSE",
+  parameter EN_ECC_WR_A = "FALSE",
+  parameter EN_ECC_WR_B = "FALSE",
+  parameter IREG_PRE_A = "FALSE",
+  parameter IREG_PRE_B = "FALSE",
+  parameter [0:0] IS_CLK_INVERTED = 0,
+  parameter [0:0] IS_EN_A_INVERTED = 0,
+  parameter [0:0] IS_EN_B_INVERTED = 0,
+  parameter [0:0] IS_RDB_WR_A_INVERTED = 0,
+  parameter [0:0] IS_RDB_WR_B_INVERTED = 0,
+  parameter [0:0] IS_RST_A_INVERTED = 0,
+  parameter [0:0] IS_RST_B_INVERTED = 0,
+  parameter OREG_A = "FALSE",
+  parameter OREG_B = "FALSE",
+  parameter OREG_ECC_A = "FALSE",
+  parameter OREG_ECC_B = "FALSE",
+  parameter RST_MODE_A = "SYNC",
+  parameter RST_MODE_B = "SYNC",
+  parameter USE_EXT_CE_A = "FALSE",
+  parameter USE_EXT_CE_B = "FALSE"
+) (
+  input CLK, SLEEP,
+  input [22:0] ADDR_A, ADDR_B,
+  input [71:0] DIN_A, DIN_B,
+  input [8:0] BWE_A, BWE_B,
+  input EN_A, EN_B, RDB_WR_A, RDB_WR_B, RST_A, RST_B,
+  input OREG_CE_A, OREG_CE_B, OREG_ECC_CE_A, OREG_ECC_CE_B,
+  input INJECT_DBITERR_A, INJECT_DBITERR_B, INJECT_SBITERR_A, INJECT_SBITERR_B,
+  output [71:0] DOUT_A, DOUT_B,
+  output DBITERR_A, DBITERR_B, SBITERR_A, SBITERR_B
+);
+  reg [71:0] cells [0:4095];
+  reg [71:0] word, later;
+  always @(posedge CLK) begin
+    if (EN_A) cells[ADDR_A[11:0]] <= DIN_A;
+    if (EN_B) word <= EN_A && ADDR_A[11:0] == ADDR_B[11:0] ? {72{1'bx}} : cells[ADDR_B[11:0]];
+    later <= word;
+  end
+  assign DOUT_B = OREG_B == "TRUE" ? later : word;
+
+  task unsupported(input [8*24-1:0] what);
+    begin
+      $display("URAM288_BASE: %0s is set to what the simulation model does not know", what);
+      $finish;
+    end
+  endtask
+
+  initial begin
+    if (OREG_B != "TRUE" && OREG_B != "FALSE") unsupported("OREG_B");
+    if (EN_AUTO_SLEEP_MODE != "FALSE") unsupported("EN_AUTO_SLEEP_MODE");
+    if (EN_ECC_RD_B != "FALSE" || EN_ECC_WR_A != "FALSE" || OREG_ECC_B != "FALSE") unsupported("ECC");
+    if (IREG_PRE_A != "FALSE" || IREG_PRE_B != "FALSE") unsupported("IREG_PRE");
+    if (USE_EXT_CE_B != "FALSE") unsupported("USE_EXT_CE_B");
+    if ({IS_CLK_INVERTED, IS_EN_A_INVERTED, IS_EN_B_INVERTED, IS_RDB_WR_A_INVERTED, IS_RDB_WR_B_INVERTED,
+      IS_RST_A_INVERTED, IS_RST_B_INVERTED} != 0) unsupported("an inverted pin");
+  end
+
+  always @(posedge CLK) begin
+    if (BWE_A !== 9'h1ff || RDB_WR_A !== 1'b1) unsupported("a read of port A");
+    if (RDB_WR_B !== 1'b0) unsupported("a write of port B");
+    if (EN_B !== 1'b1) unsupported("EN_B");
+    if (ADDR_A[22:12] != 0 || ADDR_B[22:12] != 0) unsupported("an upper address bit");
+    if (RST_B !== 1'b0 || SLEEP !== 1'b0) unsupported("RST_B or SLEEP");
+  end
+endmodule

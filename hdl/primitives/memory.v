@@ -1,6 +1,7 @@
 
 // A memory that synthesis tools infer hard blocks from, for the families without one of their own. The
-// contract is in docs/primitives.md.
+// contract is in docs/primitives.md. A family whose large memory is an instance has it in a file before this
+// one, which defines RTLSTM_LARGE_MEMORY.
 
 // A memory with one clocked read port and one write port. A read gives what was written up to the
 // clock edge before, one cycle after its address, or two with OUTREG = 1. What a read gives of a
@@ -26,7 +27,22 @@ module rtlstm_memory #(
   localparam [8*11-1:0] BLOCK = "block", DISTRIBUTED = "distributed", HUGE = "huge";
   reg [WIDTH-1:0] word;
   integer i;
+`ifdef RTLSTM_LARGE_MEMORY
+  wire [WIDTH-1:0] large_data;
+`endif
   generate
+`ifdef RTLSTM_LARGE_MEMORY
+    if (STYLE == HUGE && GRANULES == 1) begin : style
+      rtlstm_large_memory #(.WIDTH(WIDTH), .DEPTH(DEPTH), .ABITS(ABITS), .OUTREG(OUTREG)) memory (
+        .clk(clk),
+        .read_address(read_address),
+        .read_data(large_data),
+        .write_address(write_address),
+        .write_data(write_data),
+        .write_enable(write_enable[0])
+      );
+    end else
+`endif
     if (STYLE == BLOCK) begin : style
       (* no_rw_check, ram_style = "block", syn_ramstyle = "block_ram" *)
       reg [WIDTH-1:0] rows [0:DEPTH-1];
@@ -64,6 +80,11 @@ module rtlstm_memory #(
             rows[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
       end
     end
+`ifdef RTLSTM_LARGE_MEMORY
+    if (STYLE == HUGE && GRANULES == 1) begin : output_register
+      assign read_data = large_data;
+    end else
+`endif
     if (OUTREG != 0) begin : output_register
       reg [WIDTH-1:0] later;
       always @(posedge clk) later <= word;
@@ -73,3 +94,4 @@ module rtlstm_memory #(
     end
   endgenerate
 endmodule
+`undef RTLSTM_LARGE_MEMORY

@@ -67,7 +67,13 @@ MEMORIES: dict[str, list[Memory]] = {
     ],
     # Inferred, as the portable ones.
     "xilinx": INFERRED,
-    "ultrascale": INFERRED,
+    "ultrascale": [
+        *INFERRED,
+        Memory(72, 4096, outreg=1, style="huge"),
+        Memory(100, 600, style="huge"),
+        Memory(64, 9000, outreg=1, style="huge"),
+        Memory(8, 5000, style="huge"),
+    ],
 }
 CYCLES = 400
 SIZES = [
@@ -205,6 +211,8 @@ def test_every_product_of_8_by_8(family: str, tmp_path: Path) -> None:
         ("ultrascale", "9'b00_000_01_01", "9'b01_000_01_01", "DSP48E2: OPMODE"),
         ("ultrascale", '.PREADDINSEL("A")', '.PREADDINSEL("B")', "DSP48E2: PREADDINSEL"),
         ("ultrascale", ".OPMODEREG(0)", ".OPMODEREG(1)", "DSP48E2: a control register"),
+        ("ultrascale", '.IREG_PRE_A("FALSE")', '.IREG_PRE_A("TRUE")', "URAM288_BASE: IREG_PRE"),
+        ("ultrascale", ".RDB_WR_B(1'b0)", ".RDB_WR_B(1'b1)", "URAM288_BASE: a write of port B"),
     ],
 )
 def test_model_refuses_what_it_does_not_know(
@@ -213,7 +221,7 @@ def test_model_refuses_what_it_does_not_know(
     """A parameter or a mode that the model has no meaning for ends the simulation."""
     assert good in primitives(family)
     source = primitives(family).replace(good, bad)
-    items: list[Primitive] = [Multiplier(4, 4, 1)]
+    items: list[Primitive] = [Multiplier(4, 4, 1), Memory(8, 100, style="huge")]
     models = [path.read_text() for path in cell_models(family)]
     texts = [reference(items), source, duts("device", items), *models, bench(items, CYCLES)]
     printed = run(texts, "icarus", tmp_path)
