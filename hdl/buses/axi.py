@@ -3,7 +3,7 @@
 from amaranth.hdl import DomainRenamer, Module
 from amaranth.lib import wiring
 
-from rtlstm.hdl.buses.axi_lite import AXI_LITE_TEXTS, AXI_PINS, AxiLite, axi_lite_ports
+from rtlstm.hdl.buses.axi_lite import AXI_LITE_TEXTS, AXI_PINS, AxiLite, axi_lite_ports, interface_attributes
 from rtlstm.hdl.buses.axi_stream import InputStream, OutputStream
 from rtlstm.hdl.buses.wrappers import Wrapper
 from rtlstm.hdl.component import Component
@@ -40,6 +40,9 @@ class AxiCore(Wrapper):
     """
 
     pins, port_texts = AXI_PINS, AXI_LITE_TEXTS | _STREAM_TEXTS
+    port_attributes = interface_attributes(
+        port_texts, {"s_axi": "aximm", "s_axis_x": "axis", "m_axis_y": "axis"}
+    )
 
     def __init__(self, manifest: Manifest) -> None:
         self._source, self._sink = InputStream(manifest), OutputStream(manifest)

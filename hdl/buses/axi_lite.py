@@ -1,5 +1,7 @@
 """AXI4-Lite, as a slave."""
 
+from collections.abc import Iterable, Mapping
+
 from amaranth.hdl import Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -7,7 +9,14 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.buses.request_port import NUMBER_BITS, BusSlave, Requests
 from rtlstm.hdl.buses.wrappers import FifoWrapper, Pins
 
-__all__ = ["AXI_LITE_TEXTS", "AXI_PINS", "AxiLite", "AxiLiteCore", "axi_lite_ports"]
+__all__ = [
+    "AXI_LITE_TEXTS",
+    "AXI_PINS",
+    "AxiLite",
+    "AxiLiteCore",
+    "axi_lite_ports",
+    "interface_attributes",
+]
 
 AXI_PINS = Pins("aclk", "aresetn", reset_low=True)
 """AXI's names of clock and reset."""
@@ -32,6 +41,28 @@ AXI_LITE_TEXTS = {
     "s_axi_rvalid": "offered",
     "s_axi_rready": "taken",
 }
+
+
+def interface_attributes(ports: Iterable[str], interfaces: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the attributes by which Vivado's block designs know AXI's interfaces, clock and reset.
+
+    ``interfaces`` has each one's kind, ``aximm`` or ``axis``, by its name, the prefix of its ports.
+    """
+    found = {
+        f"{name}_{signal}": {"X_INTERFACE_INFO": f"xilinx.com:interface:{kind}:1.0 {name} {signal.upper()}"}
+        for name, kind in interfaces.items()
+        for signal in (port.removeprefix(f"{name}_") for port in ports if port.startswith(f"{name}_"))
+    }
+    signals = {
+        "aclk": ("clock", "CLK", f"ASSOCIATED_BUSIF {':'.join(interfaces)}, ASSOCIATED_RESET aresetn"),
+        "aresetn": ("reset", "RST", "POLARITY ACTIVE_LOW"),
+        "irq": ("interrupt", "INTERRUPT", "SENSITIVITY LEVEL_HIGH"),
+    }
+    for name, (kind, pin, settings) in signals.items():
+        info = f"xilinx.com:signal:{kind}:1.0 {name} {pin}"
+        found[name] = {"X_INTERFACE_INFO": info, "X_INTERFACE_PARAMETER": settings}
+    return found
+
 
 ADDRESS_BITS = NUMBER_BITS + 2
 
@@ -150,5 +181,6 @@ class AxiLiteCore(FifoWrapper):
     """The core with AXI4-Lite registers and data FIFOs; see ``docs/buses.md``."""
 
     pins, port_texts = AXI_PINS, AXI_LITE_TEXTS
+    port_attributes = interface_attributes(AXI_LITE_TEXTS, {"s_axi": "aximm"})
     prefix, slave = "s_axi_", AxiLite
     bus_ports = staticmethod(axi_lite_ports)

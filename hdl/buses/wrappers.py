@@ -48,6 +48,8 @@ class Wrapper(Component):
     pins = Pins()
     port_texts: Mapping[str, str] = {}
     """Descriptions of the bus' ports for the Verilog's header; clk, rst and irq have theirs already."""
+    port_attributes: Mapping[str, Mapping[str, str]] = {}
+    """Attributes of ports in the Verilog, for tools that connect whole interfaces."""
 
     def __init__(self, manifest: Manifest, ports: Mapping[str, wiring.Member]) -> None:
         self._manifest = manifest

@@ -207,4 +207,21 @@ def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str
     # All lanes are equal: one module for all of them makes conversion fast and the file small.
     modules = modules | {lane_module(manifest): Lane(manifest)}
     text = to_verilog(modules, manifest.parameters.family)
+    for name, module in modules.items():
+        text = _with_attributes(text, name, getattr(module, "port_attributes", {}))
     return verilog_header(manifest, what, ports) + text
+
+
+def _with_attributes(text: str, module: str, attributes: Mapping[str, Mapping[str, str]]) -> str:
+    """Return Verilog in which a module's ports have attributes."""
+    if not attributes:
+        return text
+
+    def declared(port: re.Match[str]) -> str:
+        settings = attributes.get(port[3], {}).items()
+        return "".join(f'{port[1]}(* {name} = "{value}" *)\n' for name, value in settings) + port[0]
+
+    head, body = text.split(f"\nmodule {module}(", 1)
+    body, tail = body.split("\nendmodule", 1)
+    body = re.sub(r"^( *)(?:input|output) (\[\d+:\d+\] )?(\w+);$", declared, body, flags=re.MULTILINE)
+    return f"{head}\nmodule {module}({body}\nendmodule{tail}"
