@@ -8,9 +8,9 @@ than the device has. It uses block RAM for every memory that would fill one. For
 from math import ceil
 
 from rtlstm.fpga.blocks import Blocks
-from rtlstm.fpga.families.base import fpga_family
+from rtlstm.fpga.families.base import FpgaFamily, fpga_family
 from rtlstm.fpga.families.device import FpgaDevice
-from rtlstm.fpga.resources import fit_advice
+from rtlstm.fpga.resources import fit_advice, large_name
 from rtlstm.spec import inventory
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.family import FAMILIES
@@ -32,14 +32,18 @@ def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = Tru
         if multipliers and device.multipliers
     )
     block = 1024 * device.block_ram_kibit
-    rams = 0
+    rams = large_rams = 0
+    owner = FAMILIES.named(manifest.parameters.family)
     for memory in inventory.memories(manifest).values():
         bits = memory.width * memory.depth
-        # Weights that ask for a larger memory get it if the device has one.
-        large = memory.style == "huge" and device.large_ram is not None
+        huge = memory.style == "huge"
+        instances = owner.large_instances(memory.width, memory.depth) if isinstance(owner, FpgaFamily) else 0
+        large_rams += memory.count * instances * huge
+        # Weights that ask for a larger memory get it if it is an instance, or if the device has one.
+        large = huge and (instances > 0 or device.large_ram is not None)
         if bits >= block and not memory.asynchronous and not large:
             rams += memory.count * ceil(bits / block)
-    return Blocks(multipliers=ceil(sum(products)), block_rams=rams, large_rams=0)
+    return Blocks(multipliers=ceil(sum(products)), block_rams=rams, large_rams=large_rams)
 
 
 def _least_multipliers(some: inventory.MultiplierSpec, manifest: Manifest, device: FpgaDevice) -> float:
@@ -90,6 +94,7 @@ def check_inventory(
     uses = (
         ("multipliers", found.multipliers, device.multipliers),
         ("block RAMs", found.block_rams, device.block_rams),
+        (large_name(device), found.large_rams, device.large_ram.count if device.large_ram else 0),
     )
     lacking = [f"{used:,} {what} (it has {there:,})" for what, used, there in uses if used > there]
     if lacking:

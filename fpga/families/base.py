@@ -211,6 +211,10 @@ class FpgaFamily(Family):
         Exact if it fits into one block.
         """
 
+    def large_instances(self, width: int, depth: int) -> int:
+        """Return the blocks of a memory of style "huge", if they are instances in the family's primitives."""
+        return 0
+
     def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:
         """Return, for each stage, the flip-flops that Yosys leaves outside a block that could hold them."""
         return 0

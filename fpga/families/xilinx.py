@@ -135,6 +135,8 @@ class UltraScale(Xilinx):
     factor_bits = 27
     devices = (
         _device("ultrascale", "xczu3eg", (70560, 141120, 360, 216)),
+        # Of the Kria K26, the module of the KV260.
+        _device("ultrascale", "xck26", (117120, 234240, 1248, 144), 64),
         _device("ultrascale", "xczu7ev", (230400, 460800, 1728, 312), 96),
         _device("ultrascale", "xcku5p", (216960, 433920, 1824, 480), 64),
         _device("ultrascale", "xcvu9p", (1182240, 2364480, 6840, 2160), 960),
@@ -143,6 +145,10 @@ class UltraScale(Xilinx):
     def pipeline_for(self, lut_macs: int = 0, direct_tables: bool = False) -> Pipeline:
         """Return the pipeline of an array; with direct tables, data of at most 12 bits shift in one stage."""
         return self.pipeline.replace(narrow=3 if direct_tables else 4)
+
+    def large_instances(self, width: int, depth: int) -> int:
+        """Return the blocks of a memory of style "huge", of 4,096 words of 72 bits each."""
+        return -(-width // 72) * -(-depth // 4096)
 
     def unpacked_bits(self, a_bits: int, b_bits: int, device: FpgaDevice) -> int:
         """Return the bits of a product's register: Yosys packs none into a DSP48E2 that it infers."""

@@ -155,6 +155,17 @@ def test_instances_are_counted_exactly(tmp_path: Path) -> None:
     assert ffs[1] == pytest.approx(ffs[0], rel=0.02)
 
 
+def test_large_memory_that_is_an_instance_is_counted() -> None:
+    made = manifest(units=1000, lanes=4, macs=8, weight_memory="large", family="ultrascale")
+    rows = made.program.weight_rows
+    assert rows > 4096
+    assert least_blocks(made, devices()["xcvu9p"]).large_rams == 4 * -(-rows // 4096)
+    with pytest.raises(ConfigurationError, match=r"at least \d+ large memory blocks \(it has 0\); "):
+        check_inventory(made, devices()["xczu3eg"])
+    inferred = manifest(units=1000, lanes=4, macs=8, weight_memory="large", family="xilinx")
+    assert least_blocks(inferred, devices()["xcvu9p"]).large_rams == 0
+
+
 def test_multipliers_in_logic_take_no_block() -> None:
     device = devices()["xczu3eg"]
     some, none = (least_blocks(manifest(family="ultrascale", lut_macs=count), device) for count in (1, 4))
