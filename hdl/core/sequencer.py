@@ -578,7 +578,8 @@ class Sequencer(ProgramPart):
         # A word's last result can be read ``results`` + ``drain_beats`` cycles after it; two are spare.
         depth = max(op.results for op in ops) + drain_beats + 2
         left, drained = Signal(range(depth + 1)), Signal(init=1)
-        m.d.sync += drained.eq(~self._valid & (left <= 1))
+        # A redirect loads an operation in the next cycle, and its first word may be issued in the one after.
+        m.d.sync += drained.eq(~self._valid & (left <= 1) & ~self._redirect)
         with m.If(self._valid):
             m.d.sync += left.eq(depth)
         with m.Elif(left != 0):

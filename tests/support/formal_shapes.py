@@ -4,7 +4,7 @@ import numpy as np
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Lstm, Network
+from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 from support.loadable_builds import make_device
 
@@ -14,15 +14,19 @@ NARROW = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits
 """Few bits of data: what happens to one happens to all."""
 
 
-def _network(inputs: int, outputs: int) -> Network:
+def _network(inputs: int, outputs: int, dense: int = 0) -> Network:
+    """An LSTM layer, and perhaps a dense one with so many outputs."""
     shapes = ((4 * outputs, inputs), (4 * outputs, outputs), (4 * outputs,))
     w_ih, w_hh, bias = (np.ones(shape) for shape in shapes)
-    return Network(layers=(Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias),))
+    layers: tuple[Lstm | Dense, ...] = (Lstm(w_ih=w_ih, w_hh=w_hh, bias=bias),)
+    if dense:
+        layers += (Dense(weight=np.ones((dense, outputs)), bias=np.ones(dense)),)
+    return Network(layers=layers)
 
 
-def fixed_manifest(inputs: int = 3, outputs: int = 2, **parameters: object) -> Manifest:
-    """A build of one LSTM layer."""
-    found = quantise(_network(inputs, outputs), NARROW)
+def fixed_manifest(inputs: int = 3, outputs: int = 2, dense: int = 0, **parameters: object) -> Manifest:
+    """A build of one LSTM layer, and perhaps a dense one."""
+    found = quantise(_network(inputs, outputs, dense), NARROW)
     return Manifest.create("dut", found.shapes, Parameters(**{"macs": 4} | parameters), found.numerics)
 
 
