@@ -128,14 +128,6 @@ class CellUnit(Unit):
             m.d.comb += [
                 self.next_result[name].eq(next_result[name]) for name in result_layout(self._manifest).members
             ]
-        # Known a cycle before that, from registers: the sequencer's decisions wait for it.
-        before = beats.at(last + result - 2)
-        stores = before.valid & before.store & _yields(before)
-        last_slot = self._manifest.parameters.macs // self._manifest.parameters.gate_units - 1
-        m.d.sync += [
-            self.next_last.eq(stores & before.last),
-            self.next_word.eq(stores & (before.slot == last_slot)),
-        ]
         destination = DelayLine(m, result_layout(self._manifest), self.next_result, "result", 1).at(1)
         m.d.comb += [self.result.eq(destination), self.value.eq(delay(m, value, result))]
 

@@ -16,6 +16,7 @@ from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
 from rtlstm.hdl.core.sequencer import Sequencer
 from rtlstm.hdl.core.units import make_unit
+from rtlstm.hdl.core.vector_memory import VectorMemory
 from rtlstm.hdl.flat_ports import add_instance
 from rtlstm.hdl.primitives.pipeline import delay, storage
 from rtlstm.hdl.sequences.controller import SequenceMemory
@@ -154,52 +155,27 @@ class Core(CorePorts):
         return access
 
     def _vectors(self, m: Module) -> Value:
-        """Read the vector that the issued word multiplies; write new h and dense results."""
-        manifest, sequencer = self._manifest, self._sequencer
-        layout, bits = manifest.regions[Region.VECTORS], manifest.numerics.data_bits
-        macs, units = manifest.parameters.macs, manifest.parameters.gate_units
-        spec = memories(manifest)["vectors"]
-        early = manifest.parameters.pipeline.operand - 1 - spec.latency
-        row = delay(m, (sequencer.vector_row + sequencer.vector_base)[: len(sequencer.vector_row)], early)
-        read, write = storage(m, spec, "vectors")
-        result, access = self._result, self._access
-        next_result, loads = self._gate_units[0].next_result, access.write[Region.VECTORS]
-        slots = range(macs // units)
-        # Which part of a word each result is, and whether it counts, is known a cycle ahead.
-        chosen, counts = Signal(len(slots), reset_less=True), Signal(units, reset_less=True)
-        stores = Signal(len(slots))
-        here = Cat(next_result.slot == index for index in slots)
-        m.d.sync += [
-            chosen.eq(here),
-            counts.eq(next_result.mask),
-            # A word's first values clear the rest of it, so that no position stays undefined.
-            stores.eq(
-                (here | here[0].replicate(len(slots)))
-                & (next_result.valid & next_result.store).replicate(len(slots))
-            ),
-        ]
-        parts = [
-            # What has more bits is an output, and is not stored.
-            Mux(counts[unit] & chosen[slot], self._gate_units[unit].value[:bits], 0)
-            for slot in slots
-            for unit in range(units)
-        ]
+        """Add the memory of h and dense results; return what the issued word multiplies."""
+        sequencer, access, bits = self._sequencer, self._access, self._manifest.numerics.data_bits
+        m.submodules.vectors = self._vector_memory = vectors = VectorMemory(
+            self._manifest, len(sequencer.vector_row)
+        )
         m.d.comb += [
-            self._input.row.eq(row),
-            read.addr.eq(row),
-            write.addr.eq(Mux(loads, access.row, result.row)),
-            write.en.eq(stores | loads.replicate(len(slots))),
-            write.data.eq(Mux(loads, access.write_data, Cat(parts))),
+            vectors.row.eq(sequencer.vector_row + sequencer.vector_base),
+            vectors.from_input.eq(sequencer.from_input),
+            vectors.relu.eq(sequencer.relu),
+            vectors.blank.eq(sequencer.blank),
+            self._input.row.eq(vectors.input_row),
+            vectors.input_word.eq(self._input.word),
+            vectors.result.eq(self._result),
+            vectors.next_result.eq(self._gate_units[0].next_result),
+            # What has more bits is an output, and is not stored.
+            vectors.values.eq(Cat(unit.value[:bits] for unit in self._gate_units)),
+            vectors.write.eq(access.write[Region.VECTORS]),
+            vectors.write_row.eq(access.row),
+            vectors.write_data.eq(access.write_data),
         ]
-        self._vector_entry = read.data
-        flags = delay(m, Cat(sequencer.from_input, sequencer.relu, sequencer.blank), early + spec.latency)
-        word = Mux(flags[0], self._input.word, read.data)
-        operand = Signal(layout.width, reset_less=True)
-        for index in range(macs):
-            part = word.word_select(index, bits)
-            hidden = flags[2] | (flags[1] & part[-1])
-            m.d.sync += operand.word_select(index, bits).eq(Mux(hidden, 0, part))
-        return operand
+        return vectors.operand
 
     def _feed_array(self, m: Module, vector: Value, tokens: DelayLine) -> None:
         """Give the array what it multiplies, and the window's writes."""
@@ -306,8 +282,8 @@ class Core(CorePorts):
         since = self._since(m)
         self._steps(m)
         m.d.comb += [
-            sequencer.result_last.eq(self._gate_units[0].next_last),
-            sequencer.result_word.eq(self._gate_units[0].next_word),
+            sequencer.result_last.eq(self._drain.result_last),
+            sequencer.result_word.eq(self._drain.result_word),
             sequencer.window.eq(self._opened),
             sequencer.window_wanted.eq(wanted),
             sequencer.window_row.eq(access.row),
@@ -396,7 +372,7 @@ class Core(CorePorts):
         entries = {
             Region.WEIGHTS: self._array.weights,
             **{region: any_of(found) for region, found in words.items()},
-            Region.VECTORS: self._vector_entry,
+            Region.VECTORS: self._vector_memory.entry,
         }
         if self._loadable:
             self._program_entry = Signal(self._manifest.regions[Region.PROGRAM].width)

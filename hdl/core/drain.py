@@ -24,9 +24,10 @@ from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Struct
+from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, row_bits, token_layout
 from rtlstm.hdl.core.program_memory import ProgramPart, field_lookup, field_memory, program_ports
-from rtlstm.hdl.primitives.pipeline import delay, lookup
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import BEAT_FLAGS, drain_fields, drain_widths
@@ -58,6 +59,9 @@ class Drain(ProgramPart):
         What comes out of the rounding, and what will in the next cycle.
     cell_row, cell_zero_state : Out
         Row of the cell memory, in time for the beat's gates; whether the stream's state is zero.
+    result_last, result_word : Out(1)
+        An operation's last result, or one that completes a word of the vector memory, will be there in
+        ``operand + 1`` cycles; of operations whose results are stored.
     window, window_row : In
         While the memory window is open, the row that all read ports look at.
     program_write, program_data, program_word
@@ -73,6 +77,8 @@ class Drain(ProgramPart):
     next_beat: Struct
     cell_row: Signal
     cell_zero_state: Signal
+    result_last: Signal
+    result_word: Signal
     window: Signal
     window_row: Signal
 
@@ -96,6 +102,8 @@ class Drain(ProgramPart):
                 "next_beat": Out(beat_layout(manifest)),
                 "cell_row": Out(beat_layout(manifest)["cell_row"].shape),
                 "cell_zero_state": Out(1),
+                "result_last": Out(1),
+                "result_word": Out(1),
                 "window": In(1),
                 "window_row": In(32),
             }
@@ -121,7 +129,26 @@ class Drain(ProgramPart):
             self.beat.eq(beats.at(depth)),
             self.next_beat.eq(beats.at(depth - 1)),
         ]
+        self._announce_results(m, beats, depth)
         return m
+
+    def _announce_results(self, m: Module, beats: DelayLine, depth: int) -> None:
+        """Tell the sequencer of results to come, from registers: it is far.
+
+        A word that reads them is issued ``operand - 1`` cycles before they are there, and that is decided a
+        cycle before.
+        """
+        timing, pipeline = self._manifest.timing, self._parameters.pipeline
+        last_slot = self._parameters.macs // self._parameters.gate_units - 1
+        lasts, words = [], []
+        for four_rows in (True, False):
+            stage = depth + timing.results(four_rows) + pipeline.result - pipeline.operand - 2
+            beat = beats.at(min(stage, depth))
+            stores = beat.valid & beat.store & (beat.lstm if four_rows else ~beat.lstm)
+            later = max(0, stage - depth)
+            lasts.append(delay_event(m, stores & beat.last, later))
+            words.append(delay_event(m, stores & (beat.slot == last_slot), later))
+        m.d.sync += [self.result_last.eq(any_of(lasts)), self.result_word.eq(any_of(words))]
 
     def _sequence(self, m: Module, tokens: DelayLine, ends: Signal, opens: Signal, opening: Value) -> Struct:
         """Count beats and their rows; a group's first beat is there as soon as it is summed.

@@ -71,7 +71,6 @@ class GateUnit(Unit):
         dense = delay(m, dense, result - self._compared)
         next_dense, next_hidden = beats.at(self._stages + result), beats.at(last - 1)
         self._announce(m, next_dense, next_hidden)
-        self._count(m, beats.at(self._stages + result - 1), beats.at(last - 2))
         self._select(m, next_dense.valid & next_dense.dense, dense, hidden)
         return m
 
@@ -205,19 +204,6 @@ class GateUnit(Unit):
                 m.d.comb += [
                     self.next_result[name].eq(beat[name]) for name in result_layout(self._manifest).members
                 ]
-
-    def _count(self, m: Module, dense: Struct, hidden: Struct) -> None:
-        """Announce what the sequencer counts, decided a cycle before: it is far."""
-        parameters = self._manifest.parameters
-        last_slot = parameters.macs // parameters.gate_units - 1
-        for position, (beat, wanted) in enumerate(((dense, dense.dense), (hidden, hidden.lstm))):
-            stores = beat.valid & wanted & beat.store
-            last, word = Signal(name=f"last{position}"), Signal(name=f"word{position}")
-            m.d.sync += [last.eq(stores & beat.last), word.eq(stores & (beat.slot == last_slot))]
-            with m.If(last):
-                m.d.comb += self.next_last.eq(1)
-            with m.If(word):
-                m.d.comb += self.next_word.eq(1)
 
     def _select(self, m: Module, from_dense: Value, dense: Value, hidden: Value) -> None:
         """Give the result and its place, which was announced a cycle before."""

@@ -47,8 +47,6 @@ class Unit(Component):
         A new h or dense output, and where it goes.
     next_result : Out
         Where the result of the next cycle will go.
-    next_last, next_word : Out(1)
-        It is stored, and the last one of its operation; stored, and the last one of its word.
     saturated : Out(1)
         A state saturated in this cycle.
     window, window_row : In
@@ -67,8 +65,6 @@ class Unit(Component):
     result: Struct
     value: Signal
     next_result: Struct
-    next_last: Signal
-    next_word: Signal
     saturated: Signal
     window: Signal
     window_row: Signal
@@ -97,8 +93,6 @@ class Unit(Component):
                 "result": Out(result_layout(manifest)),
                 "value": Out(signed(numerics.result_bits)),
                 "next_result": Out(result_layout(manifest)),
-                "next_last": Out(1),
-                "next_word": Out(1),
                 "saturated": Out(1),
                 "window": In(1),
                 "window_row": In(32),

@@ -18,6 +18,7 @@ __all__ = [
     "ReadPort",
     "WritePort",
     "delay",
+    "delay_event",
     "lookup",
     "multiply",
     "multiply_pair",
@@ -32,6 +33,15 @@ def delay(m: Module, value: Value, cycles: int) -> Value:
         m.d.sync += delayed.eq(value)
         value = delayed
     return value
+
+
+def delay_event(m: Module, event: Value, cycles: int) -> Value:
+    """Return a bit as it was ``cycles`` clock cycles ago, and 0 after a reset."""
+    for _ in range(cycles):
+        delayed = Signal(name=f"{_name(event)}_d")
+        m.d.sync += delayed.eq(event)
+        event = delayed
+    return event
 
 
 def _name(value: Value) -> str:

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
 from rtlstm.hdl.core.ports import OutputQueue
-from rtlstm.hdl.primitives.pipeline import delay, lookup, storage
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, lookup, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 
@@ -303,7 +303,7 @@ class SequenceMemory(Component):
         # The word comes ``stages`` cycles after its row, and what is picked of it one later.
         picked = delay(m, slot, stages)
         values = Array(self.word.word_select(i, len(self.values)) for i in range(slots))[picked]
-        pushes = _delay_events(m, giving, stages + 1)
+        pushes = delay_event(m, giving, stages + 1)
         m.d.comb += [
             queue.values.eq(delay(m, values, 1)),
             queue.result.valid.eq(pushes),
@@ -321,12 +321,3 @@ class SequenceMemory(Component):
         with m.If(active):
             m.d.sync += stream.eq(self.stream)
         return stream
-
-
-def _delay_events(m: Module, event: Value, cycles: int) -> Value:
-    """Delay what must not be seen after a reset."""
-    for index in range(cycles):
-        delayed = Signal(name=f"event{index}")
-        m.d.sync += delayed.eq(event)
-        event = delayed
-    return event

@@ -74,7 +74,7 @@ class Timeline:
     """First cycle in which every result so far has been written: an absolute cycle; ``Op.results`` counts
     cycles."""
     stored: list[list[int]] = field(default_factory=lambda: [[], []])
-    """First cycles in which the vector words can be read that the last two operations which store results
+    """First cycles in which the vector words can be issued that the last two operations which store results
     write; the older operation comes first."""
 
     def run(self, op: Op, arrivals: Sequence[int] = ()) -> int:
@@ -96,7 +96,9 @@ class Timeline:
         return self.results
 
     def _words(self, op: Op, ends: list[int], stage: int) -> list[int]:
-        """Return the first cycle in which each vector word that an operation writes can be read."""
+        """Return the first cycle in which each vector word that an operation writes can be issued."""
+        # What is there in a cycle is part of the words that reach the multipliers in the next.
+        ahead = self.parameters.pipeline.operand - 1
         per_group = op.drain_beats * self.parameters.gate_units
         count = (
             (op.groups - 1) * per_group
@@ -107,7 +109,7 @@ class Timeline:
         for first in range(0, count, self.parameters.macs):
             last = min(first + self.parameters.macs, count) - 1
             beat = last % per_group // self.parameters.gate_units
-            words.append(ends[last // per_group] + beat + stage + 1)
+            words.append(ends[last // per_group] + beat + stage - ahead)
         return words
 
     def prepare(self) -> None:
