@@ -45,7 +45,8 @@ class Pipeline(Record):
     """Registers from the selected totals to pre-activations: (partly shifted,) shifted, (added,) rounded
     and saturated."""
     table: Annotated[int, Field(ge=1, le=2)] = 1
-    """Registers of an activation table: 2, it is a block RAM with its output register."""
+    """Registers of an activation table: 2, it is a block RAM with its output register, and where its argument
+    is known early enough, the block RAM's own address register is the argument's."""
     window: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers from the memory window to the array's memories; if any, one is in the path back, too."""
     cell: Annotated[int, Field(ge=3, le=4)] = 3

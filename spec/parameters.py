@@ -175,6 +175,8 @@ class Parameters(CoreOptions):
     # address, to the cycle in which the named register holds that word's result. Blocks work one
     # cycle after each other and drain in the same order: stages are those of the first.
 
+    FEW_BLOCKS: ClassVar[int] = 6
+    """Number of blocks up to which one register behind their multiplexer is enough."""
     HELD: ClassVar[int] = 1
     """Register stages of a group's totals."""
 
@@ -186,7 +188,8 @@ class Parameters(CoreOptions):
     @property
     def collect(self) -> int:
         """Register stages after the multiplexer that selects the block to drain."""
-        return max(self.pipeline.collect, 1 if self.blocks > 1 else 0)
+        most = 2 if self.blocks > self.FEW_BLOCKS else 1
+        return max(min(self.pipeline.collect, most), 1 if self.blocks > 1 else 0)
 
     @property
     def summed(self) -> int:
@@ -195,8 +198,12 @@ class Parameters(CoreOptions):
 
     @property
     def activation(self) -> int:
-        """Register stages of sigmoid and tanh: those of the table, and of product and sum if interpolated."""
-        return self.pipeline.table + (2 if self.tables == "interpolated" else 0)
+        """Register stages of sigmoid and tanh behind a gate's pre-activation.
+
+        That of the table, and those of product and sum if it is interpolated. A table of two registers reads
+        the pre-activation beside its register.
+        """
+        return 1 + (2 if self.tables == "interpolated" else 0)
 
     @property
     def preactivation(self) -> int:

@@ -289,7 +289,7 @@ class Ecp5(FpgaFamily):
         cell=4,
         window=2,
         accept=1,
-        result=2,
+        result=1,
     )
     primitives = (_HERE.with_name("ecp5.v"), LOGIC_MULTIPLIERS)
     cell_models = (_HERE.with_name("ecp5_cells.v"),)

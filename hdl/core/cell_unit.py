@@ -90,6 +90,10 @@ class CellUnit(Unit):
         self._entries.setdefault(index, unit.entry)
         return unit.value
 
+    def add_gate_table(self, m: Module, name: str, index: int, gate: int) -> Value:
+        """Add one of the network's tables, of a gate."""
+        return self.add_table(m, name, index, *self._table_argument(gate))
+
     def multiplier(self, name: str) -> MultiplierSpec:
         """Return the multiplier of a cell's node, which the inventory has by the node's name in Verilog."""
         return self._multipliers[name]
@@ -234,18 +238,21 @@ class _Cell:
     def _table(self, node: Node, name: str, value: Value) -> Value:
         """Look up a function; of what is not a gate, find sign and magnitude first."""
         m, source = self._m, self.graph.nodes[node.args[0]]
+        table, parameters = self._manifest.numerics.tables[node.index], self._manifest.parameters
+        cycles = parameters.activation
         if source.kind == "gate":
             negative, magnitude = self._signed_gate(source.index)
+            found = self._unit.add_gate_table(m, name, node.index, source.index)
         else:
             negative, magnitude = Signal(reset_less=True), Signal(len(value) - 1, reset_less=True)
             m.d.sync += [negative.eq(value < 0), magnitude.eq(Mux(value < 0, -value, value))]
-        found = self._unit.add_table(m, name, node.index, negative, magnitude)
-        table, parameters = self._manifest.numerics.tables[node.index], self._manifest.parameters
+            found = self._unit.add_table(m, name, node.index, negative, magnitude)
+            cycles += parameters.pipeline.table - 1
         result = Signal(signed(node.format.bits), name=f"{name}_value")
         above, below = table.negates
         minus: Value = Const(below, 1)
         if above != below:
-            minus = delay(m, negative, parameters.activation) ^ above
+            minus = delay(m, negative, cycles) ^ above
         m.d.comb += result.eq(Mux(minus, -found, found))
         return result
 

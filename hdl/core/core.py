@@ -214,6 +214,8 @@ class Core(CorePorts):
                 gates.cell_row.eq(drain.cell_row),
                 gates.negative.eq(unit.negative),
                 gates.magnitudes.eq(unit.magnitudes),
+                gates.next_negative.eq(unit.next_negative),
+                gates.next_magnitudes.eq(unit.next_magnitudes),
             ]
             gates.connect_beat(m, unit.unit_constants, drain.cell_zero_state)
 

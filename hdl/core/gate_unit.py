@@ -1,7 +1,8 @@
 """The gate unit: from four pre-activations to new c and h; and the dense layers' activation.
 
 One beat enters per cycle. With its pre-activations in cycle 0, ``a = parameters.activation`` (table, and for
-interpolated tables product and sum), ``c = pipeline.cell`` and ``r = pipeline.result``:
+interpolated tables product and sum), ``c = pipeline.cell``, ``r = pipeline.result`` and
+``w = FusedUnit.argument_cycles``:
 
 =====================  =================================================================================
 cycle                  what is in registers
@@ -11,12 +12,15 @@ a                      the gates: sigmoid of i, f, o, tanh of g; the old c, or 0
 a + 1                  the products f * c and i * g
 a + 2                  their exact sum
 a + c                  the new c, rounded and saturated, written to memory; apart, the argument of tanh
-2 a + c                tanh(c)
-2 a + c + 1            the product o * tanh(c), exact
-2 a + c + 2            (only if r is 2) the product, rounded
-2 a + c + 1 + r        h, the result: rounded and saturated, behind the product's register if r is 0;
+2 a + c + w            tanh(c)
+2 a + c + w + 1        the product o * tanh(c), exact
+2 a + c + w + 2        (only if r is 2) the product, rounded
+2 a + c + w + 1 + r    h, the result: rounded and saturated, behind the product's register if r is 0;
                        ``next_result`` says one cycle before where it goes
 =====================  =================================================================================
+
+A table in block RAM with its output register takes two cycles. It reads its argument a cycle before that is
+in a register of its own: the block RAM's address register stands beside it.
 
 A dense output skips the cell: its activation is there in cycle a, the result in a + 1 + r.
 """
@@ -27,6 +31,7 @@ from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout
 from rtlstm.hdl.core.unit import Unit
 from rtlstm.hdl.primitives.pipeline import delay, multiply
+from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -39,10 +44,9 @@ GATES = ("input", "forget", "candidate", "output")
 class GateUnit(Unit):
     """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
 
-    Latency, from pre-activations: ``2 * activation + pipeline.cell + 1`` cycles to h and
-    ``activation + 1`` to a dense result, and ``pipeline.result`` more. Throughput: one beat per
-    cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product
-    before; saturation is symmetric.
+    Latency, from pre-activations: ``timing.of_units`` cycles to h and ``timing.of_rows`` to a dense result,
+    and ``pipeline.result`` more. Throughput: one beat per cycle. Rounding: half up at c, at tanh's argument
+    and at h, all from the exact sum or product before; saturation is symmetric.
     """
 
     def __init__(self, manifest: Manifest, index: int) -> None:
@@ -64,9 +68,9 @@ class GateUnit(Unit):
         gates = self._gates(m)
         old = self._read_state(m, beats.at(timing.state - 1).zero_state)
         total = self._cell_sum(m, gates, old, negative[2])
-        argument_negative, argument = self._round_cell(m, total, beats.at(timing.keep))
+        argument = self._round_cell(m, total, beats.at(timing.keep))
         self._compared = max(0, result - 1)
-        hidden = delay(m, self._hidden(m, gates[3], argument_negative, argument), result - self._compared)
+        hidden = delay(m, self._hidden(m, gates[3], *argument), result - self._compared)
         dense = self._dense(m, gates, beats.at(self._stages), beats.at(self._stages + self._compared))
         dense = delay(m, dense, result - self._compared)
         next_dense, next_hidden = beats.at(self._stages + result), beats.at(last - 1)
@@ -81,12 +85,10 @@ class GateUnit(Unit):
         return unit.value
 
     def _gates(self, m: Module) -> list[Value]:
-        bits = self._manifest.numerics.preactivation.bits - 1
         values = []
         for gate, name in enumerate(GATES):
             region = Region.TANH if name == "candidate" else Region.SIGMOID
-            magnitude = self.magnitudes.word_select(gate, bits)
-            values.append(self._table(m, region, f"{name}_gate", self.negative[gate], magnitude))
+            values.append(self._table(m, region, f"{name}_gate", *self._table_argument(gate)))
         return values
 
     def _cell_sum(self, m: Module, gates: list[Value], old: Signal, g_negative: Value) -> Signal:
@@ -106,10 +108,11 @@ class GateUnit(Unit):
         m.d.sync += total.eq(with_carry >> 1)
         return total
 
-    def _round_cell(self, m: Module, total: Signal, beat: Struct) -> tuple[Signal, Signal]:
+    def _round_cell(self, m: Module, total: Signal, beat: Struct) -> tuple[Value, Value]:
         """Round the sum to the cell that is kept and, apart, to what tanh reads.
 
-        Limits are compared with the sum as it is, beside the rounding and not behind it.
+        Limits are compared with the sum as it is, beside the rounding and not behind it. Returns sign and
+        magnitude of what tanh reads, a cycle before the cell is in its register.
         """
         numerics = self._manifest.numerics
         drop = numerics.cell_sum_fraction - numerics.cell.fraction
@@ -126,27 +129,27 @@ class GateUnit(Unit):
         self._write_state(m, beat, beat.valid & beat.lstm, cell, clipped)
         drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
         most, half = numerics.cell_argument.maximum, (1 << drop) >> 1
-        negative, magnitude = (
-            Signal(reset_less=True),
-            Signal(numerics.cell_argument.bits - 1, reset_less=True),
-        )
         # The magnitude of a negative sum, half of a unit going towards zero: ~t is -t - 1.
         size = Signal(signed(len(total)))
         m.d.comb += size.eq(total ^ (total < 0).replicate(len(total)).as_signed())
         beyond = delay(m, size >= ((most + 1) << drop) - half, extra)
-        m.d.sync += [
-            negative.eq(delay(m, total < 0, extra)),
-            magnitude.eq(Mux(beyond, most, delay(m, _round(size, drop), extra))),
-        ]
+        negative = delay(m, total < 0, extra)
+        magnitude = Signal(numerics.cell_argument.bits - 1, name="argument")
+        m.d.comb += magnitude.eq(Mux(beyond, most, delay(m, _round(size, drop), extra)))
         return negative, magnitude
 
-    def _hidden(self, m: Module, output_gate: Value, negative: Signal, magnitude: Signal) -> Signal:
-        numerics = self._manifest.numerics
-        activated = self._table(m, Region.CELL_TANH, "cell_tanh", negative, magnitude)
-        gate = delay(m, output_gate, self._stages + self._cell_stages)
+    def _hidden(self, m: Module, output_gate: Value, next_negative: Value, next_magnitude: Value) -> Signal:
+        """Multiply tanh of the argument, given a cycle before its register, with the output gate."""
+        numerics, parameters = self._manifest.numerics, self._manifest.parameters
+        negative, magnitude = delay(m, next_negative, 1), delay(m, next_magnitude, 1)
+        waits = FusedUnit.argument_cycles(parameters)
+        beside = parameters.pipeline.table > 1 and not waits
+        address = (next_negative, next_magnitude) if beside else (negative, magnitude)
+        activated = self._table(m, Region.CELL_TANH, "cell_tanh", *address)
+        gate = delay(m, output_gate, self._stages + self._cell_stages + waits)
         product = multiply(m, _positive(gate), _positive(activated), self._multipliers["o tanh(c)"], "hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
-        sign = delay(m, negative, self._stages + 1)
+        sign = delay(m, negative, self._stages + waits + 1)
         return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
 
     def _dense(self, m: Module, gates: list[Value], beat: Struct, compared: Struct) -> Value:

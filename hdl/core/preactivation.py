@@ -62,6 +62,8 @@ class Preactivation(Component):
         Signs of the pre-activations, gates i, f, g, o.
     magnitudes : Out(4 * (preactivation.bits - 1))
         Their magnitudes.
+    next_negative, next_magnitudes : Out
+        Those of the next cycle.
     window_row, write_shifts, write_partials, write_data : In
         A row that the window writes.
     unit_constants : Out
@@ -78,6 +80,8 @@ class Preactivation(Component):
     next_beat: Struct
     negative: Signal
     magnitudes: Signal
+    next_negative: Signal
+    next_magnitudes: Signal
     unit_constants: Signal
     window_row: Signal
     write_shifts: Signal
@@ -100,6 +104,8 @@ class Preactivation(Component):
                 "next_beat": In(beat_layout(manifest)),
                 "negative": Out(GATES),
                 "magnitudes": Out(GATES * (numerics.preactivation.bits - 1)),
+                "next_negative": Out(GATES),
+                "next_magnitudes": Out(GATES * (numerics.preactivation.bits - 1)),
                 "unit_constants": Out(max(1, numerics.unit_parameters * numerics.weight_bits)),
                 "window_row": In(32),
                 "write_shifts": In(1),
@@ -116,7 +122,7 @@ class Preactivation(Component):
         sums = self._add(m, totals)
         extra = min(self._manifest.parameters.pipeline.narrow, 3) - 2
         for gate, (plain, negated) in enumerate(sums):
-            self._round(m, gate, delay(m, plain, extra), delay(m, negated, extra))
+            self._round(m, gate, plain, negated, extra)
         self._write_partial(m, [delay(m, plain, extra) for plain, _ in sums])
         return m
 
@@ -202,14 +208,32 @@ class Preactivation(Component):
             )
         return shift_read.data, read.data
 
-    def _round(self, m: Module, gate: int, plain: Value, negated: Value) -> None:
-        """Round to sign and magnitude."""
+    def _round(self, m: Module, gate: int, plain: Value, negated: Value, extra: int) -> None:
+        """Round to sign and magnitude.
+
+        With ``extra`` a register stands between the sums and the choice of one, which is then short enough
+        for the address of a table behind it.
+        """
         bits = self._manifest.numerics.preactivation.bits - 1
-        magnitude = Mux(plain < 0, negated, plain) >> GUARD_BITS
-        clipped = Signal(bits, reset_less=True, name=f"magnitude{gate}")
+        clipped, most = [], (1 << bits) - 1
+        for size in (plain, negated):
+            magnitude = size >> GUARD_BITS
+            over = delay(m, magnitude[bits:].any(), extra)
+            clipped.append(Mux(over, most, delay(m, magnitude[:bits], extra)))
+        next_negative, next_magnitude = Signal(name=f"next_negative{gate}"), Signal(bits, name=f"next{gate}")
+        m.d.comb += [
+            next_negative.eq(delay(m, plain < 0, extra)),
+            next_magnitude.eq(Mux(next_negative, clipped[1], clipped[0])),
+        ]
         sign = Signal(reset_less=True, name=f"negative{gate}")
-        m.d.sync += [clipped.eq(Mux(magnitude[bits:].any(), -1, magnitude)), sign.eq(plain < 0)]
-        m.d.comb += [self.negative[gate].eq(sign), self.magnitudes.word_select(gate, bits).eq(clipped)]
+        magnitude = Signal(bits, reset_less=True, name=f"magnitude{gate}")
+        m.d.sync += [sign.eq(next_negative), magnitude.eq(next_magnitude)]
+        m.d.comb += [
+            self.negative[gate].eq(sign),
+            self.magnitudes.word_select(gate, bits).eq(magnitude),
+            self.next_negative[gate].eq(next_negative),
+            self.next_magnitudes.word_select(gate, bits).eq(next_magnitude),
+        ]
 
     def _write_partial(self, m: Module, sums: list[Value]) -> None:
         write = self._partial_write

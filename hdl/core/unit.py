@@ -41,6 +41,8 @@ class Unit(Component):
     -------
     beat, negative, magnitudes : In
         A beat with its pre-activations.
+    next_negative, next_magnitudes : In
+        The pre-activations of the next cycle's beat.
     cell_row : In
         Row of the cell memory, three cycles before the old state is used.
     result, value : Out
@@ -62,6 +64,8 @@ class Unit(Component):
     cell_row: Signal
     negative: Signal
     magnitudes: Signal
+    next_negative: Signal
+    next_magnitudes: Signal
     result: Struct
     value: Signal
     next_result: Struct
@@ -90,6 +94,8 @@ class Unit(Component):
                 "cell_row": In(beat_layout(manifest)["cell_row"].shape),
                 "negative": In(4),
                 "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
+                "next_negative": In(4),
+                "next_magnitudes": In(4 * (numerics.preactivation.bits - 1)),
                 "result": Out(result_layout(manifest)),
                 "value": Out(signed(numerics.result_bits)),
                 "next_result": Out(result_layout(manifest)),
@@ -108,6 +114,13 @@ class Unit(Component):
 
     def connect_bank(self, m: Module, bank: Value) -> None:
         """Connect the window's bank, if there are several tables in a region."""
+
+    def _table_argument(self, gate: int) -> tuple[Value, Value]:
+        """Return sign and magnitude of a gate's pre-activation when its table reads them."""
+        bits = self._manifest.numerics.preactivation.bits - 1
+        if self._manifest.parameters.pipeline.table > 1:
+            return self.next_negative[gate], self.next_magnitudes.word_select(gate, bits)
+        return self.negative[gate], self.magnitudes.word_select(gate, bits)
 
     def _add_table(
         self, m: Module, name: str, index: int, negative: Value, magnitude: Value, write: Value

@@ -69,7 +69,8 @@ class CellGraph(Record):
         for node in self.nodes:
             begins = max((stages[arg] for arg in node.args), default=0)
             from_sum = node.kind == "table" and self.nodes[node.args[0]].kind != "gate"
-            stages.append(begins + cost.get(node.kind, 0) + from_sum)
+            # What is not a gate gets a sign and a magnitude first, in a register.
+            stages.append(begins + cost.get(node.kind, 0) + from_sum * parameters.pipeline.table)
         for position, node in enumerate(self.nodes):
             if node.kind == "state":
                 needed = [self._begins(user, stages) for user in self.nodes if position in user.args]
