@@ -44,7 +44,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
     word = macs * numerics.weight_bits
     total = _even(accumulator) if family.pair_adders else accumulator
     tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, family)
-    shared = manifest.has_single_rows + manifest.has_single_tanh
+    shared = manifest.has_single_rows + ("tanh" in manifest.single_functions)
     return {
         "lanes": lanes * (tree + total),
         "multipliers": sum(

@@ -25,6 +25,7 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import MultiplierKind, Parameters, WeightMemory
+from rtlstm.spec.program.step import unit_cycles
 from rtlstm.spec.record import Record
 
 __all__ = ["Fit", "FitRequest", "NothingFitsError", "fit_device"]
@@ -339,8 +340,10 @@ class _Search:
             cycles += (groups - 1) * columns + 1 if index else groups * columns
             if shape.kind != "skip":
                 # Partial sums of a skip are added without idle cycles.
-                cycles += self._stages.preactivation + timing.results(shape.four_rows)
+                # A layer's words are issued before the results that they contain are there.
+                cycles += self._stages.preactivation - (self._stages.ahead + 1 if index else 0)
                 cycles += self._stages.pipeline.result
+                cycles += unit_cycles(shape, timing)
         return cycles
 
     def _least(self, candidate: _Candidate) -> _Excess:

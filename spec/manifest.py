@@ -253,10 +253,12 @@ class Manifest(Record):
         return self.parameters.capacity is not None or any(not layer.four_rows for layer in self.layers)
 
     @property
-    def has_single_tanh(self) -> bool:
-        """Whether tanh of a single row may be needed."""
-        wanted = any(layer.activation == "tanh" for layer in self.layers if not layer.four_rows)
-        return "tanh" in self.numerics.unit.functions and (wanted or self.parameters.capacity is not None)
+    def single_functions(self) -> frozenset[str]:
+        """Functions of single rows that the unit may be asked for."""
+        known = frozenset(("identity", *self.numerics.unit.functions))
+        if self.parameters.capacity is not None:
+            return known
+        return known & {layer.activation for layer in self.layers if not layer.four_rows}
 
     @property
     def operation_fields(self) -> list[tuple[list[int], int]]:

@@ -90,6 +90,11 @@ class LayerShape(Record):
         return self.kind in ("dense", "skip", "sum", "product")
 
     @property
+    def linear(self) -> bool:
+        """Whether its results are its sums, perhaps with ReLU, and need no table."""
+        return not self.four_rows and self.activation in ("identity", "relu")
+
+    @property
     def rows(self) -> int:
         """Rows of the layer's weight matrix."""
         return self.outputs * (4 if self.four_rows else 1)

@@ -211,6 +211,16 @@ class Parameters(CoreOptions):
         return self.summed + self.HELD + self.collect + self.pipeline.narrow
 
     @property
+    def ahead(self) -> int:
+        """Cycles by which a word is issued before the last result that it contains is there.
+
+        The result reaches the multipliers in the cycle after it is there; a word does ``operand`` cycles
+        after its issue. It is announced early enough, even if it needs no activation function.
+        """
+        drained = self.preactivation - self.summed
+        return min(self.pipeline.operand - 1, drained + self.pipeline.result - 2)
+
+    @property
     def partial_to_add(self) -> int:
         """Issue cycles from the end of a group that stores partial sums to the end of the one that adds them.
 

@@ -61,7 +61,7 @@ class Drain(ProgramPart):
         Row of the cell memory, in time for the beat's gates; whether the stream's state is zero.
     result_last, result_word : Out(1)
         An operation's last result, or one that completes a word of the vector memory, will be there in
-        ``operand + 1`` cycles; of operations whose results are stored.
+        ``ahead + 2`` cycles; of operations whose results are stored.
     window, window_row : In
         While the memory window is open, the row that all read ports look at.
     program_write, program_data, program_word
@@ -135,17 +135,22 @@ class Drain(ProgramPart):
     def _announce_results(self, m: Module, beats: DelayLine, depth: int) -> None:
         """Tell the sequencer of results to come, from registers: it is far.
 
-        A word that reads them is issued ``operand - 1`` cycles before they are there, and that is decided a
+        A word that reads them is issued ``parameters.ahead`` cycles before they are there, which is decided a
         cycle before.
         """
-        timing, pipeline = self._manifest.timing, self._parameters.pipeline
-        last_slot = self._parameters.macs // self._parameters.gate_units - 1
+        timing, parameters = self._manifest.timing, self._parameters
+        last_slot = parameters.macs // parameters.gate_units - 1
         lasts, words = [], []
-        for four_rows in (True, False):
-            stage = depth + timing.results(four_rows) + pipeline.result - pipeline.operand - 2
-            beat = beats.at(min(stage, depth))
-            stores = beat.valid & beat.store & (beat.lstm if four_rows else ~beat.lstm)
-            later = max(0, stage - depth)
+        for cycles in {timing.of_units, timing.of_rows, timing.of_linear_rows}:
+            stage = depth + cycles + parameters.pipeline.result - parameters.ahead - 3
+            beat, later = beats.at(min(stage, depth)), max(0, stage - depth)
+            function = beat.sigmoid | beat.tanh
+            of_beat = Mux(
+                beat.lstm,
+                timing.of_units == cycles,
+                Mux(function, timing.of_rows == cycles, timing.of_linear_rows == cycles),
+            )
+            stores = beat.valid & beat.store & of_beat
             lasts.append(delay_event(m, stores & beat.last, later))
             words.append(delay_event(m, stores & (beat.slot == last_slot), later))
         m.d.sync += [self.result_last.eq(any_of(lasts)), self.result_word.eq(any_of(words))]

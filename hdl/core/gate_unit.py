@@ -22,8 +22,11 @@ a + c                  the new c, rounded and saturated, written to memory; apar
 A table in block RAM with its output register takes two cycles. It reads its argument a cycle before that is
 in a register of its own: the block RAM's address register stands beside it.
 
-A dense output skips the cell: its activation is there in cycle a, the result in a + 1 + r.
+A dense output skips the cell: its activation is there in cycle a, the result in a + 1 + r. One that is the
+sum itself, perhaps with ReLU, skips the tables, too: the result is there in 1 + r.
 """
+
+from collections.abc import Callable
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
@@ -71,11 +74,17 @@ class GateUnit(Unit):
         argument = self._round_cell(m, total, beats.at(timing.keep))
         self._compared = max(0, result - 1)
         hidden = delay(m, self._hidden(m, gates[3], *argument), result - self._compared)
-        dense = self._dense(m, gates, beats.at(self._stages), beats.at(self._stages + self._compared))
-        dense = delay(m, dense, result - self._compared)
-        next_dense, next_hidden = beats.at(self._stages + result), beats.at(last - 1)
-        self._announce(m, next_dense, next_hidden)
-        self._select(m, next_dense.valid & next_dense.dense, dense, hidden)
+        results = [(hidden, beats.at(last - 1), beats.at(last - 1).lstm)]
+        functions = self._manifest.single_functions
+        if functions & {"identity", "relu"}:
+            beat = beats.at(result)
+            linear = delay(m, self._linear(m, beats), result - self._compared)
+            results.append((linear, beat, beat.dense & ~(beat.sigmoid | beat.tanh)))
+        if functions & {"sigmoid", "tanh"}:
+            beat = beats.at(self._stages + result)
+            activated = delay(m, self._activated(m, gates, beats), result - self._compared)
+            results.append((activated, beat, beat.dense & (beat.sigmoid | beat.tanh)))
+        self._select(m, results)
         return m
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
@@ -152,11 +161,39 @@ class GateUnit(Unit):
         sign = delay(m, negative, self._stages + waits + 1)
         return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
 
-    def _dense(self, m: Module, gates: list[Value], beat: Struct, compared: Struct) -> Value:
-        """Return a dense layer's result: sigmoid of gate 0, tanh of gate 2, or the sum itself."""
-        fitted = [self._fit_dense(m, gates, beat, compared, bits) for bits in self._dense_bits()]
-        result = Signal(signed(max(map(len, fitted))), reset_less=True)
-        m.d.sync += result.eq(fitted[0] if len(fitted) == 1 else Mux(compared.emit, fitted[1], fitted[0]))
+    def _linear(self, m: Module, beats: DelayLine) -> Signal:
+        """Return the sum itself, perhaps with ReLU, ``1 + result`` cycles after the pre-activations."""
+        bits = self._manifest.numerics.preactivation.bits - 1
+        negative = self.negative[0]
+        value = Mux(beats.at(0).relu & negative, 0, self.magnitudes[:bits])
+
+        def fit(width: int) -> Signal:
+            form = Format(bits=width, fraction=0)
+            return _signed(m, value, negative, 0, form, f"linear{width}", self._compared)
+
+        return self._dense(m, fit, beats.at(self._compared))
+
+    def _activated(self, m: Module, gates: list[Value], beats: DelayLine) -> Signal:
+        """Return sigmoid of gate 0 or tanh of gate 2, ``1 + result`` cycles after the gates."""
+        gate, sigmoid = self._manifest.numerics.gate, beats.at(self._stages).sigmoid
+        value = Mux(sigmoid, gates[0], gates[2])
+        sign = delay(m, self.negative[0], self._stages) & ~sigmoid
+        # What comes straight from a block RAM is chosen in one cycle and rounded in the next.
+        chosen = self._compared if self._manifest.parameters.tables == "direct" else 0
+        value, sign = delay(m, value, chosen), delay(m, sign, chosen)
+
+        def fit(width: int) -> Signal:
+            form, drop = Format(bits=width, fraction=0), gate.fraction - (width - 1)
+            return _signed(m, value, sign, drop, form, f"activated{width}", self._compared - chosen)
+
+        return self._dense(m, fit, beats.at(self._stages + self._compared))
+
+    def _dense(self, m: Module, fit: Callable[[int], Signal], beat: Struct) -> Signal:
+        """Register results as wide as the beat's layer needs them."""
+        widths = self._dense_bits()
+        result = Signal(signed(max(widths)), reset_less=True)
+        fitted = [fit(width) for width in widths]
+        m.d.sync += result.eq(fitted[0] if len(fitted) == 1 else Mux(beat.emit, fitted[1], fitted[0]))
         return result
 
     def _dense_bits(self) -> tuple[int, ...]:
@@ -169,49 +206,25 @@ class GateUnit(Unit):
             return (outer,)
         return (inner, outer)
 
-    def _fit_dense(self, m: Module, gates: list[Value], beat: Struct, compared: Struct, width: int) -> Value:
-        """Round and limit a dense layer's result to ``width`` bits."""
-        numerics = self._manifest.numerics
-        bits = numerics.preactivation.bits - 1
-        form = Format(bits=width, fraction=0)
-        linear = delay(m, self.magnitudes[:bits], self._stages)
-        negative = delay(m, self.negative[0], self._stages)
-        drop = numerics.gate.fraction - (width - 1)
-        value, sign = Mux(beat.sigmoid, gates[0], gates[2]), negative & ~beat.sigmoid
-        # What comes straight from a block RAM is chosen in one cycle and rounded in the next.
-        chosen = self._compared if self._manifest.parameters.tables == "direct" else 0
-        activated = _signed(
-            m,
-            delay(m, value, chosen),
-            delay(m, sign, chosen),
-            drop,
-            form,
-            f"activated{width}",
-            self._compared - chosen,
-        )
-        plain = Mux(beat.relu & negative, 0, linear)
-        plain = _signed(m, plain, negative, 0, form, f"linear{width}", self._compared)
-        return Mux(compared.sigmoid | compared.tanh, activated, plain)
+    def _select(self, m: Module, results: list[tuple[Value, Struct, Value]]) -> None:
+        """Give the result, and in the cycle before, where it goes.
 
-    def _announce(self, m: Module, dense: Struct, hidden: Struct) -> None:
-        """Say where the next cycle's result goes.
-
-        A dense beat takes fewer cycles than an LSTM layer's, but never ends in the same cycle as one before
-        it: in the networks of this unit (``is_fused`` in :mod:`rtlstm.gen.quantise.lowering`), a dense
+        Each kind of result comes with the beat of the next one, and whether that is of the kind. Dense beats
+        take fewer cycles than an LSTM layer's, but never end in the same cycle as one before or earlier: in
+        the networks of this unit (``is_fused`` in :mod:`rtlstm.gen.quantise.lowering`), a dense
         operation reads the results of the layer before it and waits until they have been written
         (``waits_for_results`` in :mod:`rtlstm.spec.program.step`), and a pass over a sequence begins when
         the results of the pass before have been written.
         """
-        for beat, wanted in ((dense, dense.dense), (hidden, hidden.lstm)):
+        layout = result_layout(self._manifest)
+        chosen: Value = results[0][0]
+        for _, beat, wanted in results:
             with m.If(beat.valid & wanted):
-                m.d.comb += [
-                    self.next_result[name].eq(beat[name]) for name in result_layout(self._manifest).members
-                ]
-
-    def _select(self, m: Module, from_dense: Value, dense: Value, hidden: Value) -> None:
-        """Give the result and its place, which was announced a cycle before."""
-        destination = DelayLine(m, result_layout(self._manifest), self.next_result, "result", 1).at(1)
-        m.d.comb += [self.result.eq(destination), self.value.eq(Mux(delay(m, from_dense, 1), dense, hidden))]
+                m.d.comb += [self.next_result[name].eq(beat[name]) for name in layout.members]
+        for value, beat, wanted in results[1:]:
+            chosen = Mux(delay(m, beat.valid & wanted, 1), value, chosen)
+        destination = DelayLine(m, layout, self.next_result, "result", 1).at(1)
+        m.d.comb += [self.result.eq(destination), self.value.eq(chosen)]
 
 
 def _sum_bits(manifest: Manifest) -> int:

@@ -132,7 +132,7 @@ class Preactivation(Component):
         bits, stages = manifest.numerics.accumulator.bits, manifest.parameters.collect
         # Where beats of one row are finished: dense tanh is the candidate's, all else gate 0's.
         shared = ({0} if manifest.has_single_rows else set()) | (
-            {CANDIDATE} if manifest.has_single_tanh else set()
+            {CANDIDATE} if "tanh" in manifest.single_functions else set()
         )
         totals = []
         for gate in range(GATES):

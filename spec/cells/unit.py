@@ -30,11 +30,9 @@ class UnitTiming:
     of_units: int
     """The results of units with four rows each are there."""
     of_rows: int
-    """The results of single rows are there."""
-
-    def results(self, four_rows: bool) -> int:
-        """Cycles to the results of units with four rows each, or of single rows."""
-        return self.of_units if four_rows else self.of_rows
+    """The results of single rows are there, with an activation function."""
+    of_linear_rows: int
+    """The results of single rows are there that are the sums themselves, perhaps with ReLU."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +121,7 @@ class FusedUnit(Unit):
             keep=kept,
             of_units=kept + FusedUnit.argument_cycles(parameters) + parameters.activation + 1,
             of_rows=parameters.activation + 1,
+            of_linear_rows=1,
         )
 
     @staticmethod
@@ -196,6 +195,7 @@ class GraphUnit(Unit):
             keep=max(keeps, default=0),
             of_units=results,
             of_rows=results,
+            of_linear_rows=results,
         )
 
     @property

@@ -97,8 +97,6 @@ class Timeline:
 
     def _words(self, op: Op, ends: list[int], stage: int) -> list[int]:
         """Return the first cycle in which each vector word that an operation writes can be issued."""
-        # What is there in a cycle is part of the words that reach the multipliers in the next.
-        ahead = self.parameters.pipeline.operand - 1
         per_group = op.drain_beats * self.parameters.gate_units
         count = (
             (op.groups - 1) * per_group
@@ -109,7 +107,7 @@ class Timeline:
         for first in range(0, count, self.parameters.macs):
             last = min(first + self.parameters.macs, count) - 1
             beat = last % per_group // self.parameters.gate_units
-            words.append(ends[last // per_group] + beat + stage - ahead)
+            words.append(ends[last // per_group] + beat + stage - self.parameters.ahead)
         return words
 
     def prepare(self) -> None:

@@ -14,7 +14,7 @@ from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.record import Record
 
-__all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends", "idle_between"]
+__all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends", "idle_between", "unit_cycles"]
 
 OpKind = Literal["recurrent", "input", "dense"]
 
@@ -159,6 +159,13 @@ class Program(Record):
         return next(op for op in self.ops if op.layer == layer and op.kind != "recurrent")
 
 
+def unit_cycles(layer: LayerShape, timing: UnitTiming) -> int:
+    """Return the cycles from a layer's pre-activations to its results."""
+    if layer.four_rows:
+        return timing.of_units
+    return timing.of_linear_rows if layer.linear else timing.of_rows
+
+
 class _Layout:
     """Allocates memory rows while operations are appended."""
 
@@ -213,9 +220,7 @@ class _Layout:
             drain_beats=parameters.drain_beats(per_group),
             last_drain_beats=parameters.drain_beats(last),
             last_units=(last - 1) % parameters.gate_units + 1,
-            results=parameters.preactivation
-            + self.timing.results(layer.four_rows)
-            + parameters.pipeline.result,
+            results=parameters.preactivation + unit_cycles(layer, self.timing) + parameters.pipeline.result,
             **(common | special),
         )
         self.ops.append(op)
@@ -263,6 +268,7 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters, timi
         layout.space(0, body - 1, body + first)
     for skip in (body + index for index, layer in enumerate(shapes) if layer.kind == "skip"):
         layout.space(skip, skip, skip + 1)
+    _keep_order(layout.ops, body)
     last = max((index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent), default=-1)
     program = Program(
         ops=tuple(layout.ops),
@@ -293,6 +299,17 @@ def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters, timi
         vector_context=capacity.vector_words,
         cell_context=capacity.cell_rows,
     )
+
+
+def _keep_order(ops: list[Op], body: int) -> None:
+    """Add idle cycles after a step, so that the next step's first results do not overtake its last ones.
+
+    Within a step, an operation waits for the results that are stored before it.
+    """
+    first, last = ops[body], len(ops) - 1
+    overtakes = ops[last].results - first.results
+    if overtakes > 0:
+        ops[last] = ops[last].replace(idle_cycles=max(ops[last].idle_cycles, overtakes))
 
 
 def _prepare(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,17 @@ verilog.run_yosys = lambda script: [once(script) for _ in range(20)][-1]
 from rtlstm.cli.main import main
 main()
 """
+
+
+@pytest.fixture(autouse=True)
+def _heed_signals() -> Iterator[None]:
+    """As on a terminal: under nohup or in a shell's background some are ignored, and children inherit that."""
+    before = {number: signal.getsignal(number) for number in CODES}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
