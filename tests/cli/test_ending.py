@@ -33,7 +33,7 @@ main()
 
 @pytest.fixture(autouse=True)
 def _heed_signals() -> Iterator[None]:
-    """As on a terminal: under nohup or in a shell's background some are ignored, and children inherit that."""
+    """As on a terminal: under nohup or in a shell's background, children inherit that some are ignored."""
     before = {number: signal.getsignal(number) for number in CODES}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
