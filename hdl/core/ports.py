@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.layouts import input_beats, output_beats, result_layout, row_bits
 from rtlstm.hdl.core.program_memory import step_layout, step_values
-from rtlstm.hdl.primitives.pipeline import storage
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import TIMED_STEPS, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import step_fields
@@ -101,6 +101,7 @@ class InputBuffer(Component):
         step = step_values(self._manifest, self.step if self._loadable else None)
         beat, macs = self._manifest.parameters.beat_in, self._manifest.parameters.macs
         after = step["beats_after"]
+        accept = self._manifest.parameters.pipeline.accept
         width = self._manifest.numerics.data_bits * beat
         read, write = storage(m, memories(self._manifest)["input buffer"], "memory")
         full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
@@ -124,17 +125,20 @@ class InputBuffer(Component):
             empty.eq(~fills & Mux(self.taken, ready & ~empty, empty)),
         ]
         # What is heard of a beat before its registers show it: with ``accept`` nothing, for a short way.
-        news = for_next if self._manifest.parameters.pipeline.accept == 0 else Const(0)
+        news = for_next if accept == 0 else Const(0)
         ends_word = slot == macs // beat - 1
         data = Signal(width)
+        # Where a word is not read in the next cycle, it is written from registers: the port is far.
+        word = Cat(Mux(slot == i, data, 0) for i in range(macs // beat))
+        enable = Cat(accepted & ((slot == 0) | (slot == i)) for i in range(macs // beat))
         keep = Cat((~last_beat | bit).replicate(width // beat) for bit in step["last_beat"])
         m.d.comb += [
             self.x.ready.eq(~ResetSignal() & open_),
             data.eq(x.data & keep),
-            write.addr.eq(row + Mux(bank_in, words, 0)),
+            write.addr.eq(delay(m, row + Mux(bank_in, words, 0), accept)),
             # A word's first beat clears the rest of it, so that no position stays undefined.
-            write.data.eq(Cat(Mux(slot == i, data, 0) for i in range(macs // beat))),
-            write.en.eq(Cat(accepted & ((slot == 0) | (slot == i)) for i in range(macs // beat))),
+            write.data.eq(delay(m, word, accept)),
+            write.en.eq(delay_event(m, enable, accept)),
             read.addr.eq(self.row),
             self.word.eq(read.data),
             self.full.eq(full.bit_select(bank_out, 1)),

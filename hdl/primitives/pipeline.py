@@ -36,9 +36,9 @@ def delay(m: Module, value: Value, cycles: int) -> Value:
 
 
 def delay_event(m: Module, event: Value, cycles: int) -> Value:
-    """Return a bit as it was ``cycles`` clock cycles ago, and 0 after a reset."""
+    """Return bits as they were ``cycles`` clock cycles ago, and 0 after a reset."""
     for _ in range(cycles):
-        delayed = Signal(name=f"{_name(event)}_d")
+        delayed = Signal(len(event), name=f"{_name(event)}_d")
         m.d.sync += delayed.eq(event)
         event = delayed
     return event
