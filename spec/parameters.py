@@ -224,7 +224,6 @@ class Parameters(CoreOptions):
     def partial_to_add(self) -> int:
         """Issue cycles from the end of a group that stores partial sums to the end of the one that adds them.
 
-        The least number unless ``collect`` is 2. Then the address of what is added reaches its memory a
-        cycle later than is assumed here, and one cycle less would do: a known spare cycle.
+        The least number. If ``collect`` is 2, the address of what is added reaches its memory a cycle later.
         """
-        return self.HELD + self.collect + self.pipeline.narrow + 1
+        return self.HELD + min(self.collect, 1) + self.pipeline.narrow + 1
