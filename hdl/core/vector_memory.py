@@ -97,7 +97,7 @@ class VectorMemory(Component):
         rows = [delay(m, self.row, self._early)]
         for _ in range(self._spec.latency - 1):
             rows.append(delay(m, rows[-1], 1))
-        stores, arrives, parts = self._place_results(m, rows[-1])
+        stores, arrives, parts = self._align_results(m, rows[-1])
         m.d.comb += [
             self.input_row.eq(rows[0]),
             read.addr.eq(rows[0]),
@@ -111,10 +111,10 @@ class VectorMemory(Component):
         self._give_operand(m, Cat(word))
         return m
 
-    def _place_results(self, m: Module, read_row: Value) -> tuple[Signal, Signal, list[Value]]:
+    def _align_results(self, m: Module, read_row: Value) -> tuple[Signal, Signal, list[Value]]:
         """Return the parts of a word that results are, which are stored, and which go past the memory.
 
-        A part is the place of ``gate_units`` values. All selects are known a cycle ahead.
+        A part of a word has ``gate_units`` values. All selects are known a cycle ahead.
         """
         slots = range(self._spec.granules)
         coming = self.next_result
