@@ -14,7 +14,8 @@ from rtlstm.hdl.core.memory_window import CoreBus, CoreBusPort, MemoryWindow
 from rtlstm.hdl.core.ports import InputBuffer, OutputQueue
 from rtlstm.hdl.core.preactivation import Preactivation
 from rtlstm.hdl.core.program_memory import StepFields
-from rtlstm.hdl.core.sequencer import Sequencer
+from rtlstm.hdl.core.sequencer.sequencer import Sequencer
+from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.hdl.core.units import make_unit
 from rtlstm.hdl.core.vector_memory import VectorMemory
 from rtlstm.hdl.flat_ports import add_instance
@@ -131,7 +132,7 @@ class Core(CorePorts):
 
     def _add_input(self, m: Module) -> None:
         """Add what keeps the input, and what decides when it is read."""
-        m.submodules.sequencer = self._sequencer = Sequencer(self._manifest)
+        m.submodules.sequencer = self._sequencer = self._step_sequencer = StepSequencer(self._manifest)
         m.submodules.input_buffer = self._input = self._buffer = InputBuffer(self._manifest)
 
     def _add_output(self, m: Module) -> None:
@@ -329,7 +330,7 @@ class Core(CorePorts):
 
     def _steps(self, m: Module) -> None:
         """Wire sequencer, input and output."""
-        sequencer, source = self._sequencer, self._buffer
+        sequencer, source = self._step_sequencer, self._buffer
         m.d.comb += [
             *(getattr(sequencer, f"input_{name}").eq(getattr(source, name)) for name in INPUT_NEWS),
             sequencer.halves_full.eq(source.halves_full),

@@ -9,7 +9,12 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Reset
 from support.formal import Inside, before, cases, free_inputs, implies, prove, reach, refute, with_bug
 from support.formal_shapes import fixed_manifest
 
-from rtlstm.hdl.core.sequencer import Sequencer
+from rtlstm.hdl.component import Component
+from rtlstm.hdl.core.sequencer import sequencer, step_sequencer
+from rtlstm.hdl.core.sequencer.activity import Activity
+from rtlstm.hdl.core.sequencer.admission import Admission
+from rtlstm.hdl.core.sequencer.input_steps import InputSteps
+from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import issue_fields
@@ -25,9 +30,9 @@ class Harness(Elaboratable):
     it is wanted and after one in which all was idle.
     """
 
-    def __init__(self, manifest: Manifest, kind: type[Sequencer] = Sequencer) -> None:
+    def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        self._sequencer = kind(manifest)
+        self._sequencer = StepSequencer(manifest)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -73,30 +78,37 @@ class Harness(Elaboratable):
             ]
 
         # What its registers hold for that.
-        loading, fields, table = inside["_loading"], inside["_fields"], inside["_table"]
-        begun = ~inside["_begin"] & ~loading
+        fetched, walk = inside["fetch.fetched"], inside["walker.walk"]
+        loading, op, index = fetched.loading, fetched.op, fetched.index
+        begun = ~walk.begins & ~loading
         m.d.comb += [
-            Assert(reserved == inside["_reserved"]),
-            Assert(inside["_last_word"] == (inside["_last_column"] & inside["_last_group"])),
-            Assert(implies(inside["_begin"], inside["_open"])),
+            Assert(reserved == inside["admission.reserved"]),
+            Assert(inside["_count.last_word"] == (walk.last_column & walk.last_group)),
+            Assert(implies(walk.begins, walk.first_group)),
             Assert(implies(valid, ~loading)),
-            Assert(implies((begun | valid) & fields["waits_for_input"], known)),
-            Assert(implies(begun & fields["emit"] & ~sequencer.token.suppress, reserved)),
-            Assert(implies(inside["_track_activity.drained"], inside["_track_activity.left"] == 0)),
-            Assert(implies(loading & inside["_track_activity.drained"], table["waits_for_input"])),
+            Assert(implies((begun | valid) & op.waits_for_input, known)),
+            Assert(implies(begun & op.emit & ~sequencer.token.suppress, reserved)),
+            Assert(implies(inside["activity.drained"], inside["activity.left"] == 0)),
+            Assert(implies(loading & inside["activity.drained"], fetched.next_op.waits_for_input)),
         ]
         # The operation in its registers is the program's, and the one to be loaded may follow it.
         program = self._manifest.program
         values = issue_fields(program)
         with m.If(~loading):
-            m.d.comb += Assert(inside["_pc"] < len(program.ops))
-        for index in range(len(program.ops)):
-            with m.If(~loading & (inside["_pc"] == index)):
-                followers = {program.follows(index), program.follows(index, suppress=True)}
+            m.d.comb += Assert(index < len(program.ops))
+        for number in range(len(program.ops)):
+            with m.If(~loading & (index == number)):
+                followers = {program.follows(number), program.follows(number, suppress=True)}
                 if None in followers:
                     followers = followers - {None} | {0, program.prefetch or 0}
-                m.d.comb += Assert(Cat(inside["_next"] == other for other in sorted(followers)).any())
-                m.d.comb += [Assert(register == values[name][index]) for name, register in fields.items()]
+                upcoming, group = inside["fetch.next_index"], inside["_count.group"]
+                m.d.comb += [
+                    Assert(Cat(upcoming == other for other in sorted(followers)).any()),
+                    *(Assert(op[name] == values[name][number]) for name in op.shape().members),
+                    Assert(group <= values["groups"][number]),
+                    Assert(walk.first_group == (group == values["groups"][number])),
+                    Assert(walk.last_group == (group == 0)),
+                ]
 
         # All of this happens: an operation ends that has room for its results, and later the window opens.
         ended, has_room = Signal(), reserved | sequencer.emits
@@ -127,15 +139,13 @@ def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
 
 
 BUGS = {
-    "idle between redirect and word": ("(left <= 1) & ~self._redirect", "(left <= 1)"),
-    "begins without room": (
-        'loaded & (~table["emit"] | self.room | kept)',
-        "loaded & (1 | kept)",
-    ),
-    "waits without room": ('(~self._begin | ~fields["emit"] | self.room | self._reserved)', "1"),
-    "reserves twice": ("(self._reserved | self.emits) & ~self.output", "self.emits & ~self.output"),
-    "keeps room that is used": ('self._reserved & (self._loading | ~fields["emit"])', "self._reserved | 1"),
+    "idle between redirect and word": (Activity, "(left <= 1) & ~self.redirect", "(left <= 1)"),
+    "begins without room": (Admission, "(~next_op.emit | self.room | kept)", "(1 | kept)"),
+    "waits without room": (Admission, "~walk.begins | ~self.fetched.op.emit | self.room | reserved", "1"),
+    "reserves twice": (Admission, "(reserved | self.emits) & ~self.output", "self.emits & ~self.output"),
+    "keeps room that is used": (Admission, "reserved & (loading | ~op.emit)", "reserved | 1"),
     "begins while the window waits": (
+        InputSteps,
         "(there & precomputed & ~self.window_wanted)",
         "(there & precomputed)",
     ),
@@ -143,5 +153,10 @@ BUGS = {
 
 
 @pytest.mark.parametrize("bug", cases(BUGS, "idle between redirect and word"))
-def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
-    refute(Harness(SHAPES["two words, two groups"](), with_bug(Sequencer, *bug)), tmp_path, 40)
+def test_bug_is_found(
+    bug: tuple[type[Component], str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, right, wrong = bug
+    user = step_sequencer if part is InputSteps else sequencer
+    monkeypatch.setattr(user, part.__name__, with_bug(part, right, wrong))
+    refute(Harness(SHAPES["two words, two groups"]()), tmp_path, 40)

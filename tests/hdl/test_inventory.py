@@ -133,7 +133,7 @@ MEMORIES = {
     ("preactivation", "shift_memory"): "row shifts",
     ("preactivation", "partial_memory"): "partial sums",
     ("gate_unit", "cells"): "cell states",
-    ("sequencer", "program"): "program, issued",
+    ("fetch", "program"): "program, issued",
     ("drain", "program"): "program, drained",
     ("queue", "storage"): "output queue",
 }

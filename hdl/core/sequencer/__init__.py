@@ -1,0 +1,1 @@
+"""The sequencer, and the parts that it is made of."""

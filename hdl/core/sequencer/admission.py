@@ -1,0 +1,135 @@
+"""Admission: whether a word is issued in the next cycle."""
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.core.sequencer.signatures import (
+    READY,
+    Fetched,
+    FetchedPort,
+    OpFields,
+    Walk,
+    WalkPort,
+    most_words,
+)
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["Admission"]
+
+
+class Admission(Component):
+    """Decides in each cycle whether a word is issued in the next one.
+
+    This cycle is one of four cases. What each case asks for is computed side by side, and the case selects
+    among them last: its signals arrive latest.
+
+    ===========  ===============================================  ===========================================
+    case         this cycle                                       the next cycle's word waits for
+    ===========  ===============================================  ===========================================
+    ``loaded``   loads an operation                               vector, input, room, drain, idle cycles
+    ``wraps``    issues a word that ends a group, and not more    drain, idle cycles
+    ``goes_on``  issues another word                              vector, input, drain, idle cycles
+    ``waits``    does neither                                     vector, input, room, drain, idle cycles
+    ===========  ===============================================  ===========================================
+
+    In an operation's first group, each word waits until it is in the vector memory or the input. The later
+    groups read the same words again. Its first word waits for room for the output, a group's last word until
+    the drain is free.
+
+    Members
+    -------
+    fetched, walk : In
+        The operation that is loaded, the next one, and how far it is.
+    results_ready, input_ready : In
+        The next cycle's word will be in the vector memory; it will be in the input, and the step may begin.
+    room : In(1)
+        The output has room for a whole step.
+    suppress : In(1)
+        The step's output is not wanted.
+    issued : Out(1)
+        A word is issued in this cycle.
+    emits, output : Out(1)
+        An operation that will need room for the output begins, or has ended.
+    """
+
+    fetched: FetchedPort
+    walk: WalkPort
+    results_ready: Struct
+    input_ready: Struct
+    room: Signal
+    suppress: Signal
+    issued: Signal
+    emits: Signal
+    output: Signal
+
+    def __init__(self, manifest: Manifest, fields: OpFields) -> None:
+        super().__init__(
+            {
+                "fetched": In(Fetched(manifest, fields)),
+                "walk": In(Walk(most_words(manifest, fields))),
+                "results_ready": In(READY),
+                "input_ready": In(READY),
+                "room": In(1),
+                "suppress": In(1),
+                "issued": Out(1),
+                "emits": Out(1),
+                "output": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        fetched, walk = self.fetched, self.walk
+        op = fetched.op
+        # Room in the output has been taken for an operation that has not ended yet. One that is issued again
+        # keeps the room it has.
+        reserved = Signal()
+        m.d.comb += [
+            self.emits.eq(walk.issued & walk.begins & op.emit & ~self.suppress & ~reserved),
+            self.output.eq(walk.ends & op.emit),
+        ]
+        m.d.sync += reserved.eq((reserved | self.emits) & ~self.output)
+
+        loaded = self._loaded(reserved)
+        goes_on = Mux(walk.last_column, Mux(walk.last_group, loaded, self._wraps()), self._goes_on())
+        m.d.sync += self.issued.eq(
+            Mux(
+                fetched.loading,
+                loaded & ~fetched.halted,
+                Mux(walk.issued, goes_on, self._waits(reserved)),
+            )
+        )
+        return m
+
+    def _loaded(self, reserved: Signal) -> Value:
+        """Whether the first word may follow, if this cycle loads its operation."""
+        op, next_op, walk, loading = self.fetched.op, self.fetched.next_op, self.walk, self.fetched.loading
+        there = self.results_ready.loaded & self.input_ready.loaded
+        kept = reserved & (loading | ~op.emit)
+        ready = there & (~next_op.emit | self.room | kept)
+        # Before an operation that is loaded, the last group of another has ended, or none at all.
+        return Mux(
+            loading,
+            ready & ~(next_op.single & walk.drains),
+            ready & ~(next_op.single & ~op.last_one_beat) & (op.idle_cycles == 0),
+        )
+
+    def _wraps(self) -> Value:
+        """Whether the next group's first word may follow a group's last."""
+        op = self.fetched.op
+        drained: Value = ~(op.single & ~op.one_beat)
+        return ~self.walk.idles_on & drained
+
+    def _goes_on(self) -> Value:
+        """Whether the next word may follow within a group."""
+        walk = self.walk
+        there: Value = ~walk.first_group | (self.results_ready.goes_on & self.input_ready.goes_on)
+        return there & ~walk.idles_on & ~(walk.last_follows & walk.drains)
+
+    def _waits(self, reserved: Signal) -> Value:
+        """Whether the word that waits may be issued."""
+        walk = self.walk
+        there: Value = ~walk.first_group | (self.results_ready.waits & self.input_ready.waits)
+        has_room: Value = ~walk.begins | ~self.fetched.op.emit | self.room | reserved
+        return there & has_room & ~walk.idles_on & ~(walk.last_column & walk.drains)

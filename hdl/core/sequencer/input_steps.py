@@ -1,0 +1,205 @@
+"""Steps whose inputs come one by one, through the input buffer."""
+
+from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from rtlstm.hdl.component import connect_some
+from rtlstm.hdl.core.program_memory import step_values
+from rtlstm.hdl.core.sequencer.compare import exceeds
+from rtlstm.hdl.core.sequencer.current_stream import CurrentStream
+from rtlstm.hdl.core.sequencer.signatures import OpFields
+from rtlstm.hdl.core.sequencer.steps import Steps
+from rtlstm.hdl.core.sequencer.stream_flags import StreamFlags
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["InputPorts", "InputSteps"]
+
+
+class InputPorts:
+    """Ports at which the input buffer tells of the next input.
+
+    Members
+    -------
+    input_full, input_coming, input_words : In
+        The next input is complete; it is not, but is coming, and so many of its words are complete.
+    input_grows, input_fills : In(1)
+        A word of it is complete with this cycle; so is all of it.
+    input_stream, input_suppress : In
+        Its stream, as known after this cycle, and whether its output is not wanted.
+    input_bank : In(1)
+        Its half of the buffer.
+    halves_full, halves_streams : In
+        Of each half of the buffer, whether it holds a complete input, and of which stream.
+    """
+
+    input_full: Signal
+    input_coming: Signal
+    input_words: Signal
+    input_grows: Signal
+    input_fills: Signal
+    input_stream: Signal
+    input_suppress: Signal
+    input_bank: Signal
+    halves_full: Signal
+    halves_streams: Signal
+
+
+class InputSteps(InputPorts, Steps):
+    """Begins a step when its input comes; a stream with invalid partial sums has them computed first.
+
+    The input of such a stream is never ready, nor is any while the window is wanted. Its members are those of
+    :class:`InputPorts` and of :class:`rtlstm.hdl.core.sequencer.steps.Steps`.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        streams = manifest.parameters.stream_bits
+        super().__init__(
+            manifest,
+            OpFields(manifest),
+            {
+                "input_full": In(1),
+                "input_coming": In(1),
+                "input_words": In(range(manifest.program.input_words + 1)),
+                "input_grows": In(1),
+                "input_fills": In(1),
+                "input_stream": In(streams),
+                "input_suppress": In(1),
+                "input_bank": In(1),
+                "halves_full": In(2),
+                "halves_streams": In(2 * streams),
+            },
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        parameters = self._manifest.parameters
+        m.submodules.current_stream = current = CurrentStream(self._manifest)
+        m.submodules.flags = flags = StreamFlags(parameters.streams, parameters.stream_bits)
+        op_ends_step, next_ends_step = self._ends_step(m)
+        self._follow_streams(m, current, flags, op_ends_step)
+        self._redirect(m, flags)
+        self._succeed(m, op_ends_step, next_ends_step)
+        self._address(m, current.context, flags)
+        self._await_input(m, ~flags.input_invalid)
+        return m
+
+    def _listens(self) -> Value:
+        """Whether an operation waits for a step's input."""
+        waits: Value = self.walk.first_group & self.fetched.op.waits_for_input & ~self.fetched.loading
+        return waits
+
+    def _ends_step(self, m: Module) -> tuple[Value, Value]:
+        """Return whether the loaded operation ends a step, and whether the next one does.
+
+        A step whose output is not wanted ends earlier.
+        """
+        op, next_op = self.fetched.op, self.fetched.next_op
+        suppress = Signal(reset_less=True)
+        asks = op.from_input
+        m.d.comb += self.suppress.eq(Mux(asks, self.input_suppress, suppress))
+        m.d.sync += suppress.eq(self.suppress)
+        suppress_next = Mux(asks | next_op.waits_for_input, self.input_suppress, suppress)
+        return (
+            op.ends | (op.ends_suppressed & self.suppress),
+            next_op.ends | (next_op.ends_suppressed & suppress_next),
+        )
+
+    def _follow_streams(
+        self, m: Module, current: CurrentStream, flags: StreamFlags, op_ends_step: Value
+    ) -> None:
+        """Follow the input's stream, and tell the streams' flags what happens."""
+        op, walk = self.fetched.op, self.walk
+        connect_some(
+            m,
+            wiring.flipped(self),
+            flags,
+            ("reset_stream", "state_written", "weights_written", "command_stream", "flags", "zero_state"),
+        )
+        m.d.comb += [
+            current.listens.eq(self._listens() | (self.fetched.load & self.fetched.next_op.waits_for_input)),
+            current.input_stream.eq(self.input_stream),
+            self.stream.eq(current.stream),
+            flags.stream.eq(current.stream),
+            flags.input_stream.eq(self.input_stream),
+            flags.prepared.eq(walk.ends & op.prepares),
+            flags.flips.eq(walk.ends & op.writes_other),
+            flags.step_ends.eq(walk.ends & op_ends_step),
+            self.copy.eq((op.writes_current & flags.copy) | (op.writes_other & ~flags.copy)),
+        ]
+
+    def _redirect(self, m: Module, flags: StreamFlags) -> None:
+        """Have invalid partial sums computed before a step that adds them; a zero state is read as blanks."""
+        # Flags of the complete input's stream, which a lone beat shows before it is the current one.
+        needed = self._listens() & self.input_full & flags.input_invalid
+        blank = Signal()
+        with m.If(flags.prepared):
+            m.d.sync += blank.eq(0)
+        with m.If(self.redirect):
+            m.d.sync += blank.eq(flags.input_zero_state)
+        m.d.comb += [
+            self.redirect.eq(needed & ~self.window_wanted & ~self.walk.idles),
+            self.target.eq(0),
+            self.blank.eq(blank),
+        ]
+
+    def _succeed(self, m: Module, op_ends_step: Value, next_ends_step: Value) -> None:
+        """Find the operations that follow; a step's last is followed by the next step's first."""
+        op, next_op = self.fetched.op, self.fetched.next_op
+        loadable = self._manifest.parameters.capacity is not None
+        step = step_values(self._manifest, self.step if loadable else None)
+
+        def first(reads: Value) -> Value:
+            # While an operation reads the input, or one is loaded that does, the next step's is the other.
+            bank = self.input_bank ^ reads
+            same = self._same(self.halves_streams.word_select(bank, len(self.stream)))
+            there = self.halves_full.bit_select(bank, 1) & same & ~self.window_wanted
+            return Mux(there & step["prefetches"], step["prefetch"], 0)
+
+        m.d.comb += [
+            self.after_op.eq(Mux(op_ends_step, first(op.from_input), op.follows)),
+            self.after_next.eq(
+                Mux(next_ends_step, first(op.from_input | next_op.from_input), next_op.follows)
+            ),
+        ]
+
+    def _address(self, m: Module, context: Value, flags: StreamFlags) -> None:
+        """Find the vectors of the next operation."""
+        fetched = self.fetched
+        next_op = fetched.next_op
+        # What follows an operation that reads the input reads the next input, if any.
+        taken = fetched.op.from_input & ~fetched.loading
+        input_row = Mux(self.input_bank ^ taken, self._manifest.program.input_words, 0)
+        base = Signal.like(self.vector_base, reset_less=True)
+        with m.If(fetched.load):
+            m.d.sync += base.eq(Mux(next_op.from_input, input_row, context))
+        with m.If(self.window):
+            m.d.sync += base.eq(0)
+        m.d.comb += [
+            self.vector_start.eq(Mux(flags.copy ^ flags.flips, next_op.source_copied, next_op.source)),
+            self.vector_base.eq(base),
+        ]
+
+    def _await_input(self, m: Module, valid: Value) -> None:
+        """Compare the input's words with those that may be issued in the next cycle."""
+        op, next_op, walk, words = self.fetched.op, self.fetched.next_op, self.walk, self.input_words
+        # With this cycle the current stream's recurrent part may be ready.
+        prepared = op.prepares & ~self.fetched.loading & self._same(self.input_stream)
+
+        def ready(waits: Value, complete: Value, grown: Value, precomputed: Value) -> Value:
+            known = (self.input_coming & complete) | (self.input_grows & grown)
+            there = known | self.input_full | self.input_fills
+            return ~waits | (there & precomputed & ~self.window_wanted)
+
+        loads, waits = next_op.waits_for_input, op.waits_for_input
+        beyond, at_least = exceeds(words, walk.word), ~exceeds(walk.word, words)
+        m.d.comb += [
+            self.input_ready.loaded.eq(ready(loads, words != 0, Const(1), valid | prepared)),
+            self.input_ready.goes_on.eq(ready(waits, exceeds(words, walk.next_word), beyond, valid)),
+            self.input_ready.waits.eq(ready(waits, beyond, at_least, valid)),
+        ]
+
+    def _same(self, stream: Value) -> Value:
+        """Whether this is the current stream."""
+        return stream == self.stream if self._manifest.parameters.streams > 1 else Const(1)

@@ -1,0 +1,80 @@
+"""Results: which words of the vector memory have been written."""
+
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component, Struct
+from rtlstm.hdl.core.sequencer.compare import exceeds
+from rtlstm.hdl.core.sequencer.signatures import (
+    READY,
+    Fetched,
+    FetchedPort,
+    OpFields,
+    Walk,
+    WalkPort,
+    most_words,
+)
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["Results"]
+
+
+class Results(Component):
+    """Counts results under way, so that no word is read before it is in the vector memory (a RAW hazard).
+
+    Members
+    -------
+    fetched, walk : In
+        The operation that is loaded, the next one, and how far it is.
+    result_last, result_word : In(1)
+        In the next cycle, an operation's last result will be written, or one that completes a word of the
+        vector memory; of operations whose results are stored.
+    results_ready : Out
+        The word that may be issued in the next cycle is there then.
+    """
+
+    fetched: FetchedPort
+    walk: WalkPort
+    result_last: Signal
+    result_word: Signal
+    results_ready: Struct
+
+    def __init__(self, manifest: Manifest, fields: OpFields) -> None:
+        self._most_words = most_words(manifest, fields)
+        super().__init__(
+            {
+                "fetched": In(Fetched(manifest, fields)),
+                "walk": In(Walk(self._most_words)),
+                "result_last": In(1),
+                "result_word": In(1),
+                "results_ready": Out(READY),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        op, next_op, walk = self.fetched.op, self.fetched.next_op, self.walk
+        # Operations whose results are not all written: two at most, with prefetch the last layer's and the
+        # next step's first. The third bit is spare.
+        outstanding = Signal(3)
+        # Words of the vector memory written so far by the oldest of them.
+        written = Signal(range(self._most_words + 1))
+        m.d.sync += outstanding.eq(outstanding + (walk.ends & op.stores) - self.result_last)
+        with m.If(self.result_last):
+            m.d.sync += written.eq(0)
+        with m.Elif(self.result_word):
+            m.d.sync += written.eq(written + 1)
+
+        def ready(of: Struct, newer: Value, counted: Value) -> Value:
+            last = (newer == of.newer_results + 1) & counted
+            there: Value = ~of.waits_for_results | (newer <= of.newer_results) | last
+            return there
+
+        # An operation is loaded when the one before ends, but for the first.
+        newer = outstanding + (op.stores & ~self.fetched.loading)
+        m.d.comb += [
+            self.results_ready.loaded.eq(ready(next_op, newer, written != 0)),
+            self.results_ready.goes_on.eq(ready(op, outstanding, exceeds(written, walk.next_word))),
+            self.results_ready.waits.eq(ready(op, outstanding, exceeds(written, walk.word))),
+        ]
+        return m

@@ -1,0 +1,174 @@
+"""What the sequencer's parts tell each other."""
+
+from collections.abc import Mapping
+
+from amaranth.hdl import Signal
+from amaranth.lib import wiring
+from amaranth.lib.data import StructLayout
+from amaranth.lib.wiring import Out
+
+from rtlstm.hdl.component import Interface, Struct
+from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.program.fields import issue_fields, issue_widths
+
+__all__ = ["READY", "Fetched", "FetchedPort", "OpFields", "Walk", "WalkPort", "most_words", "vector_bits"]
+
+READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
+"""Whether a word of the vector may be read in the next cycle, for three of the four cases of this cycle; see
+:class:`rtlstm.hdl.core.sequencer.admission.Admission`."""
+
+_READ_TO_LOAD = ("groups", "weights", "source", "source_copied")
+"""Fields that set up a walk, and that nobody asks for after that."""
+
+
+class OpFields:
+    """The fields of an operation that the sequencer reads.
+
+    Parameters
+    ----------
+    manifest
+        The build.
+    more : optional
+        Fields, by name, beside those of every program or instead of them.
+    """
+
+    def __init__(self, manifest: Manifest, more: Mapping[str, list[int]] | None = None) -> None:
+        self.values: dict[str, list[int]] = {}
+        """Their values in every operation; none, if the program is loadable."""
+        if manifest.parameters.capacity is not None:
+            self.widths = issue_widths(manifest.parameters)
+        else:
+            self.values = issue_fields(manifest.program) | dict(more or {})
+            self.widths = {name: max(1, *values).bit_length() for name, values in self.values.items()}
+
+    @property
+    def of_next(self) -> StructLayout:
+        """All of them, of the operation that is loaded next."""
+        return StructLayout(self.widths)
+
+    @property
+    def of_op(self) -> StructLayout:
+        """Those that are kept of the operation that is loaded."""
+        return StructLayout({name: self.widths[name] for name in self.widths if name not in _READ_TO_LOAD})
+
+
+def vector_bits(manifest: Manifest) -> int:
+    """Width of the address of a word that the array multiplies, in the vector memory or the input's."""
+    program = manifest.program
+    words = manifest.parameters.streams * program.vector_context
+    inputs = 2 * program.input_words if manifest.sequence is None else manifest.sequence.rows
+    return row_bits(max(words, inputs))
+
+
+def most_words(manifest: Manifest, fields: OpFields) -> int:
+    """Return the most words that a vector can have."""
+    if manifest.parameters.capacity is not None:
+        return 1 << fields.widths["columns"]
+    return max(op.columns for op in manifest.program.ops)
+
+
+class FetchedPort(Interface):
+    """A port with the members of :class:`Fetched`."""
+
+    index: Signal
+    op: Struct
+    next_op: Struct
+    halted: Signal
+    loading: Signal
+    load: Signal
+
+
+class Fetched(wiring.Signature):
+    """The operation that is loaded, and the next one.
+
+    Members
+    -------
+    index : Out
+        Its number in the program.
+    op, next_op : Out
+        Fields of the operation that is loaded, and of the one that comes next.
+    halted : Out(1)
+        No operation is loaded: there is no program, or its memory shows another row.
+    loading : Out(1)
+        The next operation is to be loaded without one ending: after a reset, a redirect or the window.
+    load : Out(1)
+        It is loaded with this cycle.
+    """
+
+    def __init__(self, manifest: Manifest, fields: OpFields) -> None:
+        super().__init__(
+            {
+                "index": Out(row_bits(manifest.capacity.operations)),
+                "op": Out(fields.of_op),
+                "next_op": Out(fields.of_next),
+                "halted": Out(1),
+                "loading": Out(1),
+                "load": Out(1),
+            }
+        )
+
+    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> FetchedPort:
+        """Make a port."""
+        return FetchedPort(self, path=path, src_loc_at=src_loc_at + 1)
+
+
+class WalkPort(Interface):
+    """A port with the members of :class:`Walk`."""
+
+    issued: Signal
+    begins: Signal
+    first_group: Signal
+    last_group: Signal
+    last_column: Signal
+    last_follows: Signal
+    ends: Signal
+    word: Signal
+    next_word: Signal
+    drains: Signal
+    idles: Signal
+    idles_on: Signal
+
+
+class Walk(wiring.Signature):
+    """How far the words of the operation that is loaded have been issued; all from registers.
+
+    Members
+    -------
+    issued : Out(1)
+        A word is issued in this cycle.
+    begins : Out(1)
+        It is the operation's first, or the next one will be.
+    first_group, last_group : Out(1)
+        It belongs to that group of rows.
+    last_column, last_follows : Out(1)
+        It ends its group; the one after it does.
+    ends : Out(1)
+        It is issued, and the operation's last.
+    word, next_word : Out
+        Its number in the first group, and that of the one after it.
+    drains : Out(1)
+        In the next cycle the drain is still busy with a group before.
+    idles, idles_on : Out(1)
+        The array must not work in this cycle, and in the next.
+    """
+
+    def __init__(self, most: int) -> None:
+        flags = (
+            "issued",
+            "begins",
+            "first_group",
+            "last_group",
+            "last_column",
+            "last_follows",
+            "ends",
+            "drains",
+            "idles",
+            "idles_on",
+        )
+        counts = {"word": Out(range(most + 1)), "next_word": Out(range(most + 2))}
+        super().__init__({name: Out(1) for name in flags} | counts)
+
+    def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> WalkPort:
+        """Make a port."""
+        return WalkPort(self, path=path, src_loc_at=src_loc_at + 1)

@@ -1,0 +1,185 @@
+"""Walker: the words of an operation, row group by row group."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component
+from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.sequencer.signatures import (
+    Fetched,
+    FetchedPort,
+    OpFields,
+    Walk,
+    WalkPort,
+    most_words,
+    vector_bits,
+)
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import Region
+
+__all__ = ["Walker"]
+
+
+class Walker(Component):
+    """Walks the words of an operation: each group reads the next words of weights, and the vector anew.
+
+    All its counters stand at the word that is issued, or waits to be. Here is an operation of two groups of
+    two columns, whose words are issued as soon as they can be:
+
+    ===============  ==========  =====  =====  =====  =====
+    cycle            0           1      2      3      4
+    ===============  ==========  =====  =====  =====  =====
+    ``load``         1           0      0      0      1
+    ``issued``       0           1      1      1      1
+    ``begins``                   1      0      0      0
+    ``first_group``              1      1      0      0
+    ``last_group``               0      0      1      1
+    ``last_column``              0      1      0      1
+    ``weight_row``               w      w + 1  w + 2  w + 3
+    ``vector_row``               v      v + 1  v      v + 1
+    ===============  ==========  =====  =====  =====  =====
+
+    Members
+    -------
+    fetched : In
+        The operation that is loaded, and the next one.
+    issued : In(1)
+        A word is issued in this cycle.
+    vector_start : In
+        First word of the next operation's vector.
+    window : In(1), window_row : In
+        The memory window is open: addresses follow its row.
+    walk : Out
+        How far the operation is.
+    weight_row, vector_row : Out
+        Addresses of the word.
+    """
+
+    fetched: FetchedPort
+    issued: Signal
+    vector_start: Signal
+    window: Signal
+    window_row: Signal
+    walk: WalkPort
+    weight_row: Signal
+    vector_row: Signal
+
+    def __init__(self, manifest: Manifest, fields: OpFields) -> None:
+        super().__init__(
+            {
+                "fetched": In(Fetched(manifest, fields)),
+                "issued": In(1),
+                "vector_start": In(vector_bits(manifest)),
+                "window": In(1),
+                "window_row": In(32),
+                "walk": Out(Walk(most_words(manifest, fields))),
+                "weight_row": Out(row_bits(manifest.regions[Region.WEIGHTS].rows)),
+                "vector_row": Out(vector_bits(manifest)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += [self.walk.issued.eq(self.issued), self.walk.ends.eq(self.issued & self._count(m))]
+        self._count_words(m)
+        self._address(m)
+        self._wait(m)
+        return m
+
+    def _count(self, m: Module) -> Signal:
+        """Count columns and groups; return whether the word is the operation's last."""
+        op, next_op, walk = self.fetched.op, self.fetched.next_op, self.walk
+        begins = Signal()
+        first_group = Signal()
+        last_column, last_group, last_word = (
+            Signal(reset_less=True, name=name) for name in ("last_column", "last_group", "last_word")
+        )
+        # Words and groups that follow this one.
+        column, group = (
+            Signal(next_op[field].shape(), reset_less=True, name=name)
+            for field, name in (("columns", "column"), ("groups", "group"))
+        )
+        with m.If(self.issued):
+            m.d.sync += begins.eq(0)
+            with m.If(last_column):
+                m.d.sync += [
+                    first_group.eq(0),
+                    column.eq(op.columns),
+                    last_column.eq(op.single),
+                    last_word.eq(op.single & (group == 1)),
+                    group.eq(group - 1),
+                    last_group.eq(group == 1),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    column.eq(column - 1),
+                    last_column.eq(column == 1),
+                    last_word.eq((column == 1) & last_group),
+                ]
+        with m.If(self.fetched.load):
+            m.d.sync += [
+                begins.eq(1),
+                first_group.eq(1),
+                column.eq(next_op.columns),
+                last_column.eq(next_op.single),
+                last_word.eq(next_op.single & (next_op.groups == 0)),
+                group.eq(next_op.groups),
+                last_group.eq(next_op.groups == 0),
+            ]
+        m.d.comb += [
+            walk.begins.eq(begins),
+            walk.first_group.eq(first_group),
+            walk.last_group.eq(last_group),
+            walk.last_column.eq(last_column),
+            walk.last_follows.eq(column == 1),
+        ]
+        return last_word
+
+    def _count_words(self, m: Module) -> None:
+        """Number the words; the next number is a register of its own, for comparisons without an adder."""
+        word = Signal.like(self.walk.word, reset_less=True)
+        next_word = Signal.like(self.walk.next_word, reset_less=True)
+        with m.If(self.issued):
+            m.d.sync += [word.eq(next_word), next_word.eq(next_word + 1)]
+        with m.If(self.fetched.load):
+            m.d.sync += [word.eq(0), next_word.eq(1)]
+        m.d.comb += [self.walk.word.eq(word), self.walk.next_word.eq(next_word)]
+
+    def _address(self, m: Module) -> None:
+        """Step through the rows of weights, and in each group through the words of the vector."""
+        weight_row = Signal.like(self.weight_row, reset_less=True)
+        vector_row = Signal.like(self.vector_row, reset_less=True)
+        start = Signal.like(self.vector_row, reset_less=True)
+        wraps = self.issued & self.walk.last_column
+        m.d.sync += [
+            weight_row.eq(weight_row + self.issued),
+            vector_row.eq(Mux(wraps, start, vector_row + self.issued)),
+        ]
+        with m.If(self.fetched.load):
+            m.d.sync += [
+                weight_row.eq(self.fetched.next_op.weights),
+                vector_row.eq(self.vector_start),
+                start.eq(self.vector_start),
+            ]
+        with m.If(self.window):
+            m.d.sync += [weight_row.eq(self.window_row), vector_row.eq(self.window_row)]
+        m.d.comb += [self.weight_row.eq(weight_row), self.vector_row.eq(vector_row)]
+
+    def _wait(self, m: Module) -> None:
+        """Count the cycles of the drain behind a group, and the idle cycles behind an operation."""
+        op, walk = self.fetched.op, self.walk
+        drain_left = Signal(op.drain_beats.shape())
+        idle_left = Signal(op.idle_cycles.shape())
+        with m.If(drain_left != 0):
+            m.d.sync += drain_left.eq(drain_left - 1)
+        with m.If(self.issued & walk.last_column):
+            m.d.sync += drain_left.eq(Mux(walk.last_group, op.last_drain_beats, op.drain_beats) - 1)
+        with m.If(walk.ends):
+            m.d.sync += idle_left.eq(op.idle_cycles)
+        with m.Elif(idle_left != 0):
+            m.d.sync += idle_left.eq(idle_left - 1)
+        m.d.comb += [
+            walk.drains.eq(drain_left > 1),
+            walk.idles.eq(idle_left != 0),
+            walk.idles_on.eq(idle_left > 1),
+        ]

@@ -1,0 +1,157 @@
+"""Steps of the parts of a sequence, in the order that the controller tells."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.sequencer.current_stream import CurrentStream
+from rtlstm.hdl.core.sequencer.signatures import OpFields
+from rtlstm.hdl.core.sequencer.steps import Steps
+from rtlstm.hdl.primitives.pipeline import lookup
+from rtlstm.spec.manifest import Manifest
+
+__all__ = ["PartPorts", "PartSteps"]
+
+
+class PartPorts:
+    """Ports at which the controller tells of the next step.
+
+    Members
+    -------
+    step_part, step_base : In, step_there : In(1)
+        The next step's part, whatever it waits for, and the first word of its input; it may begin.
+    input_stream : In
+        Its stream.
+    begun : Out(1)
+        Its first word is being issued; from the next cycle on these speak of the step after it.
+    """
+
+    step_part: Signal
+    step_base: Signal
+    step_there: Signal
+    input_stream: Signal
+    begun: Signal
+
+
+class PartSteps(PartPorts, Steps):
+    """Begins the step that the controller names, as soon as it may begin.
+
+    A part's first operation waits until its step may begin. If the next step is of another part than the
+    loaded operation's, that part's first operation is loaded instead. Nothing is computed in advance, and
+    there is no prefetch: a step computes its recurrent products itself, while the results of the step
+    before, which is another part's, are outstanding. So no partial sums are ever invalid, and h has one
+    copy. All outputs are wanted here: the controller drops those that are not.
+    Its members are those of :class:`PartPorts` and of :class:`rtlstm.hdl.core.sequencer.steps.Steps`.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        assert manifest.sequence is not None
+        self._manifest = manifest
+        self._plan = manifest.sequence
+        super().__init__(
+            manifest,
+            OpFields(manifest, _fields(manifest)),
+            {
+                "step_part": In(row_bits(len(self._plan.parts))),
+                "step_base": In(row_bits(self._plan.rows)),
+                "step_there": In(1),
+                "input_stream": In(manifest.parameters.stream_bits),
+                "begun": Out(1),
+            },
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.current_stream = current = CurrentStream(self._manifest)
+        fetched, walk = self.fetched, self.walk
+        op, next_op = fetched.op, fetched.next_op
+        waits = walk.begins & ~walk.issued & op.waits_for_input & ~fetched.loading
+        firsts = [part.first for part in self._plan.parts]
+        m.d.comb += [
+            self.begun.eq(walk.issued & walk.begins & op.waits_for_input),
+            self.redirect.eq(waits & (self.step_part != op.part)),
+            self.target.eq(lookup(m, self.step_part, firsts, "first_of_part")),
+            self.after_op.eq(op.follows),
+            self.after_next.eq(next_op.follows),
+            self.vector_start.eq(next_op.source),
+        ]
+        self._follow_step(m, current, waits)
+        self._await_step(m)
+        self._keep_states(m)
+        return m
+
+    def _follow_step(self, m: Module, current: CurrentStream, waits: Value) -> None:
+        """Take the stream and the input of the next step as long as an operation waits for it."""
+        fetched = self.fetched
+        op, next_op = fetched.op, fetched.next_op
+        input_base = Signal.like(self.vector_base, reset_less=True)
+        base = Signal.like(self.vector_base, reset_less=True)
+        m.d.comb += [
+            current.listens.eq(waits | (fetched.load & next_op.waits_for_input)),
+            current.input_stream.eq(self.input_stream),
+            self.stream.eq(current.stream),
+            self.vector_base.eq(base),
+        ]
+        with m.If(current.listens):
+            m.d.sync += input_base.eq(self.step_base)
+        with m.If(fetched.load):
+            input_row = Mux(next_op.waits_for_input, self.step_base, input_base)
+            m.d.sync += base.eq(Mux(next_op.from_input, input_row, current.context))
+        with m.If(self.window):
+            m.d.sync += base.eq(0)
+        with m.If(waits):
+            m.d.sync += base.eq(Mux(op.from_input, self.step_base, current.next_context))
+
+    def _await_step(self, m: Module) -> None:
+        """Let a step's first word wait until it may begin; what has begun finds all of its input."""
+        op, next_op = self.fetched.op, self.fetched.next_op
+        # A step that begins is not the next one any more.
+        there = self.step_there & ~self.begun & ~self.window_wanted
+        m.d.comb += [
+            self.input_ready.loaded.eq(~next_op.waits_for_input | (there & (self.step_part == next_op.part))),
+            self.input_ready.goes_on.eq(1),
+            self.input_ready.waits.eq(
+                ~op.waits_for_input | ~self.walk.begins | (there & (self.step_part == op.part))
+            ),
+        ]
+
+    def _keep_states(self, m: Module) -> None:
+        """Keep, per stream and part, whether its state is zero."""
+        op, part_bits = self.fetched.op, len(self.step_part)
+        zero_state = Signal(self._manifest.parameters.streams << part_bits, init=-1)
+        part = Cat(op.part, Const(0, part_bits - len(op.part)))
+        current = zero_state.bit_select(Cat(part, self.stream), 1)
+        commanded = zero_state.word_select(self.command_stream, 1 << part_bits)
+        with m.If(self.walk.ends & op.ends):
+            m.d.sync += current.eq(0)
+        with m.If(self.reset_stream | self.state_written):
+            m.d.sync += commanded.eq(self.reset_stream.replicate(len(commanded)))
+        m.d.comb += [
+            self.zero_state.eq(current),
+            self.blank.eq(op.recurrent & current),
+            self.flags.eq(commanded[0]),
+        ]
+
+
+def _fields(manifest: Manifest) -> dict[str, list[int]]:
+    """Fields of every operation that know of parts."""
+    plan, ops = manifest.sequence, manifest.program.ops
+    assert plan is not None
+    part_of = [
+        next(number for number, part in enumerate(plan.parts) if part.first <= index <= part.last)
+        for index in range(len(ops))
+    ]
+    first = [plan.parts[part].first == index for index, part in enumerate(part_of)]
+    last = [plan.parts[part].last == index for index, part in enumerate(part_of)]
+    return {
+        "part": part_of,
+        "recurrent": [int(op.kind == "recurrent") for op in ops],
+        "waits_for_input": [int(begins) for begins in first],
+        "prepares": [0] * len(ops),
+        "ends": [int(ends) for ends in last],
+        "ends_suppressed": [int(ends) for ends in last],
+        "follows": [
+            plan.parts[plan.follows(part)].first if ends else index + 1
+            for index, (part, ends) in enumerate(zip(part_of, last, strict=True))
+        ],
+    }
