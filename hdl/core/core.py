@@ -275,9 +275,12 @@ class Core(CorePorts):
         # cycles later. While the bus asks, no step begins: what was idle then is idle now. A step
         # that comes when it does not ask any more begins at once.
         granted, asked, wanted, idle = (Signal(name=name) for name in ("granted", "asked", "wanted", "idle"))
+        # Nor does one begin before the sequencer hears that what was stored makes partial sums invalid.
+        held = Signal()
         m.d.sync += [
             asked.eq(self._window_wanted()),
             wanted.eq(asked & self._window_wanted()),
+            held.eq((asked & self._window_wanted()) | window.stores),
             idle.eq(wanted & sequencer.idle),
             granted.eq(window.active & asked & wanted & idle),
             self._opened.eq(window.opens & asked & wanted & idle),
@@ -288,7 +291,7 @@ class Core(CorePorts):
             sequencer.result_last.eq(self._drain.result_last),
             sequencer.result_word.eq(self._drain.result_word),
             sequencer.window.eq(self._opened),
-            sequencer.window_wanted.eq(wanted),
+            sequencer.window_wanted.eq(held),
             sequencer.window_row.eq(access.row),
             sequencer.reset_stream.eq(window.reset_stream),
             sequencer.state_written.eq(window.state_written),

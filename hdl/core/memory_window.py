@@ -87,6 +87,8 @@ class MemoryWindow(Component):
         COMMAND, for the sequencer.
     flags, step_done, saturated, since, now
         What the counters count.
+    stores : Out(1)
+        A word is being stored: until the second cycle after it, ``weights_written`` may follow.
     touches : Out(1)
         A word of the program memory is being written.
     shape : In(32)
@@ -113,6 +115,7 @@ class MemoryWindow(Component):
     saturated: Signal
     since: Signal
     now: Signal
+    stores: Signal
     touches: Signal
     shape: Signal
     stopped: Signal
@@ -139,6 +142,7 @@ class MemoryWindow(Component):
                 "reset_stream": Out(1),
                 "state_written": Out(1),
                 "weights_written": Out(1),
+                "stores": Out(1),
                 "flags": In(3),
                 "step_done": In(1),
                 "saturated": In(range(manifest.parameters.gate_units + 1)),
@@ -184,6 +188,7 @@ class MemoryWindow(Component):
             # After a row was written, requests wait for the cycle in which that shows.
             self.bus.ready.eq(asked & ~reading & ~written & ~writes & ~gives & (~to_window | self.granted)),
         ]
+        m.d.comb += self.stores.eq(takes | writes)
         accepted = self.bus.ready
         if self._loadable:
             m.d.comb += self.touches.eq(accepted & write & to_data & (region == Region.PROGRAM))

@@ -40,6 +40,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.component import Component
+from rtlstm.hdl.flat_ports import flat_ports
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import formal_environment, run_tool
 from support.paths import TESTS
@@ -49,6 +50,7 @@ __all__ = [
     "before",
     "cases",
     "free_inputs",
+    "free_module",
     "holds",
     "implies",
     "prove",
@@ -229,19 +231,29 @@ def cases(table: Mapping[str, Any], *quick: str) -> list[Any]:
     ]
 
 
-def prove(harness: Elaboratable, folder: Path, depth: int = 2) -> None:
-    """Prove a harness' assertions by induction over ``depth`` cycles."""
-    _run("prove", "pass", harness, folder, depth)
+def free_module(name: str, component: Component) -> str:
+    """Return the Verilog of a module with a component's ports whose outputs are free."""
+    Fragment.get(component, None)  # else Amaranth warns that it is not used
+    ports = list(flat_ports(component))
+    flows = {port.name: "input" if port.flow is In else "output" for port in ports}
+    declared = "".join(f", {flows[port.name]} [{len(port.value) - 1}:0] {port.name}" for port in ports)
+    free = "".join(f"assign {name} = $anyseq;\n" for name, flow in flows.items() if flow == "output")
+    return f"module {name} (input clk, input rst{declared});\n{free}endmodule\n"
 
 
-def reach(harness: Elaboratable, folder: Path, depth: int) -> None:
+def prove(harness: Elaboratable, folder: Path, depth: int = 2, modules: str = "") -> None:
+    """Prove a harness' assertions by induction over ``depth`` cycles; ``modules`` are more Verilog."""
+    _run("prove", "pass", harness, folder, depth, modules)
+
+
+def reach(harness: Elaboratable, folder: Path, depth: int, modules: str = "") -> None:
     """Reach all of a harness' covers within ``depth`` cycles."""
-    _run("cover", "pass", harness, folder, depth)
+    _run("cover", "pass", harness, folder, depth, modules)
 
 
-def refute(harness: Elaboratable, folder: Path, depth: int) -> None:
+def refute(harness: Elaboratable, folder: Path, depth: int, modules: str = "") -> None:
     """Find that an assertion fails within ``depth`` cycles from reset, as one with a bug must."""
-    _run("bmc", "fail", harness, folder, depth)
+    _run("bmc", "fail", harness, folder, depth, modules)
 
 
 def _run(
@@ -250,13 +262,14 @@ def _run(
     harness: Elaboratable,
     folder: Path,
     depth: int,
+    modules: str,
 ) -> None:
     """Run sby, unless it has done the same before."""
     m = Module()
     m.domains.sync = clock = ClockDomain()
     m.submodules.harness = harness
     design = rtlil.convert(m, name="harness", ports=[clock.clk, clock.rst])
-    primitives = (TESTS / "support" / "free_primitives.v").read_text()
+    primitives = (TESTS / "support" / "free_primitives.v").read_text() + modules
     settings = SETTINGS.format(mode=mode, depth=depth, expect=expect)
 
     def build(done: Path) -> None:

@@ -18,3 +18,36 @@ module rtlstm_memory #(
 );
   assign read_data = $anyseq;
 endmodule
+
+module rtlstm_multiplier #(
+  parameter A_BITS = 2,
+  parameter B_BITS = 2,
+  parameter STAGES = 1,
+  parameter KIND = "dsp"
+) (
+  input clk,
+  input signed [A_BITS-1:0] a,
+  input signed [B_BITS-1:0] b,
+  output signed [A_BITS+B_BITS-1:0] product
+);
+  assign product = $anyseq;
+endmodule
+
+module rtlstm_multiplier_pair #(
+  parameter A_BITS = 2,
+  parameter B_BITS = 2,
+  parameter STAGES = 1,
+  parameter KIND = "dsp",
+  parameter SHARED = 1
+) (
+  input clk,
+  input signed [A_BITS-1:0] a0,
+  input signed [B_BITS-1:0] b0,
+  input signed [A_BITS-1:0] a1,
+  input signed [B_BITS-1:0] b1,
+  output signed [A_BITS+B_BITS-1:0] product0,
+  output signed [A_BITS+B_BITS-1:0] product1
+);
+  assign product0 = $anyseq;
+  assign product1 = $anyseq;
+endmodule

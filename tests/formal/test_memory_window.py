@@ -1,0 +1,99 @@
+"""The memory window in a whole core: it opens, and commands come, only between steps."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, ResetSignal, Signal
+from support.formal import (
+    Inside,
+    cases,
+    free_inputs,
+    free_module,
+    holds,
+    implies,
+    prove,
+    reach,
+    refute,
+    with_bug,
+)
+from support.formal_shapes import fixed_manifest
+
+from rtlstm.hdl.core.core import Core
+from rtlstm.hdl.core.lane import Lane, lane_module
+from rtlstm.spec.family import Pipeline
+from rtlstm.spec.manifest import Manifest
+
+pytestmark = pytest.mark.tools
+
+
+class Harness(Elaboratable):
+    """A whole core and a bus that keeps the rule of streams; memories, multipliers and lanes are free."""
+
+    def __init__(self, manifest: Manifest, kind: type[Core] = Core) -> None:
+        self._core = kind(manifest)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        core, bus = self._core, self._core.bus
+        free_inputs(m, core)
+        inside = Inside(m, core)
+        sequencer, running = inside["_sequencer"], ~ResetSignal()
+        asked = Cat(bus.address, bus.write, bus.data)
+        m.d.comb += Assume(holds(m, SimpleNamespace(payload=asked, valid=bus.valid, ready=bus.ready)))
+
+        # In some cycle all was idle, and since then the window has been wanted. The proof of the sequencer
+        # shows that nothing begins then.
+        wanted, settled = sequencer.window_wanted, Signal()
+        commands = sequencer.reset_stream | sequencer.state_written | sequencer.weights_written
+        m.d.sync += settled.eq(wanted & (sequencer.idle | settled))
+        with m.If(running):
+            m.d.comb += [
+                Assert(implies(sequencer.window, wanted & settled)),
+                Assert(implies(commands, wanted & settled)),
+            ]
+
+        # All of this happens: after a weight was written, the window opens again.
+        written = Signal()
+        m.d.sync += written.eq(written | sequencer.weights_written)
+        m.d.comb += Cover(written & sequencer.window & running)
+        return m
+
+
+def lane(manifest: Manifest) -> str:
+    """The lanes' module, with free outputs."""
+    return free_module(lane_module(manifest), Lane(manifest))
+
+
+SHAPES = {
+    "small": partial(fixed_manifest, inputs=2, outputs=2, macs=1),
+    "registered": partial(
+        fixed_manifest, inputs=3, outputs=2, macs=2, pipeline=Pipeline(accept=1, operand=4, window=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", cases(SHAPES, "small"))
+def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
+    manifest = shape()
+    prove(Harness(manifest), tmp_path, 6, lane(manifest))
+
+
+@pytest.mark.parametrize("shape", cases(SHAPES, "small"))
+def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
+    manifest = shape()
+    reach(Harness(manifest), tmp_path, 24, lane(manifest))
+
+
+BUGS = {
+    "a step begins before sums are invalid": (" | window.stores)", ")"),
+    "open without waiting": ("& asked & wanted & idle),\n        ]", "),\n        ]"),
+}
+
+
+@pytest.mark.parametrize("bug", cases(BUGS, "a step begins before sums are invalid"))
+def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
+    manifest = SHAPES["small"]()
+    refute(Harness(manifest, with_bug(Core, *bug)), tmp_path, 20, lane(manifest))
