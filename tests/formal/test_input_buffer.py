@@ -164,8 +164,15 @@ class Harness(Elaboratable):
         is_whole = buffer.halves_full.bit_select(half, 1)
         has_word = Mux(is_whole, word <= (beats - 1) // slots, arrives & (buffer.words > word))
         has_part = has_word | (arrives & (buffer.words == word) & (slot != 0))
+        m.d.comb += Assert(implies(has_part & ~stopped, has_value))
+        if parameters.pipeline.accept:
+            # It is written a cycle later, and may be read a cycle later.
+            value, has_value, has_word = (
+                before(m, value),
+                before(m, has_value),
+                has_word & before(m, has_word),
+            )
         m.d.comb += [
-            Assert(implies(has_part & ~stopped, has_value)),
             Assert(implies(has_value, stored == value)),
             Assert(implies(has_word & ~stopped, ~(here & write.en.any()))),
         ]
