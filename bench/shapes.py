@@ -104,6 +104,7 @@ class Shape(Record):
             beat_out=self.gate_units,
             lut_macs=self.lut_macs,
             tables=self.tables,
+            factor_bits=self.bits,
         )
 
     @property

@@ -8,6 +8,7 @@ words.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import lcm
+from typing import Any
 
 from pydantic import field_validator
 
@@ -99,7 +100,8 @@ class FitRequest(HardwareRequest):
 
     def parameters(self, **sizes: object) -> Parameters:
         """Return parameters of these sizes for the device's family."""
-        return Parameters.for_family(self.chosen.device.family, **self.core_options | sizes)
+        fields: dict[str, Any] = self.core_options | sizes
+        return Parameters.for_family(self.chosen.device.family, **fields)
 
 
 class Fit(Record):
@@ -382,6 +384,7 @@ class _Search:
             slope_multipliers=candidate.slopes,
             weight_memory=candidate.memory,
             beat_out=self._request.beat_out or candidate.gate_units,
+            factor_bits=self._numerics.factor_bits,
         )
 
 

@@ -93,13 +93,13 @@ class Family(ABC):
     large_memory: bool = False
     """Whether devices have memories larger than block RAM, or tools may make one of the portable memory."""
 
-    def pipeline_for(self, lut_macs: int = 0, direct_tables: bool = False) -> Pipeline:
+    def pipeline_for(self, lut_bits: int = 0, direct_tables: bool = False) -> Pipeline:
         """Return the pipeline of an array.
 
         Parameters
         ----------
-        lut_macs
-            Multipliers of a lane that are made of LUTs.
+        lut_bits
+            Bits of the narrower factor of a lane's multipliers that are made of LUTs; 0 if there are none.
         direct_tables
             Whether sigmoid and tanh come from tables with an entry for each input.
         """

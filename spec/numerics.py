@@ -243,6 +243,11 @@ class Numerics(Record):
         return self.input.bits
 
     @property
+    def factor_bits(self) -> int:
+        """Bits of the narrower factor of the array's products."""
+        return min(self.weight_bits, self.data_bits)
+
+    @property
     def output_bits(self) -> int:
         """Bits of the network's outputs."""
         return self.own_output_bits or self.data_bits

@@ -137,10 +137,14 @@ class Parameters(CoreOptions):
         return self
 
     @classmethod
-    def for_family(cls, family: str, **fields: Any) -> Self:
-        """Return parameters with the family's pipeline depth."""
+    def for_family(cls, family: str, factor_bits: int = 18, **fields: Any) -> Self:
+        """Return parameters with the family's pipeline depth.
+
+        ``factor_bits`` are those of the narrower factor of a lane's products.
+        """
         direct = fields.get("tables") == "direct"
-        pipeline = FAMILIES.named(family).pipeline_for(fields.get("lut_macs", 0), direct)
+        lut_bits = factor_bits if fields.get("lut_macs") else 0
+        pipeline = FAMILIES.named(family).pipeline_for(lut_bits, direct)
         return cls(family=family, pipeline=pipeline, **fields)
 
     @property

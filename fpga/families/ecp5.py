@@ -275,6 +275,10 @@ def _device(size: str, luts: int, multipliers: int, block_rams: int, packages: s
     )
 
 
+_ONE_ADDER_BITS = 4
+"""Largest narrower factor with which a multiplier made of LUTs has one adder between two registers of two."""
+
+
 class Ecp5(FpgaFamily):
     """LFE5U devices."""
 
@@ -339,13 +343,15 @@ class Ecp5(FpgaFamily):
     )
     estimates = _Estimates()
 
-    def pipeline_for(self, lut_macs: int = 0, direct_tables: bool = False) -> Pipeline:
+    def pipeline_for(self, lut_bits: int = 0, direct_tables: bool = False) -> Pipeline:
         """Return the pipeline of an array.
 
         With two registers in multipliers made of LUTs, the worst path is from the vector's register through
-        the first adders. With direct tables, data of at most 12 bits are shifted in one stage.
+        the first adders, unless there is one adder between two registers. With direct tables, data of at most
+        12 bits are shifted in one stage.
         """
-        return self.pipeline.replace(multiplier=3 if lut_macs else 2, narrow=3 if direct_tables else 4)
+        multiplier = 2 if lut_bits <= _ONE_ADDER_BITS else 3
+        return self.pipeline.replace(multiplier=multiplier, narrow=3 if direct_tables else 4)
 
     def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:
         """Whether two weights fit in one 18-bit factor far enough apart."""

@@ -142,7 +142,7 @@ class UltraScale(Xilinx):
         _device("ultrascale", "xcvu9p", (1182240, 2364480, 6840, 2160), 960),
     )
 
-    def pipeline_for(self, lut_macs: int = 0, direct_tables: bool = False) -> Pipeline:
+    def pipeline_for(self, lut_bits: int = 0, direct_tables: bool = False) -> Pipeline:
         """Return the pipeline of an array; with direct tables, data of at most 12 bits shift in one stage."""
         return self.pipeline.replace(narrow=3 if direct_tables else 4)
 

@@ -48,13 +48,13 @@ class ArrayRequest(HardwareRequest):
         """Kind of the multipliers in lanes."""
         return lcm(self.gate_units or 1, self.beat_in)
 
-    def largest(self) -> Parameters:
+    def largest(self, factor_bits: int = 18) -> Parameters:
         """Return the array, with the reference's sizes where none were chosen."""
         macs = -(-max(_MACS, self.lut_macs or 0) // self.multiple) * self.multiple
-        return self.parameters(self.lanes or _LANES * (self.gate_units or 1), self.macs or macs)
+        return self.parameters(self.lanes or _LANES * (self.gate_units or 1), self.macs or macs, factor_bits)
 
-    def parameters(self, lanes: int, macs: int) -> Parameters:
-        """Return the parameters of an array of this size."""
+    def parameters(self, lanes: int, macs: int, factor_bits: int) -> Parameters:
+        """Return the parameters of an array of this size; ``factor_bits`` as for a family's pipeline."""
         units = self.gate_units or 1
         return Parameters.for_family(
             self.family or GENERIC,
@@ -64,6 +64,7 @@ class ArrayRequest(HardwareRequest):
             lut_macs=macs if self.all_lut else self.lut_macs or 0,
             weight_memory=self.weight_memory or "block",
             beat_out=self.beat_out or units,
+            factor_bits=factor_bits,
             **self.core_options,
         )
 
@@ -76,7 +77,8 @@ def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters
     ConfigurationError
         If the user's choices cannot be built.
     """
-    large = request.largest()
+    bits = network.numerics.factor_bits
+    large = request.largest(bits)
     if request.lanes and request.macs:
         return large
     latency, interval = _speed(network, large)
@@ -86,7 +88,7 @@ def choose_array(network: QuantizedNetwork, request: ArrayRequest) -> Parameters
     for lanes, macs in smaller:
         if _words(network.shapes, lanes, macs) > interval:
             continue
-        found = request.parameters(lanes, macs)
+        found = request.parameters(lanes, macs, bits)
         its_latency, its_interval = _speed(network, found)
         if its_latency <= latency and its_interval <= interval:
             return found

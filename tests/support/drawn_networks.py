@@ -257,7 +257,8 @@ def _parameters(draw: Draw, settings: QuantizationSettings) -> Parameters:
     units = draw(st.sampled_from([unit for unit in range(1, common + 1) if common % unit == 0]))
     family = draw(st.sampled_from(sorted(FAMILIES)))
     lut_macs = draw(st.integers(0, macs))
-    pipeline = FAMILIES.named(family).pipeline_for(lut_macs, settings.tables == "direct")
+    lut_bits = draw(st.integers(2, 18)) if lut_macs else 0
+    pipeline = FAMILIES.named(family).pipeline_for(lut_bits, settings.tables == "direct")
     if draw(st.booleans()):
         family = "generic"
         least = {"operand": 2, "multiplier": 1, "tree_levels": 1, "collect": 0, "narrow": 2, "table": 1}
