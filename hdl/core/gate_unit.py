@@ -47,9 +47,10 @@ GATES = ("input", "forget", "candidate", "output")
 class GateUnit(Unit):
     """``c = f * c + i * g``, ``h = o * tanh(c)``, with the gates' activations, for one unit a cycle.
 
-    Latency, from pre-activations: ``timing.of_units`` cycles to h and ``timing.of_rows`` to a dense result,
-    and ``pipeline.result`` more. Throughput: one beat per cycle. Rounding: half up at c, at tanh's argument
-    and at h, all from the exact sum or product before; saturation is symmetric.
+    Latency, from pre-activations: ``timing.of_units`` cycles to h, ``timing.of_rows`` to a dense result, and
+    ``timing.of_linear_rows`` to one without a table; ``pipeline.result`` more. Throughput: one beat per
+    cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product before;
+    saturation is symmetric.
     """
 
     def __init__(self, manifest: Manifest, index: int) -> None:

@@ -10,8 +10,8 @@ n + operand              ``operand``: the word, at the multipliers
 =======================  ==============================================================================
 
 A result that a unit gives in cycle ``t`` is part of every word that is there in cycle ``t`` or later: the
-memory has what was written before its address came, and what came since goes past it. So a word may be issued
-``operand - 1`` cycles before its last result is there.
+memory has what was written before its address came, and a word that was written since goes past it, whole.
+So a word may be issued ``operand - 1`` cycles before its last result is there.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -97,65 +97,62 @@ class VectorMemory(Component):
         rows = [delay(m, self.row, self._early)]
         for _ in range(self._spec.latency - 1):
             rows.append(delay(m, rows[-1], 1))
-        stores, arrives, parts = self._align_results(m, rows[-1])
+        stores, arrives, filled, written = self._align_results(m, rows[-1])
         m.d.comb += [
             self.input_row.eq(rows[0]),
             read.addr.eq(rows[0]),
             write.addr.eq(Mux(self.write, self.write_row, self.result.row)),
             write.en.eq(stores | self.write.replicate(len(stores))),
-            write.data.eq(Mux(self.write, self.write_data, Cat(parts))),
+            write.data.eq(Mux(self.write, self.write_data, filled)),
             self.entry.eq(read.data),
         ]
-        word = self._overlay(m, read.data, rows, stores, parts)
-        word = [Mux(now, part, old) for now, part, old in zip(arrives, parts, word, strict=True)]
-        self._give_operand(m, Cat(word))
+        older = self._overlay(m, read.data, rows, stores.any(), written)
+        self._give_operand(m, Mux(arrives, filled, older))
         return m
 
-    def _align_results(self, m: Module, read_row: Value) -> tuple[Signal, Signal, list[Value]]:
-        """Return the parts of a word that results are, which are stored, and which go past the memory.
+    def _align_results(self, m: Module, read_row: Value) -> tuple[Signal, Signal, Signal, Signal]:
+        """Return which parts of a word are stored, whether it goes past the memory, and the whole word.
 
-        A part of a word has ``gate_units`` values. All selects are known a cycle ahead.
+        A part of a word has ``gate_units`` values. Results fill a word part by part, from the first on. What
+        a memory gives of a word in which a part is being written is undefined, so all of the word is kept
+        beside it. All selects are known a cycle ahead. Last comes the word as it was a cycle before.
         """
         slots = range(self._spec.granules)
         coming = self.next_result
         chosen, counts = Signal(len(slots), reset_less=True), Signal(self._units, reset_less=True)
-        stores, arrives = Signal(len(slots)), Signal(len(slots))
+        stores, arrives = Signal(len(slots)), Signal()
         here = Cat(coming.slot == index for index in slots)
-        # A word's first values clear the rest of it, so that no position stays undefined.
-        will_store = (here | here[0].replicate(len(slots))) & (coming.valid & coming.store).replicate(
-            len(slots)
-        )
+        stored = coming.valid & coming.store
         m.d.sync += [
             chosen.eq(here),
             counts.eq(coming.mask),
-            stores.eq(will_store),
-            arrives.eq(will_store & (coming.row == read_row).replicate(len(slots))),
+            # A word's first values clear the rest of it, so that no position stays undefined.
+            stores.eq((here | here[0].replicate(len(slots))) & stored.replicate(len(slots))),
+            arrives.eq(stored & (coming.row == read_row)),
         ]
         values = [self.values.word_select(unit, self._bits) for unit in range(self._units)]
-        parts: list[Value] = [
-            Cat(Mux(counts[unit] & chosen[slot], value, 0) for unit, value in enumerate(values))
-            for slot in slots
-        ]
-        return stores, arrives, parts
+        part = Cat(Mux(counts[unit], value, 0) for unit, value in enumerate(values))
+        filling = Signal(self._spec.width, reset_less=True)
+        before = [Mux(chosen[0], 0, filling.word_select(slot, len(part))) for slot in slots]
+        filled = Signal.like(filling)
+        m.d.comb += filled.eq(Cat(Mux(chosen[slot], part, before[slot]) for slot in slots))
+        with m.If(stores.any()):
+            m.d.sync += filling.eq(filled)
+        return stores, arrives, filled, filling
 
-    def _overlay(
-        self, m: Module, word: Value, rows: list[Value], stores: Signal, parts: list[Value]
-    ) -> list[Value]:
-        """Return a word's parts, with what was written to it while the memory read it."""
-        granule = self._units * self._bits
-        written = [delay(m, part, 1) for part in parts]
-        newest: list[tuple[Value, Value]] = []
+    def _overlay(self, m: Module, word: Value, rows: list[Value], stores: Value, written: Value) -> Value:
+        """Return the memory's word, or what it became while the memory read it."""
+        newest: tuple[Value, Value] | None = None
         for row in rows:
-            hits = Signal(len(stores), name="overlaps", reset_less=True)
-            m.d.sync += hits.eq(stores & (self.result.row == row).replicate(len(stores)))
-            before = [(delay(m, hit, 1), delay(m, data, 1)) for hit, data in newest]
-            newest = list(zip(hits, written, strict=True))
-            if before:
-                newest = [
-                    (hit | was, Mux(hit, part, data))
-                    for (hit, part), (was, data) in zip(newest, before, strict=True)
-                ]
-        return [Mux(hit, data, word.word_select(index, granule)) for index, (hit, data) in enumerate(newest)]
+            hit = Signal(name="overlaps", reset_less=True)
+            m.d.sync += hit.eq(stores & (self.result.row == row))
+            if newest is None:
+                newest = hit, written
+            else:
+                was, data = (delay(m, value, 1) for value in newest)
+                newest = hit | was, Mux(hit, written, data)
+        assert newest is not None
+        return Mux(newest[0], newest[1], word)
 
     def _give_operand(self, m: Module, word: Value) -> None:
         """Choose between results and input, apply ReLU, and register."""

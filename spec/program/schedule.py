@@ -90,6 +90,7 @@ class Timeline:
         self.free = ends[-1] + 1 + op.idle_cycles
         if op.yields:
             stage = op.results
+            assert ends[0] + stage >= self.results, "results come in the order of their operations"
             self.results = self.drain_free + stage
             if op.destination is not None:
                 self.stored = [self.stored[-1], self._words(op, ends, stage)]

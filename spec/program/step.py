@@ -55,7 +55,8 @@ class Op(Record):
 
     An operation counts as outstanding from its last word's issue until its last result is written."""
     idle_cycles: int
-    """Idle cycles after this operation, so that partial sums are stored before the next one adds them."""
+    """Idle cycles after this operation: partial sums are stored before the next one adds them, and results
+    come in the order of their operations."""
     reads_copy: bool
     """The vector read is the current copy of the first layer's h."""
     writes_copy: Literal["current", "other"] | None
@@ -309,7 +310,9 @@ def _keep_order(ops: list[Op], body: int) -> None:
     first, last = ops[body], len(ops) - 1
     overtakes = ops[last].results - first.results
     if overtakes > 0:
-        ops[last] = ops[last].replace(idle_cycles=max(ops[last].idle_cycles, overtakes))
+        # From the last word: the last beat drains later; the next step's first group ends ``columns`` later.
+        idle_cycles = overtakes + ops[last].last_drain_beats - first.columns
+        ops[last] = ops[last].replace(idle_cycles=max(ops[last].idle_cycles, idle_cycles, 0))
 
 
 def _prepare(

@@ -1,4 +1,4 @@
-"""Results: which words of the vector memory have been written."""
+"""Results: which words of the vector memory may be issued."""
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.wiring import In, Out
@@ -20,14 +20,14 @@ __all__ = ["Results"]
 
 
 class Results(Component):
-    """Counts results under way, so that no word is read before it is in the vector memory (a RAW hazard).
+    """Counts results under way, so that each word is issued when its results will be there in time.
 
     Members
     -------
     fetched, walk : In
         The operation that is loaded, the next one, and how far it is.
     result_last, result_word : In(1)
-        In the next cycle, an operation's last result will be written, or one that completes a word of the
+        An operation's last result will be there in ``ahead + 2`` cycles, or one that completes a word of the
         vector memory; of operations whose results are stored.
     results_ready : Out
         The word that may be issued in the next cycle is there then.

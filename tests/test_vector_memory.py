@@ -1,0 +1,34 @@
+"""The array reads words of h while results fill them; what the memory gives of them is undefined."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.conversions import core_verilog
+from support.loadable_builds import stacked
+
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.host import Accelerator
+from rtlstm.sim.golden import Golden
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.packing import pack
+from rtlstm.spec.parameters import Parameters
+
+pytestmark = pytest.mark.rtl
+
+
+@pytest.mark.parametrize(("family", "gate_units"), [("ecp5", 1), ("ecp5", 2), ("generic", 1)])
+def test_words_are_read_while_they_fill(family: str, gate_units: int, tmp_path: Path) -> None:
+    """In block RAM, which ECP5's model leaves undefined at such an edge; Icarus shows it as X."""
+    quantised = quantise(stacked(3, 24, dense=((20, "relu"), (5, "sigmoid"))), QuantizationSettings())
+    parameters = Parameters.for_family(family, lanes=8, macs=8, gate_units=gate_units, beat_out=gate_units)
+    manifest = Manifest.create("fills", quantised.shapes, parameters, quantised.numerics)
+    (tmp_path / "rtl").mkdir()
+    verilog = core_verilog(manifest)
+    (tmp_path / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
+    (tmp_path / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
+    (tmp_path / manifest.rtl).write_text(verilog)
+    x = np.random.default_rng(1).integers(-100, 100, size=(4, 1, quantised.inputs))
+    with Accelerator.open(tmp_path, backend="icarus") as accelerator:
+        found, _ = accelerator.run(quantised.numerics.input.to_floats(x))
+    np.testing.assert_array_equal(found, manifest.layers[-1].output.to_floats(Golden(quantised).run(x).y))
