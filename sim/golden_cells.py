@@ -77,6 +77,10 @@ def evaluate(
                 value = numerics.tables[node.index].compute(args[0])
             case "pieces":
                 value = numerics.pieces[node.index].compute(args[0])
+            case "floor":
+                drop = formats[0].fraction - node.format.fraction
+                dropped = args[0] >> drop if drop >= 0 else args[0] << -drop
+                value = np.clip(dropped, ~node.format.maximum, node.format.maximum)
             case "narrow":
                 rounded = node.format.round_codes(args[0], formats[0].fraction)
                 value = saturate(rounded, node.format.bits)

@@ -58,8 +58,8 @@ def _spell_out(table: ActivationTable, scale: int) -> NDArray[np.float32]:
     Values have at most 18 bits, which float32 holds. Looked up at random, a table is as fast as its
     share of the processor's cache.
     """
-    centre = table.input.maximum
-    values = table.compute(np.arange(-centre, centre + 1))
+    most = table.input.maximum
+    values = table.compute(np.arange(~most if table.middle else -most, most + 1))
     return np.ldexp(values.astype(np.float32), scale)
 
 
@@ -104,7 +104,7 @@ class _LstmLayer(_Sums):
         self.tanh = _spell_out(unit.tanh, cell.fraction - gate.fraction)
         self.cell_tanh = _spell_out(unit.cell_tanh, numerics.hidden.fraction - gate.fraction)
         self.argument_scale = 2.0 ** (argument.fraction - cell.fraction)
-        self.argument_centre = argument.maximum + 0.5
+        self.argument_centre = argument.maximum + 1.0
         self.cell_limit = float(cell.maximum)
         most = math.floor(float(self.sigmoid.max()) * float(self.cell_tanh.max()) + 0.5)
         self.hidden_limit = float(numerics.hidden.maximum)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtlstm.spec.activations.functions import ActivationFunction
-from rtlstm.spec.network import Bidirectional, CellLayer, Dense, Gru, Lstm, Network, PseudoLayer
+from rtlstm.spec.network import LINEAR, Bidirectional, CellLayer, Dense, Gru, Lstm, Network, PseudoLayer
 from rtlstm.spec.program.passes import reverse_valid
 
 __all__ = ["FloatResult", "FloatState", "LayerRange", "run_float"]
@@ -250,10 +250,9 @@ def run_float(
 
 def _most_read(network: Network, layer_ranges: list[tuple[LayerRange, ...]]) -> float:
     """Largest magnitude before a gate's activation, or a sigmoid or tanh dense layer's."""
-    linear = {"identity", "relu"}
     return max(
         one.preactivation
         for layer, mine in zip(network.layers, layer_ranges, strict=True)
         for one in mine
-        if not (isinstance(layer, Dense) and layer.activation in linear)
+        if not (isinstance(layer, Dense) and layer.activation in LINEAR)
     )

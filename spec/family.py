@@ -45,8 +45,10 @@ class Pipeline(Record):
     """Registers from the selected totals to pre-activations: (partly shifted,) shifted, (added,) rounded
     and saturated."""
     table: Annotated[int, Field(ge=1, le=2)] = 1
-    """Registers of an activation table: 2, it is a block RAM with its output register, and where its argument
-    is known early enough, the block RAM's own address register is the argument's."""
+    """Registers of an activation table: 2, it is a block RAM with its output register, and its own address
+    register is the argument's."""
+    slope: Annotated[int, Field(ge=1, le=2)] = 1
+    """Registers of the multiplier of an interpolated table's slope: 1 at its output, 2 also at its inputs."""
     window: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers from the memory window to the array's memories; if any, one is in the path back, too."""
     cell: Annotated[int, Field(ge=3, le=4)] = 3
@@ -54,7 +56,7 @@ class Pipeline(Record):
     accept: Annotated[int, Field(ge=0, le=1)] = 0
     """Registers from an input transfer to the decision that its word may be read."""
     result: Annotated[int, Field(ge=0, le=2)] = 0
-    """Registers after the rounding of h and of dense results: with 2, one of them is before saturation."""
+    """Registers after the rounding of h and of dense results: the first is before saturation."""
 
 
 class NetlistScript(Record):

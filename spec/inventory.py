@@ -128,6 +128,8 @@ class ActivationSpec:
     memory: MemorySpec
     slope: MultiplierSpec | None
     """Multiplies the slope of a segment with the offset in it; None where segments have one input each."""
+    slope_stages: int
+    """Cycles of this product; there is a register for each even where there is none."""
 
 
 def activation_spec(
@@ -137,19 +139,20 @@ def activation_spec(
     count: int = 1,
     tables: TableKind = "interpolated",
     stages: int = 1,
+    slope_stages: int = 1,
     multiplier: MultiplierKind = "dsp",
 ) -> ActivationSpec:
     """Describe ``count`` units that compute a function by equal tables.
 
-    ``stages`` (1 or 2) are the cycles in which a table is read.
+    ``stages`` (1 or 2) are the cycles in which a table is read, ``slope_stages`` those of a multiplier.
     """
     width = table.base_bits + table.slope_bits
     slope = None
     if tables == "interpolated" and table.low_bits:
         bits = table.slope_bits, table.low_bits + 1
-        slope = MultiplierSpec(f"{name} slopes", count, 1, *bits, stages=1, kind=multiplier)
+        slope = MultiplierSpec(f"{name} slopes", count, 1, *bits, stages=slope_stages, kind=multiplier)
     memory = _clocked(f"{name} tables", width, table.rows, stages, count=count)
-    return ActivationSpec(table, tables == "direct", memory, slope)
+    return ActivationSpec(table, tables == "direct", memory, slope, slope_stages)
 
 
 def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
@@ -164,6 +167,7 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
             count=count * parameters.gate_units,
             tables=parameters.tables,
             stages=parameters.pipeline.table,
+            slope_stages=parameters.pipeline.slope,
             multiplier=parameters.slope_multipliers,
         )
         for index, (name, table, count) in enumerate(uses)

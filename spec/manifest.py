@@ -253,6 +253,12 @@ class Manifest(Record):
         return self.parameters.capacity is not None or any(not layer.four_rows for layer in self.layers)
 
     @property
+    def stores_single_rows(self) -> bool:
+        """Whether results of single rows are stored for later layers; a loadable core may be given some."""
+        before = self.layers[:-1]
+        return self.parameters.capacity is not None or any(not layer.four_rows for layer in before)
+
+    @property
     def single_functions(self) -> frozenset[str]:
         """Functions of single rows that the unit may be asked for."""
         known = frozenset(("identity", *self.numerics.unit.functions))

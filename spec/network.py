@@ -14,6 +14,7 @@ from rtlstm.spec.cells.description import Cell
 from rtlstm.spec.record import Record
 
 __all__ = [
+    "LINEAR",
     "NETWORK_SCHEMA",
     "Activation",
     "Bidirectional",
@@ -35,6 +36,9 @@ NETWORK_SCHEMA: Final = 1
 
 Activation = FunctionName
 """Name of a dense layer's activation."""
+
+LINEAR: Final = frozenset(("identity", "relu"))
+"""Activations that need no table: the sum itself, or 0 for a negative one."""
 
 
 def _load_array(value: Any) -> NDArray[np.float64]:

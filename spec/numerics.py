@@ -12,7 +12,7 @@ from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.graph import CellGraph
 from rtlstm.spec.cells.unit import FusedUnit, GraphUnit
 from rtlstm.spec.fixed import Format, IntArray
-from rtlstm.spec.network import Activation
+from rtlstm.spec.network import LINEAR, Activation
 from rtlstm.spec.program.passes import Passes, part_layers
 from rtlstm.spec.record import Record
 
@@ -92,7 +92,7 @@ class LayerShape(Record):
     @property
     def linear(self) -> bool:
         """Whether its results are its sums, perhaps with ReLU, and need no table."""
-        return not self.four_rows and self.activation in ("identity", "relu")
+        return not self.four_rows and self.activation in LINEAR
 
     @property
     def rows(self) -> int:
@@ -215,6 +215,8 @@ class Numerics(Record):
                 raise ValueError(f"fused_lstm.{name} must be below {len(self.tables)}, not {number}")
             if (self.tables[number].input, self.tables[number].output) != (read, self.gate):
                 raise ValueError(f"table {name} must read {read} and give {self.gate}")
+            if self.tables[number].middle != (name == "cell_tanh"):
+                raise ValueError("the table of cell_tanh reads values that were rounded down, no other does")
         return self
 
     @property

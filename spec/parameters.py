@@ -207,7 +207,7 @@ class Parameters(CoreOptions):
         That of the table, and those of product and sum if it is interpolated. A table of two registers reads
         the pre-activation beside its register.
         """
-        return 1 + (2 if self.tables == "interpolated" else 0)
+        return 1 + (self.pipeline.slope + 1 if self.tables == "interpolated" else 0)
 
     @property
     def preactivation(self) -> int:
@@ -223,6 +223,14 @@ class Parameters(CoreOptions):
         """
         drained = self.preactivation - self.summed
         return min(self.pipeline.operand - 1, drained + self.pipeline.result - 2)
+
+    @property
+    def announced(self) -> int:
+        """Cycles before a result in which its place is known, which the vector memory's address waits for.
+
+        They are the latency of that memory.
+        """
+        return 1 if self.pipeline.operand == 2 else 2
 
     @property
     def partial_to_add(self) -> int:

@@ -275,7 +275,7 @@ def _device(size: str, luts: int, multipliers: int, block_rams: int, packages: s
     )
 
 
-_ONE_ADDER_BITS = 4
+_ONE_ADDER_BITS = 8
 """Largest narrower factor with which a multiplier made of LUTs has one adder between two registers of two."""
 
 
@@ -290,6 +290,7 @@ class Ecp5(FpgaFamily):
         collect=2,
         narrow=4,
         table=2,
+        slope=2,
         cell=4,
         window=2,
         accept=1,

@@ -8,7 +8,7 @@ from rtlstm.gen.quantise.cell_range import search_sample, states_leave
 from rtlstm.gen.quantise.quantiser import DEFAULT_CELL_RANGE, DEFAULT_INPUT_RANGE, QuantizationSettings
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.network import LINEAR, Dense, Network
 
 __all__ = ["list_assumptions"]
 
@@ -92,7 +92,7 @@ def _uncalibrated(network: Network, settings: QuantizationSettings, manifest: Ma
         f"pre-activations saturate at {_limit(manifest.numerics.preactivation)}, from the weights' bounds or "
         "where sigmoid is flat: no calibration data"
     )
-    if any(isinstance(layer, Dense) and layer.activation in ("identity", "relu") for layer in network.layers):
+    if any(isinstance(layer, Dense) and layer.activation in LINEAR for layer in network.layers):
         yield (
             "linear outputs have the range that the weights bound, or twice that of random inputs: no "
             "calibration data"

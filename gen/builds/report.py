@@ -295,7 +295,8 @@ def table_error(table: ActivationTable) -> int:
     negative = np.arange(-table.input.maximum, 0) if table.halves == 2 else np.arange(0)
     # tanh computes magnitudes; its sign costs nothing.
     integers = np.concatenate([negative, np.arange(table.input.maximum + 1)])
-    exact = correctly_rounded(table.function, table.input.to_floats(integers), table.output)
+    x = table.input.to_floats(integers) + (table.input.step / 2 if table.middle else 0.0)
+    exact = correctly_rounded(table.function, x, table.output)
     return int(np.abs(table.compute(integers) - exact).max())
 
 

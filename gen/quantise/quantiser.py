@@ -380,7 +380,7 @@ class _Quantiser:
         return FusedTables(
             sigmoid=functions.table(SIGMOID, reads, self.gate),
             tanh=functions.table(TANH, reads, self.gate),
-            cell_tanh=functions.table(TANH, argument, self.gate),
+            cell_tanh=functions.table(TANH, argument, self.gate, middle=True),
         )
 
     def _cell_formats(

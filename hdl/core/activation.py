@@ -13,9 +13,9 @@ __all__ = ["ActivationUnit"]
 class ActivationUnit(Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
-    Latency: that of the table's memory, and two cycles more (product, sum) unless it is a direct one,
-    whose entries are the results. One result per
-    cycle. Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
+    Latency: that of the table's memory, and those of product and sum unless it is a direct one, whose entries
+    are the results. The product takes ``slope_stages`` cycles, the sum one. Throughput: one result per cycle.
+    Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
     :attr:`ActivationTable.negates` says which sign belongs to it.
 
     Members
@@ -77,7 +77,7 @@ class ActivationUnit(Component):
             low = delay(m, self.magnitude[: table.low_bits], spec.memory.latency)
             rise = multiply(m, slope, Cat(low, Const(0, 1)).as_signed(), spec.slope, "rise")
         total = Signal(signed(max(table.base_bits, len(rise)) + 2))
-        m.d.comb += total.eq(delay(m, base, 1) + rise)
+        m.d.comb += total.eq(delay(m, base, spec.slope_stages) + rise)
         value = Signal(len(self.value), reset_less=True)
         m.d.sync += value.eq(total >> table.extra)
         m.d.comb += self.value.eq(value)

@@ -1,12 +1,12 @@
 """The cell unit: a network's cells, each a pipeline made from its graph."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.component import Struct
 from rtlstm.hdl.core.array import any_of
-from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout, row_bits
-from rtlstm.hdl.core.unit import Unit
+from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
 from rtlstm.hdl.primitives.pipeline import delay, multiply
 from rtlstm.spec.activations.piecewise import PiecewiseLinear
 from rtlstm.spec.cells.graph import CellGraph, Node
@@ -64,14 +64,14 @@ class CellUnit(Unit):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         timing, result = self._timing, self._manifest.parameters.pipeline.result
-        beats = DelayLine(m, beat_layout(self._manifest), self.beat, "beat", timing.of_units + result)
+        self._follow_beats(m, timing.of_units + result)
         old = self._read_state(m, delay(m, self.cell_zero_state, 2))
         self._entries: dict[int, Value] = {}
         cells = [
             _Cell(self, m, number, graph, old) for number, graph in enumerate(self._manifest.numerics.cells)
         ]
-        self._keep(m, cells, beats.at(timing.keep))
-        self._give(m, cells, beats)
+        self._keep(m, cells, self._beat_at(timing.keep))
+        self._give(m, cells)
         # A table's rows past its own read as zero, as the image has them.
         tables = self._manifest.numerics.tables
         entries = [
@@ -119,21 +119,16 @@ class CellUnit(Unit):
                 ]
         self._write_state(m, beat, writes, kept, clipped)
 
-    def _give(self, m: Module, cells: list["_Cell"], beats: DelayLine) -> None:
-        """Give results and their places, which are announced a cycle before."""
+    def _give(self, m: Module, cells: list["_Cell"]) -> None:
+        """Give results and their places."""
         last, result = self._timing.of_units, self._manifest.parameters.pipeline.result
         value = Signal(self.value.shape(), name="chosen")
         for cell in cells:
             found = cell.at(cell.graph.result, last)
-            with m.If(self._chosen(beats.at(last), cell.number)):
+            with m.If(self._chosen(self._beat_at(last), cell.number)):
                 m.d.comb += value.eq(found)
-        next_result = beats.at(last + result - 1)
-        with m.If(next_result.valid & _yields(next_result)):
-            m.d.comb += [
-                self.next_result[name].eq(next_result[name]) for name in result_layout(self._manifest).members
-            ]
-        destination = DelayLine(m, result_layout(self._manifest), self.next_result, "result", 1).at(1)
-        m.d.comb += [self.result.eq(destination), self.value.eq(delay(m, value, result))]
+        self._place_results(m, [ResultKind(last + result, single=False, wanted=_yields)])
+        m.d.comb += [self.of_units.eq(delay(m, value, result)), self.value.eq(self.of_units)]
 
 
 def _yields(beat: Struct) -> Value:
@@ -196,6 +191,12 @@ class _Cell:
             case "clamp":
                 over, under = args[0] > node.value, args[0] < -node.value
                 return self._register(node, name, Mux(over, node.value, Mux(under, -node.value, args[0])))
+            case "floor":
+                drop = self.graph.nodes[node.args[0]].format.fraction - node.format.fraction
+                negative, magnitude = round_down(args[0], drop, node.format.bits)
+                return self._register(
+                    node, name, Cat(magnitude ^ negative.replicate(len(magnitude)), negative)
+                )
             case "narrow":
                 return self._narrow(node_number, node, name, args[0])
             case "table":
@@ -245,15 +246,16 @@ class _Cell:
             found = self._unit.add_gate_table(m, name, node.index, source.index)
         else:
             negative, magnitude = Signal(reset_less=True), Signal(len(value) - 1, reset_less=True)
-            m.d.sync += [negative.eq(value < 0), magnitude.eq(Mux(value < 0, -value, value))]
+            minus = ~value if table.middle else -value
+            m.d.sync += [negative.eq(value < 0), magnitude.eq(Mux(value < 0, minus, value))]
             found = self._unit.add_table(m, name, node.index, negative, magnitude)
             cycles += parameters.pipeline.table - 1
         result = Signal(signed(node.format.bits), name=f"{name}_value")
         above, below = table.negates
-        minus: Value = Const(below, 1)
+        inverts: Value = Const(below, 1)
         if above != below:
-            minus = delay(m, negative, cycles) ^ above
-        m.d.comb += result.eq(Mux(minus, -found, found))
+            inverts = delay(m, negative, cycles) ^ above
+        m.d.comb += result.eq(Mux(inverts, -found, found))
         return result
 
     def _pieces(self, node: Node, name: str, x: Value, function: PiecewiseLinear) -> Value:

@@ -168,10 +168,14 @@ class Core(CorePorts):
             vectors.blank.eq(sequencer.blank),
             self._input.row.eq(vectors.input_row),
             vectors.input_word.eq(self._input.word),
-            vectors.result.eq(self._result),
-            vectors.next_result.eq(self._gate_units[0].next_result),
+            vectors.coming.eq(self._gate_units[0].coming),
             # What has more bits is an output, and is not stored.
-            vectors.values.eq(Cat(unit.value[:bits] for unit in self._gate_units)),
+            vectors.of_units.eq(Cat(unit.of_units[:bits] for unit in self._gate_units)),
+            vectors.of_rows.eq(
+                Cat(unit.of_rows[:bits] for unit in self._gate_units)
+                if self._manifest.stores_single_rows
+                else 0
+            ),
             vectors.write.eq(access.write[Region.VECTORS]),
             vectors.write_row.eq(access.row),
             vectors.write_data.eq(access.write_data),
@@ -211,7 +215,7 @@ class Core(CorePorts):
                 unit.shift_row.eq(drain.shift_row),
                 unit.addend_row.eq(drain.addend_row),
                 unit.next_beat.eq(drain.next_beat),
-                gates.beat.eq(drain.beat),
+                gates.next_beat.eq(drain.next_beat),
                 gates.cell_row.eq(drain.cell_row),
                 gates.negative.eq(unit.negative),
                 gates.magnitudes.eq(unit.magnitudes),

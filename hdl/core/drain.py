@@ -13,10 +13,10 @@ S - 2, S - 1                               its operation's fields; first rows of
                                            stream's offset; whether it has a first beat
 S + k                                      ``shift_row`` and ``addend_row``: addresses of the beat
 S + k + 1                                  ``blocks`` or ``lanes`` select its totals in the array
-S + k + 1 + collect + narrow               ``beat``, with its rounded pre-activations
+S + k + collect + narrow                   ``next_beat``, a cycle before its rounded pre-activations
 =========================================  ============================================================
 
-``next_beat`` is ``beat`` one cycle ahead. ``cell_row`` comes three cycles before a unit uses the old state.
+``cell_row`` comes three cycles before a unit uses the old state.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -44,7 +44,7 @@ class Drain(ProgramPart):
 
     Latency: with a group's last word issued in cycle ``n`` and ``S = n + summed``, beat ``k`` has
     its memory rows in cycle ``S + k``, ``blocks`` and ``lanes`` in the cycle after that, and
-    ``beat`` when its pre-activations are ready. Throughput: one beat per cycle.
+    ``next_beat`` a cycle before its pre-activations are ready. Throughput: one beat per cycle.
 
     Members
     -------
@@ -55,8 +55,8 @@ class Drain(ProgramPart):
         each four, whose total is a dense layer's.
     shift_row, addend_row : Out
         Rows of the shift and partial-sum memories.
-    beat, next_beat : Out
-        What comes out of the rounding, and what will in the next cycle.
+    next_beat : Out
+        What comes out of the rounding in the next cycle.
     cell_row, cell_zero_state : Out
         Row of the cell memory, in time for the beat's gates; whether the stream's state is zero.
     result_last, result_word : Out(1)
@@ -73,7 +73,6 @@ class Drain(ProgramPart):
     lanes: Signal
     shift_row: Signal
     addend_row: Signal
-    beat: Struct
     next_beat: Struct
     cell_row: Signal
     cell_zero_state: Signal
@@ -98,7 +97,6 @@ class Drain(ProgramPart):
                 "lanes": Out(4 * self._parameters.blocks),
                 "shift_row": Out(row_bits(manifest.regions[Region.SHIFTS].rows)),
                 "addend_row": Out(row_bits(manifest.regions[Region.PARTIALS].rows)),
-                "beat": Out(beat_layout(manifest)),
                 "next_beat": Out(beat_layout(manifest)),
                 "cell_row": Out(beat_layout(manifest)["cell_row"].shape),
                 "cell_zero_state": Out(1),
@@ -126,7 +124,6 @@ class Drain(ProgramPart):
         m.d.comb += [
             self.cell_row.eq(beats.at(early).cell_row),
             self.cell_zero_state.eq(beats.at(early).zero_state),
-            self.beat.eq(beats.at(depth)),
             self.next_beat.eq(beats.at(depth - 1)),
         ]
         self._announce_results(m, beats, depth)

@@ -1,8 +1,7 @@
 """The gate unit: from four pre-activations to new c and h; and the dense layers' activation.
 
 One beat enters per cycle. With its pre-activations in cycle 0, ``a = parameters.activation`` (table, and for
-interpolated tables product and sum), ``c = pipeline.cell``, ``r = pipeline.result`` and
-``w = FusedUnit.argument_cycles``:
+interpolated tables product and sum), ``c = pipeline.cell`` and ``r = pipeline.result``:
 
 =====================  =================================================================================
 cycle                  what is in registers
@@ -11,12 +10,11 @@ a - 3                  row of the old c at the cell memory (from the drain, befo
 a                      the gates: sigmoid of i, f, o, tanh of g; the old c, or 0 for a zero state
 a + 1                  the products f * c and i * g
 a + 2                  their exact sum
-a + c                  the new c, rounded and saturated, written to memory; apart, the argument of tanh
-2 a + c + w            tanh(c)
-2 a + c + w + 1        the product o * tanh(c), exact
-2 a + c + w + 2        (only if r is 2) the product, rounded
-2 a + c + w + 1 + r    h, the result: rounded and saturated, behind the product's register if r is 0;
-                       ``next_result`` says one cycle before where it goes
+a + 3                  the argument of tanh: the sum, rounded down and limited
+a + c                  the new c, rounded and saturated, written to memory
+2 a + 3                tanh of the argument
+2 a + 4                the product o * tanh, exact
+2 a + 4 + r            h, the result: rounded in the first of the r cycles, limited behind it
 =====================  =================================================================================
 
 A table in block RAM with its output register takes two cycles. It reads its argument a cycle before that is
@@ -31,12 +29,11 @@ from collections.abc import Callable
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from rtlstm.hdl.component import Struct
-from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout
-from rtlstm.hdl.core.unit import Unit
+from rtlstm.hdl.core.unit import ResultKind, Unit, round_down
 from rtlstm.hdl.primitives.pipeline import delay, multiply
-from rtlstm.spec.cells.unit import FusedUnit
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.network import LINEAR
 from rtlstm.spec.registers import Region
 
 __all__ = ["GateUnit"]
@@ -66,27 +63,47 @@ class GateUnit(Unit):
         # Stage k of ``beats`` is k cycles after the pre-activations.
         timing, pipeline = self._manifest.timing, self._manifest.parameters.pipeline
         result, self._cell_stages = pipeline.result, pipeline.cell
-        last = timing.of_units + result
-        beats = DelayLine(m, beat_layout(self._manifest), self.beat, "beat", last - 1)
-        negative = self.negative
+        self._follow_beats(m, timing.of_units + result)
         gates = self._gates(m)
-        old = self._read_state(m, beats.at(timing.state - 1).zero_state)
-        total = self._cell_sum(m, gates, old, negative[2])
-        argument = self._round_cell(m, total, beats.at(timing.keep))
-        self._compared = max(0, result - 1)
-        hidden = delay(m, self._hidden(m, gates[3], *argument), result - self._compared)
-        results = [(hidden, beats.at(last - 1), beats.at(last - 1).lstm)]
-        functions = self._manifest.single_functions
-        if functions & {"identity", "relu"}:
-            beat = beats.at(result)
-            linear = delay(m, self._linear(m, beats), result - self._compared)
-            results.append((linear, beat, beat.dense & ~(beat.sigmoid | beat.tanh)))
-        if functions & {"sigmoid", "tanh"}:
-            beat = beats.at(self._stages + result)
-            activated = delay(m, self._activated(m, gates, beats), result - self._compared)
-            results.append((activated, beat, beat.dense & (beat.sigmoid | beat.tanh)))
-        self._select(m, results)
+        old = self._read_state(m, self._beat_at(timing.state - 1).zero_state)
+        total = self._cell_sum(m, gates, old, self.negative[2])
+        self._round_cell(m, total, self._beat_at(timing.keep))
+        # A register before the limits, if there is one.
+        self._compared = min(1, result)
+        hidden = delay(m, self._hidden(m, gates[3], total), result - self._compared)
+        m.d.comb += self.of_units.eq(hidden)
+        kinds = [ResultKind(timing.of_units + result, single=False, wanted=lambda beat: beat.lstm)]
+        kinds += self._single_rows(m, gates)
+        self._place_results(m, kinds)
+        m.d.comb += self.value.eq(Mux(self.result.single, self.of_rows, self.of_units))
         return m
+
+    def _single_rows(self, m: Module, gates: list[Value]) -> list[ResultKind]:
+        """Give the results of single rows.
+
+        They take fewer cycles than an LSTM layer's, but never end in the same cycle as one before or earlier:
+        in the networks of this unit (``is_fused`` in :mod:`rtlstm.gen.quantise.lowering`), a dense operation
+        reads the results of the layer before it and waits until they have been written
+        (``waits_for_results`` in :mod:`rtlstm.spec.program.step`), and a pass over a sequence begins when the
+        results of the pass before have been written.
+        """
+        timing, result = self._manifest.timing, self._manifest.parameters.pipeline.result
+        functions, found = self._manifest.single_functions, list[tuple[ResultKind, Value]]()
+        if functions & LINEAR:
+            found.append((self._rows(timing.of_linear_rows, _is_linear), self._linear(m)))
+        if functions - LINEAR:
+            found.append((self._rows(timing.of_rows, _is_bent), self._activated(m, gates)))
+        value: Value = Const(0)
+        for kind, given in found:
+            beat = self._beat_at(kind.stage - 1)
+            here = delay(m, beat.valid & kind.wanted(beat), 1) if len(found) > 1 else Const(1)
+            value = Mux(here, delay(m, given, result - self._compared), value)
+        m.d.comb += self.of_rows.eq(value)
+        return [kind for kind, _ in found]
+
+    def _rows(self, cycles: int, wanted: Callable[[Struct], Value]) -> ResultKind:
+        """Results of single rows, ``cycles`` and ``pipeline.result`` after their pre-activations."""
+        return ResultKind(cycles + self._manifest.parameters.pipeline.result, single=True, wanted=wanted)
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
         index = self._tables.index(region)
@@ -118,11 +135,10 @@ class GateUnit(Unit):
         m.d.sync += total.eq(with_carry >> 1)
         return total
 
-    def _round_cell(self, m: Module, total: Signal, beat: Struct) -> tuple[Value, Value]:
-        """Round the sum to the cell that is kept and, apart, to what tanh reads.
+    def _round_cell(self, m: Module, total: Signal, beat: Struct) -> None:
+        """Round the sum to the cell that is kept.
 
-        Limits are compared with the sum as it is, beside the rounding and not behind it. Returns sign and
-        magnitude of what tanh reads, a cycle before the cell is in its register.
+        Limits are compared with the sum as it is, beside the rounding and not behind it.
         """
         numerics = self._manifest.numerics
         drop = numerics.cell_sum_fraction - numerics.cell.fraction
@@ -137,46 +153,36 @@ class GateUnit(Unit):
             clipped.eq(over | under),
         ]
         self._write_state(m, beat, beat.valid & beat.lstm, cell, clipped)
-        drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
-        most, half = numerics.cell_argument.maximum, (1 << drop) >> 1
-        # The magnitude of a negative sum, half of a unit going towards zero: ~t is -t - 1.
-        size = Signal(signed(len(total)))
-        m.d.comb += size.eq(total ^ (total < 0).replicate(len(total)).as_signed())
-        beyond = delay(m, size >= ((most + 1) << drop) - half, extra)
-        negative = delay(m, total < 0, extra)
-        magnitude = Signal(numerics.cell_argument.bits - 1, name="argument")
-        m.d.comb += magnitude.eq(Mux(beyond, most, delay(m, _round(size, drop), extra)))
-        return negative, magnitude
 
-    def _hidden(self, m: Module, output_gate: Value, next_negative: Value, next_magnitude: Value) -> Signal:
-        """Multiply tanh of the argument, given a cycle before its register, with the output gate."""
-        numerics, parameters = self._manifest.numerics, self._manifest.parameters
-        negative, magnitude = delay(m, next_negative, 1), delay(m, next_magnitude, 1)
-        waits = FusedUnit.argument_cycles(parameters)
-        beside = parameters.pipeline.table > 1 and not waits
-        address = (next_negative, next_magnitude) if beside else (negative, magnitude)
+    def _hidden(self, m: Module, output_gate: Value, total: Signal) -> Signal:
+        """Multiply tanh of the sum, rounded down, with the output gate."""
+        numerics, pipeline = self._manifest.numerics, self._manifest.parameters.pipeline
+        drop = numerics.cell_sum_fraction - numerics.cell_argument.fraction
+        argument = round_down(total, drop, numerics.cell_argument.bits)
+        negative, magnitude = (delay(m, value, 1) for value in argument)
+        address = argument if pipeline.table > 1 else (negative, magnitude)
         activated = self._table(m, Region.CELL_TANH, "cell_tanh", *address)
-        gate = delay(m, output_gate, self._stages + self._cell_stages + waits)
+        gate = delay(m, output_gate, 3 + self._stages)
         product = multiply(m, _positive(gate), _positive(activated), self._multipliers["o tanh(c)"], "hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
-        sign = delay(m, negative, self._stages + waits + 1)
+        sign = delay(m, negative, self._stages + 1)
         return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
 
-    def _linear(self, m: Module, beats: DelayLine) -> Signal:
+    def _linear(self, m: Module) -> Signal:
         """Return the sum itself, perhaps with ReLU, ``1 + result`` cycles after the pre-activations."""
         bits = self._manifest.numerics.preactivation.bits - 1
         negative = self.negative[0]
-        value = Mux(beats.at(0).relu & negative, 0, self.magnitudes[:bits])
+        value = Mux(self._beat_at(0).relu & negative, 0, self.magnitudes[:bits])
 
         def fit(width: int) -> Signal:
             form = Format(bits=width, fraction=0)
             return _signed(m, value, negative, 0, form, f"linear{width}", self._compared)
 
-        return self._dense(m, fit, beats.at(self._compared))
+        return self._dense(m, fit, self._beat_at(self._compared))
 
-    def _activated(self, m: Module, gates: list[Value], beats: DelayLine) -> Signal:
+    def _activated(self, m: Module, gates: list[Value]) -> Signal:
         """Return sigmoid of gate 0 or tanh of gate 2, ``1 + result`` cycles after the gates."""
-        gate, sigmoid = self._manifest.numerics.gate, beats.at(self._stages).sigmoid
+        gate, sigmoid = self._manifest.numerics.gate, self._beat_at(self._stages).sigmoid
         value = Mux(sigmoid, gates[0], gates[2])
         sign = delay(m, self.negative[0], self._stages) & ~sigmoid
         # What comes straight from a block RAM is chosen in one cycle and rounded in the next.
@@ -187,7 +193,7 @@ class GateUnit(Unit):
             form, drop = Format(bits=width, fraction=0), gate.fraction - (width - 1)
             return _signed(m, value, sign, drop, form, f"activated{width}", self._compared - chosen)
 
-        return self._dense(m, fit, beats.at(self._stages + self._compared))
+        return self._dense(m, fit, self._beat_at(self._stages + self._compared))
 
     def _dense(self, m: Module, fit: Callable[[int], Signal], beat: Struct) -> Signal:
         """Register results as wide as the beat's layer needs them."""
@@ -203,29 +209,19 @@ class GateUnit(Unit):
         inner, outer = manifest.numerics.data_bits, manifest.numerics.output_bits
         if inner == outer:
             return (inner,)
-        if manifest.parameters.capacity is None and not any(layer.dense for layer in manifest.layers[:-1]):
+        if not manifest.stores_single_rows:
             return (outer,)
         return (inner, outer)
 
-    def _select(self, m: Module, results: list[tuple[Value, Struct, Value]]) -> None:
-        """Give the result, and in the cycle before, where it goes.
 
-        Each kind of result comes with the beat of the next one, and whether that is of the kind. Dense beats
-        take fewer cycles than an LSTM layer's, but never end in the same cycle as one before or earlier: in
-        the networks of this unit (``is_fused`` in :mod:`rtlstm.gen.quantise.lowering`), a dense
-        operation reads the results of the layer before it and waits until they have been written
-        (``waits_for_results`` in :mod:`rtlstm.spec.program.step`), and a pass over a sequence begins when
-        the results of the pass before have been written.
-        """
-        layout = result_layout(self._manifest)
-        chosen: Value = results[0][0]
-        for _, beat, wanted in results:
-            with m.If(beat.valid & wanted):
-                m.d.comb += [self.next_result[name].eq(beat[name]) for name in layout.members]
-        for value, beat, wanted in results[1:]:
-            chosen = Mux(delay(m, beat.valid & wanted, 1), value, chosen)
-        destination = DelayLine(m, layout, self.next_result, "result", 1).at(1)
-        m.d.comb += [self.result.eq(destination), self.value.eq(chosen)]
+def _is_linear(beat: Struct) -> Value:
+    linear: Value = beat.dense & ~(beat.sigmoid | beat.tanh)
+    return linear
+
+
+def _is_bent(beat: Struct) -> Value:
+    bent: Value = beat.dense & (beat.sigmoid | beat.tanh)
+    return bent
 
 
 def _sum_bits(manifest: Manifest) -> int:

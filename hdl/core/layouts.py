@@ -101,6 +101,7 @@ def result_layout(manifest: Manifest) -> StructLayout:
             "mask": manifest.parameters.gate_units,
             "emit": 1,
             "store": 1,
+            "single": 1,  # of single rows, and not of units
             "stream": manifest.parameters.stream_bits,
             "row": row_bits(manifest.parameters.streams * manifest.program.vector_context),
             "slot": _slot_bits(manifest),

@@ -104,15 +104,19 @@ class InputBuffer(Component):
         accept = self._manifest.parameters.pipeline.accept
         width = self._manifest.numerics.data_bits * beat
         read, write = storage(m, memories(self._manifest)["input buffer"], "memory")
-        full, streams = Signal(2), Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
+        full, streams = (
+            Signal(2, name="full_halves"),
+            Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1)),
+        )
         suppress = Array(Signal(name=f"suppress{i}", reset_less=True) for i in (0, 1))
-        bank_in, bank_out = Signal(), Signal()
+        bank_in, bank_out = Signal(name="bank_in"), Signal(name="bank_out")
         # How many beats follow the next, whether that is an input's last, whether there is room for it;
         # whether no half is full: then there is room for one more than this.
         begins = step_fields(self._manifest.program, self._manifest.parameters)["beats_after"]
         left = Signal(len(after), init=0 if self._loadable else begins)
-        last_beat, ready, empty = Signal(init=begins == 0), Signal(init=1), Signal(init=1)
-        row, slot = Signal(range(words)), Signal(range(macs // beat))
+        last_beat = Signal(init=begins == 0)
+        ready, empty = Signal(init=1, name="ready"), Signal(init=1, name="empty")
+        row, slot = Signal(range(words), name="row_in"), Signal(range(macs // beat), name="slot")
         # In reset nothing is offered room; what the registers do then does not matter.
         open_ = ready & ~self.stopped if self._loadable else ready
         x, accepted = self.x.payload, self.x.valid & open_
@@ -260,11 +264,11 @@ class OutputQueue(Component):
         with m.If(emitted):
             m.d.sync += [slot.eq(Mux(ends, 0, slot + 1)), packed.eq(Mux(ends, 0, full))]
         credits = Signal(range(depth + 1), init=depth)
-        taken = self.y.valid & self.y.ready
         # What is reserved or taken in a cycle is counted in the next; so is what is left of it.
-        reserved, for_one, for_two = Signal(), Signal(init=1), Signal(init=1)
+        reserved, taken, for_one, for_two = Signal(), Signal(), Signal(init=1), Signal(init=1)
         m.d.sync += [
             reserved.eq(self.emits),
+            taken.eq(queue.r_en),
             credits.eq(credits + taken - Mux(reserved, beats, 0)),
             for_one.eq(credits >= Mux(reserved, beats << 1, beats)),
             for_two.eq(~reserved & (credits >= beats << 1)),

@@ -1,21 +1,35 @@
 """What the units share that turn a beat's pre-activations into a result."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
+from amaranth.lib.data import View
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.activation import ActivationUnit
-from rtlstm.hdl.core.layouts import beat_layout, result_layout
+from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout
 from rtlstm.hdl.primitives.pipeline import storage
 from rtlstm.spec.inventory import activations, memories, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Entries", "Unit"]
+__all__ = ["Entries", "ResultKind", "Unit", "round_down"]
+
+
+@dataclass(frozen=True)
+class ResultKind:
+    """Results that are there the same number of cycles after their pre-activations."""
+
+    stage: int
+    """That number."""
+    single: bool
+    """They are results of single rows, and not of units."""
+    wanted: Callable[[Struct], Value]
+    """Whether a beat has one."""
 
 
 class Entries(Protocol):
@@ -39,16 +53,20 @@ class Unit(Component):
 
     Members
     -------
-    beat, negative, magnitudes : In
-        A beat with its pre-activations.
+    next_beat : In
+        The beat whose pre-activations come in the next cycle.
+    negative, magnitudes : In
+        Pre-activations.
     next_negative, next_magnitudes : In
-        The pre-activations of the next cycle's beat.
+        The pre-activations of the next cycle.
     cell_row : In
         Row of the cell memory, three cycles before the old state is used.
     result, value : Out
         A new h or dense output, and where it goes.
-    next_result : Out
-        Where the result of the next cycle will go.
+    of_units, of_rows : Out
+        The same, where it is the result of a unit or of a single row; ``result.single`` says which.
+    coming : Out
+        Where the result goes that is there in ``parameters.announced`` cycles.
     saturated : Out(1)
         A state saturated in this cycle.
     window, window_row : In
@@ -60,7 +78,7 @@ class Unit(Component):
         Words of the memories, for read-back.
     """
 
-    beat: Struct
+    next_beat: Struct
     cell_row: Signal
     negative: Signal
     magnitudes: Signal
@@ -68,7 +86,9 @@ class Unit(Component):
     next_magnitudes: Signal
     result: Struct
     value: Signal
-    next_result: Struct
+    of_units: Signal
+    of_rows: Signal
+    coming: Struct
     saturated: Signal
     window: Signal
     window_row: Signal
@@ -90,7 +110,7 @@ class Unit(Component):
         numerics = manifest.numerics
         super().__init__(
             {
-                "beat": In(beat_layout(manifest)),
+                "next_beat": In(beat_layout(manifest)),
                 "cell_row": In(beat_layout(manifest)["cell_row"].shape),
                 "negative": In(4),
                 "magnitudes": In(4 * (numerics.preactivation.bits - 1)),
@@ -98,7 +118,9 @@ class Unit(Component):
                 "next_magnitudes": In(4 * (numerics.preactivation.bits - 1)),
                 "result": Out(result_layout(manifest)),
                 "value": Out(signed(numerics.result_bits)),
-                "next_result": Out(result_layout(manifest)),
+                "of_units": Out(signed(numerics.result_bits)),
+                "of_rows": Out(signed(numerics.result_bits)),
+                "coming": Out(result_layout(manifest)),
                 "saturated": Out(1),
                 "window": In(1),
                 "window_row": In(32),
@@ -114,6 +136,29 @@ class Unit(Component):
 
     def connect_bank(self, m: Module, bank: Value) -> None:
         """Connect the window's bank, if there are several tables in a region."""
+
+    def _follow_beats(self, m: Module, last: int) -> None:
+        """Keep what comes out of the rounding for ``last`` cycles after its pre-activations."""
+        self._beats = DelayLine(m, beat_layout(self._manifest), self.next_beat, "beat", last + 1)
+
+    def _beat_at(self, stage: int) -> Struct:
+        """Return the beat whose pre-activations were there ``stage`` cycles ago, or come in the next (-1)."""
+        return self._beats.at(stage + 1)
+
+    def _place_results(self, m: Module, kinds: Sequence[ResultKind]) -> None:
+        """Give where results go, and before that where they will go."""
+        layout, announced = result_layout(self._manifest), self._manifest.parameters.announced
+        # As early as the beats of all kinds are there, up to a register before what is announced.
+        ahead = min(announced, *(kind.stage for kind in kinds)) + 1
+        place = View(layout, Signal(layout, name="place"))
+        for kind in kinds:
+            beat = self._beat_at(kind.stage - ahead)
+            with m.If(beat.valid & kind.wanted(beat)):
+                m.d.comb += [
+                    place[name].eq(kind.single if name == "single" else beat[name]) for name in layout.members
+                ]
+        places = DelayLine(m, layout, place, "place", ahead)
+        m.d.comb += [self.coming.eq(places.at(ahead - announced)), self.result.eq(places.at(ahead))]
 
     def _table_argument(self, gate: int) -> tuple[Value, Value]:
         """Return sign and magnitude of a gate's pre-activation when its table reads them."""
@@ -157,3 +202,14 @@ class Unit(Component):
             write.data.eq(Mux(writes, Mux(counts, state, 0), self.write_data)),
             self.saturated.eq(writes & counts & clipped),
         ]
+
+
+def round_down(value: Value, drop: int, bits: int) -> tuple[Value, Value]:
+    """Drop low bits of a signed value and limit it to ``bits`` bits; no carry chain.
+
+    Returns the sign, and the magnitude in ``bits - 1`` bits as a ``middle`` table counts it: -1 has 0.
+    """
+    kept = (value >> drop if drop >= 0 else value << -drop).as_signed()
+    negative = kept[-1]
+    magnitude = kept[:-1] ^ negative.replicate(len(kept) - 1)
+    return negative, magnitude[: bits - 1] | magnitude[bits - 1 :].any().replicate(bits - 1)

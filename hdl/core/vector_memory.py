@@ -1,25 +1,29 @@
 """The vector memory: h and dense results, which the array reads while they are being written.
 
-With a word issued in cycle ``n`` (``operand`` of ``Pipeline``, ``latency`` of the memory):
+With a word issued in cycle ``n`` (``operand`` of ``Pipeline``, ``latency`` of the memory), and
+``use = n + operand - 1``:
 
 =======================  ==============================================================================
 cycle                    what happens
 =======================  ==============================================================================
-n + operand - 1          its address is at the memory ``latency`` cycles before; now its word is there
-n + operand              ``operand``: the word, at the multipliers
+use - latency            its row is the memory's address, and is compared with those of results: of the
+                         ones that will be there up to ``use``, and of the ones that were
+use                      its word is there, from the memory or from beside it
+use + 1                  ``operand``: the word, at the multipliers
 =======================  ==============================================================================
 
-A result that a unit gives in cycle ``t`` is part of every word that is there in cycle ``t`` or later: the
-memory has what was written before its address came, and a word that was written since goes past it, whole.
-So a word may be issued ``operand - 1`` cycles before its last result is there.
+A result that a unit gives in cycle ``t`` is part of every word whose ``use`` is ``t`` or later. It is written
+in cycle ``t + 1``, so the memory has what came ``latency + 2`` cycles before or earlier; a word that changed
+since goes past it, whole. So a word may be issued ``operand - 1`` cycles before its last result is there.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Struct
-from rtlstm.hdl.core.layouts import result_layout
-from rtlstm.hdl.primitives.pipeline import delay, storage
+from rtlstm.hdl.core.array import any_of
+from rtlstm.hdl.core.layouts import DelayLine, result_layout
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -41,8 +45,10 @@ class VectorMemory(Component):
         Of that word: read the input; apply ReLU; read zeros.
     input_row : Out, input_word : In
         Clocked read of the input, whose memory is as fast as this one.
-    result, next_result : In, values : In(gate_units * data_bits)
-        Results, where they go, and where those of the next cycle go.
+    coming : In
+        Where the results go that are there in ``latency`` cycles.
+    of_units, of_rows : In(gate_units * data_bits)
+        Results of units and of single rows.
     write : In(1), write_row, write_data : In
         Store the window's word; the core is idle.
     operand : Out(macs * data_bits)
@@ -57,9 +63,9 @@ class VectorMemory(Component):
     blank: Signal
     input_row: Signal
     input_word: Signal
-    result: Struct
-    next_result: Struct
-    values: Signal
+    coming: Struct
+    of_units: Signal
+    of_rows: Signal
     write: Signal
     write_row: Signal
     write_data: Signal
@@ -68,6 +74,7 @@ class VectorMemory(Component):
 
     def __init__(self, manifest: Manifest, row_bits: int) -> None:
         self._spec = memories(manifest)["vectors"]
+        self._layout = result_layout(manifest)
         self._bits, self._units = manifest.numerics.data_bits, manifest.parameters.gate_units
         self._early = manifest.parameters.pipeline.operand - 1 - self._spec.latency
         width = manifest.regions[Region.VECTORS].width
@@ -79,9 +86,9 @@ class VectorMemory(Component):
                 "blank": In(1),
                 "input_row": Out(row_bits),
                 "input_word": In(width),
-                "result": In(result_layout(manifest)),
-                "next_result": In(result_layout(manifest)),
-                "values": In(self._units * self._bits),
+                "coming": In(self._layout),
+                "of_units": In(self._units * self._bits),
+                "of_rows": In(self._units * self._bits),
                 "write": In(1),
                 "write_row": In(32),
                 "write_data": In(width),
@@ -93,75 +100,105 @@ class VectorMemory(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         read, write = storage(m, self._spec, "vectors")
-        # The word's row while the memory reads it, and in the cycles after that.
-        rows = [delay(m, self.row, self._early)]
-        for _ in range(self._spec.latency - 1):
-            rows.append(delay(m, rows[-1], 1))
-        stores, arrives, filled, written = self._align_results(m, rows[-1])
+        row, latency = delay(m, self.row, self._early), self._spec.latency
+        # ``places.at(k)`` is that of the results there ``latency - k`` cycles from now.
+        places = DelayLine(m, self._layout, self.coming, "place", latency + 1)
+        filling, stored = self._fill(m, places.at(latency - 1))
         m.d.comb += [
-            self.input_row.eq(rows[0]),
-            read.addr.eq(rows[0]),
-            write.addr.eq(Mux(self.write, self.write_row, self.result.row)),
-            write.en.eq(stores | self.write.replicate(len(stores))),
-            write.data.eq(Mux(self.write, self.write_data, filled)),
+            self.input_row.eq(row),
+            read.addr.eq(row),
+            write.addr.eq(Mux(self.write, self.write_row, places.at(latency + 1).row)),
+            write.en.eq(stored | self.write.replicate(len(stored))),
+            write.data.eq(Mux(self.write, self.write_data, filling)),
             self.entry.eq(read.data),
         ]
-        older = self._overlay(m, read.data, rows, stores.any(), written)
-        self._give_operand(m, Mux(arrives, filled, older))
+        # Whether results of ``use``, of the cycle before, and so on, are of the word that is being read.
+        compared = [places.at(age) for age in range(latency + 2)]
+        same = [place.valid & place.store & (place.row == row) for place in compared]
+        hits = [delay(m, hit, latency - 1) for hit in same]
+        self._give_operand(m, read.data, filling, hits, places.at(latency - 1))
         return m
 
-    def _align_results(self, m: Module, read_row: Value) -> tuple[Signal, Signal, Signal, Signal]:
-        """Return which parts of a word are stored, whether it goes past the memory, and the whole word.
+    def _fill(self, m: Module, coming: Struct) -> tuple[Signal, Value]:
+        """Return the word that results fill, a cycle after them, and which of its parts are stored then.
 
         A part of a word has ``gate_units`` values. Results fill a word part by part, from the first on. What
-        a memory gives of a word in which a part is being written is undefined, so all of the word is kept
-        beside it. All selects are known a cycle ahead. Last comes the word as it was a cycle before.
+        a memory gives of a word in which a part is being written is undefined, so all of the word is kept.
         """
-        slots = range(self._spec.granules)
-        coming = self.next_result
-        chosen, counts = Signal(len(slots), reset_less=True), Signal(self._units, reset_less=True)
-        stores, arrives = Signal(len(slots)), Signal()
-        here = Cat(coming.slot == index for index in slots)
-        stored = coming.valid & coming.store
-        m.d.sync += [
-            chosen.eq(here),
-            counts.eq(coming.mask),
-            # A word's first values clear the rest of it, so that no position stays undefined.
-            stores.eq((here | here[0].replicate(len(slots))) & stored.replicate(len(slots))),
-            arrives.eq(stored & (coming.row == read_row)),
-        ]
-        values = [self.values.word_select(unit, self._bits) for unit in range(self._units)]
-        part = Cat(Mux(counts[unit], value, 0) for unit, value in enumerate(values))
+        slots, first = self._slots(coming), coming.slot == 0
+        stores, keeps = Signal(len(slots)), Signal(len(slots), reset_less=True)
+        # A word's first values clear the rest of it, so that no position stays undefined.
+        written = (slots | first.replicate(len(slots))) & (coming.valid & coming.store).replicate(len(slots))
+        m.d.sync += [stores.eq(written), keeps.eq(~slots & ~first.replicate(len(slots)))]
         filling = Signal(self._spec.width, reset_less=True)
-        before = [Mux(chosen[0], 0, filling.word_select(slot, len(part))) for slot in slots]
-        filled = Signal.like(filling)
-        m.d.comb += filled.eq(Cat(Mux(chosen[slot], part, before[slot]) for slot in slots))
+        results = self._results(m, coming, Const(1))
         with m.If(stores.any()):
-            m.d.sync += filling.eq(filled)
-        return stores, arrives, filled, filling
+            m.d.sync += filling.eq(results | (filling & self._masks(keeps)))
+        return filling, delay_event(m, stores, 1)
 
-    def _overlay(self, m: Module, word: Value, rows: list[Value], stores: Value, written: Value) -> Value:
-        """Return the memory's word, or what it became while the memory read it."""
-        newest: tuple[Value, Value] | None = None
-        for row in rows:
-            hit = Signal(name="overlaps", reset_less=True)
-            m.d.sync += hit.eq(stores & (self.result.row == row))
-            if newest is None:
-                newest = hit, written
-            else:
-                was, data = (delay(m, value, 1) for value in newest)
-                newest = hit | was, Mux(hit, written, data)
-        assert newest is not None
-        return Mux(newest[0], newest[1], word)
+    def _give_operand(
+        self, m: Module, word: Value, filling: Signal, hits: list[Value], coming: Struct
+    ) -> None:
+        """Choose between results, memory and input, apply ReLU, and register.
 
-    def _give_operand(self, m: Module, word: Value) -> None:
-        """Choose between results and input, apply ReLU, and register."""
-        flags = delay(m, Cat(self.from_input, self.relu, self.blank), self._early + self._spec.latency)
+        ``hits`` say from which cycles on, counted back from ``use``, results belong to the word. All is
+        decided a cycle ahead, so that a result passes two LUTs on its way.
+        """
+        flags = Cat(self.from_input, self.relu, self.blank)
+        from_input, relu, blank = delay(m, flags, self._early + self._spec.latency - 1)
+        reads, slots = ~from_input & ~blank, self._slots(coming)
+        arrives, fills, *misses = hits
+        filled = Signal(len(slots), reset_less=True)
+        stored, enters, rectifies = (
+            Signal(reset_less=True, name=name) for name in ("stored", "enters", "rectifies")
+        )
+        rest = slots | (coming.slot == 0).replicate(len(slots))
+        m.d.sync += [
+            filled.eq(Mux(arrives, ~rest, fills.replicate(len(slots))) & reads.replicate(len(slots))),
+            stored.eq(reads & ~any_of(hits)),
+            enters.eq(from_input & ~blank),
+            rectifies.eq(relu),
+        ]
+        # The word as the results before the last left it, if the memory does not give these yet.
+        missing = Signal(self._spec.width, reset_less=True)
+        left: Value = Const(0, len(filling))
+        for hit, known in reversed([*zip(misses, (filling, delay(m, filling, 1)), strict=False)]):
+            left = Mux(hit, known, left)
+        m.d.sync += missing.eq(Mux(reads & ~arrives & ~fills, left, 0))
         chosen = Signal(len(word))
-        m.d.comb += chosen.eq(Mux(flags[0], self.input_word, word))
+        m.d.comb += chosen.eq(
+            self._results(m, coming, reads & arrives)
+            | (filling & self._masks(filled))
+            | (word & stored.replicate(len(word)))
+            | missing
+            | (self.input_word & enters.replicate(len(word)))
+        )
         operand = Signal.like(self.operand, reset_less=True)
         for index in range(len(word) // self._bits):
             value = chosen.word_select(index, self._bits)
-            hidden = flags[2] | (flags[1] & value[-1])
+            hidden = rectifies & value[-1]
             m.d.sync += operand.word_select(index, self._bits).eq(Mux(hidden, 0, value))
         m.d.comb += self.operand.eq(operand)
+
+    def _results(self, m: Module, coming: Struct, wanted: Value) -> Value:
+        """Return a word with the results in their part, and 0 elsewhere, or if not ``wanted`` before."""
+        word: Value = Const(0, self._spec.width)
+        for values, kind in ((self.of_units, ~coming.single), (self.of_rows, coming.single)):
+            takes = Cat(
+                here & counts & wanted & kind for here in self._slots(coming) for counts in coming.mask
+            )
+            parts = values.replicate(self._spec.granules)
+            word |= parts & _spread(delay(m, takes, 1), self._bits)
+        return word
+
+    def _slots(self, place: Struct) -> Value:
+        """Which part of a word a result fills, one-hot."""
+        return Cat(place.slot == slot for slot in range(self._spec.granules))
+
+    def _masks(self, parts: Value) -> Value:
+        """Bits of a word of which these parts are chosen."""
+        return _spread(parts, self._units * self._bits)
+
+
+def _spread(flags: Value, bits: int) -> Value:
+    return Cat(flag.replicate(bits) for flag in flags)

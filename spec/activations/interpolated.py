@@ -53,6 +53,8 @@ class ActivationTable(Record):
     extra: Annotated[int, Field(ge=0, le=_EXTRA_MAX)]
     base: tuple[int, ...]
     slope: tuple[int, ...]
+    middle: bool = False
+    """Inputs were rounded down: each stands for the middle between it and the next one."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -126,24 +128,32 @@ class ActivationTable(Record):
     def compute(self, integers: IntArray) -> IntArray:
         """Return the function's value, in units of ``output``, for integers of ``input``.
 
-        Inputs must be within ``+-input.maximum`` (saturation is symmetric).
+        Inputs must be within ``+-input.maximum`` (saturation is symmetric); a ``middle`` table also has one
+        for the format's lowest code.
         """
         integers = np.asarray(integers, dtype=np.int64)
         negative = integers < 0
-        value = self.magnitude(negative, np.abs(integers))
+        # The middle of -1 and 0 is as far from 0 as that of 0 and 1.
+        magnitude = np.where(negative, ~integers, integers) if self.middle else np.abs(integers)
+        value = self.magnitude(negative, magnitude)
         above, below = self.negates
         return np.where(np.where(negative, below, above), -value, value)
 
 
 @lru_cache(maxsize=64)
 def design_table(
-    function: ActivationFunction | FunctionName, input: Format, output: Format, direct: bool = False
+    function: ActivationFunction | FunctionName,
+    input: Format,
+    output: Format,
+    direct: bool = False,
+    middle: bool = False,
 ) -> ActivationTable:
     """Find the smallest table within 1 unit in the last place, checked over every input.
 
     The lines are the best (minimax) ones of each segment, from the chord's slope. The output of a function
     within -1 .. 1 must have ``bits - 1`` fraction bits. A ``direct`` table has one entry per input
-    instead, the correctly rounded value: this needs no multiplier or adder, but is large.
+    instead, the correctly rounded value: this needs no multiplier or adder, but is large. A ``middle`` table
+    has the function's values between two inputs.
 
     Raises
     ------
@@ -164,7 +174,7 @@ def design_table(
         raise ConfigurationError(
             f"a direct activation table takes at most {DIRECT_BITS} input bits, not {input.bits}"
         )
-    x = np.ldexp(np.arange(1 << (input.bits - 1), dtype=np.float64), -input.fraction)
+    x = np.ldexp(np.arange(1 << (input.bits - 1)) + (0.5 if middle else 0.0), -input.fraction)
     both = x[None] if named.definition.odd else np.stack([x, -x])
     values = np.abs(named(both))
     correct = output.to_integers(values)
@@ -178,9 +188,10 @@ def design_table(
             extra=0,
             base=tuple(correct.reshape(-1).tolist()),
             slope=(0,) * correct.size,
+            middle=middle,
         )
     for segment_bits in range(input.bits):
-        table = _fit(named, input, output, segment_bits, exact, correct)
+        table = _fit(named, input, output, segment_bits, exact, correct, middle)
         if table is not None:
             return table
     raise AssertionError("a table with one entry per input is always exact")
@@ -193,6 +204,7 @@ def _fit(
     segment_bits: int,
     exact: NDArray[np.float64],
     correct: IntArray,
+    middle: bool,
 ) -> ActivationTable | None:
     low_bits = input.bits - 1 - segment_bits
     low = np.arange(1 << low_bits)
@@ -208,7 +220,7 @@ def _fit(
         value = (base[:, None] + rise[:, None] * low) >> extra
         good = np.abs(value - goal).max() <= 1 and value.min() >= 0 and value.max() <= output.maximum
         # An odd function of 0 is 0, for either sign in the hardware.
-        good = good and (not function.definition.odd or value[0, 0] == 0)
+        good = good and (middle or not function.definition.odd or value[0, 0] == 0)
         return (base, rise) if good else None
 
     if integers(_EXTRA_MAX) is None:
@@ -222,4 +234,5 @@ def _fit(
         extra=extra,
         base=tuple(found[0].tolist()),
         slope=tuple(found[1].tolist()),
+        middle=middle,
     )

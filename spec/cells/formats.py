@@ -28,9 +28,9 @@ class Functions:
     tables: list[ActivationTable] = field(default_factory=list)
     pieces: list[PiecewiseLinear] = field(default_factory=list)
 
-    def table(self, function: ActivationFunction, input: Format, output: Format) -> int:
+    def table(self, function: ActivationFunction, input: Format, output: Format, middle: bool = False) -> int:
         """Return the index of a table, which is added if there is no equal one."""
-        return _number(self.tables, design_table(function, input, output, self.direct))
+        return _number(self.tables, design_table(function, input, output, self.direct, middle))
 
     def linear(self, function: ActivationFunction, input: Format, output: Format) -> int:
         """Return the index of a piecewise linear function, which is added if there is no equal one."""
@@ -55,7 +55,8 @@ class CellFormats:
     """Format of the result."""
     state: Format | None = None
     argument: Format | None = None
-    """Format in which an activation function reads the kept value (before it is rounded to ``state``)."""
+    """Format in which an activation function with a table reads the kept value, rounded down, before that is
+    rounded to ``state``."""
     parameter: Format | None = None
 
 
@@ -152,9 +153,9 @@ class _Resolver:
     def _apply(self, function: ActivationFunction, position: int, step: int) -> int:
         if function.name == "identity":
             return position
-        read = self._read(position, step)
-        form = self._format(read)
         linear = function.lines is not None
+        read = self._read(position, step, "narrow" if linear else "floor")
+        form = self._format(read)
         if function.within_one:
             output = self._formats.gate
         else:
@@ -162,10 +163,14 @@ class _Resolver:
             output = Format.covering(bits, max(function.max_abs(form.limit), form.step))
         if linear:
             return self._add("pieces", output, read, index=self._functions.linear(function, form, output))
-        return self._add("table", output, read, index=self._functions.table(function, form, output))
+        middle = self._nodes[read].kind == "floor"
+        return self._add("table", output, read, index=self._functions.table(function, form, output, middle))
 
-    def _read(self, position: int, step: int) -> int:
-        """Return a value in the format that a function reads; gates already have it."""
+    def _read(self, position: int, step: int, of_kept: NodeKind) -> int:
+        """Return a value in the format that a function reads; gates already have it.
+
+        ``of_kept`` is how a kept value is converted.
+        """
         inner = self._nodes[position]
         while inner.kind == "clamp":
             inner = self._nodes[inner.args[0]]
@@ -173,6 +178,8 @@ class _Resolver:
             return position
         kept = any(s.kind == "keep" and s.args[0] == step for s in self._cell.steps)
         argument = self._formats.argument
-        return self._narrow(
-            position, argument if kept and argument is not None else self._formats.preactivation
-        )
+        if not kept or argument is None:
+            return self._narrow(position, self._formats.preactivation)
+        if of_kept == "narrow":
+            return self._narrow(position, argument)
+        return self._add(of_kept, argument, position)

@@ -17,6 +17,7 @@ NodeKind = Literal[
     "add",
     "subtract",
     "narrow",
+    "floor",
     "clamp",
     "table",
     "pieces",
@@ -27,6 +28,7 @@ class Node(Record):
     """One operation on integers; the result is of ``format``.
 
     ``multiply``, ``add`` and ``subtract`` are exact. ``narrow`` rounds half up and saturates.
+    ``floor`` rounds down and saturates, to one less than the format's negative limit.
     ``clamp`` clips to ``+-value``. ``table`` and ``pieces`` are functions with the index ``index``.
     """
 
@@ -62,7 +64,7 @@ class CellGraph(Record):
         activation function of a gate.
         """
         deep = parameters.pipeline.cell > 3
-        cost = {"multiply": 2 if deep else 1, "add": 1, "subtract": 1, "clamp": 1, "pieces": 3}
+        cost = {"multiply": 2 if deep else 1, "add": 1, "subtract": 1, "clamp": 1, "floor": 1, "pieces": 3}
         cost["narrow"] = 2 if deep else 1
         cost["table"] = parameters.activation
         stages: list[int] = []

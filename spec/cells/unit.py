@@ -114,23 +114,15 @@ class FusedUnit(Unit):
     @staticmethod
     def timing_of(parameters: Parameters) -> UnitTiming:
         """Return the timing, which does not depend on formats."""
-        pipeline = parameters.pipeline
-        kept = parameters.activation + pipeline.cell
+        table = parameters.activation
         return UnitTiming(
-            state=parameters.activation,
-            keep=kept,
-            of_units=kept + FusedUnit.argument_cycles(parameters) + parameters.activation + 1,
-            of_rows=parameters.activation + 1,
+            state=table,
+            keep=table + parameters.pipeline.cell,
+            # Products, their sum, the argument of tanh; tanh and the product.
+            of_units=table + 3 + table + 1,
+            of_rows=table + 1,
             of_linear_rows=1,
         )
-
-    @staticmethod
-    def argument_cycles(parameters: Parameters) -> int:
-        """Return the cycles from the argument of tanh(c) in its register to the table's address.
-
-        Where the limits are compared in a cycle of their own, the table reads it beside its register.
-        """
-        return 0 if parameters.pipeline.cell > 3 else parameters.pipeline.table - 1
 
     @property
     def beat_fields(self) -> Mapping[str, int]:

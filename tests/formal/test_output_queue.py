@@ -94,7 +94,8 @@ class Harness(Elaboratable):
             m.d.sync += beat.eq(Mux(in_last_beat, 0, beat + 1))
 
         # No result is ever without room. Every beat of the queue is free, in use, or owed to a reservation;
-        # one of the cycle before is not subtracted yet. What ``room`` promises is free.
+        # one of the cycle before is not subtracted yet, nor is a beat that left then added. What ``room``
+        # promises is free.
         taken = queue.y.valid & queue.y.ready
         free = Signal(range(-depth, depth + 1))
         m.d.sync += [
@@ -103,7 +104,7 @@ class Harness(Elaboratable):
         ]
         m.d.comb += [
             free.eq(inside["credits"] - Mux(inside["reserved"], beats, 0)),
-            Assert(free + held + owed == depth),
+            Assert(free + held + owed + inside["taken"] == depth),
             Assert(implies(inside["reserved"], owed >= beats)),
             Assert(free >= Mux(queue.room & ~changes, beats, 0)),
             Assert(implies(fills, inside["queue.w_rdy"])),
@@ -111,7 +112,7 @@ class Harness(Elaboratable):
 
         # Room stays until it is reserved, and there is some if there is nothing else: nobody waits for ever.
         asked = before(m, queue.room & ~queue.emits & ~changes & running)
-        empty = before(m, (held == 0) & (owed == 0) & ~queue.emits & running)
+        empty = before(m, (held == 0) & (owed == 0) & ~inside["taken"] & ~queue.emits & running)
         m.d.comb += Assert(implies(asked | empty, queue.room | changes))
 
         # The reader sees a stream: what is offered stays. There is a beat as long as the queue holds one.

@@ -20,7 +20,7 @@ def fused_numerics(output: Format, **fields: object) -> Numerics:
     tables = FusedTables(
         sigmoid=functions.table(SIGMOID, reads, gate),
         tanh=functions.table(TANH, reads, gate),
-        cell_tanh=functions.table(TANH, argument, gate),
+        cell_tanh=functions.table(TANH, argument, gate, middle=True),
     )
     lstm = lstm_cell(Lstm(w_ih=np.zeros((4, 1)), w_hh=np.zeros((4, 1)), bias=np.zeros(4)))
     of_lstm = CellFormats(reads, gate, output, state=fields["cell"], argument=argument)

@@ -50,7 +50,7 @@ _PREACTIVATION = limit_events("pre-activation") | {
 }
 # No product of two values below 1 is half a unit beyond h's largest.
 _H = rounding_events("h") - {"h: tie at +max", "h: tie at -max"}
-_LSTM = rounding_events("c") | rounding_events("tanh's argument") | _H | _PREACTIVATION
+_LSTM = rounding_events("c") | limit_events("tanh's argument") | _H | _PREACTIVATION
 _POSITIVE = {
     event for event in rounding_events("dense sigmoid") if "-max" not in event and "negative" not in event
 }

@@ -211,10 +211,21 @@ class SecondModel:
         saturated = self._saturated(what, found, bits)
         return saturated, saturated != found
 
+    def _rounded_down(self, what: str, value: int, drop: int, bits: int) -> int:
+        """Down, then limited to all codes of that many bits, the lowest among them."""
+        most = 2 ** (bits - 1) - 1
+        found = (value * 2 ** max(0, -drop)) // 2 ** max(0, drop)
+        for beyond, place in enumerate(("at", "one beyond")):
+            if found == most + beyond:
+                self.events[f"{what}: {place} +max"] += 1
+            if found == -most - 1 - beyond:
+                self.events[f"{what}: {place} -max"] += 1
+        return min(max(found, -most - 1), most)
+
     # Functions
 
     def _look_up(self, table: ActivationTable, value: int) -> int:
-        negative, size = value < 0, abs(value)
+        negative, size = value < 0, -1 - value if table.middle and value < 0 else abs(value)
         odd = table.function.name in ("tanh", "softsign", "scaled_tanh")
         low_bits = table.input.bits - 1 - table.segment_bits
         entry, low = divmod(size, 2**low_bits)
@@ -261,7 +272,7 @@ class SecondModel:
         kept, saturated = self._rounded("c", total, fraction - numerics.cell.fraction, numerics.cell.bits)
         self.saturations += saturated
         reads = numerics.cell_argument
-        argument, _ = self._rounded("tanh's argument", total, fraction - reads.fraction, reads.bits)
+        argument = self._rounded_down("tanh's argument", total, fraction - reads.fraction, reads.bits)
         product = o * self._look_up(numerics.unit.cell_tanh, argument)
         bits = numerics.input.bits
         return self._rounded("h", product, 2 * gate - (bits - 1), bits)[0], kept
@@ -310,6 +321,9 @@ class SecondModel:
                     value = lines.slopes[piece] * args[0] + lines.offsets[piece]
                     value = (2 * value + 2**lines.extra) // 2 ** (lines.extra + 1)
                     value = min(max(value, lines.lowest), lines.highest)
+                case "floor":
+                    drop = forms[0].fraction - node.format.fraction
+                    value = self._rounded_down("argument", args[0], drop, node.format.bits)
                 case "narrow":
                     drop = forms[0].fraction - node.format.fraction
                     what = "kept value" if place == graph.state else "narrowed value"
