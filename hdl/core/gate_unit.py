@@ -46,7 +46,7 @@ class GateUnit(Unit):
 
     Latency, from pre-activations: ``timing.of_units`` cycles to h, ``timing.of_rows`` to a dense result, and
     ``timing.of_linear_rows`` to one without a table; ``pipeline.result`` more. Throughput: one beat per
-    cycle. Rounding: half up at c, at tanh's argument and at h, all from the exact sum or product before;
+    cycle. Rounding: half up at c and at h, down at tanh's argument, all from the exact sum or product before;
     saturation is symmetric.
     """
 
