@@ -39,7 +39,7 @@ class Pipeline(Record):
     tree_levels: Annotated[int, Field(ge=1, le=4)] = 2
     """Adder levels between two registers of the tree that sums a lane's products."""
     collect: Annotated[int, Field(ge=0, le=2)] = 0
-    """Registers after the multiplexer that selects the block to drain: with 2, each of more than six blocks
+    """Registers after the multiplexer that selects the block to drain: with 2, each of more than three blocks
     has one as well. Several blocks have at least one."""
     narrow: Annotated[int, Field(ge=2, le=4)] = 2
     """Registers from the selected totals to pre-activations: (partly shifted,) shifted, (added,) rounded

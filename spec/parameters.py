@@ -179,7 +179,7 @@ class Parameters(CoreOptions):
     # address, to the cycle in which the named register holds that word's result. Blocks work one
     # cycle after each other and drain in the same order: stages are those of the first.
 
-    FEW_BLOCKS: ClassVar[int] = 6
+    FEW_BLOCKS: ClassVar[int] = 3
     """Number of blocks up to which one register behind their multiplexer is enough."""
     HELD: ClassVar[int] = 1
     """Register stages of a group's totals."""

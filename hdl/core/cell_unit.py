@@ -120,14 +120,14 @@ class CellUnit(Unit):
         self._write_state(m, beat, writes, kept, clipped)
 
     def _give(self, m: Module, cells: list["_Cell"]) -> None:
-        """Give results and their places."""
+        """Give results and where they go."""
         last, result = self._timing.of_units, self._manifest.parameters.pipeline.result
         value = Signal(self.value.shape(), name="chosen")
         for cell in cells:
             found = cell.at(cell.graph.result, last)
             with m.If(self._chosen(self._beat_at(last), cell.number)):
                 m.d.comb += value.eq(found)
-        self._place_results(m, [ResultKind(last + result, single=False, wanted=_yields)])
+        self._announce(m, [ResultKind(last + result, single=False, wanted=_yields)])
         m.d.comb += [self.of_units.eq(delay(m, value, result)), self.value.eq(self.of_units)]
 
 

@@ -74,7 +74,7 @@ class GateUnit(Unit):
         m.d.comb += self.of_units.eq(hidden)
         kinds = [ResultKind(timing.of_units + result, single=False, wanted=lambda beat: beat.lstm)]
         kinds += self._single_rows(m, gates)
-        self._place_results(m, kinds)
+        self._announce(m, kinds)
         m.d.comb += self.value.eq(Mux(self.result.single, self.of_rows, self.of_units))
         return m
 

@@ -145,20 +145,21 @@ class Unit(Component):
         """Return the beat whose pre-activations were there ``stage`` cycles ago, or come in the next (-1)."""
         return self._beats.at(stage + 1)
 
-    def _place_results(self, m: Module, kinds: Sequence[ResultKind]) -> None:
+    def _announce(self, m: Module, kinds: Sequence[ResultKind]) -> None:
         """Give where results go, and before that where they will go."""
         layout, announced = result_layout(self._manifest), self._manifest.parameters.announced
         # As early as the beats of all kinds are there, up to a register before what is announced.
         ahead = min(announced, *(kind.stage for kind in kinds)) + 1
-        place = View(layout, Signal(layout, name="place"))
+        target = View(layout, Signal(layout, name="target"))
         for kind in kinds:
             beat = self._beat_at(kind.stage - ahead)
             with m.If(beat.valid & kind.wanted(beat)):
                 m.d.comb += [
-                    place[name].eq(kind.single if name == "single" else beat[name]) for name in layout.members
+                    target[name].eq(kind.single if name == "single" else beat[name])
+                    for name in layout.members
                 ]
-        places = DelayLine(m, layout, place, "place", ahead)
-        m.d.comb += [self.coming.eq(places.at(ahead - announced)), self.result.eq(places.at(ahead))]
+        targets = DelayLine(m, layout, target, "target", ahead)
+        m.d.comb += [self.coming.eq(targets.at(ahead - announced)), self.result.eq(targets.at(ahead))]
 
     def _table_argument(self, gate: int) -> tuple[Value, Value]:
         """Return sign and magnitude of a gate's pre-activation when its table reads them."""

@@ -101,22 +101,22 @@ class VectorMemory(Component):
         m = Module()
         read, write = storage(m, self._spec, "vectors")
         row, latency = delay(m, self.row, self._early), self._spec.latency
-        # ``places.at(k)`` is that of the results there ``latency - k`` cycles from now.
-        places = DelayLine(m, self._layout, self.coming, "place", latency + 1)
-        filling, stored = self._fill(m, places.at(latency - 1))
+        # ``targets.at(k)`` is that of the results there ``latency - k`` cycles from now.
+        targets = DelayLine(m, self._layout, self.coming, "target", latency + 1)
+        filling, stored = self._fill(m, targets.at(latency - 1))
         m.d.comb += [
             self.input_row.eq(row),
             read.addr.eq(row),
-            write.addr.eq(Mux(self.write, self.write_row, places.at(latency + 1).row)),
+            write.addr.eq(Mux(self.write, self.write_row, targets.at(latency + 1).row)),
             write.en.eq(stored | self.write.replicate(len(stored))),
             write.data.eq(Mux(self.write, self.write_data, filling)),
             self.entry.eq(read.data),
         ]
         # Whether results of ``use``, of the cycle before, and so on, are of the word that is being read.
-        compared = [places.at(age) for age in range(latency + 2)]
-        same = [place.valid & place.store & (place.row == row) for place in compared]
+        compared = [targets.at(age) for age in range(latency + 2)]
+        same = [target.valid & target.store & (target.row == row) for target in compared]
         hits = [delay(m, hit, latency - 1) for hit in same]
-        self._give_operand(m, read.data, filling, hits, places.at(latency - 1))
+        self._give_operand(m, read.data, filling, hits, targets.at(latency - 1))
         return m
 
     def _fill(self, m: Module, coming: Struct) -> tuple[Signal, Value]:
@@ -152,9 +152,9 @@ class VectorMemory(Component):
         stored, enters, rectifies = (
             Signal(reset_less=True, name=name) for name in ("stored", "enters", "rectifies")
         )
-        rest = slots | (coming.slot == 0).replicate(len(slots))
+        written = slots | (coming.slot == 0).replicate(len(slots))
         m.d.sync += [
-            filled.eq(Mux(arrives, ~rest, fills.replicate(len(slots))) & reads.replicate(len(slots))),
+            filled.eq(Mux(arrives, ~written, fills.replicate(len(slots))) & reads.replicate(len(slots))),
             stored.eq(reads & ~any_of(hits)),
             enters.eq(from_input & ~blank),
             rectifies.eq(relu),
@@ -191,9 +191,9 @@ class VectorMemory(Component):
             word |= parts & _spread(delay(m, takes, 1), self._bits)
         return word
 
-    def _slots(self, place: Struct) -> Value:
+    def _slots(self, target: Struct) -> Value:
         """Which part of a word a result fills, one-hot."""
-        return Cat(place.slot == slot for slot in range(self._spec.granules))
+        return Cat(target.slot == slot for slot in range(self._spec.granules))
 
     def _masks(self, parts: Value) -> Value:
         """Bits of a word of which these parts are chosen."""
