@@ -248,6 +248,8 @@ class _Cell:
             negative, magnitude = Signal(reset_less=True), Signal(len(value) - 1, reset_less=True)
             minus = ~value if table.middle else -value
             m.d.sync += [negative.eq(value < 0), magnitude.eq(Mux(value < 0, minus, value))]
+            with m.If(self._unit.window):
+                m.d.sync += [negative.eq(0), magnitude.eq(0)]
             found = self._unit.add_table(m, name, node.index, negative, magnitude)
             cycles += parameters.pipeline.table - 1
         result = Signal(signed(node.format.bits), name=f"{name}_value")

@@ -355,6 +355,8 @@ class Core(CorePorts):
         """Connect the window to every memory."""
         window, access, drain = self._window, self._array_access, self._drain
         opened = self._opened
+        table_row = Signal.like(access.row)
+        m.d.sync += table_row.eq(Mux(opened, access.row, 0))
         m.d.comb += [drain.window.eq(opened), drain.window_row.eq(access.row)]
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
         # Which bank is looked at stands in a register, too: it chooses write enables and whole words.
@@ -365,12 +367,14 @@ class Core(CorePorts):
         for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
             selected = here[index]
             m.d.comb += [
+                unit.window.eq(opened),
                 unit.window_row.eq(access.row),
                 unit.write_shifts.eq(access.write[Region.SHIFTS] & selected),
                 unit.write_partials.eq(access.write[Region.PARTIALS] & selected),
                 unit.write_data.eq(access.write_data),
                 gates.window.eq(opened),
                 gates.window_row.eq(access.row),
+                gates.table_row.eq(table_row),
                 gates.write.eq(access.write),
                 gates.write[Region.CELLS].eq(access.write[Region.CELLS] & selected),
                 gates.write_data.eq(access.write_data),

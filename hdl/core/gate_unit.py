@@ -133,6 +133,8 @@ class GateUnit(Unit):
         # -a is ~a + 1, and the 1 comes in as the carry below the lowest bit.
         with_carry = Cat(Const(1, 1), kept_wide).as_signed() + Cat(minus, added_wide).as_signed()
         m.d.sync += total.eq(with_carry >> 1)
+        with m.If(self.window):
+            m.d.sync += total.eq(0)
         return total
 
     def _round_cell(self, m: Module, total: Signal, beat: Struct) -> None:

@@ -64,6 +64,8 @@ class Preactivation(Component):
         Their magnitudes.
     next_negative, next_magnitudes : Out
         Those of the next cycle.
+    window : In(1)
+        The memory window is open: pre-activations are 0.
     window_row, write_shifts, write_partials, write_data : In
         A row that the window writes.
     unit_constants : Out
@@ -83,6 +85,7 @@ class Preactivation(Component):
     next_negative: Signal
     next_magnitudes: Signal
     unit_constants: Signal
+    window: Signal
     window_row: Signal
     write_shifts: Signal
     write_partials: Signal
@@ -107,6 +110,7 @@ class Preactivation(Component):
                 "next_negative": Out(GATES),
                 "next_magnitudes": Out(GATES * (numerics.preactivation.bits - 1)),
                 "unit_constants": Out(max(1, numerics.unit_parameters * numerics.weight_bits)),
+                "window": In(1),
                 "window_row": In(32),
                 "write_shifts": In(1),
                 "write_partials": In(1),
@@ -180,6 +184,8 @@ class Preactivation(Component):
                 plus.eq(addend),
                 minus.eq(~addend + ((1 << GUARD_BITS) + 1)),
             ]
+            with m.If(self.window):
+                m.d.sync += [shifted.eq(0), plus.eq(0)]
             plain = Signal(signed(width), name=f"sum{gate}")
             negated = Signal(signed(width + 1), name=f"negated{gate}")
             m.d.comb += [plain.eq(shifted + plus), negated.eq(~shifted + minus)]

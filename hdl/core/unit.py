@@ -69,9 +69,11 @@ class Unit(Component):
         Where the result goes that is there in ``parameters.announced`` cycles.
     saturated : Out(1)
         A state saturated in this cycle.
-    window, window_row : In
-        While the memory window is open, the row that the tables' read ports look at (the cell
-        memory's comes with the beat).
+    window : In(1), window_row : In
+        The memory window is open; the row that it looks at or writes.
+    table_row : In
+        That row for the tables' read ports, and 0 while the window is closed. The cell memory's row comes with
+        the beat.
     write, write_data : In
         One bit per region: store ``write_data`` in row ``window_row``.
     entries : Out
@@ -92,6 +94,7 @@ class Unit(Component):
     saturated: Signal
     window: Signal
     window_row: Signal
+    table_row: Signal
     write: Signal
     write_data: Signal
     entries: Entries
@@ -124,6 +127,7 @@ class Unit(Component):
                 "saturated": Out(1),
                 "window": In(1),
                 "window_row": In(32),
+                "table_row": In(32),
                 "write": In(len(Region)),
                 "write_data": In(max(widths.values())),
                 "entries": Out(wiring.Signature({name: Out(width) for name, width in widths.items()})),
@@ -171,14 +175,17 @@ class Unit(Component):
     def _add_table(
         self, m: Module, name: str, index: int, negative: Value, magnitude: Value, write: Value
     ) -> ActivationUnit:
-        """Add one of the numerics' tables; while the window is open it looks at the window's row."""
+        """Add one of the numerics' tables; while the window is open it looks at the window's row.
+
+        The argument is 0 then: so the row passes the address's last LUT.
+        """
         spec = self._activations[index]
         table = spec.table
         m.submodules[name] = unit = ActivationUnit(spec)
-        row = self.window_row[: table.segment_bits + table.halves - 1]
+        row = self.table_row[: table.segment_bits + table.halves - 1]
         m.d.comb += [
-            unit.negative.eq(Mux(self.window, row[table.segment_bits :], negative)),
-            unit.magnitude.eq(Mux(self.window, row[: table.segment_bits] << table.low_bits, magnitude)),
+            unit.negative.eq(negative | row[table.segment_bits :]),
+            unit.magnitude.eq(magnitude | (row[: table.segment_bits] << table.low_bits)),
             unit.write.eq(write),
             unit.write_row.eq(self.window_row),
             unit.write_data.eq(self.write_data),

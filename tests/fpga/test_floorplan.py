@@ -110,3 +110,20 @@ def test_table_with_slopes_is_near_their_multiplier() -> None:
         for name in ("table.block.ram", "rise_multiplier.block.m")
     )
     assert abs(ram.x - fed.x) <= 9 and abs(ram.y - fed.y) == 12
+
+
+def test_multipliers_of_a_gate_unit_are_side_by_side() -> None:
+    names = [
+        f"{gate}.rise" for gate in ("input_gate", "forget_gate", "candidate_gate", "output_gate", "cell_tanh")
+    ]
+    names += ["kept", "added", "hidden"]
+    kinds = blocks(40, 3, 1, others=0)
+    kinds |= {
+        f"core.gate_unit{unit}.{name}_multiplier.m": "MULT18X18D" for unit in range(4) for name in names
+    }
+    sites = plan(kinds, DIES["lfe5u-85f"])
+    for unit in range(4):
+        mine = [sites[f"core.gate_unit{unit}.{name}_multiplier.m"] for name in names]
+        assert len({site.y for site in mine}) == 1
+        # Eight multipliers are two slices.
+        assert max(site.x for site in mine) - min(site.x for site in mine) <= 11 + 5
