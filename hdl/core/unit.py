@@ -72,8 +72,8 @@ class Unit(Component):
     window : In(1), window_row : In
         The memory window is open; the row that it looks at or writes.
     table_row : In
-        That row for the tables' read ports, and 0 while the window is closed. The cell memory's row comes with
-        the beat.
+        That row for the tables' read ports, and 0 while the window is closed. The row of the cell memory
+        comes with the beat.
     write, write_data : In
         One bit per region: store ``write_data`` in row ``window_row``.
     entries : Out
