@@ -170,16 +170,15 @@ class Walker(Component):
         op, walk = self.fetched.op, self.walk
         drain_left = Signal(op.drain_beats.shape())
         idle_left = Signal(op.idle_cycles.shape())
+        # Whether more than one cycle is left is known a cycle ahead: admission waits for it.
+        drains, idles_on = Signal(), Signal()
+        beats = Mux(walk.last_group, op.last_drain_beats, op.drain_beats)
         with m.If(drain_left != 0):
-            m.d.sync += drain_left.eq(drain_left - 1)
+            m.d.sync += [drain_left.eq(drain_left - 1), drains.eq(drain_left > 2)]
         with m.If(self.issued & walk.last_column):
-            m.d.sync += drain_left.eq(Mux(walk.last_group, op.last_drain_beats, op.drain_beats) - 1)
+            m.d.sync += [drain_left.eq(beats - 1), drains.eq(beats > 2)]
         with m.If(walk.ends):
-            m.d.sync += idle_left.eq(op.idle_cycles)
+            m.d.sync += [idle_left.eq(op.idle_cycles), idles_on.eq(op.idle_cycles > 1)]
         with m.Elif(idle_left != 0):
-            m.d.sync += idle_left.eq(idle_left - 1)
-        m.d.comb += [
-            walk.drains.eq(drain_left > 1),
-            walk.idles.eq(idle_left != 0),
-            walk.idles_on.eq(idle_left > 1),
-        ]
+            m.d.sync += [idle_left.eq(idle_left - 1), idles_on.eq(idle_left > 2)]
+        m.d.comb += [walk.drains.eq(drains), walk.idles.eq(idle_left != 0), walk.idles_on.eq(idles_on)]
