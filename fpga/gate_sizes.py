@@ -45,8 +45,9 @@ def _fused(manifest: Manifest) -> GateSizes:
     # f c + i g before rounding.
     total = max(product + fraction, fraction + 2)
     return GateSizes(
-        carries=3 * total + numerics.cell.bits + numerics.cell_argument.bits + numerics.result_bits,
-        chains=(total,) * 4,
+        # The sum, its rounding and the rounding of h. The argument of tanh takes no adder.
+        carries=2 * total + numerics.cell.bits + numerics.result_bits,
+        chains=(total,) * 2,
         registers=(numerics.gate.bits + numerics.cell.bits) * (manifest.parameters.activation + 1),
     )
 
