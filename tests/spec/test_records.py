@@ -91,8 +91,8 @@ def test_families_choose_the_pipeline() -> None:
     ecp5 = FAMILIES.named("ecp5").pipeline
     assert Parameters.for_family("ecp5", tables="direct").pipeline == ecp5.replace(narrow=3)
     assert Parameters.for_family("ecp5", lut_macs=1).pipeline == ecp5.replace(multiplier=3)
-    assert Parameters.for_family("ecp5", 5, lut_macs=1).pipeline == ecp5.replace(multiplier=3)
-    assert Parameters.for_family("ecp5", 4, lut_macs=1).pipeline == ecp5
+    assert Parameters.for_family("ecp5", 9, lut_macs=1).pipeline == ecp5.replace(multiplier=3)
+    assert Parameters.for_family("ecp5", 8, lut_macs=1).pipeline == ecp5
     assert Parameters.for_family("ice40", tables="direct").pipeline == FAMILIES.named("ice40").pipeline
 
 
