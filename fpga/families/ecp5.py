@@ -193,9 +193,9 @@ class _Estimates(Estimates):
     top_ffs = (756, 1.2)
     # Some 35 chains, nearly the same ones in each top.
     top_chain_tiles = 81
-    # stac_a, 40 x 4, 8 bits, on the 85F reached 195 in grade 8 (aiming at 230, one seed). LSTM 64 -> 64 on two
-    # thirds of a 25F reached 211, far above the estimate. The other grades are in proportion to what an earlier
-    # state of the hardware reached in grades 6 and 8. The losses are assumptions.
+    # stac_a, 40 x 4, 8 bits, on the 85F reached 195 in grade 8 (aiming at 230, one seed). LSTM 64 -> 64 on
+    # two thirds of a 25F reached 211, far above the estimate. The other grades are in proportion to what an
+    # earlier state of the hardware reached in grades 6 and 8. The losses are assumptions.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
         "": ClockModel(
             base_mhz={"6": 162, "7": 181, "8": 200},
