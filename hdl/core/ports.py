@@ -104,9 +104,10 @@ class InputBuffer(Component):
         accept = self._manifest.parameters.pipeline.accept
         width = self._manifest.numerics.data_bits * beat
         read, write = storage(m, memories(self._manifest)["input buffer"], "memory")
-        # Which halves are full, and will be; whether that is which is read next, as a register: it goes far.
-        full, becomes, is_full = Signal(2, name="full"), Signal(2, name="becomes"), Signal(name="is_full")
-        streams = Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1))
+        full, streams = (
+            Signal(2, name="full_halves"),
+            Array(Signal.like(self.stream, name=f"stream{i}") for i in (0, 1)),
+        )
         suppress = Array(Signal(name=f"suppress{i}", reset_less=True) for i in (0, 1))
         bank_in, bank_out = Signal(name="bank_in"), Signal(name="bank_out")
         # How many beats follow the next, whether that is an input's last, whether there is room for it;
@@ -144,8 +145,7 @@ class InputBuffer(Component):
             write.en.eq(delay_event(m, enable, accept)),
             read.addr.eq(self.row),
             self.word.eq(read.data),
-            self.full.eq(is_full),
-            becomes.eq((full | (fills << bank_in)) & ~(self.taken << bank_out)),
+            self.full.eq(full.bit_select(bank_out, 1)),
             self.coming.eq(same_bank),
             self.words.eq(row),
             self.grows.eq(news & ends_word),
@@ -159,13 +159,11 @@ class InputBuffer(Component):
             self.filled.eq(fills),
         ]
         m.d.sync += [
-            full.eq(becomes),
-            is_full.eq(becomes.bit_select(bank_out ^ self.taken, 1)),
             self.coming_number.eq(self.coming_number + fills),
             self.number.eq(self.number + self.taken),
         ]
         with m.If(self.taken):
-            m.d.sync += bank_out.eq(~bank_out)
+            m.d.sync += [full.bit_select(bank_out, 1).eq(0), bank_out.eq(~bank_out)]
         with m.If(accepted):
             m.d.sync += [
                 left.eq(left - 1),
@@ -177,6 +175,7 @@ class InputBuffer(Component):
             ]
             with m.If(last_beat):
                 m.d.sync += [
+                    full.bit_select(bank_in, 1).eq(1),
                     bank_in.eq(~bank_in),
                     left.eq(after),
                     slot.eq(0),
@@ -185,7 +184,7 @@ class InputBuffer(Component):
         if self._loadable:
             with m.If(self.stopped):
                 m.d.sync += [
-                    *(register.eq(0) for register in (full, is_full, bank_in, bank_out, slot, row)),
+                    *(register.eq(0) for register in (full, bank_in, bank_out, slot, row)),
                     *(register.eq(1) for register in (same_bank, ready, empty)),
                     self.number.eq(self.coming_number),
                     left.eq(after),

@@ -255,7 +255,5 @@ def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
 
 def test_forgetting_is_seen(tmp_path: Path) -> None:
     """A loadable core that is stopped in the middle of an input forgets all of it."""
-    kind = with_bug(
-        InputBuffer, "is_full, bank_in, bank_out, slot, row))", "is_full, bank_in, bank_out, row))"
-    )
+    kind = with_bug(InputBuffer, "(full, bank_in, bank_out, slot, row))", "(full, bank_in, bank_out, row))")
     refute(Harness(SHAPES["loadable"](), kind), tmp_path, 10)
