@@ -204,7 +204,7 @@ def _operand_memories(manifest: Manifest) -> Iterator[MemorySpec]:
     macs, units = parameters.macs, parameters.gate_units
     weights, vectors = regions[Region.WEIGHTS], regions[Region.VECTORS]
     yield weight_memory(parameters.lanes, weights.width, weights.rows, parameters.weight_memory)
-    stages = min(parameters.pipeline.operand - 1, 2)
+    stages = parameters.announced
     yield _clocked("vectors", vectors.width, vectors.rows, stages, granules=macs // units)
     width = macs * manifest.numerics.data_bits
     if plan is None:

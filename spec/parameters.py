@@ -230,7 +230,7 @@ class Parameters(CoreOptions):
 
         They are the latency of that memory.
         """
-        return 1 if self.pipeline.operand == 2 else 2
+        return min(self.pipeline.operand - 1, 2)
 
     @property
     def partial_to_add(self) -> int:

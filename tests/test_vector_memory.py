@@ -4,14 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.conversions import core_verilog
 from support.loadable_builds import stacked
+from support.random_builds import write_build
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
 from rtlstm.spec.manifest import Manifest
-from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 
 pytestmark = pytest.mark.rtl
@@ -23,11 +22,7 @@ def test_words_are_read_while_they_fill(family: str, gate_units: int, tmp_path: 
     quantised = quantise(stacked(3, 24, dense=((20, "relu"), (5, "sigmoid"))), QuantizationSettings())
     parameters = Parameters.for_family(family, lanes=8, macs=8, gate_units=gate_units, beat_out=gate_units)
     manifest = Manifest.create("fills", quantised.shapes, parameters, quantised.numerics)
-    (tmp_path / "rtl").mkdir()
-    verilog = core_verilog(manifest)
-    (tmp_path / "manifest.json").write_text(manifest.with_files({manifest.rtl: verilog}).to_json())
-    (tmp_path / "weights.bin").write_bytes(pack(quantised, manifest).to_bytes())
-    (tmp_path / manifest.rtl).write_text(verilog)
+    write_build(tmp_path, quantised, manifest)
     x = np.random.default_rng(1).integers(-100, 100, size=(4, 1, quantised.inputs))
     with Accelerator.open(tmp_path, backend="icarus") as accelerator:
         found, _ = accelerator.run(quantised.numerics.input.to_floats(x))

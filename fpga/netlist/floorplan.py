@@ -135,8 +135,8 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
     first = max(0, min(first, len(multipliers) - stretch))
     middle = multipliers[first : first + stretch]
     sites |= zip(others[_MULTIPLIER], middle, strict=False)
-    remaining = [site for site in central if site not in set(middle)]
-    rest = set(remaining[: 4 * -(-in_lanes // 4)])
+    central = [site for site in central if site not in middle]
+    rest = set(central[: 4 * -(-in_lanes // 4)])
     rest |= set(middle[len(others[_MULTIPLIER]) :]) if len(rest) < in_lanes else set()
     line = iter([site for site in multipliers if site in rest])
     free = set(rams)
