@@ -60,7 +60,6 @@ class GateUnit(Unit):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Stage k of ``beats`` is k cycles after the pre-activations.
         timing, pipeline = self._manifest.timing, self._manifest.parameters.pipeline
         result, self._cell_stages = pipeline.result, pipeline.cell
         self._follow_beats(m, timing.of_units + result)
