@@ -10,7 +10,6 @@ from rtlstm.fpga.logic_multipliers import (
     multiplier_luts,
     multiplier_registers,
     multiplier_tiles,
-    sum_tiles,
 )
 from rtlstm.fpga.netlist.chains import chain_tiles
 from rtlstm.spec import inventory
@@ -50,9 +49,8 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "multipliers": sum(
             some.count
             * (
-                # Two 4 x 8 products in a shared DSP block take 20 LUTs in addition.
-                (some.a_bits + some.b_bits / 2 + 2 if some.shared else 0)
-                + family.hard_luts(some.a_bits, some.b_bits)
+                # In a shared DSP block, a weight is corrected by the other's sign before it is multiplied.
+                ((some.a_bits + 1) / 2 if some.shared else 0) + family.hard_luts(some.a_bits, some.b_bits)
                 if some.kind == "dsp" and multipliers
                 else multiplier_luts(some.a_bits, some.b_bits, some.stages, family)
             )
@@ -99,9 +97,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
     return {
         "sums": lanes * (tree + 2 * numerics.accumulator.bits),
         "products": sum(
-            some.shared * some.count * (some.a_bits + some.b_bits)
-            if some.kind == "dsp" and multipliers
-            else _all_registers(some, blocks)
+            0 if some.kind == "dsp" and multipliers else _all_registers(some, blocks)
             for some in inventory.multipliers(manifest).values()
         ),
         "banks": banks * word,
@@ -162,10 +158,7 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
     tree = _tree_tiles(parameters.macs, numerics.weight_bits + numerics.data_bits)
     found = 0
     for some in inventory.multipliers(manifest).values():
-        if some.kind == "dsp" and multipliers:
-            # In a shared block, the upper product is corrected by the lower one.
-            found += some.shared * (some.count // 2) * sum_tiles(some.a_bits + some.b_bits - 1)
-        else:
+        if some.kind != "dsp" or not multipliers:
             found += some.count * multiplier_tiles(some.a_bits, some.b_bits, some.stages)
     return {
         "lanes": parameters.lanes * (tree + _adder_tiles(numerics.accumulator.bits)),

@@ -1,6 +1,7 @@
 """Lattice ECP5."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
 from pathlib import Path
@@ -150,7 +151,7 @@ _LUTRAM = RamKind(4, (4,), 0, 4, block=False)
 _BLOCK = RamKind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
 _ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
 """Aspect ratios of the block RAM: width of the word, width of the address."""
-_AUTO_WORDS, _AUTO_BITS = 64, 1024
+_AUTO_WORDS, _AUTO_BITS = 64, 2048
 """Words, and bits if there is an output register, up to which ``rtlstm_memory`` of style "auto" leaves the
 choice to synthesis."""
 
@@ -220,6 +221,8 @@ class _Estimates(Estimates):
         free = memory.style != "distributed" and not memory.inferred
         if memory.style == "block" or (free and large):
             return _block(memory)
+        if free and memory.output_register:
+            memory = replace(memory, style="distributed")
         return cheapest_memory(memory, (_LUTRAM, _BLOCK))
 
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:

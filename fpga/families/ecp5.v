@@ -101,8 +101,9 @@ module rtlstm_ecp5_copy #(
   endgenerate
 endmodule
 
-// Block RAMs are used for STYLE "block" and "huge", and for "auto" beyond 64 words; else synthesis
-// chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and of those the
+// Block RAMs are used for STYLE "block" and "huge", and for "auto" beyond 64 words. Memories with an output
+// register are fast ones: small ones are distributed RAM, whose registers can be put next to where the word
+// goes. Else synthesis chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and of those the
 // deepest, so that few banks have to be told apart.
 module rtlstm_memory #(
   parameter WIDTH = 1,
@@ -120,9 +121,10 @@ module rtlstm_memory #(
   input [GRANULES-1:0] write_enable
 );
   localparam GRANULE = WIDTH / GRANULES;
-  // Synthesis makes block RAM of small and wide memories, too, but without its output register.
-  localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 1024);
+  // Synthesis would make block RAM of small and wide memories, too, but without its output register.
+  localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 2048);
   localparam BLOCK = STYLE == "block" || STYLE == "huge" || (STYLE == "auto" && LARGE);
+  localparam DISTRIBUTED = STYLE == "distributed" || (STYLE == "auto" && OUTREG && !LARGE);
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
 `else
@@ -176,7 +178,7 @@ module rtlstm_memory #(
     if (!HARD) begin : inferred
       wire clash = BLOCK && write_enable != 0 && read_address == write_address;
       reg [WIDTH-1:0] word;
-      if (STYLE == "distributed") begin : style
+      if (DISTRIBUTED) begin : style
         (* no_rw_check, ram_style = "distributed" *)
         reg [WIDTH-1:0] cells [0:DEPTH-1];
         always @(posedge clk) begin
@@ -408,8 +410,9 @@ module rtlstm_multiplier #(
 endmodule
 
 // Two products with the same b in one multiplier, (a1 << K) + a0 times b, if a1 and its borrow fit:
-// 2 A_BITS + B_BITS + 1 <= 18. Logic takes the borrow of a0 out of a1 before the multiplier and the
-// borrow of the lower product out of the upper one behind it, where the output registers are logic's.
+// 2 A_BITS + B_BITS + 1 <= 18. Logic takes the borrow of a0 out of a1 before the multiplier. The upper product
+// lacks 1 where the lower one is negative: this is the carry of the next adder, and all registers are the
+// block's own.
 module rtlstm_ecp5_packed_pair #(
   parameter A_BITS = 4,
   parameter B_BITS = 8,
@@ -420,7 +423,8 @@ module rtlstm_ecp5_packed_pair #(
   input [A_BITS-1:0] a1,
   input [B_BITS-1:0] b,
   output [A_BITS+B_BITS-1:0] product0,
-  output [A_BITS+B_BITS-1:0] product1
+  output [A_BITS+B_BITS-1:0] product1,
+  output carry1
 );
   localparam BITS = A_BITS + B_BITS;
   localparam WIDE = BITS + A_BITS + 1;
@@ -429,8 +433,6 @@ module rtlstm_ecp5_packed_pair #(
   wire [A_BITS:0] upper = {a1[A_BITS-1], a1} ^ turned;
   wire [WIDE-1:0] packed_a = {upper, {B_BITS{a0[A_BITS-1]}}, a0};
   wire [WIDE+B_BITS-1:0] both;
-  wire [BITS-1:0] corrected;
-  reg [BITS-1:0] low, high;
   genvar i;
   assign turned[0] = a0[A_BITS-1];
   generate
@@ -439,19 +441,11 @@ module rtlstm_ecp5_packed_pair #(
     end
   endgenerate
   rtlstm_ecp5_multiplier #(
-    .A_BITS(WIDE), .B_BITS(B_BITS), .INPUTS(STAGES > 1), .OUTPUT(STAGES > 2)
+    .A_BITS(WIDE), .B_BITS(B_BITS), .INPUTS(STAGES > 1), .PIPELINE(STAGES > 2)
   ) multiplier (.clk(clk), .a_in(packed_a), .b_in(b), .product(both));
-  rtlstm_sum #(.BITS(BITS - 1), .FUNCTION(4'b1010)) adder (
-    .a(both[2*BITS-1:BITS+1]), .b({BITS-1{1'b1}}), .c({BITS-1{1'b0}}), .d({BITS-1{1'b1}}),
-    .carry_a(both[BITS-1]), .carry_b(both[BITS]), .sum(corrected[BITS-1:1])
-  );
-  assign corrected[0] = both[BITS] ^ both[BITS-1];
-  always @(posedge clk) begin
-    low <= both[BITS-1:0];
-    high <= corrected;
-  end
-  assign product0 = low;
-  assign product1 = high;
+  assign product0 = both[BITS-1:0];
+  assign product1 = both[2*BITS-1:BITS];
+  assign carry1 = both[BITS-1];
 endmodule
 
 module rtlstm_multiplier_pair #(
@@ -467,7 +461,8 @@ module rtlstm_multiplier_pair #(
   input signed [A_BITS-1:0] a1,
   input signed [B_BITS-1:0] b1,
   output signed [A_BITS+B_BITS-1:0] product0,
-  output signed [A_BITS+B_BITS-1:0] product1
+  output signed [A_BITS+B_BITS-1:0] product1,
+  output carry1
 );
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
@@ -479,9 +474,10 @@ module rtlstm_multiplier_pair #(
   generate
     if (HARD) begin : one
       rtlstm_ecp5_packed_pair #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES)) pair (
-        .clk(clk), .a0(a0), .a1(a1), .b(b0), .product0(product0), .product1(product1)
+        .clk(clk), .a0(a0), .a1(a1), .b(b0), .product0(product0), .product1(product1), .carry1(carry1)
       );
     end else begin : two
+      assign carry1 = 1'b0;
       rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) first (
         .clk(clk), .a(a0), .b(b0), .product(product0)
       );

@@ -15,7 +15,7 @@ n + summed + 1                     added to the accumulator; after a row's last 
 =================================  ====================================================================
 """
 
-from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,6 +27,10 @@ from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
 __all__ = ["Lane", "LaneInstance", "lane_instance", "lane_module", "lanes_per_module"]
+
+
+_Term = tuple[Value, Value | None]
+"""A signed value, and a carry that belongs to it, if it has one."""
 
 
 class _LanePorts:
@@ -79,7 +83,7 @@ class Lane(_LanePorts, Component):
         m = Module()
         words = [self._bank(m, lane) for lane in range(self._lanes)]
         m.d.comb += self.weights.eq(Cat(words))
-        sums = [self._accumulate(m, self._tree(m, terms)) for terms in self._products(m, words)]
+        sums = [self._accumulate(m, *self._tree(m, terms)) for terms in self._products(m, words)]
         m.d.comb += self.held.eq(Cat(sums))
         return m
 
@@ -94,8 +98,11 @@ class Lane(_LanePorts, Component):
         ]
         return delay(m, read.data, max(0, self._parameters.pipeline.operand - 3))
 
-    def _products(self, m: Module, words: list[Value]) -> list[list[Value]]:
-        """Multiply each lane's word with the vector's."""
+    def _products(self, m: Module, words: list[Value]) -> list[list[_Term]]:
+        """Multiply each lane's word with the vector's.
+
+        Of two products of one block, the second leaves a carry to the tree's adders.
+        """
         weight_bits, data_bits = self._numerics.weight_bits, self._numerics.data_bits
         soft, hard = self._multipliers["products in LUTs"], self._multipliers["products"]
         in_luts, macs = soft.each, soft.each + hard.each
@@ -109,29 +116,32 @@ class Lane(_LanePorts, Component):
             ]
             for word in words
         ]
-        products: list[list[Value]] = [
-            [multiply(m, *each[index], soft, f"product{lane}_{index}") for index in range(in_luts)]
+        products: list[list[_Term]] = [
+            [(multiply(m, *each[index], soft, f"product{lane}_{index}"), None) for index in range(in_luts)]
             for lane, each in enumerate(factors)
         ]
         if hard.pairing == "lanes":
             for index in range(in_luts, macs):
-                pair = multiply_pair(m, factors[0][index], factors[1][index], hard, f"product{index}")
-                for found, product in zip(products, pair, strict=True):
-                    found.append(product)
+                name = f"product{index}"
+                first, second, carry = multiply_pair(m, factors[0][index], factors[1][index], hard, name)
+                products[0].append((first, None))
+                products[1].append((second, carry))
             return products
         (mine,), (factor_list,) = products, factors
         for index in range(in_luts, macs - 1, 2):
-            mine.extend(multiply_pair(m, factor_list[index], factor_list[index + 1], hard, f"product{index}"))
+            # Only two products with the same factor leave a carry.
+            pair = multiply_pair(m, factor_list[index], factor_list[index + 1], hard, f"product{index}")
+            mine += [(product, None) for product in pair[:2]]
         if (macs - in_luts) % 2:
-            mine.append(multiply(m, *factor_list[-1], hard, f"product{macs - 1}"))
+            mine.append((multiply(m, *factor_list[-1], hard, f"product{macs - 1}"), None))
         return products
 
-    def _accumulate(self, m: Module, word_sum: Value) -> Signal:
+    def _accumulate(self, m: Module, word_sum: Value, carry: Value | None) -> Signal:
         """Add a lane's words up; return its last row's sum."""
         shape = signed(self._numerics.accumulator.bits)
         total, held = Signal(shape, reset_less=True), Signal(shape, reset_less=True)
         longer = Signal(shape)
-        m.d.comb += longer.eq(total + word_sum)
+        m.d.comb += longer.eq(_add(total, word_sum, carry))
         # Cleared behind a row, not before the next: nothing stands between the total and its adder.
         with m.If(self.ends):
             m.d.sync += [total.eq(0), held.eq(longer)]
@@ -139,15 +149,36 @@ class Lane(_LanePorts, Component):
             m.d.sync += total.eq(longer)
         return held
 
-    def _tree(self, m: Module, terms: list[Value]) -> Value:
+    def _tree(self, m: Module, terms: list[_Term]) -> _Term:
+        """Add products; of the carries of two terms their adder takes one, so at most one is left of all."""
         levels = 0
         while len(terms) > 1:
             pairs = [terms[index : index + 2] for index in range(0, len(terms), 2)]
-            terms = [sum(pair[1:], start=pair[0]) for pair in pairs]
+            terms = [_join(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
             levels += 1
             if levels % self._parameters.pipeline.tree_levels == 0 or len(terms) == 1:
-                terms = [delay(m, _named(m, term, f"sum{levels}_{i}"), 1) for i, term in enumerate(terms)]
+                terms = [
+                    (
+                        delay(m, _named(m, value, f"sum{levels}_{i}"), 1),
+                        None if carry is None else delay(m, carry, 1),
+                    )
+                    for i, (value, carry) in enumerate(terms)
+                ]
         return terms[0]
+
+
+def _join(first: _Term, second: _Term) -> _Term:
+    """Add two terms, with the carry of one of them."""
+    carry, left = (first[1], second[1]) if first[1] is not None else (second[1], None)
+    return _add(first[0], second[0], carry), left
+
+
+def _add(first: Value, second: Value, carry: Value | None) -> Value:
+    """Return a sum with a carry, if there is one, by one adder: it comes in below the lowest bit."""
+    if carry is None:
+        return first + second
+    total: Value = Cat(Const(1, 1), first).as_signed() + Cat(carry, second).as_signed()
+    return total[1:].as_signed()
 
 
 def _named(m: Module, value: Value, name: str) -> Signal:

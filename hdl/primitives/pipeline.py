@@ -136,8 +136,8 @@ def multiply(m: Module, a: Value, b: Value, spec: MultiplierSpec, name: str) -> 
 
 def multiply_pair(
     m: Module, first: tuple[Value, Value], second: tuple[Value, Value], spec: MultiplierSpec, name: str
-) -> tuple[Signal, Signal]:
-    """Return two products, as two :func:`multiply` would.
+) -> tuple[Signal, Signal, Signal]:
+    """Return two products, as two :func:`multiply` would, and a carry that belongs to the second.
 
     Where a family's hard multiplier can be two narrow ones, they take one; on some only if they
     have the same second factor, which ``spec.shared`` promises.
@@ -146,6 +146,7 @@ def multiply_pair(
     for factors in (first, second):
         _check_factors(*factors, spec)
     products = [Signal(signed(spec.a_bits + spec.b_bits), name=f"{name}_{index}") for index in (0, 1)]
+    carry = Signal(name=f"{name}_carry")
     m.submodules[f"{name}_multipliers"] = Instance(
         "rtlstm_multiplier_pair",
         p_A_BITS=spec.a_bits,
@@ -160,8 +161,9 @@ def multiply_pair(
         i_b1=second[1],
         o_product0=products[0],
         o_product1=products[1],
+        o_carry1=carry,
     )
-    return products[0], products[1]
+    return products[0], products[1], carry
 
 
 def _check_factors(a: Value, b: Value, spec: MultiplierSpec) -> None:

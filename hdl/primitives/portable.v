@@ -51,8 +51,9 @@ module rtlstm_multiplier #(
   endgenerate
 endmodule
 
-// Two signed products, STAGES cycles after their operands. SHARED = 1 promises that b0 and b1 are the
-// same; some families then take less hardware.
+// Two signed products, STAGES cycles after their operands: product0, and product1 + carry1, whose carry is
+// left to the adder behind it. SHARED = 1 promises that b0 and b1 are the same; some families then take less
+// hardware. The carry is 0 otherwise, and in families that need none.
 module rtlstm_multiplier_pair #(
   parameter A_BITS = 2,
   parameter B_BITS = 2,
@@ -66,8 +67,10 @@ module rtlstm_multiplier_pair #(
   input signed [A_BITS-1:0] a1,
   input signed [B_BITS-1:0] b1,
   output signed [A_BITS+B_BITS-1:0] product0,
-  output signed [A_BITS+B_BITS-1:0] product1
+  output signed [A_BITS+B_BITS-1:0] product1,
+  output carry1
 );
+  assign carry1 = 1'b0;
   localparam unused = SHARED;
   rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) first (
     .clk(clk), .a(a0), .b(b0), .product(product0)

@@ -85,8 +85,10 @@ module rtlstm_multiplier_pair #(
   input signed [A_BITS-1:0] a1,
   input signed [B_BITS-1:0] b1,
   output signed [A_BITS+B_BITS-1:0] product0,
-  output signed [A_BITS+B_BITS-1:0] product1
+  output signed [A_BITS+B_BITS-1:0] product1,
+  output carry1
 );
+  assign carry1 = 1'b0;
   rtlstm_multiplier #(.A_BITS(A_BITS), .B_BITS(B_BITS), .STAGES(STAGES), .KIND(KIND)) first (
     .clk(clk), .a(a0), .b(b0), .product(product0)
   );
