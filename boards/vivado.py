@@ -1,10 +1,11 @@
 """Writes what Vivado needs for a Zynq board's bitstream: sources, constraints and a script."""
 
+import math
 import string
 from importlib.resources import files
 from pathlib import Path
 
-from rtlstm.boards.zynq import BASE_ADDRESS, FabricClock, ZynqBoard
+from rtlstm.boards.zynq import FabricClock, ZynqBoard
 from rtlstm.fpga.pll import megahertz
 from rtlstm.hdl.buses.wrappers import wrapper_name
 from rtlstm.hdl.emit.header import SPDX
@@ -20,8 +21,6 @@ VIVADO_TOP = "rtlstm_zynq"
 """The module that the block design instantiates."""
 RESERVED = (VIVADO_TOP, "top", "system", "system_wrapper")
 """Modules and files of the board's own; no build may have these names."""
-_INTERRUPT = 29
-"""The first interrupt from the logic, IRQ_F2P[0], as device trees count shared interrupts."""
 
 
 class VivadoProject(Record):
@@ -34,6 +33,8 @@ class VivadoProject(Record):
     requested_mhz: float
     base_address: int
     """Address of the registers in the processor's memory map."""
+    interrupt_pin: str
+    """The processor's pin that the core's interrupt drives."""
     files: tuple[str, ...]
     """Names of files beside this record; the script is the first."""
     bitstream: str
@@ -62,6 +63,7 @@ def write_project(
     core
         The build's Verilog, with its AXI4-Lite wrapper.
     """
+    processor = board.processor
     values = {
         "licence": SPDX,
         "board": board.title,
@@ -71,19 +73,22 @@ def write_project(
         "core": wrapper_name(manifest),
         "top": VIVADO_TOP,
         "mhz": megahertz(clock.hz),
-        "hz": str(int(clock.hz)),
-        "address": f"0x{BASE_ADDRESS:08X}",
-        "unit": f"{BASE_ADDRESS:08x}",
-        "interrupt": str(_INTERRUPT),
+        # Linux takes the nearest rate that is not above this one.
+        "hz": str(math.ceil(clock.hz)),
+        "address": f"0x{processor.base_address:08X}",
+        "unit": f"{processor.base_address:08x}",
+        "interrupt": str(processor.interrupt),
+        "cell": processor.cell,
+        "vivado": processor.vivado,
         "led0": board.leds[0],
         "led1": board.leds[1],
     }
     texts = {
-        SCRIPT: _fill("zynq.tcl", values),
+        SCRIPT: _fill("zynq.tcl", values | {"processor": _read(f"zynq_{processor.cell}.tcl")}),
         "top.v": _fill("zynq_top.v", values),
         f"{manifest.name}.v": core,
         "top.xdc": _fill("zynq.xdc", values),
-        "uio.dtsi": _fill("zynq.dtsi", values),
+        "uio.dtsi": _fill(f"zynq_{processor.cell}.dtsi", values),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -94,7 +99,8 @@ def write_project(
         part=board.part,
         clock_mhz=clock.mhz,
         requested_mhz=requested_mhz,
-        base_address=BASE_ADDRESS,
+        base_address=processor.base_address,
+        interrupt_pin=processor.interrupt_pin,
         files=tuple(texts),
         bitstream=f"{manifest.name}.bit",
     )
@@ -103,5 +109,8 @@ def write_project(
 
 
 def _fill(template: str, values: dict[str, str]) -> str:
-    text = (files("rtlstm.boards") / "templates" / template).read_text()
-    return _Template(text).substitute(values)
+    return _Template(_read(template)).substitute(values)
+
+
+def _read(template: str) -> str:
+    return (files("rtlstm.boards") / "templates" / template).read_text()

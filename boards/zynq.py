@@ -1,4 +1,4 @@
-"""Boards with a Zynq-7000: the core is in the logic beside the processor that runs the driver.
+"""Boards with a Zynq: the core is in the logic beside the processor that runs the driver.
 
 No open flow makes their bitstreams: :mod:`rtlstm.boards.vivado` writes what Vivado needs.
 """
@@ -11,24 +11,70 @@ from rtlstm.fpga.pll import megahertz
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
-__all__ = ["BASE_ADDRESS", "ZYNQ_BOARDS", "FabricClock", "ZynqBoard", "find_fabric_clock"]
+__all__ = [
+    "ZYNQ_7000",
+    "ZYNQ_BOARDS",
+    "ZYNQ_ULTRASCALE",
+    "FabricClock",
+    "Processor",
+    "ZynqBoard",
+    "find_fabric_clock",
+]
 
-BASE_ADDRESS = 0x43C0_0000
-"""Address of the registers: in the range that the processor reaches through M_AXI_GP0."""
-
-_PLL_MHZ = 1000
-"""Frequency of the processor's IO PLL, as the boards' own presets set it."""
 _LARGEST_DIVISOR = 63
-_MOST_MHZ = 250
-"""Highest frequency of a clock from the processor to the logic."""
+
+
+class Processor(Record):
+    """What the processor of a Zynq gives to the logic beside it."""
+
+    title: str
+    cell: str
+    """Its name in the block design, and in the names of its templates."""
+    pll_hz: int
+    """Frequency of its IO PLL, as the boards' own presets set it."""
+    most_mhz: int
+    """Highest frequency of a clock to the logic."""
+    base_address: int
+    """Address of the registers, in the range that the processor reaches through its first bus master."""
+    interrupt: int
+    """The first interrupt from the logic, as device trees count shared interrupts."""
+    interrupt_pin: str
+    vivado: str
+    """The oldest release of Vivado that the script is written for."""
+
+
+ZYNQ_7000 = Processor(
+    title="Zynq-7000",
+    cell="ps7",
+    pll_hz=1_000_000_000,
+    most_mhz=250,
+    base_address=0x43C0_0000,
+    interrupt=29,
+    interrupt_pin="IRQ_F2P[0]",
+    vivado="2020.1",
+)
+
+ZYNQ_ULTRASCALE = Processor(
+    title="Zynq UltraScale+",
+    cell="ps8",
+    # 90 / 2 times the reference of 33.333 MHz.
+    pll_hz=1_499_985_000,
+    # The fastest clock of AMD's overlay that tests the KV260, kv260-bist: not the limit of a data sheet.
+    most_mhz=300,
+    base_address=0xA000_0000,
+    interrupt=89,
+    interrupt_pin="pl_ps_irq0[0]",
+    vivado="2021.1",
+)
 
 
 class ZynqBoard(Record):
-    """A board with one Zynq-7000 on it."""
+    """A board with one Zynq on it."""
 
     name: str
     title: str
     device: str
+    processor: Processor = ZYNQ_7000
     part: str
     """Vivado's name of the device, with package and speed grade."""
     board_part: str
@@ -47,12 +93,13 @@ class ZynqBoard(Record):
 class FabricClock(Record):
     """The clock that the processor gives to the logic: its IO PLL, divided twice."""
 
+    pll_hz: int
     divisors: tuple[int, int]
 
     @property
     def hz(self) -> Fraction:
         """Frequency in Hz."""
-        return Fraction(_PLL_MHZ * 1_000_000, self.divisors[0] * self.divisors[1])
+        return Fraction(self.pll_hz, self.divisors[0] * self.divisors[1])
 
     @property
     def mhz(self) -> float:
@@ -60,7 +107,7 @@ class FabricClock(Record):
         return round(float(self.hz) / 1e6, 6)
 
 
-def find_fabric_clock(mhz: float) -> FabricClock:
+def find_fabric_clock(mhz: float, processor: Processor) -> FabricClock:
     """Choose the divisors of the nearest clock that is not above the one asked for.
 
     Raises
@@ -69,21 +116,22 @@ def find_fabric_clock(mhz: float) -> FabricClock:
         If the logic's clock cannot be so fast or so slow.
     """
     # What a user types is decimal; see :func:`rtlstm.boards.board.find_uart_timing`.
-    wanted = Fraction(str(mhz))
-    slowest = Fraction(_PLL_MHZ, _LARGEST_DIVISOR**2)
-    if not slowest <= wanted <= _MOST_MHZ:
+    wanted = Fraction(str(mhz)) * 1_000_000
+    slowest = Fraction(processor.pll_hz, _LARGEST_DIVISOR**2)
+    if not slowest <= wanted <= processor.most_mhz * 1_000_000:
         raise ConfigurationError(
-            f"the clock of a Zynq-7000's logic must be from {megahertz(slowest * 1_000_000)} to {_MOST_MHZ} "
-            f"MHz, not {mhz:g}"
+            f"the clock of a {processor.title}'s logic must be from {megahertz(slowest)} to "
+            f"{processor.most_mhz} MHz, not {mhz:g}"
         )
-    least = -(-_PLL_MHZ // wanted)
+    least = -(-processor.pll_hz // wanted)
     pairs = (
         (first, second)
         for first in range(1, _LARGEST_DIVISOR + 1)
         for second in range(1, first + 1)
         if first * second >= least
     )
-    return FabricClock(divisors=min(pairs, key=lambda pair: (pair[0] * pair[1], pair[0])))
+    divisors = min(pairs, key=lambda pair: (pair[0] * pair[1], pair[0]))
+    return FabricClock(pll_hz=processor.pll_hz, divisors=divisors)
 
 
 ZYNQ_BOARDS = {
@@ -105,6 +153,17 @@ ZYNQ_BOARDS = {
             board_part="tul.com.tw:pynq-z2:part0",
             leds=("R14", "P14"),
         ),
+        ZynqBoard(
+            name="kv260",
+            title="AMD Kria KV260",
+            device="xck26",
+            processor=ZYNQ_ULTRASCALE,
+            part="xck26-sfvc784-2LV-c",
+            board_part="xilinx.com:kv260_som:part0",
+            leds=("H12", "E10"),
+            usual_mhz=100.0,
+        ),
     )
 }
-"""By name. LEDs are LD0 and LD1 of the vendors' constraint files."""
+"""By name. LEDs are LD0 and LD1 of the vendors' constraint files; on the KV260, whose logic has none, pins 1
+and 3 of its Pmod connector."""

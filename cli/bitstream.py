@@ -200,7 +200,7 @@ _BITSTREAM = (
 
 _FOR_VIVADO = (
     Text(_processor_clock),
-    Text("registers: 0x{vivado[base_address]:08X}, interrupt IRQ_F2P[0]"),
+    Text("registers: 0x{vivado[base_address]:08X}, interrupt {vivado[interrupt_pin]}"),
     Text(lambda found: f"written: {found['output_folder']}/ with {', '.join(found['vivado']['files'])}"),
     Text("Vivado makes the bitstream: {make}"),
     Text("then on the board, with its bitstream and uio.dtsi loaded (docs/boards.md): {run}"),

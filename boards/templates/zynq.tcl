@@ -4,7 +4,7 @@
 #     vivado -mode batch -source build.tcl
 #
 # The result stands beside this script: @{name}.bit (JTAG, PYNQ), @{name}.bin (Linux' FPGA manager),
-# @{name}.xsa (boot loader, device tree), timing.rpt, utilization.rpt. Needs Vivado 2020.1 or newer.
+# @{name}.xsa (boot loader, device tree), timing.rpt, utilization.rpt. Needs Vivado @{vivado} or newer.
 
 set name @{name}
 set part @{part}
@@ -32,42 +32,28 @@ update_compile_order -fileset sources_1
 
 create_bd_design system
 
-create_bd_cell -type ip -vlnv xilinx.com:ip:processing_system7:5.5 ps7
-apply_bd_automation -rule xilinx.com:bd_rule:processing_system7 -config [list \
-    make_external "FIXED_IO, DDR" \
-    apply_board_preset [expr {$board ne ""}] \
-    Master Disable \
-    Slave Disable \
-] [get_bd_cells ps7]
-set_property -dict [list \
-    CONFIG.PCW_FPGA0_PERIPHERAL_FREQMHZ $clock_mhz \
-    CONFIG.PCW_EN_CLK0_PORT 1 \
-    CONFIG.PCW_EN_RST0_PORT 1 \
-    CONFIG.PCW_USE_M_AXI_GP0 1 \
-    CONFIG.PCW_USE_FABRIC_INTERRUPT 1 \
-    CONFIG.PCW_IRQ_F2P_INTR 1 \
-] [get_bd_cells ps7]
-
+# The processor, and its pins that the logic uses.
+@{processor}
 create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset:5.0 reset
 create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect:1.0 bus
 set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI 1] [get_bd_cells bus]
 create_bd_cell -type module -reference $top core
 
-connect_bd_intf_net [get_bd_intf_pins ps7/M_AXI_GP0] [get_bd_intf_pins bus/S00_AXI]
+connect_bd_intf_net [get_bd_intf_pins $master] [get_bd_intf_pins bus/S00_AXI]
 connect_bd_intf_net [get_bd_intf_pins bus/M00_AXI] [get_bd_intf_pins core/s_axi]
-foreach pin {ps7/M_AXI_GP0_ACLK reset/slowest_sync_clk bus/aclk core/aclk} {
-    connect_bd_net [get_bd_pins ps7/FCLK_CLK0] [get_bd_pins $pin]
+foreach pin [list $master_clock reset/slowest_sync_clk bus/aclk core/aclk] {
+    connect_bd_net [get_bd_pins $clock] [get_bd_pins $pin]
 }
-connect_bd_net [get_bd_pins ps7/FCLK_RESET0_N] [get_bd_pins reset/ext_reset_in]
+connect_bd_net [get_bd_pins $reset] [get_bd_pins reset/ext_reset_in]
 foreach pin {bus/aresetn core/aresetn} {
     connect_bd_net [get_bd_pins reset/peripheral_aresetn] [get_bd_pins $pin]
 }
-connect_bd_net [get_bd_pins core/irq] [get_bd_pins ps7/IRQ_F2P]
+connect_bd_net [get_bd_pins core/irq] [get_bd_pins $interrupts]
 create_bd_port -dir O -from 1 -to 0 led
 connect_bd_net [get_bd_pins core/led] [get_bd_ports led]
 
 assign_bd_address -offset $base_address -range 4K \
-    -target_address_space [get_bd_addr_spaces ps7/Data] [get_bd_addr_segs core/s_axi/*]
+    -target_address_space [get_bd_addr_spaces @{cell}/Data] [get_bd_addr_segs core/s_axi/*]
 validate_bd_design
 save_bd_design
 

@@ -1,4 +1,4 @@
-"""A build beside a Zynq-7000's processor: what Vivado needs for it, in the build folder."""
+"""A build beside a Zynq's processor: what Vivado needs for it, in the build folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +62,7 @@ class OnZynq:
             folder=Path(folder),
             manifest=manifest,
             board=board,
-            clock=find_fabric_clock(wanted),
+            clock=find_fabric_clock(wanted, board.processor),
             requested_mhz=wanted,
             core=read_verilog(folder, manifest),
         )

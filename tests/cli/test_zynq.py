@@ -11,7 +11,7 @@ from support.small_builds import network
 from support.vivado_model import Vivado
 
 from rtlstm.boards.catalogue import find_board
-from rtlstm.boards.zynq import BASE_ADDRESS, ZYNQ_BOARDS, find_fabric_clock
+from rtlstm.boards.zynq import ZYNQ_7000, ZYNQ_BOARDS, ZYNQ_ULTRASCALE, find_fabric_clock
 from rtlstm.fpga.devices import find_device
 from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
@@ -34,14 +34,26 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return zynq_build(tmp_path_factory.mktemp("zynq") / "small")
 
 
-@pytest.fixture(scope="module")
-def place(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder for Vivado, at 60 MHz."""
+def place_on(folder: Path, board: str, clock: float | None = None) -> Path:
+    """The folder for Vivado."""
     from rtlstm.gen.builds.on_zynq import OnZynq
 
-    found = OnZynq.create(build, ZYNQ_BOARDS["zybo-z7-20"], 60)
+    found = OnZynq.create(folder, ZYNQ_BOARDS[board], clock)
     found.write()
     return found.output_folder
+
+
+@pytest.fixture(scope="module")
+def place(build: Path) -> Path:
+    """The folder for Vivado of the Zybo, at 60 MHz."""
+    return place_on(build, "zybo-z7-20", 60)
+
+
+@pytest.fixture(scope="module")
+def kria(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for Vivado of the KV260."""
+    build = zynq_build(tmp_path_factory.mktemp("kria") / "small", family="ultrascale")
+    return place_on(build, "kv260")
 
 
 def test_command(cli, build: Path) -> None:
@@ -75,7 +87,7 @@ def test_script_builds_the_system(place: Path, tmp_path: Path, boards: tuple[str
     assert ("WARNING" in vivado.said[0]) == (not boards)
     assert {path.name for path in vivado.sources} == {"model.v", "top.v", "top.xdc", "system_wrapper.v"}
     assert float(vivado.cells["ps7"].properties["PCW_FPGA0_PERIPHERAL_FREQMHZ"]) == pytest.approx(1000 / 17)
-    assert vivado.addresses == {"core/s_axi/reg0": (BASE_ADDRESS, "4K")}
+    assert vivado.addresses == {"core/s_axi/reg0": (0x43C0_0000, "4K")}
     wanted = {
         "core/s_axi": "bus/M00_AXI",
         "bus/S00_AXI": "ps7/M_AXI_GP0",
@@ -88,6 +100,30 @@ def test_script_builds_the_system(place: Path, tmp_path: Path, boards: tuple[str
     assert vivado.done.index("validate_bd_design") < vivado.done.index("save_bd_design")
     assert "meets 58.823529 MHz with 0.123 ns" in vivado.said[-1]
     assert (place / "model.bit").read_bytes() == (place / "model.bin").read_bytes() == b"bits"
+
+
+def test_script_builds_the_ultrascale_system(kria: Path, tmp_path: Path) -> None:
+    vivado = Vivado(tmp_path, boards=("xilinx.com:kv260_som:part0:1.4",))
+    vivado.source(kria / "build.tcl")
+    assert vivado.part == "xck26-sfvc784-2LV-c"
+    assert vivado.properties["board_part"] == "xilinx.com:kv260_som:part0:1.4"
+    assert vivado.automation == {"apply_board_preset": "1"}
+    # 90 / 2 times 33.333 MHz, divided by 15.
+    assert vivado.cells["ps8"].properties["PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ"] == "99.999"
+    assert vivado.addresses == {"core/s_axi/reg0": (0xA000_0000, "4K")}
+    wanted = {
+        "core/s_axi": "bus/M00_AXI",
+        "bus/S00_AXI": "ps8/M_AXI_HPM0_FPD",
+        "ps8/maxihpm0_fpd_aclk": "ps8/pl_clk0",
+        "core/aclk": "ps8/pl_clk0",
+        "reset/ext_reset_in": "ps8/pl_resetn0",
+        "core/aresetn": "reset/peripheral_aresetn",
+        "ps8/pl_ps_irq0": "core/irq",
+        "led": "core/led",
+    }
+    assert wanted.items() <= vivado.driver.items()
+    assert "meets 99.999 MHz" in vivado.said[-1]
+    assert (kria / "model.bit").read_bytes() == (kria / "model.bin").read_bytes() == b"bits"
 
 
 @pytest.mark.parametrize(
@@ -107,18 +143,30 @@ def test_script_fails_where_vivado_does(
     assert message in vivado.said[-1]
 
 
-def test_model_hears_mistakes(place: Path, tmp_path: Path) -> None:
+_SHARED_LINES = (
+    "connect_bd_intf_net [get_bd_intf_pins bus/M00_AXI] [get_bd_intf_pins core/s_axi]",
+    "connect_bd_net [get_bd_pins core/irq] [get_bd_pins $interrupts]",
+    "set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI 1] [get_bd_cells bus]",
+)
+
+
+@pytest.mark.parametrize(
+    ("board", "lines"),
+    [
+        ("place", ("    CONFIG.PCW_USE_M_AXI_GP0 1 \\\n",)),
+        ("kria", ("    CONFIG.PSU__FPGA_PL0_ENABLE 1 \\\n", "    CONFIG.PSU__USE__M_AXI_GP1 0 \\\n")),
+    ],
+)
+def test_model_hears_mistakes(
+    board: str, lines: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Without any one of these lines the script is refused."""
-    text = (place / "build.tcl").read_text()
-    for line in (
-        "connect_bd_intf_net [get_bd_intf_pins bus/M00_AXI] [get_bd_intf_pins core/s_axi]",
-        "connect_bd_net [get_bd_pins core/irq] [get_bd_pins ps7/IRQ_F2P]",
-        "    CONFIG.PCW_USE_M_AXI_GP0 1 \\\n",
-        "set_property -dict [list CONFIG.NUM_SI 1 CONFIG.NUM_MI 1] [get_bd_cells bus]",
-    ):
+    folder = request.getfixturevalue(board)
+    text = (folder / "build.tcl").read_text()
+    for line in (*_SHARED_LINES, *lines):
         assert text.count(line) == 1
         for name in ("model.v", "top.v", "top.xdc"):
-            (tmp_path / name).write_text((place / name).read_text())
+            (tmp_path / name).write_text((folder / name).read_text())
         (tmp_path / "build.tcl").write_text(text.replace(line, ""))
         with pytest.raises(AssertionError, match=r"is not connected|there is no"):
             Vivado(tmp_path).source(tmp_path / "build.tcl")
@@ -134,8 +182,24 @@ def test_constraints_and_device_tree(place: Path) -> None:
     assert "rtlstm@43c00000 {" in tree and "reg = <0x43C00000 0x1000>" in tree
     # IRQ_F2P[0] is interrupt 61 of the controller, whose shared ones begin with 32.
     assert f"interrupts = <0 {61 - 32} 4>" in tree
-    assert "assigned-clock-rates = <58823529>" in tree
+    # Linux rounds down: 1,000 MHz / 17 is not above this.
+    assert "assigned-clock-rates = <58823530>" in tree
     assert tree.count("{") == tree.count("}")
+
+
+def test_ultrascale_constraints_and_device_tree(kria: Path) -> None:
+    pins = dict(re.findall(r"PACKAGE_PIN (\w+) .*?(led\[\d\])", (kria / "top.xdc").read_text()))
+    assert pins == {"H12": "led[0]", "E10": "led[1]"}
+    tree = (kria / "uio.dtsi").read_text()
+    assert "rtlstm@a0000000 {" in tree and "reg = <0x0 0xA0000000 0x0 0x1000>" in tree
+    # pl_ps_irq0[0] is interrupt 121 of the controller, whose shared ones begin with 32.
+    assert f"interrupts = <0 {121 - 32} 4>" in tree
+    assert "assigned-clock-rates = <99999000>" in tree
+    assert 'firmware-name = "model.bit.bin"' in tree and "dtc -@ -I dts" in tree
+    assert tree.count("{") == tree.count("}")
+    # The width of the bus master is the same in the design and in the overlay: 0 is 32 bits.
+    assert "CONFIG.PSU__MAXIGP0__DATA_WIDTH 32" in (kria / "build.tcl").read_text()
+    assert "config-afi = <14 0x0>" in tree
 
 
 @pytest.mark.rtl
@@ -165,21 +229,26 @@ def test_top_is_sound(tmp_path: Path) -> None:
 def test_fabric_clock() -> None:
     """The nearest clock that is not above, of two divisors up to 63."""
     possible = {first * second for first in range(1, 64) for second in range(1, 64)}
-    for mhz in (0.26, 1.0, 7.7, 33.333334, 50, 99.9, 100, 142.9, 249.99, 250):
-        clock = find_fabric_clock(mhz)
-        assert clock.divisors[0] * clock.divisors[1] == min(
-            number for number in possible if 1000 / number <= mhz
-        )
-        assert all(1 <= divisor <= 63 for divisor in clock.divisors) and clock.mhz <= mhz
-    for mhz in (0.25, 250.1, 1000):
-        with pytest.raises(ConfigurationError, match=r"must be from 0\.251953 to 250 MHz"):
-            find_fabric_clock(mhz)
+    for processor, pll, most in ((ZYNQ_7000, 1000, 250), (ZYNQ_ULTRASCALE, 1499.985, 300)):
+        for mhz in (0.4, 1.0, 7.7, 33.333334, 50, 99.9, 100, 142.9, 249.99, 250, most):
+            clock = find_fabric_clock(mhz, processor)
+            assert clock.divisors[0] * clock.divisors[1] == min(
+                number for number in possible if pll / number <= mhz
+            )
+            assert all(1 <= divisor <= 63 for divisor in clock.divisors) and clock.mhz <= mhz
+    for processor, message in (
+        (ZYNQ_7000, r"a Zynq-7000's logic must be from 0\.251953 to 250 MHz"),
+        (ZYNQ_ULTRASCALE, r"a Zynq UltraScale\+'s logic must be from 0\.377925 to 300 MHz"),
+    ):
+        for mhz in (0.25, processor.most_mhz + 0.1, 1000):
+            with pytest.raises(ConfigurationError, match=message):
+                find_fabric_clock(mhz, processor)
 
 
 @pytest.mark.parametrize("board", ZYNQ_BOARDS.values(), ids=lambda board: board.name)
 def test_boards_name_known_parts(board) -> None:
     assert board.part.startswith(find_device(board.device).device.name)
-    find_fabric_clock(board.usual_mhz)
+    find_fabric_clock(board.usual_mhz, board.processor)
 
 
 def test_refusals(cli, build: Path, tmp_path: Path) -> None:
@@ -197,6 +266,7 @@ def test_refusals(cli, build: Path, tmp_path: Path) -> None:
     cli("bitstream", build, "--board", "zybo-z7-20", "--clock", "251").refused("to 250 MHz, not 251")
     cli("bitstream", build, "--board", "zybo-z7-20", "--baud", "9600").refused("leave out --baud, --seed and")
     cli("bitstream", build, "--board", "zybo-z7").refused("there is no board 'zybo-z7'; there are ")
+    cli("bitstream", build, "--board", "kv260").refused("kv260 has an xck26", "--family ultrascale")
     cli("board", build, "--board", "zybo-z7-20").refused("its own processor drives it")
     cli("program", build, "--board", "zybo-z7-20").refused(
         "Vivado's to make and to load: run boards/zybo-z7-20/b"

@@ -29,6 +29,26 @@ CORES = {
         {">M_AXI_GP0": "PCW_USE_M_AXI_GP0"},
         {"PCW_FPGA0_PERIPHERAL_FREQMHZ", "PCW_USE_FABRIC_INTERRUPT"},
     ),
+    "xilinx.com:ip:zynq_ultra_ps_e": (
+        {
+            ">pl_clk0": "PSU__FPGA_PL0_ENABLE",
+            ">pl_resetn0": "PSU__USE__FABRIC__RST",
+            "<maxihpm0_fpd_aclk": "PSU__USE__M_AXI_GP0",
+            "<maxihpm1_fpd_aclk": "PSU__USE__M_AXI_GP1",
+            "<maxihpm0_lpd_aclk": "PSU__USE__M_AXI_GP2",
+            "<pl_ps_irq0": "PSU__USE__IRQ0",
+        },
+        {
+            ">M_AXI_HPM0_FPD": "PSU__USE__M_AXI_GP0",
+            ">M_AXI_HPM1_FPD": "PSU__USE__M_AXI_GP1",
+            ">M_AXI_HPM0_LPD": "PSU__USE__M_AXI_GP2",
+        },
+        {
+            "PSU__CRL_APB__PL0_REF_CTRL__SRCSEL",
+            "PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ",
+            "PSU__MAXIGP0__DATA_WIDTH",
+        },
+    ),
     "xilinx.com:ip:proc_sys_reset:5.0": (
         dict.fromkeys(
             ("<slowest_sync_clk", "<ext_reset_in", ">peripheral_aresetn", ">interconnect_aresetn"), ""
@@ -43,6 +63,14 @@ CORES = {
         set(),
     ),
 }
+
+# Of each processor: its automation's rule, the property that enables its bus master, and its addresses.
+PROCESSORS = {
+    "ps7": ("processing_system7", "PCW_USE_M_AXI_GP0", range(0x4000_0000, 0x8000_0000)),
+    "ps8": ("zynq_ultra_ps_e", "PSU__USE__M_AXI_GP0", range(0xA000_0000, 0xB000_0000)),
+}
+# What the processor has before a script sets anything, as its board's preset does.
+PRESET = {"ps7": {}, "ps8": {"PSU__USE__M_AXI_GP0": "1", "PSU__USE__M_AXI_GP1": "1"}}
 
 
 @dataclass
@@ -185,7 +213,7 @@ class Vivado:
         if kind == "ip":
             assert option == "-vlnv"
             pins, interfaces, settable = CORES[what]
-            self.cells[name] = Cell(pins, interfaces, settable)
+            self.cells[name] = Cell(pins, interfaces, settable, dict(PRESET.get(name, {})))
         else:
             assert (kind, option) == ("module", "-reference")
             self.cells[name] = self._module(what)
@@ -204,7 +232,7 @@ class Vivado:
         return Cell({way + port: "" for port, way in ports.items()}, {"<s_axi": ""}, set())
 
     def do_apply_bd_automation(self, _rule, rule, _config, config, cell) -> None:
-        assert (_rule, _config, cell) == ("-rule", "-config", "ps7") and rule.endswith(":processing_system7")
+        assert (_rule, _config, rule) == ("-rule", "-config", f"xilinx.com:bd_rule:{PROCESSORS[cell][0]}")
         items = self.list(config)
         self.automation = dict(zip(items[::2], items[1::2], strict=True))
 
@@ -242,7 +270,8 @@ class Vivado:
     do_connect_bd_intf_net = do_connect_bd_net
 
     def do_get_bd_addr_spaces(self, name) -> str:
-        assert name == "ps7/Data" and self.cells["ps7"].properties["PCW_USE_M_AXI_GP0"] == "1"
+        self.processor = name.removesuffix("/Data")
+        assert self.cells[self.processor].properties[PROCESSORS[self.processor][1]] == "1"
         return name
 
     def do_get_bd_addr_segs(self, pattern) -> str:
@@ -260,7 +289,7 @@ class Vivado:
                 assert way != "<" or f"{name}/{end}" in self.driver, f"{name}/{end} is not connected"
         assert set(self.ports) <= set(self.driver)
         for address, size in self.addresses.values():
-            assert size == "4K" and address % 4096 == 0 and 0x4000_0000 <= address < 0x8000_0000
+            assert size == "4K" and address % 4096 == 0 and address in PROCESSORS[self.processor][2]
 
     def do_save_bd_design(self) -> None:
         pass
