@@ -49,10 +49,12 @@ class Pipeline(Record):
     register is the argument's."""
     slope: Annotated[int, Field(ge=1, le=2)] = 1
     """Registers of the multiplier of an interpolated table's slope: 1 at its output, 2 also at its inputs."""
+    product: Annotated[int, Field(ge=1, le=2)] = 1
+    """Registers of a gate unit's other multipliers: 1 at the output, 2 also at the inputs."""
     window: Annotated[int, Field(ge=0, le=2)] = 0
     """Registers from the memory window to the array's memories; if any, one is in the path back, too."""
     cell: Annotated[int, Field(ge=3, le=4)] = 3
-    """Registers from the gates to c: products, sum, (compared with the limits,) rounded."""
+    """Registers from the gates to c: products (one register), sum, (compared with the limits,) rounded."""
     accept: Annotated[int, Field(ge=0, le=1)] = 0
     """Registers from an input transfer to the decision that its word may be read."""
     result: Annotated[int, Field(ge=0, le=2)] = 0

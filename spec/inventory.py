@@ -13,6 +13,7 @@ from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.buses import BUSES
 from rtlstm.spec.cells.unit import Unit
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.family import Pipeline
 from rtlstm.spec.link import BODY_LIMIT, HEADER, RECORDS, REQUEST_FIELDS, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import MemoryStyle, MultiplierKind, TableKind, WeightMemory, ceil_log2
@@ -341,7 +342,7 @@ def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
     slopes = (activation.slope for activation in activations(manifest))
     found = (
         *_lane_multipliers(manifest),
-        *gate_multipliers(manifest.numerics.unit, parameters.gate_units, parameters.pipeline.cell),
+        *gate_multipliers(manifest.numerics.unit, parameters.gate_units, parameters.pipeline),
         *(slope for slope in slopes if slope is not None),
     )
     return {multiplier.name: multiplier for multiplier in found}
@@ -356,11 +357,14 @@ def _lane_multipliers(manifest: Manifest) -> Iterator[MultiplierSpec]:
     yield MultiplierSpec("products in LUTs", parameters.lanes, parameters.lut_macs, *bits, stages, "lut")
 
 
-def gate_multipliers(unit: Unit, units: int = 1, cell_stages: int = 3) -> Iterator[MultiplierSpec]:
+def gate_multipliers(
+    unit: Unit, units: int = 1, pipeline: Pipeline | None = None
+) -> Iterator[MultiplierSpec]:
     """Yield the multipliers of ``units`` gate units except those of slopes.
 
-    ``cell_stages`` are the registers from gates to c, ``pipeline.cell``.
+    Without a pipeline they have one register.
     """
+    pipeline = pipeline or Pipeline()
     for product in unit.products:
-        stages = 2 if product.follows_cell and cell_stages > 3 else 1
+        stages = 2 if product.follows_cell and pipeline.cell > 3 else pipeline.product
         yield MultiplierSpec(product.name, units, 1, product.a_bits, product.b_bits, stages)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.random_builds import TINY, Case, make_case, random_case
 from support.small_builds import NARROW
+from support.small_builds import network as small_network
 from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import quantise
@@ -14,7 +15,7 @@ from rtlstm.sim.cocotb_run import BusRead, BusWrite, Scenario, run_cocotb
 from rtlstm.sim.golden import GoldenResult
 from rtlstm.spec.network import Lstm, Network
 from rtlstm.spec.packing import pack
-from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.parameters import Parameters, TableKind
 from rtlstm.spec.program.schedule import offer_cycles
 from rtlstm.spec.registers import Command, Region, Register
 
@@ -57,6 +58,15 @@ def test_partial_sums_of_short_steps(inputs: int, units: int, lanes: int, macs: 
     network = quantise(Network(layers=(lstm,)), NARROW)
     case = make_case(1, network, Parameters(lanes=lanes, macs=macs), steps=32)
     check_device(case, tmp_path, "icarus")
+
+
+@pytest.mark.parametrize("tables", ["interpolated", "direct"])
+def test_two_registers_for_products(tables: TableKind, tmp_path: Path) -> None:
+    """The pipeline of UltraScale+ registers the operands of all products of a gate unit."""
+    parameters = Parameters.for_family("ultrascale", lanes=4, macs=2, streams=2, tables=tables)
+    assert (parameters.pipeline.product, parameters.pipeline.slope) == (2, 2)
+    network = quantise(small_network(), NARROW.replace(tables=tables))
+    check_device(make_case(1, network, parameters, steps=8), tmp_path, "icarus")
 
 
 @pytest.mark.parametrize("seed", VERILATOR)

@@ -16,7 +16,7 @@ from rtlstm.sim.reference import run_float
 from rtlstm.spec.activations.functions import TANH, ActivationFunction
 from rtlstm.spec.cells.description import CellBuilder, Term
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.family import FAMILIES
+from rtlstm.spec.family import FAMILIES, Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Custom, Gru, Lstm, Network, Rnn
 from rtlstm.spec.parameters import Parameters
@@ -153,11 +153,24 @@ def test_icarus_equals_golden(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "family"), [("peephole", "ecp5"), ("two_reset_before", "ecp5"), ("custom_c", "ice40")]
+    ("name", "family"),
+    [
+        ("peephole", "ecp5"),
+        ("two_reset_before", "ecp5"),
+        ("custom_c", "ice40"),
+        ("other_functions", "ultrascale"),
+    ],
 )
 def test_pipelines_of_families_equal_golden(name: str, family: str, tmp_path: Path) -> None:
     network = quantise(CELL_NETWORKS[name], _settings(7))
     parameters = Parameters.for_family(family, lanes=8, macs=2, streams=2, gate_units=2, beat_out=2)
+    check_device(make_case(1, network, parameters, steps=6), tmp_path, "icarus")
+
+
+def test_products_with_two_registers_equal_golden(tmp_path: Path) -> None:
+    """Of all products, with the fewest registers elsewhere."""
+    network = quantise(CELL_NETWORKS["custom_c"], _settings(6))
+    parameters = Parameters(lanes=8, macs=2, streams=2, pipeline=Pipeline(product=2))
     check_device(make_case(1, network, parameters, steps=6), tmp_path, "icarus")
 
 

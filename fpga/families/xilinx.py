@@ -122,6 +122,8 @@ class UltraScale(Xilinx):
         collect=2,
         narrow=4,
         table=2,
+        slope=2,
+        product=2,
         cell=4,
         window=2,
         accept=1,

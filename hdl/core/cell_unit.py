@@ -273,7 +273,8 @@ class _Cell:
         moved = delay(m, x, 1)
         product = multiply(m, moved, slope, self._unit.multiplier(name), f"{name}_product")
         half = (1 << function.extra) >> 1
-        total = (product + delay(m, offset, 1) + half) >> function.extra
+        registers = self._manifest.parameters.pipeline.product
+        total = (product + delay(m, offset, registers) + half) >> function.extra
         low, high = function.lowest, function.highest
         return self._register(node, name, Mux(total > high, high, Mux(total < low, low, total)))
 

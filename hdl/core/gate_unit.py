@@ -1,20 +1,21 @@
 """The gate unit: from four pre-activations to new c and h; and the dense layers' activation.
 
 One beat enters per cycle. With its pre-activations in cycle 0, ``a = parameters.activation`` (table, and for
-interpolated tables product and sum), ``c = pipeline.cell`` and ``r = pipeline.result``:
+interpolated tables product and sum), ``p = pipeline.product``, ``c = p - 1 + pipeline.cell`` and
+``r = pipeline.result``:
 
 =====================  =================================================================================
 cycle                  what is in registers
 =====================  =================================================================================
 a - 3                  row of the old c at the cell memory (from the drain, before the beat if a < 3)
 a                      the gates: sigmoid of i, f, o, tanh of g; the old c, or 0 for a zero state
-a + 1                  the products f * c and i * g
-a + 2                  their exact sum
-a + 3                  the argument of tanh: the sum, rounded down and limited
+a + p                  the products f * c and i * g
+a + p + 1              their exact sum
+a + p + 2              the argument of tanh: the sum, rounded down and limited
 a + c                  the new c, rounded and saturated, written to memory
-2 a + 3                tanh of the argument
-2 a + 4                the product o * tanh, exact
-2 a + 4 + r            h, the result: rounded in the first of the r cycles, limited behind it
+2 a + p + 2            tanh of the argument
+2 a + 2 p + 2          the product o * tanh, exact
+2 a + 2 p + 2 + r      h, the result: rounded in the first of the r cycles, limited behind it
 =====================  =================================================================================
 
 A table in block RAM with its output register takes two cycles. It reads its argument a cycle before that is
@@ -61,7 +62,7 @@ class GateUnit(Unit):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         timing, pipeline = self._manifest.timing, self._manifest.parameters.pipeline
-        result, self._cell_stages = pipeline.result, pipeline.cell
+        result, self._cell_stages, self._product_stages = pipeline.result, pipeline.cell, pipeline.product
         self._follow_beats(m, timing.of_units + result)
         gates = self._gates(m)
         old = self._read_state(m, self._beat_at(timing.state - 1).zero_state)
@@ -118,13 +119,13 @@ class GateUnit(Unit):
         return values
 
     def _cell_sum(self, m: Module, gates: list[Value], old: Signal, g_negative: Value) -> Signal:
-        """Return the exact ``f * c + i * g``, in two stages."""
+        """Return the exact ``f * c + i * g``, in a cycle after the products."""
         numerics = self._manifest.numerics
         fraction = numerics.cell_sum_fraction
         kept = multiply(m, _positive(gates[1]), old, self._multipliers["f c"], "kept")
         added = multiply(m, _positive(gates[0]), _positive(gates[2]), self._multipliers["i g"], "added")
         total = Signal(signed(_sum_bits(self._manifest)), reset_less=True)
-        minus = delay(m, g_negative, self._stages + 1)
+        minus = delay(m, g_negative, self._stages + self._product_stages)
         kept_wide = kept << (fraction - numerics.gate.fraction - numerics.cell.fraction)
         added_wide = (added << (fraction - 2 * numerics.gate.fraction)) ^ minus.replicate(
             len(total)
@@ -163,10 +164,10 @@ class GateUnit(Unit):
         negative, magnitude = (delay(m, value, 1) for value in argument)
         address = argument if pipeline.table > 1 else (negative, magnitude)
         activated = self._table(m, Region.CELL_TANH, "cell_tanh", *address)
-        gate = delay(m, output_gate, 3 + self._stages)
+        gate = delay(m, output_gate, self._product_stages + 2 + self._stages)
         product = multiply(m, _positive(gate), _positive(activated), self._multipliers["o tanh(c)"], "hidden")
         drop = 2 * numerics.gate.fraction - numerics.hidden.fraction
-        sign = delay(m, negative, self._stages + 1)
+        sign = delay(m, negative, self._stages + self._product_stages)
         return _signed(m, product[:-1], sign, drop, numerics.hidden, "h", self._compared)
 
     def _linear(self, m: Module) -> Signal:

@@ -63,8 +63,9 @@ class CellGraph(Record):
         State and parameters are there when the first node needs them, the state at the latest with the
         activation function of a gate.
         """
-        deep = parameters.pipeline.cell > 3
-        cost = {"multiply": 2 if deep else 1, "add": 1, "subtract": 1, "clamp": 1, "floor": 1, "pieces": 3}
+        deep, product = parameters.pipeline.cell > 3, parameters.pipeline.product
+        cost = {"add": 1, "subtract": 1, "clamp": 1, "floor": 1, "pieces": 2 + product}
+        cost["multiply"] = 2 if deep else product
         cost["narrow"] = 2 if deep else 1
         cost["table"] = parameters.activation
         stages: list[int] = []

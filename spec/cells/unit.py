@@ -114,12 +114,12 @@ class FusedUnit(Unit):
     @staticmethod
     def timing_of(parameters: Parameters) -> UnitTiming:
         """Return the timing, which does not depend on formats."""
-        table = parameters.activation
+        table, product = parameters.activation, parameters.pipeline.product
         return UnitTiming(
             state=table,
-            keep=table + parameters.pipeline.cell,
+            keep=table + product - 1 + parameters.pipeline.cell,
             # Products, their sum, the argument of tanh; tanh and the product.
-            of_units=table + 3 + table + 1,
+            of_units=table + product + 2 + table + product,
             of_rows=table + 1,
             of_linear_rows=1,
         )

@@ -263,8 +263,8 @@ def _parameters(draw: Draw, settings: QuantizationSettings) -> Parameters:
         family = "generic"
         least = {"operand": 2, "multiplier": 1, "tree_levels": 1, "collect": 0, "narrow": 2, "table": 1}
         most = {"operand": 4, "multiplier": 3, "tree_levels": 3, "collect": 2, "narrow": 4, "table": 2}
-        least |= {"window": 0, "cell": 3, "accept": 0, "result": 0}
-        most |= {"window": 2, "cell": 4, "accept": 1, "result": 2}
+        least |= {"slope": 1, "product": 1, "window": 0, "cell": 3, "accept": 0, "result": 0}
+        most |= {"slope": 2, "product": 2, "window": 2, "cell": 4, "accept": 1, "result": 2}
         pipeline = Pipeline(**{name: draw(st.integers(least[name], most[name])) for name in least})
     return Parameters(
         lanes=lanes,

@@ -152,6 +152,8 @@ def random_parameters(rng: Generator, tables: TableKind = "interpolated") -> Par
             cell=int(rng.integers(3, 5)),
             accept=int(rng.integers(0, 2)),
             result=int(rng.integers(0, 3)),
+            slope=int(rng.integers(1, 3)),
+            product=int(rng.integers(1, 3)),
         ),
     )
 
