@@ -10,7 +10,6 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, Mux, 
 from support.formal import (
     Inside,
     cases,
-    changes_in_reset,
     follow,
     free_inputs,
     holds,
@@ -18,6 +17,7 @@ from support.formal import (
     prove,
     reach,
     refute,
+    step_size,
     with_bug,
 )
 from support.formal_shapes import fixed_manifest, loadable_manifest
@@ -58,18 +58,8 @@ class Harness(Elaboratable):
         inside, frames = Inside(m, source, "source"), Inside(m, sink, "sink")
         running = ~ResetSignal()
 
-        # How many beats a step has.
         most, given = manifest.capacity.inputs, manifest.capacity.outputs
-        beats, values = Signal(range(most + 1)), Signal(range(most + 1))
-        if parameters.capacity is None:
-            m.d.comb += values.eq(most)
-        else:
-            m.d.comb += [
-                values.eq(source.shape[:16]),
-                Assume((source.shape[:16] >= 1) & (source.shape[:16] <= most)),
-                Assume(changes_in_reset(m, source.shape)),
-            ]
-        m.d.comb += beats.eq((values + parameters.beat_in - 1) // parameters.beat_in)
+        values, beats = step_size(m, manifest, source, "inputs")
 
         # The master. A packet's first beat names its stream.
         named = Cat(source.tid, source.tuser)

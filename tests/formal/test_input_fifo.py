@@ -23,7 +23,6 @@ from support.formal import (
     Inside,
     before,
     cases,
-    changes_in_reset,
     follow,
     free_inputs,
     holds,
@@ -31,6 +30,7 @@ from support.formal import (
     prove,
     reach,
     refute,
+    step_size,
     with_bug,
 )
 from support.formal_shapes import fixed_manifest, loadable_manifest
@@ -62,18 +62,7 @@ class Harness(Elaboratable):
         inside = Inside(m, fifo)
         running, beat = ~ResetSignal(), parameters.beat_in
 
-        # How many values a step has, and beats.
-        values, beats = Signal(range(most + 1)), Signal(range(most + 1))
-        m.d.comb += beats.eq((values + beat - 1) // beat)
-        if parameters.capacity is None:
-            m.d.comb += values.eq(most)
-        else:
-            shape = fifo.shape[:16]
-            m.d.comb += [
-                values.eq(shape),
-                Assume((shape >= 1) & (shape <= most)),
-                Assume(changes_in_reset(m, shape)),
-            ]
+        values, beats = step_size(m, self._manifest, fifo, "inputs")
 
         # The registers. A value is refused only if it would begin a step that has no room.
         writes = port.decided & port.write & running

@@ -10,13 +10,13 @@ from support.formal import (
     Inside,
     before,
     cases,
-    changes_in_reset,
     follow,
     free_inputs,
     implies,
     prove,
     reach,
     refute,
+    step_size,
     with_bug,
 )
 from support.formal_shapes import fixed_manifest, loadable_manifest
@@ -48,18 +48,7 @@ class Harness(Elaboratable):
         inside = Inside(m, fifo)
         running, beat, queue = ~ResetSignal(), parameters.beat_out, inside["queue"]
 
-        # How many values a step has, and beats.
-        values, beats = Signal(range(most + 1)), Signal(range(most + 1))
-        m.d.comb += beats.eq((values + beat - 1) // beat)
-        if parameters.capacity is None:
-            m.d.comb += values.eq(most)
-        else:
-            shape = fifo.shape[16:]
-            m.d.comb += [
-                values.eq(shape),
-                Assume((shape >= 1) & (shape <= most)),
-                Assume(changes_in_reset(m, shape)),
-            ]
+        values, beats = step_size(m, self._manifest, fifo, "outputs")
 
         # The core: ``put`` beats of a step have come, of which the last one says so.
         put, gone, whole = Signal(range(most)), Signal(range(most)), Signal(range(queue.depth + 1))

@@ -24,6 +24,7 @@ from amaranth.asserts import AnySeq
 from amaranth.back import rtlil
 from amaranth.hdl import (
     Assert,
+    Assume,
     ClockDomain,
     Const,
     Elaboratable,
@@ -40,7 +41,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In
 
 from rtlstm.hdl.component import Component
+from rtlstm.hdl.core.step_values import PortSide, StepPart
 from rtlstm.hdl.flat_ports import flat_ports
+from rtlstm.spec.manifest import Manifest
 from rtlstm.tools.cache import cached, digest
 from rtlstm.tools.toolchain import formal_environment, run_tool
 from support.paths import TESTS
@@ -49,6 +52,7 @@ __all__ = [
     "Inside",
     "before",
     "cases",
+    "follow",
     "free_inputs",
     "free_module",
     "holds",
@@ -56,6 +60,7 @@ __all__ = [
     "prove",
     "reach",
     "refute",
+    "step_size",
     "with_bug",
 ]
 
@@ -207,6 +212,28 @@ def changes_in_reset(m: Module, value: Value) -> Value:
     m.d.sync += [begun.eq(1), one_ago.eq(ResetSignal()), two_ago.eq(one_ago), old.eq(value)]
     stays = implies(value != old, ResetSignal())
     return Mux(begun, stays & (ResetSignal() | ~one_ago | two_ago), ResetSignal())
+
+
+def step_size(m: Module, manifest: Manifest, part: StepPart, side: PortSide) -> tuple[Signal, Signal]:
+    """Return how many values a step has on a side of the core, and beats.
+
+    With a loadable core it changes in reset only, which begins the part's life and lasts two cycles.
+    """
+    parameters, inward = manifest.parameters, side == "inputs"
+    most = manifest.capacity.inputs if inward else manifest.capacity.outputs
+    beat = parameters.beat_in if inward else parameters.beat_out
+    values, beats = Signal(range(most + 1), name="values"), Signal(range(most + 1), name="beats")
+    m.d.comb += beats.eq((values + beat - 1) // beat)
+    if parameters.capacity is None:
+        m.d.comb += values.eq(most)
+    else:
+        shape = part.shape[:16] if inward else part.shape[16:]
+        m.d.comb += [
+            values.eq(shape),
+            Assume((shape >= 1) & (shape <= most)),
+            Assume(changes_in_reset(m, shape)),
+        ]
+    return values, beats
 
 
 def with_bug(component: type[Component], right: str, wrong: str) -> type[Component]:
