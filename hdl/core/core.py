@@ -257,6 +257,7 @@ class Core(CorePorts):
             loaded.data.eq(array_access.write_data),
             *(part.step.eq(loaded.fields) for part in (sequencer, self._buffer, self._queue)),
             *(part.stopped.eq(loaded.stopped) for part in (sequencer, self._buffer)),
+            self._queue.releases.eq(sequencer.releases),
             sequencer.program_window.eq(self._opened & (window.region == Region.PROGRAM)),
             self.shape.eq(Cat(loaded.fields.inputs, loaded.fields.outputs)),
             window.shape.eq(self.shape),

@@ -208,6 +208,9 @@ class OutputQueue(Component):
         The port; see ``docs/ports.md``.
     emits : In(1), room : Out(1)
         Reserve a step's beats; whether there is room for them.
+    releases : In(1)
+        Only with a loadable program: a step's beats that were reserved will not come. Nothing is reserved in
+        this cycle, nor was in the one before.
     pushed_last : Out(1)
         A step's last beat enters the queue.
     step : In
@@ -219,6 +222,7 @@ class OutputQueue(Component):
     y: Stream
     emits: Signal
     room: Signal
+    releases: Signal
     pushed_last: Signal
     step: Struct
 
@@ -227,7 +231,7 @@ class OutputQueue(Component):
         self._memory = memories(manifest)["output queue"]
         self._loadable = manifest.parameters.capacity is not None
         super().__init__(
-            ({"step": In(step_layout(manifest))} if self._loadable else {})
+            ({"step": In(step_layout(manifest)), "releases": In(1)} if self._loadable else {})
             | {
                 "result": In(result_layout(manifest)),
                 "values": In(manifest.parameters.gate_units * manifest.numerics.output_bits),
@@ -266,10 +270,13 @@ class OutputQueue(Component):
         credits = Signal(range(depth + 1), init=depth)
         # What is reserved or taken in a cycle is counted in the next; so is what is left of it.
         reserved, taken, for_one, for_two = Signal(), Signal(), Signal(init=1), Signal(init=1)
+        used = Mux(reserved, beats, 0)
+        if self._loadable:
+            used = Mux(self.releases, -beats, used)
         m.d.sync += [
             reserved.eq(self.emits),
             taken.eq(queue.r_en),
-            credits.eq(credits + taken - Mux(reserved, beats, 0)),
+            credits.eq(credits + taken - used),
             for_one.eq(credits >= Mux(reserved, beats << 1, beats)),
             for_two.eq(~reserved & (credits >= beats << 1)),
         ]

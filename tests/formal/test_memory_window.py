@@ -6,9 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, ResetSignal, Signal
+from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, ResetSignal, Signal, Value
 from support.formal import (
     Inside,
+    before,
     cases,
     free_inputs,
     free_module,
@@ -19,7 +20,7 @@ from support.formal import (
     refute,
     with_bug,
 )
-from support.formal_shapes import fixed_manifest
+from support.formal_shapes import fixed_manifest, loadable_manifest
 
 from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.lane import Lane, lane_module
@@ -33,6 +34,7 @@ class Harness(Elaboratable):
     """A whole core and a bus that keeps the rule of streams; memories, multipliers and lanes are free."""
 
     def __init__(self, manifest: Manifest, kind: type[Core] = Core) -> None:
+        self._manifest = manifest
         self._core = kind(manifest)
 
     def elaborate(self, platform: object) -> Module:
@@ -55,6 +57,21 @@ class Harness(Elaboratable):
                 Assert(implies(commands, wanted & settled)),
             ]
 
+        # A loadable core is stopped only through the open window, and what it knows of a step changes only
+        # while it is: so the proof of the sequencer assumes.
+        if self._manifest.parameters.capacity is not None:
+            stopped, step = sequencer.stopped, Value.cast(sequencer.step)
+            fresh = Signal(init=1)
+            m.d.sync += fresh.eq(0)
+            was_stopped = before(m, stopped) | fresh
+            with m.If(running):
+                m.d.comb += [
+                    Assert(implies(fresh, stopped)),
+                    Assert(implies(stopped & ~was_stopped, before(m, sequencer.window))),
+                    Assert(implies(step != before(m, step), stopped & was_stopped)),
+                    Assert(implies(sequencer.program_window, sequencer.window)),
+                ]
+
         # All of this happens: after a weight was written, the window opens again.
         written = Signal()
         m.d.sync += written.eq(written | sequencer.weights_written)
@@ -72,6 +89,7 @@ SHAPES = {
     "registered": partial(
         fixed_manifest, inputs=3, outputs=2, macs=2, pipeline=Pipeline(accept=1, operand=4, window=2)
     ),
+    "loadable": partial(loadable_manifest, inputs=2, outputs=2, macs=1),
 }
 
 
@@ -97,3 +115,12 @@ BUGS = {
 def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     manifest = SHAPES["small"]()
     refute(Harness(manifest, with_bug(Core, *bug)), tmp_path, 20, lane(manifest))
+
+
+def test_a_program_is_looked_at_in_the_open_window(tmp_path: Path) -> None:
+    """Else the sequencer would load what the window looks at."""
+    manifest = SHAPES["loadable"]()
+    kind = with_bug(
+        Core, "self._opened & (window.region == Region.PROGRAM)", "window.region == Region.PROGRAM"
+    )
+    refute(Harness(manifest, kind), tmp_path, 12, lane(manifest))

@@ -48,7 +48,8 @@ class Harness(Elaboratable):
 
     The sequencer's side of the contract: it reserves (``emits``) with ``room`` only. The gate units' side:
     results come for what is reserved alone; a step's last result is in the last of its beats, in any place
-    there. With a loadable program, the number of beats of a step changes while nothing is reserved.
+    there. With a loadable program, the sequencer may give back the one reservation that is left, and the
+    number of beats of a step changes while nothing is reserved.
     """
 
     def __init__(self, manifest: Manifest, kind: type[OutputQueue] = OutputQueue) -> None:
@@ -69,9 +70,10 @@ class Harness(Elaboratable):
         m.d.comb += Assume(implies(queue.emits, queue.room & running))
         if parameters.capacity is None:
             beats, changes = Const(step_fields(manifest.program, parameters)["beats_out"]), Const(0)
+            releases: Value = Const(0)
         else:
             beats, most = queue.step.beats_out, -(-manifest.capacity.outputs // parameters.beat_out)
-            changes = beats != before(m, beats)
+            changes, releases = beats != before(m, beats), queue.releases
             m.d.comb += [
                 Assume((beats >= 1) & (beats <= most)),
                 Assume(implies(changes, (owed == 0) & ~queue.emits)),
@@ -87,6 +89,8 @@ class Harness(Elaboratable):
             Assume(implies(emitted, (owed != 0) & running)),
             Assume(implies(emitted & ~in_last_beat, ~result.last)),
             Assume(implies(emitted & in_last_beat & in_last_place, result.last)),
+            Assume(implies(releases, (owed == beats) & (beat == 0) & (place == 0) & running)),
+            Assume(implies(releases, ~emitted & ~queue.emits & ~before(m, queue.emits))),
         ]
         with m.If(emitted):
             m.d.sync += place.eq(Mux(fills, 0, place + 1))
@@ -99,7 +103,7 @@ class Harness(Elaboratable):
         taken = queue.y.valid & queue.y.ready
         free = Signal(range(-depth, depth + 1))
         m.d.sync += [
-            owed.eq(owed + Mux(queue.emits, beats, 0) - fills),
+            owed.eq(owed + Mux(queue.emits, beats, 0) - Mux(releases, beats, 0) - fills),
             held.eq(held + fills - taken),
         ]
         m.d.comb += [
@@ -204,3 +208,9 @@ BUGS = {
 @pytest.mark.parametrize("bug", cases(BUGS, "room promised twice"))
 def test_bug_is_found(bug: tuple[str, str], tmp_path: Path) -> None:
     refute(Harness(SHAPES["last beat partly filled"](), with_bug(OutputQueue, *bug)), tmp_path, 20)
+
+
+def test_release_is_seen(tmp_path: Path) -> None:
+    """What a stopped core had reserved would be lost."""
+    kind = with_bug(OutputQueue, "used = Mux(self.releases, -beats, used)", "pass")
+    refute(Harness(SHAPES["loadable"](), kind), tmp_path, 20)

@@ -4,11 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
-from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Module, ResetSignal, Signal
+from amaranth.hdl import Assert, Assume, Cat, Const, Cover, Elaboratable, Module, ResetSignal, Signal, Value
 from support.formal import Inside, before, cases, free_inputs, implies, prove, reach, refute, with_bug
-from support.formal_shapes import fixed_manifest
+from support.formal_shapes import fixed_manifest, loadable_manifest
+from support.loadable_builds import NARROW
+from support.random_builds import random_network, random_parameters
 
+from rtlstm.gen.quantise.quantiser import quantise
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.sequencer import sequencer, step_sequencer
 from rtlstm.hdl.core.sequencer.activity import Activity
@@ -18,16 +22,20 @@ from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import issue_fields
+from rtlstm.spec.program.step import Program
 
 pytestmark = pytest.mark.tools
 
 
 class Harness(Elaboratable):
-    """A sequencer of a fixed program between an input buffer, an output queue and a memory window.
+    """A sequencer between an input buffer, an output queue and a memory window.
 
     What it needs of the others: an input that is there stays what it is until it is taken; room stays until
     it is reserved, as the queue's proof shows; the window opens, and commands come, only while it has been
     wanted since all was idle, as the proof of the core's memory window shows.
+
+    A fixed program is known. A loadable one is any: what its memory gives is free, but for what holds of
+    every program. It is written, and the core stopped, only through the open window.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -61,25 +69,32 @@ class Harness(Elaboratable):
         m.d.sync += settled.eq(wanted & (sequencer.idle | settled))
         m.d.comb += Assume(implies(sequencer.window | commands, wanted & settled))
 
-        # While the window is wanted, what was idle stays idle. So nothing is issued while it is open.
+        # While the window is wanted, what was idle stays idle, but for the cycle in which a loaded program's
+        # first operation comes. So nothing is issued while it is open.
+        halted = inside["fetch.fetched"].halted
+        begins_program = before(m, halted) & ~halted
         with m.If(running):
             m.d.comb += [
-                Assert(implies(settled & wanted, sequencer.idle & ~valid)),
+                Assert(implies(settled & wanted, (sequencer.idle | begins_program) & ~valid)),
                 Assert(implies(sequencer.window | commands, ~valid)),
             ]
 
-        # Each operation that emits results has reserved room for them, once, when it begins.
-        reserved = Signal()
-        m.d.sync += reserved.eq((reserved | sequencer.emits) & ~sequencer.output)
+        # Each operation that emits results has reserved room for them, once, when it begins. If another
+        # program may come, what is reserved is given back, once, while nothing is under way.
+        loadable = self._manifest.parameters.capacity is not None
+        reserved, releases = Signal(), sequencer.releases if loadable else Const(0)
+        m.d.sync += reserved.eq((reserved | sequencer.emits) & ~sequencer.output & ~releases)
         with m.If(running):
             m.d.comb += [
                 Assert(implies(sequencer.emits, sequencer.room & ~reserved)),
                 Assert(implies(sequencer.output & ~sequencer.token.suppress, reserved | sequencer.emits)),
+                Assert(implies(releases, reserved & ~valid & (inside["activity.left"] == 0))),
+                Assert(implies(before(m, halted), ~reserved)),
             ]
 
         # What its registers hold for that.
         fetched, walk = inside["fetch.fetched"], inside["walker.walk"]
-        loading, op, index = fetched.loading, fetched.op, fetched.index
+        loading, op = fetched.loading, fetched.op
         begun = ~walk.begins & ~loading
         m.d.comb += [
             Assert(reserved == inside["admission.reserved"]),
@@ -89,18 +104,30 @@ class Harness(Elaboratable):
             Assert(implies((begun | valid) & op.waits_for_input, known)),
             Assert(implies(begun & op.emit & ~sequencer.token.suppress, reserved)),
             Assert(implies(inside["activity.drained"], inside["activity.left"] == 0)),
-            Assert(implies(loading & inside["activity.drained"], fetched.next_op.waits_for_input)),
+            Assert(implies(loading & inside["activity.drained"] & ~halted, fetched.next_op.waits_for_input)),
         ]
-        # The operation in its registers is the program's, and the one to be loaded may follow it.
+        if loadable:
+            self._load_program(m, inside)
+        else:
+            self._know_program(m, inside)
+
+        # All of this happens: an operation ends that has room for its results, and later the window opens.
+        ended, has_room = Signal(), reserved | sequencer.emits
+        m.d.sync += ended.eq(ended | (sequencer.output & has_room))
+        m.d.comb += Cover(ended & sequencer.window)
+        return m
+
+    def _know_program(self, m: Module, inside: Inside) -> None:
+        """The operation in its registers is the program's, and the one to be loaded may follow it."""
         program = self._manifest.program
         values = issue_fields(program)
+        fetched, walk = inside["fetch.fetched"], inside["walker.walk"]
+        loading, op, index = fetched.loading, fetched.op, fetched.index
         with m.If(~loading):
             m.d.comb += Assert(index < len(program.ops))
         for number in range(len(program.ops)):
             with m.If(~loading & (index == number)):
-                followers = {program.follows(number), program.follows(number, suppress=True)}
-                if None in followers:
-                    followers = followers - {None} | {0, program.prefetch or 0}
+                followers = _followers(program, number)
                 upcoming, group = inside["fetch.next_index"], inside["_count.group"]
                 m.d.comb += [
                     Assert(Cat(upcoming == other for other in sorted(followers)).any()),
@@ -110,11 +137,45 @@ class Harness(Elaboratable):
                     Assert(walk.last_group == (group == 0)),
                 ]
 
-        # All of this happens: an operation ends that has room for its results, and later the window opens.
-        ended, has_room = Signal(), reserved | sequencer.emits
-        m.d.sync += ended.eq(ended | (sequencer.output & has_room))
-        m.d.comb += Cover(ended & sequencer.window)
-        return m
+    def _load_program(self, m: Module, inside: Inside) -> None:
+        """The window writes the program and the step's fields, and the core is stopped meanwhile."""
+        sequencer, fetched = self._sequencer, inside["fetch.fetched"]
+        stopped, step, next_op = sequencer.stopped, Value.cast(sequencer.step), fetched.next_op
+        running = ~ResetSignal()
+        fresh = Signal(init=1)
+        m.d.sync += fresh.eq(0)
+        was_stopped, changes = before(m, stopped) | fresh, step != before(m, step)
+        m.d.comb += [
+            Assume(implies(fresh, stopped)),
+            Assume(implies(stopped & ~was_stopped, before(m, sequencer.window))),
+            Assume(implies(changes, stopped & was_stopped)),
+            Assume(implies(sequencer.program_window, sequencer.window)),
+        ]
+        # What :func:`test_programs` shows of all programs.
+        begins = before(m, inside["_table.row"] == sequencer.step.body)
+        m.d.comb += [
+            Assume(implies(begins & ~stopped, next_op.waits_for_input)),
+            Assume(implies(next_op.waits_for_input, next_op.from_input)),
+            Assume(implies(next_op.emit & next_op.from_input, next_op.waits_for_input)),
+            Assume(implies(fetched.op.emit & ~fetched.loading, ~next_op.emit)),
+            Assume(implies(fetched.op.from_input & ~fetched.loading, ~next_op.waits_for_input)),
+        ]
+        # A reservation is given back.
+        m.d.comb += Cover(sequencer.releases & running)
+        # What its registers hold for that.
+        op, loading = fetched.op, fetched.loading
+        m.d.comb += [
+            Assert(implies(fetched.halted & running, loading)),
+            Assert(implies(~loading & op.waits_for_input, op.from_input)),
+            Assert(implies(~loading & op.emit & op.from_input, op.waits_for_input)),
+        ]
+
+
+def _followers(program: Program, number: int) -> set[int]:
+    """The operations that may follow one."""
+    followers = {program.follows(number), program.follows(number, suppress=True)}
+    after_step = {0, program.prefetch or 0} if None in followers else set()
+    return {other for other in followers if other is not None} | after_step
 
 
 SHAPES = {
@@ -125,15 +186,38 @@ SHAPES = {
     "registered": partial(
         fixed_manifest, inputs=5, outputs=3, macs=2, pipeline=Pipeline(accept=1, operand=4)
     ),
+    "loadable": partial(loadable_manifest, inputs=3, outputs=2, macs=2),
+    "loadable, three streams": partial(
+        loadable_manifest, inputs=5, outputs=3, macs=2, streams=3, pipeline=Pipeline(accept=1, operand=4)
+    ),
 }
 
 
-@pytest.mark.parametrize("shape", cases(SHAPES, "two words, two groups"))
+@pytest.mark.parametrize("shape", cases(SHAPES, "two words, two groups", "loadable"))
 def test_holds(shape: Callable[[], Manifest], tmp_path: Path) -> None:
     prove(Harness(shape()), tmp_path, 3)
 
 
-REACHED = {name: SHAPES[name] for name in ("one word", "two words, two groups")}
+@pytest.mark.parametrize("seed", range(10))
+def test_programs(seed: int) -> None:
+    """What is assumed of a loadable program is so: drawn networks, drawn arrays."""
+    rng = np.random.default_rng(seed)
+    found = quantise(random_network(rng, (1, 2, 3, 5, 7)), NARROW)
+    manifest = Manifest.create("dut", found.shapes, random_parameters(rng), found.numerics)
+    program = manifest.program
+    ops = issue_fields(program)
+    assert ops["waits_for_input"][program.body]
+    for number in range(len(program.ops)):
+        if ops["waits_for_input"][number]:
+            assert ops["from_input"][number]
+        if ops["emit"][number] and ops["from_input"][number]:
+            assert ops["waits_for_input"][number]
+        for other in _followers(program, number):
+            assert not (ops["emit"][number] and ops["emit"][other])
+            assert not (ops["from_input"][number] and ops["waits_for_input"][other])
+
+
+REACHED = {name: SHAPES[name] for name in ("one word", "two words, two groups", "loadable")}
 
 
 @pytest.mark.parametrize("shape", cases(REACHED, "one word"))
@@ -163,3 +247,10 @@ def test_bug_is_found(
     user = step_sequencer if part is InputSteps else sequencer
     monkeypatch.setattr(user, part.__name__, with_bug(part, right, wrong))
     refute(Harness(SHAPES["two words, two groups"]()), tmp_path, 40)
+
+
+def test_release_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program would find room reserved that it has not asked for."""
+    kind = with_bug(Admission, "& ~self.output & ~fetched.halted", "& ~self.output")
+    monkeypatch.setattr(sequencer, "Admission", kind)
+    refute(Harness(SHAPES["loadable"]()), tmp_path, 60)

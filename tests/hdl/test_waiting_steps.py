@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.conversions import core_verilog
+from support.loadable_builds import build_for, make_device, stacked
 from support.random_builds import make_case
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, QuantizedNetwork, quantise
@@ -178,6 +179,31 @@ def test_bus_in_the_middle_of_an_input(asks: str, dense: bool, accept: int, tmp_
         if k % 2:
             built.act(WAIT, 300)
     assert built.run(tmp_path)[2] == wanted
+
+
+def test_another_network_in_the_middle_of_an_input(tmp_path: Path) -> None:
+    """What the step that was begun had reserved of the output queue is free again, however often."""
+    first, second = stacked(6, 5), stacked(6, 1, seed=1)
+    settings = QuantizationSettings(weight_bits=8, data_bits=8)
+    device = make_device(first, Parameters(lanes=4, macs=2), settings, "dut", outputs=5)
+    other = build_for(second, device)
+    large, small = (Core(build.network, build.manifest) for build in (device, other))
+    small.actions = large.actions
+    wanted: list[int] = []
+    for row in make_case(3, small.quantised, small.manifest.parameters, 3).x[:3]:
+        for built in (large, small):
+            built.load()
+            built.write(Register.COMMAND, Command.RESET)
+            for beat in built.beats(row):
+                built.act(BEAT, beat)
+            built.act(WAIT, 300)
+            wanted += Golden(built.quantised).run(row[None, None]).y.reshape(-1).tolist()
+            if built is large:
+                # The next step begins with its first words, and there it ends.
+                for beat in built.beats(row)[:-1]:
+                    built.act(BEAT, beat)
+                built.act(WAIT, 100)
+    assert small.run(tmp_path)[2] == wanted
 
 
 @pytest.mark.parametrize("accept", [0, 1])

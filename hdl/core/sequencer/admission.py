@@ -51,6 +51,8 @@ class Admission(Component):
         A word is issued in this cycle.
     emits, output : Out(1)
         An operation that will need room for the output begins, or has ended.
+    releases : Out(1)
+        The room of an operation that began is not needed any more: another program may come.
     """
 
     fetched: FetchedPort
@@ -62,6 +64,7 @@ class Admission(Component):
     issued: Signal
     emits: Signal
     output: Signal
+    releases: Signal
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
         super().__init__(
@@ -75,6 +78,7 @@ class Admission(Component):
                 "issued": Out(1),
                 "emits": Out(1),
                 "output": Out(1),
+                "releases": Out(1),
             }
         )
 
@@ -88,8 +92,9 @@ class Admission(Component):
         m.d.comb += [
             self.emits.eq(walk.issued & walk.begins & op.emit & ~self.suppress & ~reserved),
             self.output.eq(walk.ends & op.emit),
+            self.releases.eq(reserved & fetched.halted),
         ]
-        m.d.sync += reserved.eq((reserved | self.emits) & ~self.output)
+        m.d.sync += reserved.eq((reserved | self.emits) & ~self.output & ~fetched.halted)
 
         loaded = self._loaded(reserved)
         goes_on = Mux(walk.last_column, Mux(walk.last_group, loaded, self._wraps()), self._goes_on())

@@ -88,11 +88,15 @@ class Sequencer(ProgramPart):
     step : In, stopped : In(1), program_window : In(1), program_write, program_data, program_word
         Only with a loadable program: what was loaded of a step; no operation is to be loaded; the window
         looks at the program; and the ports of :func:`rtlstm.hdl.core.program_memory.program_ports`.
+    releases : Out(1)
+        Only with a loadable program: the room for the output that the last ``emits`` reserved is free again,
+        since the operation that began will not end.
     """
 
     step: Struct
     stopped: Signal
     program_window: Signal
+    releases: Signal
     token: Struct
     weight_row: Signal
     vector_row: Signal
@@ -123,7 +127,7 @@ class Sequencer(ProgramPart):
         loaded: dict[str, Member] = {}
         if manifest.parameters.capacity is not None:
             loaded = {"step": In(step_layout(manifest)), "stopped": In(1), "program_window": In(1)}
-            loaded |= program_ports(steps.fields.widths)
+            loaded |= program_ports(steps.fields.widths) | {"releases": Out(1)}
         super().__init__(
             loaded
             | steps.outside
@@ -185,6 +189,7 @@ class Sequencer(ProgramPart):
         if manifest.parameters.capacity is not None:
             connect_some(m, outside, fetch, _OF_PROGRAM)
             connect_some(m, outside, steps, ("step",))
+            connect_some(m, outside, admission, ("releases",))
         self._describe_word(m, fetch.fetched, walker.walk)
         return m
 
