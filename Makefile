@@ -37,7 +37,7 @@ OLDEST_TESTS := tests/spec tests/sim/test_icarus.py tests/sim/test_native.py \
 help:
 	@echo 'make demo      the worked example: model in, hardware proven, speech found'
 	@echo 'make test      lint, types, layers and the tests (make test-all: the slow ones too)'
-	@echo 'make formal    the proofs about streams, queues, buffers and buses'
+	@echo 'make formal    the proofs about streams, queues, buffers, buses and the link'
 	@echo 'make test-oldest  some tests with the oldest packages that pyproject.toml admits'
 	@echo 'make setup     .venv with the tools for development; the others call it'
 	@echo 'make clean     remove what was built; built simulators stay in the cache'
