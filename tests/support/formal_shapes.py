@@ -8,7 +8,7 @@ from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.parameters import Parameters
 from support.loadable_builds import make_device
 
-__all__ = ["fixed_manifest", "loadable_manifest"]
+__all__ = ["fixed_manifest", "loadable_manifest", "sequence_manifest"]
 
 NARROW = QuantizationSettings(weight_bits=4, data_bits=4, gate_bits=6, cell_bits=8)
 """Few bits of data: what happens to one happens to all."""
@@ -28,6 +28,14 @@ def fixed_manifest(inputs: int = 3, outputs: int = 2, dense: int = 0, **paramete
     """A build of one LSTM layer, and perhaps a dense one."""
     found = quantise(_network(inputs, outputs, dense), NARROW)
     return Manifest.create("dut", found.shapes, Parameters(**{"macs": 4} | parameters), found.numerics)
+
+
+def sequence_manifest(inputs: int = 3, outputs: int = 2, steps: int = 3, **parameters: object) -> Manifest:
+    """A build of one LSTM layer in reverse, which takes sequences of up to so many steps."""
+    layer = _network(inputs, outputs).layers[0].replace(reverse=True)
+    found = quantise(Network(layers=(layer,)), NARROW)
+    chosen = Parameters(**{"macs": 4, "max_steps": steps} | parameters)
+    return Manifest.create("dut", found.shapes, chosen, found.numerics, passes=found.passes)
 
 
 def loadable_manifest(inputs: int = 3, outputs: int = 2, **parameters: object) -> Manifest:
