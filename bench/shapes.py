@@ -66,7 +66,9 @@ class Shape(Record):
     family: str
     """Device family whose pipeline the build has; a real one, as cycles are compared with others'."""
     bits: int = 16
-    """Bits of weights and data."""
+    """Bits of data, and of weights unless ``weight_bits`` says otherwise."""
+    weight_bits: int | None = None
+    """Bits of weights; by default those of data."""
     gate_bits: int | None = None
     """Bits of sigmoid and tanh results; by default those of the data, at least 12."""
     without_rtl: str = ""
@@ -104,14 +106,17 @@ class Shape(Record):
             beat_out=self.gate_units,
             lut_macs=self.lut_macs,
             tables=self.tables,
-            factor_bits=self.bits,
+            factor_bits=min(self.bits, self.settings.weight_bits),
         )
 
     @property
     def settings(self) -> QuantizationSettings:
         """The formats."""
         return QuantizationSettings(
-            weight_bits=self.bits, data_bits=self.bits, gate_bits=self.gate_bits, tables=self.tables
+            weight_bits=self.weight_bits or self.bits,
+            data_bits=self.bits,
+            gate_bits=self.gate_bits,
+            tables=self.tables,
         )
 
     @property
@@ -239,6 +244,36 @@ SHAPES: dict[str, Shape] = {
             beat=4,
             family="ecp5",
             bits=8,
+        ),
+        Shape(
+            name="stac_a_4_bits",
+            origin="STAC-ML Markets, LSTM_A, all products in DSP blocks, two in each",
+            inputs=100,
+            lstm=(100, 100),
+            dense=(1,),
+            steps=50,
+            lanes=40,
+            macs=7,
+            beat=7,
+            family="ecp5",
+            bits=8,
+            weight_bits=4,
+        ),
+        Shape(
+            name="stac_a_4_bits_wide",
+            origin="STAC-ML Markets, LSTM_A, two products in a DSP block, others of LUTs",
+            inputs=100,
+            lstm=(100, 100),
+            dense=(1,),
+            steps=50,
+            lanes=80,
+            macs=8,
+            gate_units=4,
+            lut_macs=5,
+            beat=4,
+            family="ecp5",
+            bits=8,
+            weight_bits=4,
         ),
         Shape(
             name="stac_b",

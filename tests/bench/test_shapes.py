@@ -6,8 +6,10 @@ import pytest
 from rtlstm.bench.anchors import ANCHORS
 from rtlstm.bench.hardware import predict_cycles
 from rtlstm.bench.shapes import SHAPES, find_shapes
-from rtlstm.fpga.devices import devices
+from rtlstm.fpga.devices import devices, find_device
+from rtlstm.fpga.estimate import estimate
 from rtlstm.spec.errors import ConfigurationError
+from rtlstm.spec.inventory import gate_multipliers
 
 PUBLISHED = {
     # Multiplications of a step, of them on the input path; whether both count dense layers; weights.
@@ -17,6 +19,8 @@ PUBLISHED = {
     "vad128": (131_072, 65_536, False, 131e3),
     "quickdraw": (67_072, 1_536, False, 102e3),
     "stac_a": (160_100, 80_000, True, 161e3),
+    "stac_a_4_bits": (160_100, 80_000, True, 161e3),
+    "stac_a_4_bits_wide": (160_100, 80_000, True, 161e3),
     "stac_b": (1_000_200, 520_000, True, 1.00e6),
     "stac_c": (30.0e6, 14.0e6, True, 30.0e6),
     "vollo_ex3": (921_600, 393_216, True, 923e3),
@@ -46,6 +50,32 @@ def test_stac_a_has_two_gate_units() -> None:
     cycles = predict_cycles(SHAPES["stac_a"]).cycles
     assert cycles.step_latency_cycles == 528
     assert [layer.overhead_cycles for layer in cycles.layers[:2]] == [10, 4]
+
+
+@pytest.mark.parametrize(("name", "cycles", "shared"), [("", 361, 140), ("_wide", 185, 120)])
+def test_narrow_weights_share_multipliers(name: str, cycles: int, shared: int) -> None:
+    """Two products of 4 x 8 bits in a DSP block; the data are as wide as those of ``stac_a``."""
+    shape = SHAPES[f"stac_a_4_bits{name}"]
+    manifest = predict_cycles(shape)
+    numerics, parameters = manifest.numerics, manifest.parameters
+    assert (numerics.weight_bits, numerics.data_bits) == (4, 8)
+    assert manifest.cycles.step_latency_cycles == cycles
+    assert parameters.lanes * (parameters.macs - parameters.lut_macs) == 2 * shared
+    gates = sum(each.count for each in gate_multipliers(numerics.unit)) + 5
+    found = estimate(manifest, find_device("lfe5u-85f-8"))
+    assert found is not None and found.fits
+    assert found.multipliers == shared + gates * parameters.gate_units
+
+
+def test_bits_of_weights_are_those_of_data_by_default() -> None:
+    assert SHAPES["stac_a"].settings.weight_bits == SHAPES["stac_a"].settings.data_bits == 8
+    narrow = SHAPES["stac_a"].replace(bits=12, weight_bits=4)
+    assert (narrow.settings.weight_bits, narrow.settings.data_bits) == (4, 12)
+    # A multiplier of LUTs is as deep as its narrower factor needs.
+    assert (
+        narrow.parameters.pipeline.multiplier
+        < narrow.replace(weight_bits=None).parameters.pipeline.multiplier
+    )
 
 
 def test_all_shapes_are_there() -> None:

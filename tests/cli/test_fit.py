@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 from support.small_builds import named_options, network
 
+from rtlstm.bench.shapes import SHAPES
 from rtlstm.boards.catalogue import find_board
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import check_estimate, estimate, usable
@@ -78,6 +79,18 @@ def test_hard_multipliers_first_then_tables():
     assert parameters.lut_macs > 0 and found.estimate.multipliers <= 8
     _, parameters, _ = fit("lfe5u-12f", lanes=4, macs=2)
     assert parameters.lut_macs == 0
+
+
+@pytest.mark.parametrize(("weight_bits", "shared"), [(6, False), (4, True)])
+def test_narrow_weights_share_multipliers(weight_bits: int, shared: bool):
+    """``stac_a`` with data of 8 bits: from 4 bits on, a DSP block computes two products."""
+    settings = QuantizationSettings(weight_bits=weight_bits, data_bits=8)
+    quantised = quantise(SHAPES["stac_a"].network(), settings)
+    request = FitRequest(chosen=find_device("lfe5u-85f-8"))
+    parameters, found = fit_device("stac_a", quantised.shapes, quantised.numerics, request)
+    products = parameters.lanes * (parameters.macs - parameters.lut_macs)
+    lanes = found.estimate.multipliers - 8 * parameters.gate_units
+    assert lanes == (products // 2 if shared else products) > 0
 
 
 def test_nothing_fits():
