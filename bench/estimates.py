@@ -16,6 +16,7 @@ from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import estimate
 from rtlstm.fpga.families.base import estimated_families, fpga_family
+from rtlstm.fpga.families.estimates import Estimates, RoutedDesign
 from rtlstm.fpga.implementation import error_percent
 from rtlstm.fpga.synthesis import synthesise
 from rtlstm.fpga.tools import find_yosys
@@ -26,7 +27,15 @@ from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.progress import Progress
 from rtlstm.spec.record import Record
 
-__all__ = ["CASES", "EstimateCase", "EstimateResult", "fit_factors", "measure_case", "measure_estimates"]
+__all__ = [
+    "CASES",
+    "EstimateCase",
+    "EstimateResult",
+    "fit_clocks",
+    "fit_factors",
+    "measure_case",
+    "measure_estimates",
+]
 
 
 class EstimateCase(Record):
@@ -199,6 +208,46 @@ def fit_factors(results: Sequence[EstimateResult]) -> dict[str, dict[str, dict[s
                 "ffs": _fit(now.ffs, [row.registers for row in rows], [row.ffs for row in rows]),
             }
     return fitted
+
+
+def fit_clocks(family: Estimates, routed: Sequence[RoutedDesign]) -> dict[str, float]:
+    """Fit a family's clocks to routed designs: a factor for each of their dies, and the loss when full.
+
+    The fit minimises the squares of the relative errors. The factors multiply those in use, so that 1 means
+    that a die's clock is right; designs without ``sum_bits`` and dies with clocks of their own are left out.
+    The loss, ``filled``, stays near the present one as long as few designs tell it.
+    """
+    model = family.clocks.get("")
+    rows = [each for each in routed if each.mhz is not None and each.sum_bits is not None]
+    rows = [each for each in rows if find_device(each.device).device.name not in family.clocks]
+    if model is None or not rows:
+        return {}
+    tried = {filled / 1000: _die_factors(family, rows, filled / 1000) for filled in range(0, 501, 5)}
+
+    def error(filled: float) -> float:
+        return tried[filled][1] + (_HOLD * (filled - model.filled)) ** 2
+
+    best = min(tried, key=error)
+    return tried[best][0] | {"filled": best}
+
+
+def _die_factors(
+    family: Estimates, rows: Sequence[RoutedDesign], filled: float
+) -> tuple[dict[str, float], float]:
+    """Return each die's factor with a given loss, and the sum of the squares of the relative errors."""
+    shares: dict[str, list[float]] = {}
+    for each in rows:
+        chosen = find_device(each.device)
+        model = family.clock(chosen.device.name).replace(filled=filled)
+        mhz = model.mhz(chosen.grade, each.cell_share / 100, each.sum_bits or 0)
+        shares.setdefault(chosen.device.name, []).append(mhz / (each.mhz or mhz))
+    factors, left = {}, 0.0
+    for name, found in shares.items():
+        ratio = np.array(found)
+        factor = float(ratio.sum() / (ratio**2).sum())
+        factors[name] = round(factor, 3)
+        left += float(((factor * ratio - 1) ** 2).sum())
+    return factors, left
 
 
 def _fit(

@@ -194,8 +194,8 @@ def _chosen(found: Found) -> str | None:
         return None
     link = ", its link counted in" if fit["estimate"]["board"] else ""
     return (
-        f"Sizes chosen for {fit['device']}{link}, of {fit['tried']} worked out; limited by "
-        f"{fit['limited_by']}."
+        f"Sizes chosen for {fit['device']}{link}, with the {fit['pipeline']} pipeline, of {fit['tried']} "
+        f"worked out; limited by {fit['limited_by']}."
     )
 
 

@@ -139,6 +139,7 @@ def _describe_build(manifest: "Manifest") -> dict[str, Any]:
         "device_hash": manifest.device_hash,
         "capacities": _capacities(manifest),
         "parameters": manifest.parameters.model_dump(mode="json"),
+        "pipeline_name": manifest.parameters.pipeline_name,
         "layers": [layer.model_dump() for layer in layer_reports(manifest)],
         "formats": [form.model_dump() for form in format_reports(manifest)],
         "input_shifts": list(manifest.numerics.input_shifts),
@@ -183,10 +184,11 @@ def _activation(layer: Found) -> str:
 
 
 def _parameters(found: Found) -> list[tuple[str, str]]:
+    values = found["parameters"] | {"pipeline": found["pipeline_name"]}
     return [
         (name.replace("_", " "), "no limit" if value is None else str(value))
-        for name, value in found["parameters"].items()
-        if name not in ("pipeline", "capacity")
+        for name, value in values.items()
+        if name != "capacity"
     ]
 
 

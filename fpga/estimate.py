@@ -2,9 +2,9 @@
 
 Multipliers and block RAM are exact (:mod:`rtlstm.fpga.blocks`). LUTs, flip-flops and carry chains are
 sums of the sizes of a core's parts (:mod:`rtlstm.fpga.core_parts`), each multiplied by a factor. Fmax is that
-of the family's pipeline at a speed grade, less a loss on a full device. The factors are measured, and belong
-to the family. :mod:`rtlstm.fpga.top_sizes` has what a board's top adds, :mod:`rtlstm.fpga.fill` how full a
-device may be.
+of the family's pipeline at a speed grade on a die, less a loss on a full device. The factors are measured,
+and belong to the family. :mod:`rtlstm.fpga.top_sizes` has what a board's top adds, :mod:`rtlstm.fpga.fill`
+how full a device may be.
 """
 
 from collections.abc import Iterator, Mapping
@@ -95,7 +95,7 @@ def estimate(
         tiles = None if tiles is None else tiles + family.top_chain_tiles
     cells = luts + round(lone) if family.lone_ffs is not None else max(luts, ffs)
     logic_slopes = hard and manifest.parameters.slope_multipliers == "lut"
-    clock = family.clock(device.name).mhz(
+    clock = family.clock(device.name, manifest.parameters.pipeline_name).mhz(
         chosen.grade, cells / device.luts, manifest.numerics.accumulator.bits, logic_slopes
     )
     clock = chosen.usable_mhz(clock, blocks.block_rams)

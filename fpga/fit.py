@@ -1,8 +1,8 @@
 """Finds the array with the lowest step latency on a device: ``rtlstm generate --fit``.
 
-The search tries sizes in the order of their lowest possible latency, and ends when no other size can be
-faster than the best one that fits. It leaves out lanes and multipliers that do not reduce the number of
-words.
+The search tries sizes, with each of the family's pipelines, in the order of their lowest possible latency,
+and ends when no other can be faster than the best one that fits. It leaves out lanes and multipliers that do
+not reduce the number of words.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from rtlstm.fpga.logic_multipliers import multiplier_luts
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.fpga.resources import large_name
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.family import FAMILIES
+from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES
 from rtlstm.spec.inventory import MultiplierSpec, activation_spec, gate_multipliers, weight_memory
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.numerics import LayerShape, Numerics
@@ -111,6 +111,8 @@ class Fit(Record):
     """Name of the device or board."""
     limited_by: str
     """The limiting resource: a faster design would take too much of it."""
+    pipeline: str = DEFAULT_PIPELINE
+    """Name of the family's pipeline that was chosen."""
     tried: int
     """How many designs were computed, cycles and sizes."""
     estimate: Estimate
@@ -118,7 +120,7 @@ class Fit(Record):
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Sizes of an array, and a lower bound of its step's cycles."""
+    """Sizes of an array, the name of its pipeline, and lower bounds of its step's cycles and time."""
 
     lanes: int
     macs: int
@@ -126,7 +128,10 @@ class _Candidate:
     lut_macs: int
     slopes: MultiplierKind
     memory: WeightMemory
+    pipeline: str
     cycles: int
+    least_us: float
+    """Lower bound of a step's time."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +202,17 @@ class _Search:
         large = self._device.large_ram
         self._large_rams = 0 if large is None else large.count
         self._large_name = large_name(self._device)
-        self._stages = Parameters.for_family(self._device.family, tables=request.tables, macs=1)
+        grade = request.chosen.grade
+        self._fastest = {
+            name: self._family.clock(self._device.name, name).mhz(grade, 0, 0)
+            for name in (DEFAULT_PIPELINE, *self._family.pipelines)
+        }
+        self._stages = {
+            name: Parameters.for_family(
+                self._device.family, pipeline_name=name, tables=request.tables, macs=1
+            )
+            for name in self._fastest
+        }
         slopes = (
             activation_spec(name, table, count=count, tables=request.tables).slope
             for name, table, count in numerics.unit.table_uses
@@ -211,12 +226,11 @@ class _Search:
 
     def run(self) -> tuple[Parameters, Fit]:
         """Search; see :func:`fit_device`."""
-        fastest = self._family.clock(self._device.name).mhz(self._request.chosen.grade, 0, 0)
         best: _Design | None = None
         refused: list[_Refused] = []
         tried = 0
-        for candidate in sorted(self._candidates(), key=lambda item: (item.cycles, item.lanes * item.macs)):
-            if best is not None and candidate.cycles / fastest > best.estimate.step_latency_us:
+        for candidate in sorted(self._candidates(), key=lambda item: (item.least_us, item.lanes * item.macs)):
+            if best is not None and candidate.least_us > best.estimate.step_latency_us:
                 break
             excess = self._least(candidate)
             if excess.resource:
@@ -233,6 +247,7 @@ class _Search:
             raise NothingFitsError(self._why_nothing(refused))
         return best.parameters, Fit(
             device=self._request.target,
+            pipeline=best.parameters.pipeline_name,
             limited_by=self._limit(refused, best),
             tried=tried,
             estimate=best.estimate,
@@ -278,10 +293,15 @@ class _Search:
                 for macs in self._macs(lcm(gate_units, request.beat_in)):
                     if macs % gate_units or macs % request.beat_in:
                         continue
-                    cycles = self._fewest_cycles(lanes, macs)
-                    for lut_macs, slopes in self._multipliers(lanes, macs, gate_units):
-                        for memory in self._memories():
-                            yield _Candidate(lanes, macs, gate_units, lut_macs, slopes, memory, cycles)
+                    arrays = [
+                        (lanes, macs, gate_units, *kinds, memory)
+                        for kinds in self._multipliers(lanes, macs, gate_units)
+                        for memory in self._memories()
+                    ]
+                    for pipeline, fastest in self._fastest.items():
+                        cycles = self._fewest_cycles(lanes, macs, pipeline)
+                        for array in arrays:
+                            yield _Candidate(*array, pipeline, cycles, cycles / fastest)
 
     def _lanes(self) -> list[int]:
         """Return the fewest lanes for each number of row groups that a layer can have."""
@@ -334,17 +354,18 @@ class _Search:
                 return count
         return 0
 
-    def _fewest_cycles(self, lanes: int, macs: int) -> int:
+    def _fewest_cycles(self, lanes: int, macs: int, pipeline: str) -> int:
         """Return a lower bound of a step's cycles: a layer's first group may be almost done at its input."""
-        cycles, timing = 0, self._numerics.unit.timing(self._stages)
+        stages = self._stages[pipeline]
+        cycles, timing = 0, self._numerics.unit.timing(stages)
         for index, shape in enumerate(self._shapes):
             groups, columns = -(-shape.rows // lanes), -(-shape.inputs // macs)
             cycles += (groups - 1) * columns + 1 if index else groups * columns
             if shape.kind != "skip":
                 # Partial sums of a skip are added without idle cycles.
                 # A layer's words are issued before the results that they contain are there.
-                cycles += self._stages.preactivation - (self._stages.ahead + 1 if index else 0)
-                cycles += self._stages.pipeline.result
+                cycles += stages.preactivation - (stages.ahead + 1 if index else 0)
+                cycles += stages.pipeline.result
                 cycles += unit_cycles(shape, timing)
         return cycles
 
@@ -385,6 +406,7 @@ class _Search:
             weight_memory=candidate.memory,
             beat_out=self._request.beat_out or candidate.gate_units,
             factor_bits=self._numerics.factor_bits,
+            pipeline_name=candidate.pipeline,
         )
 
 

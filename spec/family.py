@@ -6,6 +6,7 @@ pydantic.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,6 +16,7 @@ from rtlstm.spec.plugins import Registry
 from rtlstm.spec.record import Record
 
 __all__ = [
+    "DEFAULT_PIPELINE",
     "FAMILIES",
     "GENERIC",
     "Family",
@@ -25,6 +27,10 @@ __all__ = [
 
 GENERIC = "generic"
 """The family of builds for no particular device: portable Verilog, few registers."""
+
+
+DEFAULT_PIPELINE = "default"
+"""Name of the pipeline of builds for no particular device."""
 
 
 class Pipeline(Record):
@@ -85,6 +91,8 @@ class Family(ABC):
     def pipeline(self) -> Pipeline:
         """Pipeline of an array with hard multipliers and interpolated tables."""
 
+    shorter: Mapping[str, Mapping[str, int]] = {}
+    """Other pipelines, by name: the most registers of some stages. They save cycles, at a lower clock."""
     primitives: tuple[Path, ...] = ()
     """Verilog files of the family's primitives, specified in ``docs/primitives.md``; none if synthesis infers
     hard blocks from the portable ones."""
@@ -108,6 +116,15 @@ class Family(ABC):
             Whether sigmoid and tanh come from tables with an entry for each input.
         """
         return self.pipeline
+
+    def pipelines(self, lut_bits: int = 0, direct_tables: bool = False) -> Mapping[str, Pipeline]:
+        """Return all pipelines of an array by name, first that of :meth:`pipeline_for`."""
+        usual = self.pipeline_for(lut_bits, direct_tables)
+        shorter = {
+            name: usual.replace(**{stage: min(most, getattr(usual, stage)) for stage, most in stages.items()})
+            for name, stages in self.shorter.items()
+        }
+        return {DEFAULT_PIPELINE: usual} | shorter
 
     def shares_multipliers(self, weight_bits: int, data_bits: int) -> bool:
         """Whether one hard multiplier computes products of two lanes, which read the same vector value."""

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.capacity import Capacity
-from rtlstm.spec.family import FAMILIES, GENERIC, FamilyName, Pipeline
+from rtlstm.spec.family import DEFAULT_PIPELINE, FAMILIES, GENERIC, FamilyName, Pipeline
 from rtlstm.spec.options import Option, option
 from rtlstm.spec.record import Record
 
@@ -41,6 +41,9 @@ def ceil_log2(value: int) -> int:
 
 HARDWARE = "Hardware"
 """Heading under which options of the hardware are listed."""
+
+_MOST_FACTOR_BITS = 18
+"""Largest narrower factor of a lane's products."""
 
 Size = Annotated[int, Field(ge=1, le=1024)]
 
@@ -137,15 +140,31 @@ class Parameters(CoreOptions):
         return self
 
     @classmethod
-    def for_family(cls, family: str, factor_bits: int = 18, **fields: Any) -> Self:
-        """Return parameters with the family's pipeline depth.
+    def for_family(
+        cls,
+        family: str,
+        factor_bits: int = _MOST_FACTOR_BITS,
+        pipeline_name: str = DEFAULT_PIPELINE,
+        **fields: Any,
+    ) -> Self:
+        """Return parameters with one of the family's pipelines.
 
         ``factor_bits`` are those of the narrower factor of a lane's products.
         """
         direct = fields.get("tables") == "direct"
         lut_bits = factor_bits if fields.get("lut_macs") else 0
-        pipeline = FAMILIES.named(family).pipeline_for(lut_bits, direct)
+        pipeline = FAMILIES.named(family).pipelines(lut_bits, direct)[pipeline_name]
         return cls(family=family, pipeline=pipeline, **fields)
+
+    @property
+    def pipeline_name(self) -> str:
+        """Name of the pipeline in its family; "own" if it is none of the family's."""
+        family, direct = FAMILIES.named(self.family), self.tables == "direct"
+        for lut_bits in range(_MOST_FACTOR_BITS + 1) if self.lut_macs else (0,):
+            for name, pipeline in family.pipelines(lut_bits, direct).items():
+                if pipeline == self.pipeline:
+                    return name
+        return "own"
 
     @property
     def multiplies_per_cycle(self) -> int:

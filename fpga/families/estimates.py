@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
+from rtlstm.spec.family import DEFAULT_PIPELINE
 from rtlstm.spec.inventory import MemorySpec
 from rtlstm.spec.record import Record
 
@@ -98,6 +99,10 @@ class ClockModel(Record):
     """Share of the clock that is lost with slope multipliers made of LUTs, which have one stage, if the
     device has DSP blocks."""
 
+    def scaled(self, factor: float) -> "ClockModel":
+        """Return the model with all clocks multiplied by a factor."""
+        return self.replace(base_mhz={grade: factor * mhz for grade, mhz in self.base_mhz.items()})
+
     def mhz(self, grade: str, fill: float, sum_bits: int, logic_slopes: bool = False) -> float:
         """Return the Fmax of a core at a speed grade; ``fill`` is the share of used logic cells."""
         base = self.base_mhz.get(grade, min(self.base_mhz.values()))
@@ -121,6 +126,9 @@ class RoutedDesign(NamedTuple):
     """Tiles of carry chains; None if they are no limit."""
     mhz: float | None
     """Its Fmax; None if it could not be placed or routed."""
+    sum_bits: int | None = None
+    """Bits of a lane's sum, if the clock is that of a core alone, of the hardware as it is now and with its
+    default pipeline: the family's clocks are fitted to such designs. Else None."""
 
 
 class Estimates(ABC):
@@ -155,6 +163,11 @@ class Estimates(ABC):
 
     clocks: ClassVar[Mapping[str, ClockModel]]
     """Clocks by device; the one with the empty name is for all others."""
+    dies: ClassVar[Mapping[str, float]] = {}
+    """Factors of these clocks by device; 1 for others. Wires of a small die are shorter."""
+    pipelines: ClassVar[Mapping[str, float]] = {}
+    """Factors of the clocks by the name of a pipeline in :attr:`~rtlstm.spec.family.Family.shorter`, each of
+    them measured. ``--fit`` offers these, and the default."""
     routed: tuple[RoutedDesign, ...]
     """Designs from which it follows how full a device may be; at least one was routed."""
 
@@ -170,6 +183,7 @@ class Estimates(ABC):
         """Return the LUTs that a multiplier needs in addition, if its operands are wider than a DSP block."""
         return 0
 
-    def clock(self, device: str) -> ClockModel:
+    def clock(self, device: str, pipeline: str = DEFAULT_PIPELINE) -> ClockModel:
         """Return the clocks that were measured on a device, or on others of its family."""
-        return self.clocks.get(device) or self.clocks[""]
+        factor = self.dies.get(device, 1.0) * self.pipelines.get(pipeline, 1.0)
+        return (self.clocks.get(device) or self.clocks[""]).scaled(factor)

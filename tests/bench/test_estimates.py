@@ -5,13 +5,14 @@ import json
 import pytest
 
 import rtlstm.bench.estimates as module
-from rtlstm.bench.estimates import CASES, EstimateResult, fit_factors
+from rtlstm.bench.estimates import CASES, EstimateResult, fit_clocks, fit_factors
 from rtlstm.bench.shapes import SHAPES
 from rtlstm.cli.main import main
 from rtlstm.fpga.core_parts import ff_parts, lut_parts
 from rtlstm.fpga.devices import find_device
 from rtlstm.fpga.estimate import estimate
 from rtlstm.fpga.families.base import estimated_families, fpga_family
+from rtlstm.fpga.families.estimates import RoutedDesign
 
 
 def result(case, scale: float = 1.0, **changes: object) -> EstimateResult:
@@ -66,6 +67,35 @@ def test_fit_keeps_what_agrees_and_follows_what_does_not():
         now = sum(size * fitted[family]["ffs"][name] for name, size in row.registers.items())
         assert now == pytest.approx(row.ffs, rel=0.02)
     assert fit_factors(more[:1]).keys() == {"ecp5"}
+
+
+def test_clocks_are_fitted_to_routed_designs():
+    now = fpga_family("ecp5").need_estimates()
+
+    def routed(device: str, share: float, factor: float, filled: float) -> RoutedDesign:
+        model = now.clock(device.rpartition("-")[0]).replace(filled=filled)
+        return RoutedDesign(device, "drawn", share, None, factor * model.mhz("8", share / 100, 20), 20)
+
+    drawn = [
+        routed(device, share, factor, 0.3)
+        for device, factor in (("lfe5u-25f-8", 0.9), ("lfe5u-85f-8", 1.1))
+        for share in (10, 30, 50, 70, 90)
+    ]
+    assert fit_clocks(now, drawn) == pytest.approx(
+        {"lfe5u-25f": 0.9, "lfe5u-85f": 1.1, "filled": 0.3}, abs=0.02
+    )
+    unknown = [each._replace(sum_bits=None) for each in drawn] + [drawn[0]._replace(mhz=None)]
+    assert fit_clocks(now, unknown) == {}
+    # iCE40's clocks are those of its devices.
+    assert fit_clocks(fpga_family("ice40").need_estimates(), drawn) == {}
+
+
+def test_clocks_in_use_are_those_that_fit():
+    now = fpga_family("ecp5").need_estimates()
+    found = fit_clocks(now, now.routed)
+    assert found.pop("filled") == pytest.approx(now.clocks[""].filled, abs=0.03)
+    assert set(found) == {"lfe5u-25f", "lfe5u-85f"}
+    assert all(factor == pytest.approx(1, abs=0.02) for factor in found.values())
 
 
 def test_command(monkeypatch, capfd, tmp_path):

@@ -1,6 +1,7 @@
 """``rtlstm generate --fit``: the search finds what trying everything finds, and says what limits it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -93,6 +94,24 @@ def test_narrow_weights_share_multipliers(weight_bits: int, shared: bool):
     assert lanes == (products // 2 if shared else products) > 0
 
 
+@pytest.mark.parametrize(("factor", "name"), [(0.99, "short"), (0.7, "default")])
+def test_the_pipeline_with_the_shortest_step_is_chosen(monkeypatch, factor: float, name: str):
+    estimates = fpga_family("ecp5").need_estimates()
+    assert estimates.pipelines.keys() == {"short"}
+    monkeypatch.setattr(type(estimates), "pipelines", {"short": factor})
+    _, parameters, found = fit("lfe5u-12f-8")
+    assert parameters.pipeline_name == found.pipeline == name
+    tried = {}
+    for other in ("default", "short"):
+        sizes = {"lanes": parameters.lanes, "macs": parameters.macs, "gate_units": parameters.gate_units}
+        sizes |= {"lut_macs": parameters.lut_macs, "beat_out": parameters.beat_out}
+        quantised = quantise(network(), EIGHT)
+        made = Parameters.for_family("ecp5", quantised.numerics.factor_bits, other, **sizes)
+        manifest = Manifest.create("tiny", quantised.shapes, made, quantised.numerics)
+        tried[other] = estimate(manifest, find_device("lfe5u-12f-8")).step_latency_us
+    assert found.estimate.step_latency_us == tried[name] == min(tried.values())
+
+
 def test_nothing_fits():
     with pytest.raises(NothingFitsError, match=r"tiny does not fit up5k, .* logic cells \(of 4,8"):
         fit("up5k", lanes=16, macs=4)
@@ -120,7 +139,13 @@ def test_command(cli, model, tmp_path):
     assert (
         "8 lanes" in again.out and "limited by what was given (lanes): without it, more may fit" in again.out
     )
-    assert json.loads((folder / "report.json").read_text())["fit"]["tried"] >= 1
+    fitted = json.loads((folder / "report.json").read_text())["fit"]
+    assert fitted["tried"] >= 1
+    name = Manifest.load(folder).parameters.pipeline_name
+    assert fitted["pipeline"] == name and f"with the {name} pipeline" in again.out
+    shown = cli("inspect", folder)
+    assert re.search(rf"^ pipeline +{name}\b", shown.out, re.MULTILINE)
+    assert cli("inspect", folder, "--json").json["pipeline_name"] == name
 
 
 def test_estimates_without_a_device(cli, model, tmp_path):

@@ -20,6 +20,7 @@ from rtlstm.fpga.estimate import (
     usable,
 )
 from rtlstm.fpga.families.base import estimated_families, fpga_family
+from rtlstm.fpga.families.estimates import RoutedDesign
 from rtlstm.fpga.logic_multipliers import multiplier_luts, multiplier_registers, multiplier_tiles
 from rtlstm.fpga.netlist.chains import count_chains
 from rtlstm.fpga.resources import count_cells
@@ -220,10 +221,51 @@ def test_clock_and_latency():
     assert slow.fmax_mhz < fast.fmax_mhz <= 271
     assert fast.step_latency_us == pytest.approx(made.cycles.step_latency_cycles / fast.fmax_mhz, rel=1e-3)
     small = estimate(made, find_device("lfe5u-12f-8"))
-    assert small is not None and small.luts == fast.luts and small.fmax_mhz < fast.fmax_mhz
-    model = ECP5.clock("lfe5u-85f")
+    assert small is not None and small.luts == fast.luts
+    for each in (small, fast):
+        model = ECP5.clock(each.device.removesuffix("-8"))
+        mhz = model.mhz("8", each.cell_share / 100, made.numerics.accumulator.bits)
+        assert each.fmax_mhz == pytest.approx(mhz, abs=0.1)
     assert model.mhz("8", 0.5, 48) < model.mhz("8", 0.5, 20) < model.mhz("8", 0.1, 20)
     assert model.mhz("8", 0.1, 20, logic_slopes=True) < model.mhz("8", 0.1, 20)
+
+
+def core_clocks(family: str) -> list[RoutedDesign]:
+    """The designs that the family's clocks are fitted to."""
+    return [each for each in fpga_family(family).need_estimates().routed if each.sum_bits is not None]
+
+
+@pytest.mark.parametrize(
+    "design", core_clocks("ecp5"), ids=lambda each: f"{each.device}, {each.cell_share} %"
+)
+def test_clock_of_a_routed_design_is_estimated(design: RoutedDesign):
+    chosen = find_device(design.device)
+    model = fpga_family("ecp5").need_estimates().clock(chosen.device.name)
+    assert model.mhz(chosen.grade, design.cell_share / 100, design.sum_bits) == pytest.approx(
+        design.mhz, rel=0.10
+    )
+
+
+def test_a_die_has_a_clock_of_its_own():
+    small, large = (ECP5.clock(f"lfe5u-{size}f") for size in (25, 85))
+    assert ECP5.clock("lfe5u-12f") == small
+    for grade in "678":
+        assert small.mhz(grade, 0.5, 20) > large.mhz(grade, 0.5, 20)
+
+
+def test_a_short_pipeline_has_a_clock_of_its_own():
+    """``--fit`` offers pipelines whose clocks are measured, and no others."""
+    for name in estimated_families():
+        family = fpga_family(name)
+        assert set(family.need_estimates().pipelines) <= set(family.shorter)
+        assert all(0.5 < factor < 1 for factor in family.need_estimates().pipelines.values())
+    made = manifest("ecp5", lanes=4, macs=2)
+    short = manifest("ecp5", lanes=4, macs=2, pipeline_name="short")
+    assert short.cycles.step_latency_cycles < made.cycles.step_latency_cycles
+    chosen = find_device("lfe5u-85f-8")
+    usual, found = (estimate(each, chosen) for each in (made, short))
+    assert usual is not None and found is not None
+    assert found.fmax_mhz == pytest.approx(usual.fmax_mhz * ECP5.pipelines["short"], rel=0.02)
 
 
 def test_families_without_estimates_have_none():

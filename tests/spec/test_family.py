@@ -1,6 +1,7 @@
 """Device families are found by name, wherever they come from."""
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,31 @@ def deep() -> Iterator[Family]:
 def test_added_family_is_found(deep: Family):
     assert FAMILIES.named("deep") is deep
     assert Parameters.for_family("deep", lanes=8).pipeline == Deep.pipeline
+
+
+def test_a_shorter_pipeline_has_a_name(deep: Family, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Deep, "shorter", {"short": {"operand": 3, "cell": 4}})
+    usual, short = deep.pipelines().items()
+    assert usual == ("default", Deep.pipeline)
+    # Registers are never added: the default has three of the cell.
+    assert short == ("short", Deep.pipeline.replace(operand=3))
+    made = Parameters.for_family("deep", pipeline_name="short")
+    assert (made.pipeline, made.pipeline_name) == (short[1], "short")
+    assert made.replace(pipeline=Pipeline(operand=2)).pipeline_name == "own"
+
+
+def test_every_pipeline_is_found_by_its_name():
+    for name, family in FAMILIES.items():
+        for tables, lut_macs, bits in product(("interpolated", "direct"), (0, 1), (4, 8, 12, 18)):
+            sizes = {"tables": tables, "lut_macs": lut_macs}
+            first, *others = family.pipelines(bits if lut_macs else 0, tables == "direct")
+            usual = Parameters.for_family(name, bits, **sizes)
+            assert (first, usual.pipeline_name) == ("default", "default")
+            for other in others:
+                made = Parameters.for_family(name, bits, other, **sizes)
+                assert made.pipeline_name == other
+                less = made.pipeline.model_dump().items()
+                assert all(value <= getattr(usual.pipeline, stage) for stage, value in less)
 
 
 def test_every_family_is_found_by_its_own_name():
