@@ -8,7 +8,7 @@ pydantic.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 
@@ -91,7 +91,7 @@ class Family(ABC):
     def pipeline(self) -> Pipeline:
         """Pipeline of an array with hard multipliers and interpolated tables."""
 
-    shorter: Mapping[str, Mapping[str, int]] = {}
+    shorter: ClassVar[Mapping[str, Mapping[str, int]]] = {}
     """Other pipelines, by name: the most registers of some stages. They save cycles, at a lower clock."""
     primitives: tuple[Path, ...] = ()
     """Verilog files of the family's primitives, specified in ``docs/primitives.md``; none if synthesis infers

@@ -194,9 +194,9 @@ class _Estimates(Estimates):
     top_ffs = (756, 1.2)
     # Some 35 chains, nearly the same ones in each top.
     top_chain_tiles = 81
-    # Grade 8 of the 85F, the factors of dies and the loss of a full device are fitted to ``routed``. The loss is
-    # seen on the 25F alone. The other grades are in proportion to what an earlier state of the hardware reached
-    # in grades 6 and 8. The losses of wide sums and of slopes in LUTs are assumptions.
+    # Grade 8 of the 85F, the factors of dies and the loss of a full device are fitted to ``routed``. The
+    # loss is seen on the 25F alone. The other grades are in proportion to what an earlier state of the
+    # hardware reached in grades 6 and 8. The losses of wide sums and of slopes in LUTs are assumptions.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
         "": ClockModel(
             base_mhz={"6": 155, "7": 173, "8": 191},
