@@ -221,6 +221,9 @@ class _Estimates(Estimates):
             "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 4, 1 of LUTs, 2 gate units", 18.2, None, 195.0, 21
         ),
         RoutedDesign(
+            "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 4, 1 of LUTs, 2 gate units", 17.8, None, 185.6, 21
+        ),
+        RoutedDesign(
             "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 80 x 8, 7 of LUTs, 4 gate units", 88.8, 96.5, None
         ),
     )
