@@ -14,7 +14,7 @@ class ActivationUnit(Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
     Latency: that of the table's memory, and those of product and sum unless it is a direct one, whose entries
-    are the results. The product takes ``slope_stages`` cycles, the sum one. Throughput: one result per cycle.
+    are the results, or in a complemented one are it but for one LUT. The product takes ``slope_stages`` cycles, the sum one. Throughput: one result per cycle.
     Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
     :attr:`ActivationTable.negates` says which sign belongs to it.
 
@@ -68,6 +68,11 @@ class ActivationUnit(Component):
             self.entry.eq(read.data),
         ]
         base = read.data[: table.base_bits]
+        if table.complemented:
+            above = delay(m, ~self.negative, spec.memory.latency)
+            entry = Cat(base, Const(0, len(self.value) - 1 - table.base_bits))
+            m.d.comb += self.value.eq(Cat(entry ^ (~above).replicate(len(entry)), above))
+            return m
         if spec.direct:
             m.d.comb += self.value.eq(base)
             return m
