@@ -27,11 +27,11 @@ def count_blocks(manifest: Manifest, family: Estimates, multipliers: bool = True
         for some in inventory.multipliers(manifest).values()
         if some.kind == "dsp" and multipliers
     )
-    mapped = [(memory.count, family.map_memory(memory)) for memory in inventory.memories(manifest).values()]
+    memories = inventory.memories(manifest).values()
     wrapped = inventory.wrapper_memories(manifest).values()
     return Blocks(
         multipliers=hard,
-        block_rams=sum(count * each.block_rams for count, each in mapped),
-        large_rams=sum(count * each.large_rams for count, each in mapped),
+        block_rams=sum(map(family.block_rams, memories)),
+        large_rams=sum(memory.count * family.map_memory(memory).large_rams for memory in memories),
         wrapper_block_rams=sum(family.map_memory(memory).block_rams for memory in wrapped),
     )

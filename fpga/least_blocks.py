@@ -42,7 +42,7 @@ def least_blocks(manifest: Manifest, device: FpgaDevice, multipliers: bool = Tru
         # Weights that ask for a larger memory get it if it is an instance, or if the device has one.
         large = huge and (instances > 0 or device.large_ram is not None)
         if bits >= block and not memory.asynchronous and not large:
-            rams += memory.count * ceil(bits / block)
+            rams += (memory.count - memory.pairs) * ceil(bits / block)
     return Blocks(multipliers=ceil(sum(products)), block_rams=rams, large_rams=large_rams)
 
 

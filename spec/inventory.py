@@ -5,7 +5,7 @@ multiplier's size, number and kind is made here and nowhere else.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Literal
 
@@ -72,6 +72,9 @@ class MemorySpec:
     """The word comes in the same cycle as its address, as a FIFO's does."""
     inferred: bool = False
     """Synthesis alone decides what it becomes: it is no instance of ``rtlstm_memory``."""
+    pairs: int = 0
+    """Modules that hold two of them, with the same contents: one memory with two read ports, on families
+    whose block RAM has them."""
 
     @property
     def latency(self) -> int:
@@ -142,10 +145,13 @@ def activation_spec(
     stages: int = 1,
     slope_stages: int = 1,
     multiplier: MultiplierKind = "dsp",
+    pairs: int = 0,
 ) -> ActivationSpec:
     """Describe ``count`` units that compute a function by equal tables.
 
-    ``stages`` (1 or 2) are the cycles in which a table is read, ``slope_stages`` those of a multiplier.
+    ``stages`` (1 or 2) are the cycles in which a table is read, ``slope_stages`` those of a multiplier. So
+    many ``pairs`` share a table, if it is in block RAM. Only direct ones do: rows of interpolated ones are
+    wide, and a block RAM with two read ports has words of half the bits.
     """
     width = table.base_bits + table.slope_bits
     slope = None
@@ -153,6 +159,8 @@ def activation_spec(
         bits = table.slope_bits, table.low_bits + 1
         slope = MultiplierSpec(f"{name} slopes", count, 1, *bits, stages=slope_stages, kind=multiplier)
     memory = _clocked(f"{name} tables", width, table.rows, stages, count=count)
+    if tables == "direct" and memory.style == "block":
+        memory = replace(memory, pairs=pairs)
     return ActivationSpec(table, tables == "direct", memory, slope, slope_stages)
 
 
@@ -170,6 +178,7 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
             stages=parameters.pipeline.table,
             slope_stages=parameters.pipeline.slope,
             multiplier=parameters.slope_multipliers,
+            pairs=count // 2 * parameters.gate_units,
         )
         for index, (name, table, count) in enumerate(uses)
     )

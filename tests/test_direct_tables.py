@@ -1,16 +1,19 @@
-"""Builds whose direct tables of sigmoid have one half: golden model, second model and RTL agree on every bit."""
+"""Direct tables of sigmoid with one half, on two ports of a memory: golden and second model and RTL agree."""
 
 from pathlib import Path
 
 import pytest
 from support.cell_networks import CELL_NETWORKS
+from support.device_pair import pair
 from support.random_builds import Case, make_case
 from support.second_model import SecondModel, State
 from support.small_builds import network
 from support.step_checks import check_device
 
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.spec.inventory import memories
 from rtlstm.spec.network import Network
+from rtlstm.spec.packing import pack
 from rtlstm.spec.parameters import Parameters
 
 SETTINGS = QuantizationSettings(weight_bits=6, data_bits=8, gate_bits=10, cell_bits=12, tables="direct")
@@ -41,6 +44,27 @@ def test_golden_equals_the_second_model(source: Network) -> None:
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize(("source", "family"), [(LSTM, "ecp5"), (LSTM, "generic"), (GRU, "ecp5")])
+@pytest.mark.parametrize(
+    ("source", "family"),
+    [(LSTM, "ecp5"), pytest.param(LSTM, "generic", marks=pytest.mark.slow), (GRU, "ecp5")],
+    ids=["lstm-ecp5", "lstm-generic", "gru-ecp5"],
+)
 def test_icarus_equals_golden(source: Network, family: str, tmp_path: Path) -> None:
-    check_device(make(source, family), tmp_path, "icarus")
+    case = make(source, family)
+    assert any(memory.pairs for memory in memories(case.manifest).values())
+    check_device(case, tmp_path, "icarus", verify=source is LSTM)
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("source", [LSTM, GRU], ids=["lstm", "gru"])
+def test_tables_stored_after_steps(source: Network, tmp_path: Path) -> None:
+    """The last steps' pre-activations do not disturb the address at which a pair of tables is written."""
+    case = make(source, "ecp5", steps=20)
+    case.write(tmp_path)
+    image = pack(case.network, case.manifest)
+    with pair(tmp_path, "verilator") as both:
+        for _ in range(2):
+            both.write_states(case)
+            both.exchange(case.streams, case.x)
+            for accelerator in both.both:
+                accelerator.device.load(image, verify=False)

@@ -151,6 +151,8 @@ _LUTRAM = RamKind(4, (4,), 0, 4, block=False)
 _BLOCK = RamKind(14, (1, 2, 4, 9, 18, 36), 9, 128, block=True)
 _ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
 """Aspect ratios of the block RAM: width of the word, width of the address."""
+_PAIR_ASPECTS = _ASPECTS[1:]
+"""Those with two read ports: both ports read and one of them writes."""
 _AUTO_WORDS, _AUTO_BITS = 64, 2048
 """Words, and bits if there is an output register, up to which ``rtlstm_memory`` of style "auto" leaves the
 choice to synthesis."""
@@ -239,6 +241,14 @@ class _Estimates(Estimates):
         if free and memory.output_register:
             memory = replace(memory, style="distributed")
         return cheapest_memory(memory, (_LUTRAM, _BLOCK))
+
+    def block_rams(self, memory: MemorySpec) -> int:
+        """Return the block RAMs of all of these memories; two read ports are one block's."""
+        found = (memory.count - 2 * memory.pairs) * self.map_memory(memory).block_rams
+        if memory.pairs:
+            bits = next(bits for bits, words in _PAIR_ASPECTS if memory.depth <= 1 << words)
+            found += memory.pairs * -(-memory.width // bits)
+        return found
 
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
         """Synthesis splits wider operands into parts of 17 bits, the uppermost of 18."""

@@ -7,12 +7,14 @@
 
 // One block RAM as BITS-wide memory with one read and one write port; BITS is 36, 18, 9, 4, 2 or 1.
 // Each write enable covers 9 bits, or all of them if BITS is less. A word that is read and written
-// at the same edge reads as anything.
+// at the same edge reads as anything. With BOTH = 1, for up to 18 bits, the write port reads, too, in
+// cycles in which it does not write.
 module rtlstm_ecp5_ram #(
   parameter BITS = 36,
   parameter ABITS = 9,
   parameter LANES = 4,
-  parameter OUTREG = 0
+  parameter OUTREG = 0,
+  parameter BOTH = 0
 ) (
   input clk,
   input [ABITS-1:0] read_address,
@@ -20,7 +22,8 @@ module rtlstm_ecp5_ram #(
   input selected,
   input [ABITS-1:0] write_address,
   input [BITS-1:0] write_data,
-  input [LANES-1:0] write_enable
+  input [LANES-1:0] write_enable,
+  output [BITS-1:0] other_data
 );
   localparam REGMODE = OUTREG ? "OUTREG" : "NOREG";
   wire [35:0] data = write_data;
@@ -30,13 +33,15 @@ module rtlstm_ecp5_ram #(
   wire [13:0] adb = {read_address, {14 - ABITS{1'b0}}};
   wire [13:0] write_low = BITS < 18 ? 14'd0 : {10'd0, {4 - LANES{1'b0}}, write_enable};
   wire [13:0] ada = {write_address, {14 - ABITS{1'b0}}} | write_low;
-  wire wea = BITS < 18 ? write_enable[0] : 1'b1;
+  wire wea = BITS < 18 || BOTH ? write_enable[0] : 1'b1;
   wire [17:0] doa, dob;
   generate
     if (BITS == 36) begin : simple_dual_port
       assign read_data = {dob, doa};
+      assign other_data = {BITS{1'b0}};
     end else begin : dual_port
       assign read_data = dob[BITS-1:0];
+      assign other_data = doa[BITS-1:0];
     end
   endgenerate
   DP16KD #(
@@ -228,7 +233,8 @@ module rtlstm_memory #(
             .selected(selected),
             .write_address(writes[WORD_BITS-1:0]),
             .write_data(lanes_in[column*BITS +: BITS]),
-            .write_enable(enables[column*LANES +: LANES])
+            .write_enable(enables[column*LANES +: LANES]),
+            .other_data()
           );
         end
       end
@@ -249,6 +255,68 @@ module rtlstm_memory #(
             assign lanes_out[column*BITS+place] = words[chosen];
           end
         end
+      end
+    end
+  endgenerate
+endmodule
+
+// Both ports of a block RAM read, and the first one writes. Of all aspects that hold DEPTH words in one bank,
+// the widest.
+module rtlstm_memory_pair #(
+  parameter WIDTH = 1,
+  parameter DEPTH = 1,
+  parameter ABITS = 1,
+  parameter OUTREG = 0
+) (
+  input clk,
+  input [ABITS-1:0] address0,
+  output [WIDTH-1:0] read_data0,
+  input [ABITS-1:0] address1,
+  output [WIDTH-1:0] read_data1,
+  input [WIDTH-1:0] write_data,
+  input write_enable
+);
+`ifdef RTLSTM_SIMULATION
+  localparam HARD = 0;
+`else
+  localparam HARD = 1;
+`endif
+  localparam BITS = DEPTH <= 1024 ? 18 : DEPTH <= 2048 ? 9 : DEPTH <= 4096 ? 4 : DEPTH <= 8192 ? 2 : 1;
+  localparam WORD_BITS = BITS == 18 ? 10 : BITS == 9 ? 11 : BITS == 4 ? 12 : BITS == 2 ? 13 : 14;
+  localparam LANES = BITS == 18 ? 2 : 1;
+  localparam COLUMNS = (WIDTH + BITS - 1) / BITS;
+  genvar column;
+  generate
+    if (!HARD) begin : inferred
+      reg [WIDTH-1:0] cells [0:DEPTH-1];
+      reg [WIDTH-1:0] word0, word1, later0, later1;
+      wire clash = write_enable && address1 == address0;
+      always @(posedge clk) begin
+        word0 <= write_enable ? {WIDTH{1'bx}} : cells[address0];
+        word1 <= clash ? {WIDTH{1'bx}} : cells[address1];
+        if (write_enable) cells[address0] <= write_data;
+        later0 <= word0;
+        later1 <= word1;
+      end
+      assign read_data0 = OUTREG ? later0 : word0;
+      assign read_data1 = OUTREG ? later1 : word1;
+    end else begin : block
+      wire [WORD_BITS-1:0] one = address0, other = address1;
+      wire [COLUMNS*BITS-1:0] columns_in = write_data;
+      wire [COLUMNS*BITS-1:0] columns0, columns1;
+      assign read_data0 = columns0[WIDTH-1:0];
+      assign read_data1 = columns1[WIDTH-1:0];
+      for (column = 0; column < COLUMNS; column = column + 1) begin : columns
+        rtlstm_ecp5_ram #(.BITS(BITS), .ABITS(WORD_BITS), .LANES(LANES), .OUTREG(OUTREG), .BOTH(1)) ram (
+          .clk(clk),
+          .read_address(other),
+          .read_data(columns1[column*BITS +: BITS]),
+          .selected(1'b1),
+          .write_address(one),
+          .write_data(columns_in[column*BITS +: BITS]),
+          .write_enable({LANES{write_enable}}),
+          .other_data(columns0[column*BITS +: BITS])
+        );
       end
     end
   endgenerate

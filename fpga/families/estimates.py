@@ -175,6 +175,10 @@ class Estimates(ABC):
     def map_memory(self, memory: MemorySpec) -> Mapped:
         """Return the cells of one of these memories."""
 
+    def block_rams(self, memory: MemorySpec) -> int:
+        """Return the block RAMs of all of these memories."""
+        return memory.count * self.map_memory(memory).block_rams
+
     @abstractmethod
     def hard_blocks(self, a_bits: int, b_bits: int, count: int = 1) -> int:
         """Return the DSP blocks of so many multipliers of this size in a lane."""

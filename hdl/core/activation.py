@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.primitives.pipeline import delay, multiply, storage
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, multiply, storage, storage_pair
 from rtlstm.spec.inventory import ActivationSpec
 
 __all__ = ["ActivationUnit"]
@@ -14,9 +14,10 @@ class ActivationUnit(Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
     Latency: that of the table's memory, and those of product and sum unless it is a direct one, whose entries
-    are the results, or in a complemented one are it but for one LUT. The product takes ``slope_stages`` cycles, the sum one. Throughput: one result per cycle.
-    Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
-    :attr:`ActivationTable.negates` says which sign belongs to it.
+    are the results, or one XOR away from them if the table is ``complemented``. The product takes
+    ``slope_stages`` cycles, the sum one. Throughput: one result per cycle. Within 1 unit in the last place of
+    the correctly rounded function. It gives the magnitude: :attr:`ActivationTable.negates` says which sign
+    belongs to it.
 
     Members
     -------
@@ -30,6 +31,9 @@ class ActivationUnit(Component):
         The table's word, the memory's latency after its row was in ``negative`` and ``magnitude``.
     write : In(1)
         Store ``write_data`` in row ``write_row``.
+    second_negative, second_magnitude : In, second_value : Out
+        Only if ``paired``: the same for another input. Then the row written is that in ``negative`` and
+        ``magnitude`` a cycle after ``write``, and ``write_row`` is not looked at.
     """
 
     negative: Signal
@@ -40,9 +44,19 @@ class ActivationUnit(Component):
     write_row: Signal
     write_data: Signal
 
-    def __init__(self, spec: ActivationSpec) -> None:
+    second_negative: Signal
+    second_magnitude: Signal
+    second_value: Signal
+
+    def __init__(self, spec: ActivationSpec, paired: bool = False) -> None:
         self._spec = spec
+        self._paired = paired
         table, width = spec.table, spec.memory.width
+        second = {
+            "second_negative": In(1),
+            "second_magnitude": In(table.magnitude_bits),
+            "second_value": Out(table.output.bits - 1),
+        }
         super().__init__(
             {
                 "negative": In(1),
@@ -52,31 +66,56 @@ class ActivationUnit(Component):
                 "write": In(1),
                 "write_row": In(range(table.rows)),
                 "write_data": In(width),
+                **(second if paired else {}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        spec, table = self._spec, self._spec.table
-        read, write = storage(m, spec.memory, "table")
-        segment = self.magnitude[table.low_bits :]
+        spec = self._spec
+        if self._paired:
+            read, second, write = storage_pair(m, spec.memory, "table")
+            m.d.comb += [
+                second.addr.eq(self._row(self.second_negative, self.second_magnitude)),
+                self.second_value.eq(self._direct_value(m, second.data, self.second_negative)),
+                write.data.eq(delay(m, self.write_data, 1)),
+                write.en.eq(delay_event(m, self.write, 1)),
+            ]
+        else:
+            read, write = storage(m, spec.memory, "table")
+            m.d.comb += [
+                write.addr.eq(self.write_row),
+                write.data.eq(self.write_data),
+                write.en.eq(self.write),
+            ]
         m.d.comb += [
-            read.addr.eq(Cat(segment, self.negative) if table.halves == 2 else segment),
-            write.addr.eq(self.write_row),
-            write.data.eq(self.write_data),
-            write.en.eq(self.write),
+            read.addr.eq(self._row(self.negative, self.magnitude)),
             self.entry.eq(read.data),
+            self.value.eq(
+                self._direct_value(m, read.data, self.negative)
+                if spec.direct
+                else self._interpolated_value(m, read.data)
+            ),
         ]
-        base = read.data[: table.base_bits]
-        if table.complemented:
-            above = delay(m, ~self.negative, spec.memory.latency)
-            entry = Cat(base, Const(0, len(self.value) - 1 - table.base_bits))
-            m.d.comb += self.value.eq(Cat(entry ^ (~above).replicate(len(entry)), above))
-            return m
-        if spec.direct:
-            m.d.comb += self.value.eq(base)
-            return m
-        slope = read.data[table.base_bits :].as_signed()
+        return m
+
+    def _row(self, negative: Signal, magnitude: Signal) -> Value:
+        table = self._spec.table
+        segment = magnitude[table.low_bits :]
+        return Cat(segment, negative) if table.halves == 2 else segment
+
+    def _direct_value(self, m: Module, word: Value, negative: Signal) -> Value:
+        table = self._spec.table
+        base = word[: table.base_bits]
+        if not table.complemented:
+            return base
+        entry = Cat(base, Const(0, len(self.value) - 1 - table.base_bits))
+        above = delay(m, ~negative, self._spec.memory.latency)
+        return Cat(entry ^ (~above).replicate(len(entry)), above)
+
+    def _interpolated_value(self, m: Module, word: Value) -> Value:
+        spec, table = self._spec, self._spec.table
+        base, slope = word[: table.base_bits], word[table.base_bits :].as_signed()
         rise: Value = Const(0, 1)
         if spec.slope is not None:
             low = delay(m, self.magnitude[: table.low_bits], spec.memory.latency)
@@ -85,5 +124,4 @@ class ActivationUnit(Component):
         m.d.comb += total.eq(delay(m, base, spec.slope_stages) + rise)
         value = Signal(len(self.value), reset_less=True)
         m.d.sync += value.eq(total >> table.extra)
-        m.d.comb += self.value.eq(value)
-        return m
+        return value

@@ -86,9 +86,9 @@ class CellUnit(Unit):
         """Add one of the network's tables; equal ones are written at once, and the first is read back."""
         table = self._manifest.numerics.tables[index]
         mine = self.write[Region.TABLES] & (self.window_bank == index) & (self.window_row < table.rows)
-        unit = self._add_table(m, name, index, negative, magnitude, mine)
-        self._entries.setdefault(index, unit.entry)
-        return unit.value
+        value, entry = self._add_table(m, name, index, negative, magnitude, mine)
+        self._entries.setdefault(index, entry)
+        return value
 
     def add_gate_table(self, m: Module, name: str, index: int, gate: int) -> Value:
         """Add one of the network's tables, of a gate."""

@@ -19,7 +19,7 @@ from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.hdl.core.units import make_unit
 from rtlstm.hdl.core.vector_memory import VectorMemory
 from rtlstm.hdl.flat_ports import add_instance
-from rtlstm.hdl.primitives.pipeline import delay, storage
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -357,7 +357,10 @@ class Core(CorePorts):
         window, access, drain = self._window, self._array_access, self._drain
         opened = self._opened
         table_row = Signal.like(access.row)
-        m.d.sync += table_row.eq(Mux(opened, access.row, 0))
+        # A table with two read ports is written at the first one's address, a cycle later than the others. So
+        # the argument is 0 then, too: what the window stores arrives here in the second of these cycles.
+        stores = delay_event(m, window.stores, min(self._manifest.parameters.pipeline.window, 2))
+        m.d.sync += table_row.eq(Mux(opened | stores, access.row, 0))
         m.d.comb += [drain.window.eq(opened), drain.window_row.eq(access.row)]
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
         # Which bank is looked at stands in a register, too: it chooses write enables and whole words.
@@ -368,12 +371,12 @@ class Core(CorePorts):
         for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
             selected = here[index]
             m.d.comb += [
-                unit.window.eq(opened),
+                unit.window.eq(opened | stores),
                 unit.window_row.eq(access.row),
                 unit.write_shifts.eq(access.write[Region.SHIFTS] & selected),
                 unit.write_partials.eq(access.write[Region.PARTIALS] & selected),
                 unit.write_data.eq(access.write_data),
-                gates.window.eq(opened),
+                gates.window.eq(opened | stores),
                 gates.window_row.eq(access.row),
                 gates.table_row.eq(table_row),
                 gates.write.eq(access.write),

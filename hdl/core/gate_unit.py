@@ -107,9 +107,10 @@ class GateUnit(Unit):
 
     def _table(self, m: Module, region: Region, name: str, negative: Value, magnitude: Value) -> Value:
         index = self._tables.index(region)
-        unit = self._add_table(m, name, index, negative, magnitude, self.write.bit_select(int(region), 1))
-        m.d.comb += getattr(self.entries, region.name.lower()).eq(unit.entry)
-        return unit.value
+        write = self.write.bit_select(int(region), 1)
+        value, entry = self._add_table(m, name, index, negative, magnitude, write)
+        m.d.comb += getattr(self.entries, region.name.lower()).eq(entry)
+        return value
 
     def _gates(self, m: Module) -> list[Value]:
         values = []

@@ -72,8 +72,8 @@ class Unit(Component):
     window : In(1), window_row : In
         The memory window is open; the row that it looks at or writes.
     table_row : In
-        That row for the tables' read ports, and 0 while the window is closed. The row of the cell memory
-        comes with the beat.
+        That row for the tables' read ports, and 0 while the window is closed; also the row of a write, in the
+        cycle after it. The row of the cell memory comes with the beat.
     write, write_data : In
         One bit per region: store ``write_data`` in row ``window_row``.
     entries : Out
@@ -110,6 +110,8 @@ class Unit(Component):
         self._index = index
         self._widths = widths
         self._activations, self._multipliers = activations(manifest), multipliers(manifest)
+        self._pairs = [some.memory.pairs // manifest.parameters.gate_units for some in self._activations]
+        self._second_ports: dict[int, ActivationUnit] = {}
         numerics = manifest.numerics
         super().__init__(
             {
@@ -174,14 +176,25 @@ class Unit(Component):
 
     def _add_table(
         self, m: Module, name: str, index: int, negative: Value, magnitude: Value, write: Value
-    ) -> ActivationUnit:
+    ) -> tuple[Value, Value]:
         """Add one of the numerics' tables; while the window is open it looks at the window's row.
 
-        The argument is 0 then: so the row passes the address's last LUT.
+        The argument is 0 then: so the row passes the address's last LUT. Every other use of a table takes the
+        second read port of the memory of the use before, if the inventory has pairs.
+
+        Returns the value, and the memory's entry at the window's row.
         """
         spec = self._activations[index]
         table = spec.table
-        m.submodules[name] = unit = ActivationUnit(spec)
+        if index in self._second_ports:
+            unit = self._second_ports.pop(index)
+            m.d.comb += [unit.second_negative.eq(negative), unit.second_magnitude.eq(magnitude)]
+            return unit.second_value, unit.entry
+        paired = self._pairs[index] > 0
+        m.submodules[name] = unit = ActivationUnit(spec, paired)
+        if paired:
+            self._pairs[index] -= 1
+            self._second_ports[index] = unit
         row = self.table_row[: table.segment_bits + table.halves - 1]
         m.d.comb += [
             unit.negative.eq(negative | row[table.segment_bits :]),
@@ -190,7 +203,7 @@ class Unit(Component):
             unit.write_row.eq(self.window_row),
             unit.write_data.eq(self.write_data),
         ]
-        return unit
+        return unit.value, unit.entry
 
     def _read_state(self, m: Module, zero_state: Value) -> Signal:
         """Return the old state, three cycles after its row; zero if ``zero_state``, two cycles after it."""

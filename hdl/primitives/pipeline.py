@@ -23,6 +23,7 @@ __all__ = [
     "multiply",
     "multiply_pair",
     "storage",
+    "storage_pair",
 ]
 
 
@@ -109,6 +110,38 @@ def storage(m: Module, spec: MemorySpec, name: str) -> tuple[ReadPort, WritePort
         i_write_enable=write.en,
     )
     return read, write
+
+
+def storage_pair(m: Module, spec: MemorySpec, name: str) -> tuple[ReadPort, ReadPort, WritePort]:
+    """Add two of the memories of an inventory, with the same contents, as one with two read ports.
+
+    The write port's address is the first read port's. What either port reads in a cycle with a write is
+    undefined; else as :func:`storage`.
+    """
+    assert spec.pairs, f"{spec.name} have one read port each"
+    address_bits = ceil_log2(spec.depth)
+    first, second = (
+        ReadPort(
+            Signal(address_bits, name=f"{name}_raddr{index}"), Signal(spec.width, name=f"{name}_rdata{index}")
+        )
+        for index in range(2)
+    )
+    write = WritePort(first.addr, Signal(spec.width, name=f"{name}_wdata"), Signal(name=f"{name}_wen"))
+    m.submodules[name] = Instance(
+        "rtlstm_memory_pair",
+        p_WIDTH=spec.width,
+        p_DEPTH=spec.depth,
+        p_ABITS=address_bits,
+        p_OUTREG=int(spec.output_register),
+        i_clk=ClockSignal(),
+        i_address0=first.addr,
+        o_read_data0=first.data,
+        i_address1=second.addr,
+        o_read_data1=second.data,
+        i_write_data=write.data,
+        i_write_enable=write.en,
+    )
+    return first, second, write
 
 
 def multiply(m: Module, a: Value, b: Value, spec: MultiplierSpec, name: str) -> Signal:

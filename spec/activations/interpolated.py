@@ -3,8 +3,8 @@
 The input's magnitude selects a segment by its high bits; inside a segment the function is a
 straight line, ``(base + slope * low_bits) >> extra``. The table gives the function's magnitude; all
 inputs of one sign have results of one sign. An odd function, like tanh, uses the same segments for negative
-inputs; other functions have separate segments for them. So has sigmoid, unless the table is a large direct one:
-that has one half, whose entries are complemented for negative inputs.
+inputs; other functions have separate segments for them. So has sigmoid, unless the table is a large direct
+one: that has one half, whose entries are complemented for negative inputs.
 The design is the smallest table that passes the exhaustive check of :func:`design_table`.
 """
 
@@ -28,8 +28,8 @@ VALUE_BITS = 18
 DIRECT_BITS = 12
 """Largest input width of a table with one entry per input."""
 _HALVED_BITS = 12
-"""Smallest input width at which sigmoid's direct table has one half. Tables of fewer inputs fit whole into a block
-RAM of 18 Kibit: arguments have two bits more than values, up to this width."""
+"""Smallest input width at which sigmoid's direct table has one half. Tables of fewer inputs fit whole into a
+block RAM of 18 Kibit: arguments have two bits more than values, up to this width."""
 
 
 def _named(function: ActivationFunction | FunctionName) -> ActivationFunction:

@@ -68,6 +68,15 @@ def with_cells(name: str) -> Manifest:
     return Manifest.create("dut", made.shapes, parameters, made.numerics)
 
 
+def with_paired_tables(name: str) -> Manifest:
+    settings = QuantizationSettings(weight_bits=6, data_bits=8, gate_bits=10, cell_bits=12, tables="direct")
+    made = quantise(CELL_NETWORKS[name], settings)
+    parameters = Parameters.for_family("ecp5", lanes=8, macs=4, gate_units=2, beat_out=2, tables="direct")
+    manifest = Manifest.create("dut", made.shapes, parameters, made.numerics)
+    assert any(memory.pairs for memory in memories(manifest).values())
+    return manifest
+
+
 def loadable(network: Network) -> Manifest:
     return make_device(network, Parameters.for_family("ecp5", lanes=8, macs=4), NARROW, "dut").manifest
 
@@ -162,6 +171,7 @@ def memory_name(manifest: Manifest, place: tuple[str, ...]) -> str:
 def memory_specs(manifest: Manifest, text: str) -> dict[str, MemorySpec]:
     """What a design holds, as the inventory has it."""
     counts: Counter[MemorySpec] = Counter()
+    pairs: Counter[str] = Counter()
     for found in instances(text, "dut"):
         sizes = found.parameters
         if found.module == "memory":
@@ -173,8 +183,14 @@ def memory_specs(manifest: Manifest, text: str) -> dict[str, MemorySpec]:
             width, depth, granules, register, style = (sizes[key] for key in keys)
             assert sizes["ABITS"] == max(1, (depth - 1).bit_length())
             counts[MemorySpec(name, 1, width, depth, granules, register == 1, style)] += 1
+        elif found.module == "rtlstm_memory_pair":
+            width, depth, register = (sizes[key] for key in ("WIDTH", "DEPTH", "OUTREG"))
+            name = memory_name(manifest, found.place)
+            spec = MemorySpec(name, 1, width, depth, output_register=register == 1, style="block")
+            counts[spec] += 2
+            pairs[spec.name] += 1
     assert len({spec.name for spec in counts}) == len(counts)
-    return {spec.name: replace(spec, count=count) for spec, count in counts.items()}
+    return {spec.name: replace(spec, count=count, pairs=pairs[spec.name]) for spec, count in counts.items()}
 
 
 def multiplier_name(manifest: Manifest, found: Instance) -> str:
@@ -224,6 +240,11 @@ def test_drawn_cores(seed: int) -> None:
 @pytest.mark.parametrize("name", ["peephole", "gru", "other_functions", "rnns_without_bounds", "custom_c"])
 def test_cores_with_cells(name: str) -> None:
     check(with_cells(name))
+
+
+@pytest.mark.parametrize("name", ["peephole", "gru", "two_reset_before"])
+def test_tables_on_two_ports_of_a_memory(name: str) -> None:
+    check(with_paired_tables(name))
 
 
 @pytest.mark.parametrize("seed", range(2))

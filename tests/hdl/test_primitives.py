@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.testbenches.primitive_testbench import (
     Memory,
+    MemoryPair,
     Multiplier,
     Pair,
     Primitive,
@@ -76,6 +77,15 @@ MEMORIES: dict[str, list[Memory]] = {
         Memory(8, 5000, style="huge"),
     ],
 }
+MEMORY_PAIRS = [
+    MemoryPair(11, 2048, outreg=1),
+    MemoryPair(12, 4096, outreg=1),
+    MemoryPair(9, 1500, outreg=1),
+    MemoryPair(20, 1024),
+    MemoryPair(18, 70, outreg=1),
+    MemoryPair(3, 8192),
+    MemoryPair(1, 9000, outreg=1),
+]
 CYCLES = 400
 SIZES = [
     (2, 2),
@@ -134,19 +144,19 @@ def few(family: str) -> list[Primitive]:
     """Return enough of each form for what takes long to compile."""
     widest = 20 if family in ("ecp5", "ice40") else 28
     hard = [item for item in MULTIPLIERS if max(item.a, item.b) <= widest][::2]
-    return [*MEMORIES[family], *hard, *TABLES[1:17:3], *PAIRS[::2]]
+    return [*MEMORIES[family], *MEMORY_PAIRS[::2], *hard, *TABLES[1:17:3], *PAIRS[::2]]
 
 
 @pytest.mark.parametrize("family", MEMORIES)
 def test_cells_equal_portable(family: str, tmp_path: Path) -> None:
-    items: list[Primitive] = [*MEMORIES[family], *MULTIPLIERS, *TABLES, *PAIRS]
+    items: list[Primitive] = [*MEMORIES[family], *MEMORY_PAIRS, *MULTIPLIERS, *TABLES, *PAIRS]
     models = [path.read_text() for path in cell_models(family)]
     check(items, [primitives(family), duts("device", items), *models], "icarus", tmp_path)
 
 
 @pytest.mark.parametrize("family", MEMORIES)
 def test_descriptions_equal_portable(family: str, tmp_path: Path) -> None:
-    items: list[Primitive] = [*MEMORIES[family], *MULTIPLIERS, *TABLES, *PAIRS]
+    items: list[Primitive] = [*MEMORIES[family], *MEMORY_PAIRS, *MULTIPLIERS, *TABLES, *PAIRS]
     check(items, [primitives(family), duts("device", items)], "icarus", tmp_path, macro=True)
 
 
@@ -280,11 +290,13 @@ def test_all_products_of_a_pair(family: str, drawn: str, tmp_path: Path) -> None
         ("PIPELINE ?", "INPUTS ?"),
         (".INIT1({~FUNCTION", ".INIT1({FUNCTION"),
         ("words[chosen]", "words[read_bank]"),
+        (".read_address(other)", ".read_address(one)"),
+        ("BITS < 18 || BOTH ?", "BITS < 18 ?"),
         ("{`RTLSTM_FACTOR-A_BITS{a0[A_BITS-1]}}", "{`RTLSTM_FACTOR-A_BITS{1'b0}}"),
         ("{~p[SHIFT+BITS-1], ", "{p[SHIFT+BITS-1], "),
         (".MREG(PIPELINE)", ".MREG(INPUTS)"),
     ],
-    ids=["borrow", "register", "table", "bank", "sign", "half", "M register"],
+    ids=["borrow", "register", "table", "bank", "second port", "write", "sign", "half", "M register"],
 )
 def test_bench_sees_faults(good: str, bad: str, tmp_path: Path) -> None:
     """The testbench is worth something: each of these faults fails it."""

@@ -43,7 +43,18 @@ class Pair:
     shared: int = 1
 
 
-Primitive = Memory | Multiplier | Pair
+@dataclass(frozen=True)
+class MemoryPair:
+    width: int
+    depth: int
+    outreg: int = 0
+
+    @property
+    def address_bits(self) -> int:
+        return max(1, (self.depth - 1).bit_length())
+
+
+Primitive = Memory | MemoryPair | Multiplier | Pair
 
 
 def ports(index: int, item: Primitive) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
@@ -52,6 +63,9 @@ def ports(index: int, item: Primitive) -> tuple[list[tuple[str, int]], list[tupl
     if isinstance(item, Memory):
         inputs = {"ra": item.address_bits, "wa": item.address_bits, "wd": item.width, "we": item.granules}
         outputs = {"rd": item.width}
+    elif isinstance(item, MemoryPair):
+        inputs = {"a0": item.address_bits, "a1": item.address_bits, "wd": item.width, "we": 1}
+        outputs = {"rd0": item.width, "rd1": item.width}
     elif isinstance(item, Multiplier):
         inputs, outputs = {"a": item.a, "b": item.b}, {"y": item.a + item.b}
     else:
@@ -69,6 +83,11 @@ def instance(index: int, item: Primitive, prefix: str) -> str:
         parameters = (
             f".WIDTH({item.width}), .DEPTH({item.depth}), .ABITS({item.address_bits}), "
             f'.GRANULES({item.granules}), .OUTREG({item.outreg}), .STYLE("{item.style}")'
+        )
+    elif isinstance(item, MemoryPair):
+        module, arguments = "memory_pair", ("a0", "rd0", "a1", "rd1", "wd", "we")
+        parameters = (
+            f".WIDTH({item.width}), .DEPTH({item.depth}), .ABITS({item.address_bits}), .OUTREG({item.outreg})"
         )
     else:
         parameters = f'.A_BITS({item.a}), .B_BITS({item.b}), .STAGES({item.stages}), .KIND("{item.kind}")'
@@ -140,6 +159,19 @@ def bench(items: Sequence[Primitive], cycles: int) -> str:
             clash = f"{name}_we != 0" if item.single else f"{name}_we != 0 && {name}_wa == {name}_ra"
             drive += f"    {name}_ok0 = {name}_known[{name}_ra] && !({clash});\n"
             drive += f"    if ({name}_we != 0) {name}_known[{name}_wa] = 1;\n"
+        elif isinstance(item, MemoryPair):
+            head += f"  reg {name}_known [0:{item.depth - 1}];\n  reg [3:0] {name}_ok = 0;\n"
+            head += f"  initial for (i = 0; i < {item.depth}; i = i + 1) {name}_known[i] = 0;\n"
+            for port in (0, 1):
+                known = f"{name}_ok[{2 * item.outreg + port}]"
+                check += f"    if ({known}) begin\n      compared = compared + 1;\n"
+                check += f"      if ({name}_rd{port}_d !== {name}_rd{port}_r) different({index});\n    end\n"
+                drive += f"    {name}_a{port} = ($random & 15) * 7919 % {item.depth};\n"
+            drive += f"    {name}_wd = {_random(item.width)};\n    {name}_we = $random;\n"
+            # A write's cycle reads nothing.
+            known = f"{name}_known[{name}_a1], {name}_known[{name}_a0]"
+            drive += f"    {name}_ok = {{{name}_ok[1:0], {name}_we ? 2'b00 : {{{known}}}}};\n"
+            drive += f"    if ({name}_we) {name}_known[{name}_a0] = 1;\n"
         else:
             check += f"    if (cycle > {item.stages}) begin\n      compared = compared + 1;\n"
             compared = [port for port, _ in outputs]
