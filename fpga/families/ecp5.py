@@ -236,10 +236,10 @@ class _Estimates(Estimates):
             memory.output_register and memory.width * memory.depth > _AUTO_BITS
         )
         free = memory.style != "distributed" and not memory.inferred
-        if memory.style == "block" or (free and large):
-            return _block(memory)
-        if free and memory.output_register:
+        if free and memory.output_register and not large:
             memory = replace(memory, style="distributed")
+        elif memory.style == "block" or (free and large):
+            return _block(memory)
         return cheapest_memory(memory, (_LUTRAM, _BLOCK))
 
     def block_rams(self, memory: MemorySpec) -> int:

@@ -107,8 +107,8 @@ module rtlstm_ecp5_copy #(
 endmodule
 
 // Block RAMs are used for STYLE "block" and "huge", and for "auto" beyond 64 words. Memories with an output
-// register are fast ones: small ones are distributed RAM, whose registers can be put next to where the word
-// goes. Else synthesis chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and of those the
+// register are fast ones: small ones, also of STYLE "block", are distributed RAM, whose registers can be put next
+// to where the word goes. Else synthesis chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and of those the
 // deepest, so that few banks have to be told apart.
 module rtlstm_memory #(
   parameter WIDTH = 1,
@@ -128,8 +128,8 @@ module rtlstm_memory #(
   localparam GRANULE = WIDTH / GRANULES;
   // Synthesis would make block RAM of small and wide memories, too, but without its output register.
   localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 2048);
-  localparam BLOCK = STYLE == "block" || STYLE == "huge" || (STYLE == "auto" && LARGE);
-  localparam DISTRIBUTED = STYLE == "distributed" || (STYLE == "auto" && OUTREG && !LARGE);
+  localparam BLOCK = STYLE == "huge" || (STYLE == "block" && !(OUTREG && !LARGE)) || (STYLE == "auto" && LARGE);
+  localparam DISTRIBUTED = STYLE == "distributed" || (STYLE != "huge" && OUTREG && !LARGE);
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
 `else

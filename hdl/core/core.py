@@ -306,7 +306,8 @@ class Core(CorePorts):
             window.granted.eq(granted),
             window.flags.eq(sequencer.flags),
             window.step_done.eq(self._output.pushed_last),
-            window.saturated.eq(sum(unit.saturated for unit in self._gate_units)),
+            # From registers: the units are far from each other.
+            window.saturated.eq(sum(delay(m, unit.saturated, 1) for unit in self._gate_units)),
             window.since.eq(since),
         ]
 
