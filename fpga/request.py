@@ -81,6 +81,15 @@ class HardwareRequest(CoreOptions):
         ),
     ] = None
 
+    skip_zeros: Annotated[
+        bool,
+        Option(
+            "Neither store nor multiply words of weights that are zero in a whole group of rows. The "
+            "hardware then takes only weights that are zero there.",
+            group=HARDWARE,
+        ),
+    ] = False
+
     @property
     def core_options(self) -> dict[str, object]:
         """Fields that :class:`rtlstm.spec.parameters.Parameters` takes unchanged."""

@@ -25,6 +25,7 @@ from rtlstm.spec.program.fields import (
     step_fields,
     step_widths,
 )
+from rtlstm.spec.program.kept import NOTHING_SKIPPED, Kept
 from rtlstm.spec.program.passes import Passes
 from rtlstm.spec.program.schedule import Cycles, Schedule, StepSchedule
 from rtlstm.spec.program.sequence_schedule import SequenceSchedule
@@ -136,25 +137,28 @@ class Manifest(Record):
         parameters: Parameters,
         numerics: Numerics,
         passes: Passes = (),
+        kept: Kept = NOTHING_SKIPPED,
     ) -> Self:
         """Compile the program, count its cycles and hash the result.
+
+        ``kept`` says which words of weights are kept of products that skip some.
 
         Raises
         ------
         ConfigurationError
             If the parameters do not fit the numerics, no core of these parameters can take the sequences of
-            ``passes``, or the network does not fit the parameters' capacities.
+            ``passes``, the network does not fit the parameters' capacities, or ``kept`` does not fit it.
         """
         timing = numerics.unit.timing(parameters)
         schedule: Schedule
         hashed, plan = {}, None
         if passes:
-            program, plan = compile_sequences(layers, passes, parameters, timing)
+            program, plan = compile_sequences(layers, passes, parameters, timing, kept)
             schedule = SequenceSchedule(program, parameters, plan)
             parted = [[part.model_dump(mode="json") for part in parts] for parts in passes]
             hashed = {"sequence": {"passes": parted} | plan.model_dump(mode="json")}
         else:
-            program = compile_program(layers, parameters, timing)
+            program = compile_program(layers, parameters, timing, kept)
             schedule = StepSchedule(program, parameters)
         shaped: dict[str, Any] = {
             "name": name,
@@ -368,7 +372,9 @@ class Manifest(Record):
     def _check_derived(self) -> None:
         """Refuse values that do not follow from the others, with a ConfigurationError that names one."""
         try:
-            expected = self.create(self.name, self.layers, self.parameters, self.numerics, self.passes)
+            expected = self.create(
+                self.name, self.layers, self.parameters, self.numerics, self.passes, self.program.kept
+            )
         except _DISAGREEMENT as error:
             apart = "its layers, passes, parameters and formats are inconsistent"
             raise ConfigurationError(error if isinstance(error, ConfigurationError) else apart) from None

@@ -1,5 +1,7 @@
 """Packs quantised weights into memory words, and unpacks them. See :mod:`rtlstm.spec.program.step`."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,12 +21,13 @@ from rtlstm.spec.numerics import (
 )
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.kept import Kept, keep
 from rtlstm.spec.program.passes import input_positions
 from rtlstm.spec.program.step import Op, dense_lanes
 from rtlstm.spec.registers import Region
 from rtlstm.spec.sum_bounds import bound_sums
 
-__all__ = ["check_image", "pack", "unpack"]
+__all__ = ["check_image", "find_kept", "pack", "unpack"]
 
 _GATES = 4
 
@@ -103,21 +106,28 @@ def _spaced(matrix: IntArray, positions: list[int]) -> IntArray:
 
 
 def _bank_matrix(matrix: IntArray, op: Op, parameters: Parameters) -> IntArray:
-    """Convert rows in array order to ``(lanes, groups * columns, macs)``, padded with zeros."""
+    """Convert rows in array order to ``(lanes, groups, columns, macs)``, padded with zeros."""
     lanes, macs = parameters.lanes, parameters.macs
     rows, columns = matrix.shape
     padded = np.zeros((op.groups * lanes, op.columns * macs), dtype=np.int64)
     padded[:rows, :columns] = matrix
     banks = np.empty((lanes, op.groups, op.columns, macs), dtype=np.int64)
     banks[_lane_order(op, parameters)] = padded.reshape(op.groups, lanes, op.columns, macs).swapaxes(0, 1)
-    return banks.reshape(lanes, op.groups * op.columns, macs)
+    return banks
+
+
+def _kept_mask(op: Op) -> NDArray[np.bool_]:
+    """Say which words of an operation are stored, ``(groups, columns)``."""
+    mask = np.zeros((op.groups, op.columns), dtype=bool)
+    for group, words in enumerate(op.group_words):
+        mask[group, words] = True
+    return mask
 
 
 def _unbank_matrix(banks: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
     """Inverse of :func:`_bank_matrix`, for a matrix of ``shape``."""
     lanes, macs = parameters.lanes, parameters.macs
-    split = banks.reshape(lanes, op.groups, op.columns, macs)[_lane_order(op, parameters)]
-    whole = split.swapaxes(0, 1).reshape(op.groups * lanes, op.columns * macs)
+    whole = banks[_lane_order(op, parameters)].swapaxes(0, 1).reshape(op.groups * lanes, op.columns * macs)
     return np.ascontiguousarray(whole[: shape[0], : shape[1]])
 
 
@@ -222,6 +232,74 @@ def _unpack_shifts(words: WordArray, numerics: Numerics) -> tuple[IntArray, IntA
     return shifts, unpack_fields(words, numerics.weight_bits, numerics.unit_parameters, skip=skip)
 
 
+@dataclass(frozen=True)
+class _Product:
+    """A product of a layer: its weights in the words of the array, and the shifts of its rows."""
+
+    op: Op
+    vector: str
+    """Name of what is multiplied."""
+    words: IntArray
+    """``(lanes, groups, columns, macs)``."""
+    shift: IntArray
+
+
+def _products(network: QuantizedNetwork, manifest: Manifest, index: int) -> list[_Product]:
+    """Return the products of a layer, in the order in which its program adds them."""
+    layer = network.layers[index]
+    recurrent, drain = _ops(manifest, index)
+    positions = _positions(manifest, index)
+    if isinstance(layer, QuantizedRecurrent):
+        assert recurrent is not None
+        parts = [
+            (recurrent, "h", layer.w_hh, layer.shift_hh),
+            (drain, "its input", _spaced(layer.w_ih, positions), layer.shift_ih),
+        ]
+    else:
+        parts = [(drain, "its input", _spaced(layer.weight, positions), layer.shift)]
+    return [
+        _Product(
+            op,
+            vector,
+            _bank_matrix(_interleave(matrix) if op.four_rows else matrix, op, manifest.parameters),
+            shift,
+        )
+        for op, vector, matrix, shift in parts
+    ]
+
+
+def find_kept(network: QuantizedNetwork, manifest: Manifest) -> Kept:
+    """Find the words of weights that are not zero in a whole row group; ``manifest`` skips none.
+
+    Returns only products that skip a word. The result is for :meth:`rtlstm.spec.manifest.Manifest.create`.
+    """
+    _check_network(network, manifest)
+    found = {}
+    for index in range(len(network.layers)):
+        for product in _products(network, manifest, index):
+            op = product.op
+            groups = keep(product.words.any(axis=(0, 3)).tolist())
+            if groups != tuple(map(tuple, op.group_words)):
+                found[op.layer, op.kind == "recurrent"] = groups
+    return found
+
+
+def _check_skipped(product: _Product, mask: NDArray[np.bool_], manifest: Manifest) -> None:
+    """Refuse weights that are not zero where the build skips words."""
+    lost = product.words.any(axis=(0, 3)) & ~mask
+    if not lost.any():
+        return
+    group, word = (int(place) for place in np.argwhere(lost)[0])
+    macs, name = manifest.parameters.macs, manifest.layers[product.op.layer].name
+    count = int(np.count_nonzero(product.words[:, lost]))
+    raise ImageError(
+        f"weights must be zero where build {manifest.name!r} skips their words, but {count} of layer "
+        f"{name!r} for {product.vector} are not, the first of them of row group {group} and columns "
+        f"{word * macs} to {word * macs + macs - 1}; keep these weights at zero when you train, or "
+        "generate a build for this network"
+    )
+
+
 def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     """Pack a network into the memories of a build.
 
@@ -230,7 +308,8 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     ConfigurationError
         If the network has other layers or numerics than the build.
     ImageError
-        If a value does not fit in its memory, or a sum could overflow the accumulators.
+        If a value does not fit in its memory, a sum could overflow the accumulators, or a weight is not zero
+        whose word the build skips.
     """
     _check_network(network, manifest)
     regions, numerics = manifest.regions, manifest.numerics
@@ -243,28 +322,20 @@ def pack(network: QuantizedNetwork, manifest: Manifest) -> WeightImage:
     shifts = np.zeros((units, regions[Region.SHIFTS].image_rows, _GATES), dtype=np.int64)
     unit_constants = np.zeros((*shifts.shape[:2], numerics.unit_parameters), dtype=np.int64)
     for index, layer in enumerate(network.layers):
-        recurrent, drain = _ops(manifest, index)
-        positions = _positions(manifest, index)
-        if isinstance(layer, QuantizedRecurrent):
-            assert recurrent is not None
-            parts = [
-                (recurrent, layer.w_hh, layer.shift_hh),
-                (drain, _spaced(layer.w_ih, positions), layer.shift_ih),
-            ]
-        else:
-            parts = [(drain, _spaced(layer.weight, positions), layer.shift)]
-        for op, matrix, shift in parts:
-            rows = slice(op.weights, op.weights + op.groups * op.columns)
-            weights[:, rows] = _bank_matrix(_interleave(matrix) if op.four_rows else matrix, op, parameters)
-            four_rows = spread(_by_four(shift, op), units)
+        products = _products(network, manifest, index)
+        for product in products:
+            op, mask = product.op, _kept_mask(product.op)
+            _check_skipped(product, mask, manifest)
+            weights[:, op.weights : op.weights + op.words] = product.words[:, mask]
+            four_rows = spread(_by_four(product.shift, op), units)
             shifts[:, op.shifts : op.shifts + four_rows.shape[1]] = four_rows
             if isinstance(layer, QuantizedRecurrent) and layer.parameters is not None:
                 unit_constants[:, op.shifts : op.shifts + four_rows.shape[1]] = spread(
                     layer.parameters, units
                 )
         if not manifest.layers[index].continues:
-            first = parts[0][0].addends
-            four_rows = spread(_by_four(layer.bias, drain), units)
+            first = products[0].op.addends
+            four_rows = spread(_by_four(layer.bias, products[-1].op), units)
             biases[:, first : first + four_rows.shape[1]] = four_rows
     return WeightImage(
         build_hash=manifest.build_hash,
@@ -332,6 +403,8 @@ def unpack(image: WeightImage, manifest: Manifest) -> QuantizedNetwork:
 
 
 def _read_matrix(weights: IntArray, op: Op, parameters: Parameters, shape: tuple[int, int]) -> IntArray:
-    rows = weights[:, op.weights : op.weights + op.groups * op.columns]
-    matrix = _unbank_matrix(rows, op, parameters, shape)
+    mask = _kept_mask(op)
+    banks = np.zeros((parameters.lanes, *mask.shape, parameters.macs), dtype=np.int64)
+    banks[:, mask] = weights[:, op.weights : op.weights + op.words]
+    matrix = _unbank_matrix(banks, op, parameters, shape)
     return _separate(matrix) if op.four_rows else matrix

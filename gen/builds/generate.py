@@ -35,8 +35,9 @@ from rtlstm.spec.manifest import C_HEADER, Manifest
 from rtlstm.spec.network import Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.spec.options import option
-from rtlstm.spec.packing import pack
+from rtlstm.spec.packing import find_kept, pack
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.kept import refuse_loadable
 from rtlstm.spec.progress import Progress
 
 __all__ = ["ReplacedWarning", "default_name", "generate_build", "generate_for"]
@@ -116,6 +117,7 @@ def generate_build(
             f"{option('headroom_bits')} is for fixed programs: the headroom of a loadable device is a "
             f"capacity, give {option('capacities', {'headroom': settings.headroom_bits})}"
         )
+    _check_skipping(array, fit, capacities)
     data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
 
     begin = _stages(progress)
@@ -132,16 +134,49 @@ def generate_build(
         if capacities is not None:
             parameters = with_capacity(chosen, quantised, parameters, capacities)
         manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
+        notes: tuple[str, ...] = ()
+        if array is not None and array.skip_zeros:
+            manifest, notes = _skip_zeros(quantised, manifest)
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = core_to_verilog(manifest)
         begin(2)
-        report = create_report(network, quantised, manifest, settings, data, source, fitted)
+        report = create_report(network, quantised, manifest, settings, data, source, fitted, notes=notes)
         begin(3)
         manifest = _write(work, manifest, image, verilog, report)
     begin(4)
     _tell_former(former)
     return manifest
+
+
+def _check_skipping(
+    array: ArrayRequest | None, fit: FitRequest | None, capacities: Mapping[str, int] | None
+) -> None:
+    """Refuse to skip words where that is not supported."""
+    if fit is not None and fit.skip_zeros:
+        raise ConfigurationError(
+            f"{option('fit')} does not count on skipped words when it chooses an array: leave it out and "
+            f"state {option('lanes')} and {option('macs')}, or leave out {option('skip_zeros')}"
+        )
+    if array is not None and array.skip_zeros and capacities is not None:
+        refuse_loadable()
+
+
+def _skip_zeros(quantised: QuantizedNetwork, manifest: Manifest) -> tuple[Manifest, tuple[str, ...]]:
+    """Return the manifest of the same build without words of weights that are zero, and what to say of it."""
+    kept = find_kept(quantised, manifest)
+    found = Manifest.create(
+        manifest.name, manifest.layers, manifest.parameters, manifest.numerics, manifest.passes, kept
+    )
+    words, parameters = manifest.program.weight_rows, manifest.parameters
+    skipped = words - found.program.weight_rows
+    tile = f"a group of {parameters.lanes} rows x {parameters.macs} columns"
+    if not skipped:
+        return found, (f"no word of the weights is skipped: each has a weight in {tile} that is not zero",)
+    return found, (
+        f"{skipped:,} of {words:,} words of the weights are skipped, each zero in {tile}: weights that are "
+        "loaded later must be zero there, too",
+    )
 
 
 def _check_fit(quantised: QuantizedNetwork, capacities: Mapping[str, int] | None) -> None:
@@ -224,7 +259,12 @@ def generate_for(
         begin(0)
         quantised = quantise(network, settings, data, hardware=device_hardware(device))
         manifest = Manifest.create(
-            device.name, quantised.shapes, device.parameters, quantised.numerics, quantised.passes
+            device.name,
+            quantised.shapes,
+            device.parameters,
+            quantised.numerics,
+            quantised.passes,
+            device.program.kept,
         )
         check_loadable(manifest, device)
         image = pack(quantised, manifest).to_bytes()

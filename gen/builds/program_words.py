@@ -25,7 +25,7 @@ class OpWords(Record):
     then: str
     """What becomes of the sums."""
     cycles: Annotated[int, Field(ge=1)]
-    """Cycles of the array: row groups x words."""
+    """Cycles of the array: row groups x words, less the words that are skipped."""
     waits: bool
     """Its words wait until the results that they read have been written."""
 
@@ -38,7 +38,7 @@ def describe_program(manifest: Manifest) -> tuple[OpWords, ...]:
             layer=f"{op.layer + 1} {manifest.layers[op.layer].name}",
             multiplies=_vector(manifest, op),
             then=_then(manifest, op),
-            cycles=op.groups * op.columns,
+            cycles=op.words,
             waits=op.waits_for_results,
         )
         for index, op in enumerate(manifest.program.ops)
@@ -52,6 +52,8 @@ def program_notes(manifest: Manifest) -> tuple[str, ...]:
         f"cycles: groups of {parameters.lanes} rows x words of {parameters.macs} columns, a word a cycle; "
         "what waits, begins when the results that it reads have been written"
     ]
+    if program.kept:
+        notes[0] += "; words that are zero in a whole group are skipped"
     if program.prefetch is not None:
         last = len(program.ops) - 1
         notes.append(

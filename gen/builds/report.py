@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -350,8 +351,9 @@ def create_report(
     source: ModelReport | None = None,
     fit: Fit | None = None,
     loaded: bool = False,
+    notes: Sequence[str] = (),
 ) -> BuildReport:
-    """Make a build's report, of hardware that was there if ``loaded``.
+    """Make a build's report, of hardware that was there if ``loaded``; ``notes`` are added to its own.
 
     Runs golden model and float reference for the accuracy.
     """
@@ -393,6 +395,7 @@ def create_report(
         notes=(
             *(() if source is None else source.notes),
             *(loss.note for loss in accuracy.losses if loss.note),
+            *notes,
         ),
         gate_units=parameters.gate_units,
         lut_macs=parameters.lut_macs,

@@ -18,6 +18,7 @@ __all__ = [
     "drain_widths",
     "issue_fields",
     "issue_widths",
+    "kept_words",
     "step_fields",
     "step_widths",
 ]
@@ -38,7 +39,7 @@ def issue_fields(program: Program) -> Fields:
         "groups": [op.groups - 1 for op in ops],
         "drain_beats": [op.drain_beats for op in ops],
         "last_drain_beats": [op.last_drain_beats for op in ops],
-        "single": [int(op.columns == 1) for op in ops],
+        "single": [int(len(op.group_words[0]) == 1) for op in ops],
         "one_beat": [int(op.drain_beats == 1) for op in ops],
         "last_one_beat": [int(op.last_drain_beats == 1) for op in ops],
         "weights": [op.weights for op in ops],
@@ -60,7 +61,30 @@ def issue_fields(program: Program) -> Fields:
         # First words of the vectors read, for the first and the second copy of the first layer's h.
         "source": [op.source for op in ops],
         "source_copied": [op.source + program.copy_words * op.reads_copy for op in ops],
+        **(_kept_fields(program) if program.kept else {}),
     }
+
+
+def _kept_fields(program: Program) -> Fields:
+    """The fields of a program that skips words: the first two kept words, and the third one's row."""
+    table = kept_words(program)
+    rows = [op.weights for op in program.ops]
+    after = [table[row + 1] if row + 1 < len(table) else (0, False) for row in rows]
+    return {
+        "first_word": [table[row][0] for row in rows],
+        "second_word": [word for word, _ in after],
+        "second_ends": [int(ends) for _, ends in after],
+        "third_row": [row + 2 for row in rows],
+    }
+
+
+def kept_words(program: Program) -> list[tuple[int, bool]]:
+    """Return, of each row of the weight banks, the word of the vector and whether it ends a group."""
+    table = [(0, False)] * program.weight_rows
+    for op in program.ops:
+        found = [(word, word == words[-1]) for words in op.group_words for word in words]
+        table[op.weights : op.weights + len(found)] = found
+    return table
 
 
 def issue_widths(parameters: Parameters) -> dict[str, int]:
@@ -156,7 +180,7 @@ def step_fields(program: Program, parameters: Parameters) -> dict[str, int]:
         # Of a data port's beats: how many follow the first, and a mask of the values that count in the last.
         "last_beat": (1 << ((program.inputs - 1) % beat + 1)) - 1,
         # All of the input's product is issued in one cycle.
-        "one_word": int(first.columns * first.groups == 1),
+        "one_word": int(first.words == 1),
         "beats_out": -(-program.outputs // parameters.beat_out),
     }
 

@@ -287,11 +287,11 @@ class StepSchedule(Schedule):
         before = 0
         for op, shape in zip(body, shapes, strict=True):
             done = warm.run(op, warm.arrivals(begins))
-            array = op.groups * op.columns
+            array = op.words
             recurrent = 0
             if op.kind == "input":
                 partials = program.recurrent_op(op.layer)
-                recurrent = partials.groups * partials.columns if partials else 0
+                recurrent = partials.words if partials else 0
             layers.append(
                 LayerCycles(
                     name=shape.name,

@@ -93,7 +93,7 @@ class SequenceSchedule(Schedule):
                     for op in ops:
                         timeline.run(op)
                     # Steps of a single word are issued every second cycle.
-                    timeline.free += sum(op.groups * op.columns for op in ops) == 1
+                    timeline.free += sum(op.words for op in ops) == 1
             # The last result is in its register, and one cycle later in the memory.
             timeline.free = timeline.results + 1
         return timeline.results
@@ -117,8 +117,8 @@ class SequenceSchedule(Schedule):
         layers = []
         for index, shape in enumerate(shapes):
             ops = [op for op in self.program.ops if op.layer == index]
-            array = sum(op.groups * op.columns for op in ops if op.kind != "recurrent")
-            recurrent = sum(op.groups * op.columns for op in ops if op.kind == "recurrent")
+            array = sum(op.words for op in ops if op.kind != "recurrent")
+            recurrent = sum(op.words for op in ops if op.kind == "recurrent")
             layers.append(
                 LayerCycles(
                     name=shape.name, array_cycles=array, overhead_cycles=0, recurrent_cycles=recurrent

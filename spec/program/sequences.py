@@ -13,6 +13,7 @@ from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.kept import NOTHING_SKIPPED, Kept
 from rtlstm.spec.program.passes import Passes, input_positions, output_positions, part_layers
 from rtlstm.spec.program.step import Op, Program, compile_program, idle_between
 from rtlstm.spec.record import Record
@@ -70,16 +71,22 @@ class SequencePlan(Record):
 
 
 def compile_sequences(
-    shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, timing: UnitTiming
+    shapes: tuple[LayerShape, ...],
+    passes: Passes,
+    parameters: Parameters,
+    timing: UnitTiming,
+    kept: Kept = NOTHING_SKIPPED,
 ) -> tuple[Program, SequencePlan]:
     """Compile every part's program into the same memories.
 
-    ``timing`` is that of the unit that computes the layers' cells.
+    ``timing`` is that of the unit that computes the layers' cells; ``kept`` says which words are issued of
+    products that skip some.
 
     Raises
     ------
     ConfigurationError
-        If the parameters have a bus or a loadable program, or the longest sequence is not stated.
+        If ``kept`` does not fit the layers, the parameters have a bus or a loadable program, or the longest
+        sequence is not stated.
     """
     if parameters.bus != NO_BUS:
         raise ConfigurationError(
@@ -96,7 +103,7 @@ def compile_sequences(
             "a network with a reverse direction keeps whole sequences on the device: state the longest one, "
             f"with {option('max_steps')}"
         )
-    merger = _Merger(shapes, passes, parameters, timing)
+    merger = _Merger(shapes, passes, parameters, timing, kept)
     for number, parts in enumerate(part_layers(passes)):
         merger.add_pass(number, parts)
     return merger.program(), merger.plan(parameters.max_steps)
@@ -106,8 +113,14 @@ class _Merger:
     """Concatenates programs: their weights, biases and shifts; within a context h, dense results and c."""
 
     def __init__(
-        self, shapes: tuple[LayerShape, ...], passes: Passes, parameters: Parameters, timing: UnitTiming
+        self,
+        shapes: tuple[LayerShape, ...],
+        passes: Passes,
+        parameters: Parameters,
+        timing: UnitTiming,
+        kept: Kept,
     ) -> None:
+        self._kept = kept
         self._shapes = shapes
         self._timing = timing
         self._passes = passes
@@ -153,7 +166,12 @@ class _Merger:
         )
         # There may be unused words between the parts that it reads.
         shapes[0] = shapes[0].replace(inputs=positions[-1] + 1)
-        program = compile_program(tuple(shapes), self._parameters, self._timing)
+        kept = {
+            (index - layers[0], recurrent): groups
+            for (index, recurrent), groups in self._kept.items()
+            if index in layers
+        }
+        program = compile_program(tuple(shapes), self._parameters, self._timing, kept)
         recurrent = {op.layer: op for op in program.ops[: program.body]}
         for op in program.ops[program.body : program.prefetch]:
             before = recurrent.get(op.layer)

@@ -6,12 +6,15 @@ dense layer. Groups drain ``gate_units`` units or outputs per cycle, a *beat*, i
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from rtlstm.spec.capacity import Needs
 from rtlstm.spec.cells.unit import UnitTiming
 from rtlstm.spec.numerics import LayerShape
 from rtlstm.spec.parameters import Parameters
+from rtlstm.spec.program.kept import NOTHING_SKIPPED, Groups, Kept, check_groups, refuse_loadable
 from rtlstm.spec.record import Record
 
 __all__ = ["Op", "Program", "compile_program", "dense_lanes", "group_ends", "idle_between", "unit_cycles"]
@@ -22,6 +25,7 @@ OpKind = Literal["recurrent", "input", "dense"]
 class Op(Record):
     """One matrix-vector product on the array: ``groups`` row groups of ``columns`` words each.
 
+    Of each group, only the words in ``kept`` are stored and issued, if any are given.
     A group drains one beat per cycle: ``gate_units`` units or outputs. A recurrent layer has a
     ``recurrent`` and an ``input`` product. The first one adds the biases and ``writes_partials``;
     the other ``adds_partials`` and ``yields``: its beats go to the gate unit. ``dense`` adds the biases, and
@@ -33,7 +37,11 @@ class Op(Record):
     kind: OpKind
     layer: int
     columns: int
+    """Words of the vector."""
     groups: int
+    kept: Groups | None = None
+    """The words of the vector that each group multiplies, in order; all, if None. The first group's last one
+    is the vector's last: once that group is issued, everything that the operation waits for is there."""
     source: int
     """First word of the vector read (context); 0 of the input buffer if ``from_input``."""
     from_input: bool
@@ -84,6 +92,24 @@ class Op(Record):
     """Send the results to the output port."""
     results: int
     """Number of cycles from a group's last word to its first beat's results being written."""
+
+    @property
+    def group_words(self) -> tuple[Sequence[int], ...]:
+        """The words of the vector that each group multiplies."""
+        return (range(self.columns),) * self.groups if self.kept is None else self.kept
+
+    @property
+    def words(self) -> int:
+        """Words that are stored in a bank of weights, and issued."""
+        return sum(map(len, self.group_words))
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``kept`` where it says nothing: builds without it keep their hash."""
+        fields: dict[str, Any] = handler(self)
+        if self.kept is None:
+            fields.pop("kept", None)
+        return fields
 
 
 class Program(Record):
@@ -151,6 +177,11 @@ class Program(Record):
             cell_rows=max(1, self.cell_context),
         )
 
+    @property
+    def kept(self) -> Kept:
+        """The kept words of the products that skip any."""
+        return {(op.layer, op.kind == "recurrent"): op.kept for op in self.ops if op.kept is not None}
+
     def recurrent_op(self, layer: int) -> Op | None:
         """Return the layer's recurrent operation, if it has one."""
         return next((op for op in self.ops if op.layer == layer and op.kind == "recurrent"), None)
@@ -171,8 +202,14 @@ class _Layout:
     """Allocates memory rows while operations are appended."""
 
     def __init__(
-        self, shapes: tuple[LayerShape, ...], parameters: Parameters, timing: UnitTiming, copies: bool
+        self,
+        shapes: tuple[LayerShape, ...],
+        parameters: Parameters,
+        timing: UnitTiming,
+        copies: bool,
+        kept: Kept,
     ) -> None:
+        self.kept = kept
         self.shapes = shapes
         self.parameters = parameters
         self.timing = timing
@@ -196,6 +233,9 @@ class _Layout:
         columns = parameters.words(read)
         per_group = parameters.units if layer.four_rows else parameters.lanes
         last = (layer.outputs - 1) % per_group + 1
+        kept = self.kept.get((index, kind == "recurrent"))
+        if kept is not None:
+            check_groups(kept, layer.name, groups, columns)
         common = {
             "relu": False,
             "from_input": False,
@@ -216,6 +256,7 @@ class _Layout:
             layer=index,
             columns=columns,
             groups=groups,
+            kept=kept,
             weights=self.weights,
             shifts=self.shifts,
             drain_beats=parameters.drain_beats(per_group),
@@ -225,7 +266,7 @@ class _Layout:
             **(common | special),
         )
         self.ops.append(op)
-        self.weights += groups * columns
+        self.weights += op.words
         self.shifts += parameters.drain_beats(layer.outputs)
 
     def take(self, memory: Literal["biases", "partials", "cells"], index: int) -> int:
@@ -245,18 +286,23 @@ class _Layout:
         self.ops[after] = self.ops[after].model_copy(update={"idle_cycles": idle_cycles})
 
 
-def compile_program(shapes: tuple[LayerShape, ...], parameters: Parameters, timing: UnitTiming) -> Program:
+def compile_program(
+    shapes: tuple[LayerShape, ...], parameters: Parameters, timing: UnitTiming, kept: Kept = NOTHING_SKIPPED
+) -> Program:
     """Allocate the memories and order the operations of one step.
 
-    ``timing`` is that of the unit that computes the layers' cells.
+    ``timing`` is that of the unit that computes the layers' cells; ``kept`` says which words are issued of
+    products that skip some.
 
     Raises
     ------
     ConfigurationError
-        If it does not fit the parameters' capacities.
+        If it does not fit the parameters' capacities, or they do not fit ``kept``.
     """
+    if kept and parameters.capacity is not None:
+        refuse_loadable()
     prefetches = shapes[0].recurrent and shapes[0].feedback == 0
-    layout = _Layout(shapes, parameters, timing, prefetches)
+    layout = _Layout(shapes, parameters, timing, prefetches, kept)
     body = sum(layer.recurrent for layer in shapes)
     bias_of, partials_at, hidden = _prepare(layout, body, prefetches)
     cells = _compute(layout, partials_at, prefetches)
@@ -310,8 +356,8 @@ def _keep_order(ops: list[Op], body: int) -> None:
     first, last = ops[body], len(ops) - 1
     overtakes = ops[last].results - first.results
     if overtakes > 0:
-        # From the last word: the last beat drains later; the next step's first group ends ``columns`` later.
-        idle_cycles = overtakes + ops[last].last_drain_beats - first.columns
+        # From the last word: the last beat drains later; the next step's first group ends its words later.
+        idle_cycles = overtakes + ops[last].last_drain_beats - len(first.group_words[0])
         ops[last] = ops[last].replace(idle_cycles=max(ops[last].idle_cycles, idle_cycles, 0))
 
 
@@ -411,12 +457,13 @@ def group_ends(op: Op, start: int, drain_free: int, readable: Sequence[int] = ()
     vector can be read (at once, if none are given).
     """
     ends = []
-    for group in range(op.groups):
-        if group == 0:
-            for cycle in readable:
-                start = max(start, cycle) + 1
-            start -= len(readable)
-        end = max(start + op.columns - 1, drain_free)
+    for group, words in enumerate(op.group_words):
+        if group == 0 and readable:
+            for word in words:
+                # Results that are waited for may be of a shorter vector: then the others wait for all of it.
+                start = max(start, readable[min(word, len(readable) - 1)]) + 1
+            start -= len(words)
+        end = max(start + len(words) - 1, drain_free)
         drain_free = end + (op.last_drain_beats if group == op.groups - 1 else op.drain_beats)
         ends.append(end)
         start = end + 1

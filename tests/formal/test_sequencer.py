@@ -10,6 +10,7 @@ from amaranth.hdl import Assert, Assume, Cat, Const, Cover, Elaboratable, Module
 from support.formal import Inside, before, cases, free_inputs, implies, prove, reach, refute, with_bug
 from support.formal_shapes import fixed_manifest, loadable_manifest
 from support.loadable_builds import NARROW
+from support.pruned_builds import with_kept
 from support.random_builds import random_network, random_parameters
 
 from rtlstm.gen.quantise.quantiser import quantise
@@ -178,7 +179,13 @@ def _followers(program: Program, number: int) -> set[int]:
     return {other for other in followers if other is not None} | after_step
 
 
+def skipping() -> Manifest:
+    """A build whose row groups skip words: the first group begins with the second, the other has one."""
+    return with_kept(fixed_manifest(inputs=5, outputs=2, macs=2), {(0, False): ((1, 2), (0,))})
+
+
 SHAPES = {
+    "skipped words": skipping,
     "one word": partial(fixed_manifest, inputs=1, outputs=1),
     "two words, two groups": partial(fixed_manifest, inputs=2, outputs=2, macs=1),
     "three streams": partial(fixed_manifest, inputs=5, outputs=3, macs=2, streams=3),

@@ -67,6 +67,7 @@ class Admission(Component):
     releases: Signal
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
+        self._skip = fields.skip
         super().__init__(
             {
                 "fetched": In(Fetched(manifest, fields)),
@@ -123,7 +124,8 @@ class Admission(Component):
     def _wraps(self) -> Value:
         """Whether the next group's first word may follow a group's last."""
         op = self.fetched.op
-        drained: Value = ~(op.single & ~op.one_beat)
+        single = self.walk.last_follows if self._skip else op.single
+        drained: Value = ~(single & ~op.one_beat)
         return ~self.walk.idles_on & drained
 
     def _goes_on(self) -> Value:

@@ -194,9 +194,16 @@ class InputSteps(InputPorts, Steps):
 
         loads, waits = next_op.waits_for_input, op.waits_for_input
         beyond, at_least = exceeds(words, walk.word), ~exceeds(walk.word, words)
+        # The next word is the one after this, or, if words are skipped, any later one.
+        first_there: Value = words != 0
+        first_grown: Value = Const(1)
+        next_grown = beyond
+        if self.fields.skip:
+            first_there, first_grown = exceeds(words, next_op.first_word), ~exceeds(next_op.first_word, words)
+            next_grown = ~exceeds(walk.next_word, words)
         m.d.comb += [
-            self.input_ready.loaded.eq(ready(loads, words != 0, Const(1), valid | prepared)),
-            self.input_ready.goes_on.eq(ready(waits, exceeds(words, walk.next_word), beyond, valid)),
+            self.input_ready.loaded.eq(ready(loads, first_there, first_grown, valid | prepared)),
+            self.input_ready.goes_on.eq(ready(waits, exceeds(words, walk.next_word), next_grown, valid)),
             self.input_ready.waits.eq(ready(waits, beyond, at_least, valid)),
         ]
 

@@ -41,6 +41,7 @@ class Results(Component):
 
     def __init__(self, manifest: Manifest, fields: OpFields) -> None:
         self._most_words = most_words(manifest, fields)
+        self._skip = fields.skip
         super().__init__(
             {
                 "fetched": In(Fetched(manifest, fields)),
@@ -70,10 +71,11 @@ class Results(Component):
             there: Value = ~of.waits_for_results | (newer <= of.newer_results) | last
             return there
 
+        first_there = exceeds(written, next_op.first_word) if self._skip else written != 0
         # An operation is loaded when the one before ends, but for the first.
         newer = outstanding + (op.stores & ~self.fetched.loading)
         m.d.comb += [
-            self.results_ready.loaded.eq(ready(next_op, newer, written != 0)),
+            self.results_ready.loaded.eq(ready(next_op, newer, first_there)),
             self.results_ready.goes_on.eq(ready(op, outstanding, exceeds(written, walk.next_word))),
             self.results_ready.waits.eq(ready(op, outstanding, exceeds(written, walk.word))),
         ]

@@ -18,7 +18,16 @@ READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
 """Whether a word of the vector may be read in the next cycle, for three of the four cases of this cycle; see
 :class:`rtlstm.hdl.core.sequencer.admission.Admission`."""
 
-_READ_TO_LOAD = ("groups", "weights", "source", "source_copied")
+_READ_TO_LOAD = (
+    "groups",
+    "weights",
+    "source",
+    "source_copied",
+    "first_word",
+    "second_word",
+    "second_ends",
+    "third_row",
+)
 """Fields that set up a walk, and that nobody asks for after that."""
 
 
@@ -41,6 +50,11 @@ class OpFields:
         else:
             self.values = issue_fields(manifest.program) | dict(more or {})
             self.widths = {name: max(1, *values).bit_length() for name, values in self.values.items()}
+
+    @property
+    def skip(self) -> bool:
+        """Whether row groups skip words."""
+        return "first_word" in self.widths
 
     @property
     def of_next(self) -> StructLayout:
@@ -142,11 +156,12 @@ class Walk(wiring.Signature):
     first_group, last_group : Out(1)
         It belongs to that group of rows.
     last_column, last_follows : Out(1)
-        It ends its group; the one after it does.
+        It ends its group; the one after it does, which is of the same group unless words are skipped.
     ends : Out(1)
         It is issued, and the operation's last.
     word, next_word : Out
-        Its number in the first group, and that of the one after it.
+        Its number in the vector, and that of the one after it; in the first group only, unless words are
+        skipped.
     drains : Out(1)
         In the next cycle the drain is still busy with a group before.
     idles, idles_on : Out(1)
