@@ -196,7 +196,7 @@ def _cycles(found: Found) -> list[tuple[str, int]]:
     return [(name.replace("_", " "), value) for name, value in found["cycles"].items() if name != "layers"]
 
 
-def _cycles(row: Found) -> str:
+def _op_cycles(row: Found) -> str:
     op, cycles = row["op"], row["words"]["cycles"]
     skipped = op["groups"] * op["columns"] - cycles
     return f"{op['groups']} x {op['columns']}{f' - {skipped}' if skipped else ''} = {cycles}"
@@ -331,7 +331,7 @@ _BUILD = (
             Field("layer", "{words[layer]}"),
             Field("multiplies weights by", "{words[multiplies]}"),
             Field("then", "{words[then]}"),
-            Field("cycles", _cycles, right=True),
+            Field("cycles", _op_cycles, right=True),
             Field("", lambda row: "waits" if row["words"]["waits"] else None),
         ),
     ),

@@ -243,6 +243,11 @@ class _Product:
     """``(lanes, groups, columns, macs)``."""
     shift: IntArray
 
+    @property
+    def needed(self) -> NDArray[np.bool_]:
+        """The words that are not zero in a whole group, ``(groups, columns)``."""
+        return np.asarray(self.words.any(axis=(0, 3)))
+
 
 def _products(network: QuantizedNetwork, manifest: Manifest, index: int) -> list[_Product]:
     """Return the products of a layer, in the order in which its program adds them."""
@@ -278,7 +283,7 @@ def find_kept(network: QuantizedNetwork, manifest: Manifest) -> Kept:
     for index in range(len(network.layers)):
         for product in _products(network, manifest, index):
             op = product.op
-            groups = keep(product.words.any(axis=(0, 3)).tolist())
+            groups = keep(product.needed.tolist())
             if groups != tuple(map(tuple, op.group_words)):
                 found[op.layer, op.kind == "recurrent"] = groups
     return found
@@ -286,10 +291,10 @@ def find_kept(network: QuantizedNetwork, manifest: Manifest) -> Kept:
 
 def _check_skipped(product: _Product, mask: NDArray[np.bool_], manifest: Manifest) -> None:
     """Refuse weights that are not zero where the build skips words."""
-    lost = product.words.any(axis=(0, 3)) & ~mask
+    lost = product.needed & ~mask
     if not lost.any():
         return
-    group, word = (int(place) for place in np.argwhere(lost)[0])
+    group, word = (int(index) for index in np.argwhere(lost)[0])
     macs, name = manifest.parameters.macs, manifest.layers[product.op.layer].name
     count = int(np.count_nonzero(product.words[:, lost]))
     raise ImageError(

@@ -220,10 +220,10 @@ class _Layout:
         read_back = {index + layer.feedback for index, layer in enumerate(shapes) if layer.recurrent}
         self.outputs_at: list[int | None] = []
         for index, layer in enumerate(shapes):
-            kept = index in read_back or (index < len(shapes) - 1 and layer.kind != "skip")
+            is_read = index in read_back or (index < len(shapes) - 1 and layer.kind != "skip")
             # The first layer's two copies are adjacent.
-            self.outputs_at.append((0 if index == 0 else self.vectors) if kept else None)
-            self.vectors += parameters.words(layer.outputs) if kept else 0
+            self.outputs_at.append((0 if index == 0 else self.vectors) if is_read else None)
+            self.vectors += parameters.words(layer.outputs) if is_read else 0
 
     def append(self, kind: OpKind, index: int, **special: object) -> None:
         """Append an operation of layer ``index``; ``special`` are the fields of its kind."""
