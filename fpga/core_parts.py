@@ -40,7 +40,6 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
     parameters, numerics = manifest.parameters, manifest.numerics
     units, lanes, blocks, macs = parameters.gate_units, parameters.lanes, parameters.blocks, parameters.macs
     accumulator, partial = numerics.accumulator.bits, numerics.accumulator.partial_bits
-    word = macs * numerics.weight_bits
     total = _even(accumulator) if family.pair_adders else accumulator
     tree = _tree_bits(macs, numerics.weight_bits + numerics.data_bits, family)
     shared = manifest.has_single_rows + ("tanh" in manifest.single_functions)
@@ -57,7 +56,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
             for some in inventory.multipliers(manifest).values()
         ),
         **_memory_units(manifest, family),
-        "read back": word * (blocks if parameters.gate_units == 1 else lanes / 4),
+        "read back": parameters.units + units * 4 * numerics.weight_bits,
         "collect": units * accumulator * blocks * (4 + 2 * shared),
         "shift": units * 4 * partial * numerics.shift_bits,
         "round": units * 4 * (3 * _even(partial) + 3 * numerics.preactivation.bits),
@@ -92,7 +91,7 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
     tree = _tree_registers(macs, numerics.weight_bits + numerics.data_bits, pipeline.tree_levels)
     collected = blocks if parameters.collect > 1 else 1
     mapped = [(each.count, family.map_memory(each)) for each in inventory.memories(manifest).values()]
-    banks = lanes * (1 + max(0, pipeline.operand - 3))
+    banks = lanes * max(0, pipeline.operand - 3)
     last = max(op.results for op in manifest.program.ops)
     return {
         "sums": lanes * (tree + 2 * numerics.accumulator.bits),
@@ -101,7 +100,8 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
             for some in inventory.multipliers(manifest).values()
         ),
         "banks": banks * word,
-        "passed": blocks * (2 * word + values),
+        "passed": blocks * (word + values),
+        "read back": word + 2 * blocks + macs + units * (1 + numerics.weight_bits * min(pipeline.window, 1)),
         "vector": values * pipeline.operand,
         "collected": units * 4 * collected * numerics.accumulator.bits,
         "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped),

@@ -130,7 +130,7 @@ class Accumulator(Record):
     """
 
     bits: Annotated[int, Field(ge=4, le=48)]
-    """Signed width that no lane can overflow, whatever the inputs."""
+    """Signed width that no lane can overflow, whatever the inputs; a weight fits, too, to be read back."""
     align: Annotated[int, Field(ge=0, le=32)]
     """Left shift before the row's right shift (for rows coarser than the format read next)."""
     partial_bits: Annotated[int, Field(ge=4, le=50)]
@@ -200,6 +200,11 @@ class Numerics(Record):
             )
         if not 8 <= self.cell.bits <= 32:
             raise ValueError(f"the cell state has 8 to 32 bits, not {self.cell.bits}")
+        if self.accumulator.bits < self.weight_bits:
+            raise ValueError(
+                f"accumulators have at least the {self.weight_bits} bits of a weight, "
+                f"not {self.accumulator.bits}"
+            )
         if self.cell.fraction < 0 or self.cell_argument.fraction > self.cell.fraction:
             raise ValueError(
                 "the cell state needs 0 or more fraction bits, and at least as many as its tanh reads"

@@ -52,9 +52,9 @@ class SumBounds:
         """The largest of the partial sums."""
         return max(self.partials, key=lambda bound: bound.magnitude)
 
-    def widths(self, align: int) -> Accumulator:
-        """Return the least widths that hold them."""
-        return Accumulator(bits=self.lane.bits, align=align, partial_bits=self.partial.bits)
+    def widths(self, align: int, weight_bits: int) -> Accumulator:
+        """Return the least widths that hold them, and in a lane any weight of these bits."""
+        return Accumulator(bits=max(self.lane.bits, weight_bits), align=align, partial_bits=self.partial.bits)
 
     def lacking(self, there: Accumulator, layers: Sequence[LayerShape]) -> str | None:
         """Return a clause that names the first sum that does not fit the widths ``there``, if any."""

@@ -49,7 +49,7 @@ def extreme_network(weight_bits: int, data_bits: int, sign: int) -> QuantizedNet
         QuantizedDense(np.full_like(last.weight, weight), last.bias, last.shift),
     )
     align = start.numerics.accumulator.align
-    widths = bound_sums(layers, start.numerics.input, align).widths(align)
+    widths = bound_sums(layers, start.numerics.input, align).widths(align, weight_bits)
     return QuantizedNetwork(start.shapes, start.numerics.replace(accumulator=widths), layers)
 
 

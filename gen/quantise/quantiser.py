@@ -447,7 +447,9 @@ class _Quantiser:
             preactivation=reads,
             cell=stored,
             cell_argument=argument,
-            accumulator=self.hardware.accumulator(bound_sums(layers, self.input, align), align, shapes),
+            accumulator=self.hardware.accumulator(
+                bound_sums(layers, self.input, align), align, self.settings.most_weight_bits, shapes
+            ),
             shift_bits=self.hardware.shift_bits(_largest_shift(layers), self.settings.data_bits, align),
             cells=tuple(cells),
             tables=tuple(functions.tables),

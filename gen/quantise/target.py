@@ -105,7 +105,9 @@ class TargetHardware:
         # The device's memory of right shifts limits the shift of every row.
         return min(finest, target - self.device.accumulator.align + (1 << self.device.shift_bits) - 1)
 
-    def accumulator(self, needed: SumBounds, align: int, layers: Sequence[LayerShape]) -> Accumulator:
+    def accumulator(
+        self, needed: SumBounds, align: int, weight_bits: int, layers: Sequence[LayerShape]
+    ) -> Accumulator:
         """Return the widths of sums; errors as :meth:`align`."""
         if self.device is not None:
             there = self.device.accumulator
@@ -113,7 +115,7 @@ class TargetHardware:
                 lacking = max(needed.lane.bits - there.bits, needed.partial.bits - there.partial_bits)
                 raise self._lacks(lacking, "its sums need", f": {clause}")
             return there
-        widths = needed.widths(align)
+        widths = needed.widths(align, weight_bits)
         if self.headroom is None:
             return widths
         return widths.replace(

@@ -26,18 +26,7 @@ from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["MacArray", "any_of", "array_round_trip"]
-
-
-def array_round_trip(manifest: Manifest) -> int:
-    """Cycles from an address at the first block to the farthest block's word at ``weights``."""
-    parameters = manifest.parameters
-    return 2 * parameters.blocks + parameters.pipeline.operand + 1 + _gathered(manifest)
-
-
-def _gathered(manifest: Manifest) -> int:
-    """Registers behind the choice among a block's words, where wires are long."""
-    return min(manifest.parameters.pipeline.window, 1)
+__all__ = ["MacArray", "any_of"]
 
 
 class MacArray(Component):
@@ -59,8 +48,6 @@ class MacArray(Component):
         Each lane's last row sum.
     write : In(1), bank, row, write_data : In
         Store a word in a lane's bank.
-    weights : Out
-        The word of bank ``bank`` that ``address`` points at, :func:`array_round_trip` cycles later.
     """
 
     address: Signal
@@ -72,7 +59,6 @@ class MacArray(Component):
     ends: Signal
     write: Signal
     held: Signal
-    weights: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -92,20 +78,18 @@ class MacArray(Component):
         super().__init__(
             {name: In(width) for name, width in self._passed.items()}
             | {name: In(1) for name in self._events}
-            | {"held": Out(parameters.lanes * numerics.accumulator.bits), "weights": Out(word)}
+            | {"held": Out(parameters.lanes * numerics.accumulator.bits)}
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         given: Mapping[str, Value] = {name: getattr(self, name) for name in self._passed | self._events}
         held: list[Value] = []
-        entries: list[Value] = []
         for block in range(self._manifest.parameters.blocks):
             if block:
                 given = self._hand_on(m, given, block)
-            entries.append(self._block(m, given, block, held))
+            held += self._block(m, given, block)
         m.d.comb += self.held.eq(Cat(held))
-        self._read_back(m, entries)
         return m
 
     def _hand_on(self, m: Module, given: Mapping[str, Value], block: int) -> Mapping[str, Value]:
@@ -116,34 +100,21 @@ class MacArray(Component):
         m.d.sync += [register.eq(given[name]) for name, register in delayed.items()]
         return delayed
 
-    def _block(self, m: Module, given: Mapping[str, Value], block: int, held: list[Value]) -> Value:
-        """Add a block's lanes; return the word of the selected one."""
+    def _block(self, m: Module, given: Mapping[str, Value], block: int) -> list[Value]:
+        """Add a block's lanes; return their totals."""
         size = 4 * self._manifest.parameters.gate_units
         row, write_data = (delay(m, given[name], 1) for name in ("row", "write_data"))
-        words: list[Value] = []
+        held: list[Value] = []
         together = lanes_per_module(self._manifest)
         for first in range(block * size, block * size + size, together):
             lane = lane_instance(m, self._manifest, f"lane{first}")
-            selected = Signal(together, reset_less=True, name=f"selected{first}")
             write = Signal(together, name=f"write{first}")
             here = Cat(given["bank"] == first + index for index in range(together))
-            m.d.sync += [selected.eq(here), write.eq(Mux(given["write"], here, 0))]
+            m.d.sync += write.eq(Mux(given["write"], here, 0))
             m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add", "ends")]
             m.d.comb += [lane.write_row.eq(row), lane.write_data.eq(write_data), lane.write.eq(write)]
             held.append(lane.held)
-            entry = delay(m, lane.weights, 1)
-            width = len(entry) // together
-            words += [Mux(selected[i], entry.word_select(i, width), 0) for i in range(together)]
-        return delay(m, any_of(words), _gathered(self._manifest))
-
-    def _read_back(self, m: Module, entries: list[Value]) -> None:
-        """Pass the selected lane's word back from block to block."""
-        word: Value | None = None
-        for block, entry in reversed(list(enumerate(entries))):
-            register = Signal(len(self.weights), name=f"weights{block}", reset_less=True)
-            m.d.sync += register.eq(entry if word is None else entry | word)
-            word = register
-        m.d.comb += self.weights.eq(word)
+        return held
 
 
 def any_of(values: list[Value]) -> Value:

@@ -18,6 +18,7 @@ from rtlstm.hdl.core.sequencer.sequencer import Sequencer
 from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.hdl.core.units import make_unit
 from rtlstm.hdl.core.vector_memory import VectorMemory
+from rtlstm.hdl.core.weight_reader import WeightReader
 from rtlstm.hdl.flat_ports import add_instance
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.hdl.sequences.controller import SequenceMemory
@@ -109,7 +110,12 @@ class Core(CorePorts):
             m.submodules[f"preactivation{index}"] = self._preactivations[index]
             m.submodules[f"gate_unit{index}"] = self._gate_units[index]
         self._add_output(m)
-        m.submodules.window = self._window = MemoryWindow(manifest)
+        m.submodules.weight_reader = self._weight_reader = WeightReader(manifest)
+        # Registers where each word comes from that the window reads, and as many where they meet.
+        self._way_back = min(manifest.parameters.pipeline.window, 1)
+        m.submodules.window = self._window = MemoryWindow(
+            manifest, self._weight_reader.cycles + 2 * self._way_back
+        )
         self._loadable = manifest.parameters.capacity is not None
 
         self._opened = Signal()
@@ -165,7 +171,9 @@ class Core(CorePorts):
             vectors.row.eq(sequencer.vector_row + sequencer.vector_base),
             vectors.from_input.eq(sequencer.from_input),
             vectors.relu.eq(sequencer.relu),
-            vectors.blank.eq(sequencer.blank),
+            # While the window is open, the array multiplies what reads weights back.
+            vectors.blank.eq(sequencer.blank | self._opened),
+            vectors.unit.eq(self._weight_reader.unit),
             self._input.row.eq(vectors.input_row),
             vectors.input_word.eq(self._input.word),
             vectors.coming.eq(self._gate_units[0].coming),
@@ -362,7 +370,15 @@ class Core(CorePorts):
         # the argument is 0 then, too: what the window stores arrives here in the second of these cycles.
         stores = delay_event(m, window.stores, min(self._manifest.parameters.pipeline.window, 2))
         m.d.sync += table_row.eq(Mux(opened | stores, access.row, 0))
-        m.d.comb += [drain.window.eq(opened), drain.window_row.eq(access.row)]
+        reader = self._weight_reader
+        m.d.comb += [
+            drain.window.eq(opened),
+            drain.window_row.eq(access.row),
+            drain.window_block.eq(reader.block),
+            reader.start.eq(window.multiplies),
+            reader.bank.eq(access.bank),
+            reader.totals.eq(Cat(unit.totals for unit in self._preactivations)),
+        ]
         banked = (Region.PARTIALS, Region.SHIFTS, Region.CELLS)
         # Which bank is looked at stands in a register, too: it chooses write enables and whole words.
         units, distance = len(self._gate_units), self._manifest.parameters.pipeline.window
@@ -389,7 +405,7 @@ class Core(CorePorts):
             gates.connect_bank(m, access.bank)
         tables = self._gate_units[0].entries
         entries = {
-            Region.WEIGHTS: self._array.weights,
+            Region.WEIGHTS: reader.weights,
             **{region: any_of(found) for region, found in words.items()},
             Region.VECTORS: self._vector_memory.entry,
         }
@@ -399,12 +415,10 @@ class Core(CorePorts):
         for region in self._manifest.regions:
             if region not in entries:
                 entries[region] = getattr(tables, region.name.lower())
-        # A register where each word comes from, and one where they meet.
-        stages = min(self._manifest.parameters.pipeline.window, 1)
         words_read: list[Value] = []
         for region, entry in entries.items():
             selected = Signal(reset_less=True, name=f"reads_{region.name.lower()}")
             m.d.sync += selected.eq(window.region == int(region))
-            words_read.append(Mux(selected, delay(m, entry, stages), 0))
+            words_read.append(Mux(selected, delay(m, entry, self._way_back), 0))
         chosen = Signal.like(window.read_data)
-        m.d.comb += [chosen.eq(any_of(words_read)), window.read_data.eq(delay(m, chosen, stages))]
+        m.d.comb += [chosen.eq(any_of(words_read)), window.read_data.eq(delay(m, chosen, self._way_back))]

@@ -62,8 +62,8 @@ class Drain(ProgramPart):
     result_last, result_word : Out(1)
         An operation's last result, or one that completes a word of the vector memory, will be there in
         ``ahead + 2`` cycles; of operations whose results are stored.
-    window, window_row : In
-        While the memory window is open, the row that all read ports look at.
+    window, window_row, window_block : In
+        While the memory window is open, the row that all read ports look at, and what ``blocks`` is.
     program_write, program_data, program_word
         Only with a loadable program: see :func:`rtlstm.hdl.core.program_memory.program_ports`.
     """
@@ -80,6 +80,7 @@ class Drain(ProgramPart):
     result_word: Signal
     window: Signal
     window_row: Signal
+    window_block: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -104,6 +105,7 @@ class Drain(ProgramPart):
                 "result_word": Out(1),
                 "window": In(1),
                 "window_row": In(32),
+                "window_block": In(self._parameters.blocks),
             }
         )
 
@@ -281,4 +283,6 @@ class Drain(ProgramPart):
             blocks.eq(Mux(starts, ~beat.dense, blocks << 1)),
             lanes.eq(Mux(starts, beat.dense, lanes << 1)),
         ]
+        with m.If(self.window):
+            m.d.sync += [blocks.eq(self.window_block), lanes.eq(0)]
         m.d.comb += [self.blocks.eq(blocks), self.lanes.eq(lanes)]

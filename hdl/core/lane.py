@@ -41,7 +41,6 @@ class _LanePorts:
     add: Signal
     ends: Signal
     held: Signal
-    weights: Signal
     write: Signal
     write_row: Signal
     write_data: Signal
@@ -59,14 +58,12 @@ class Lane(_LanePorts, Component):
     address : In
         Row of the weight bank.
     vector : In(macs * data_bits)
-        The vector's word, in the cycle in which its address's word is in ``weights``.
+        The vector's word, two cycles after its address, or three: its weights are at the multipliers then.
     add, ends : In(1)
         The registered sum of products counts; it counts and ends a row (or nothing counts, and
         what was added is dropped).
     held : Out(lanes * accumulator.bits)
         The last row's sum of each lane, signed, until the next one is complete.
-    weights : Out(lanes * macs * weight_bits)
-        The banks' words two cycles after their address, or three, for the multipliers and read-back.
     write : In, one bit for each lane
         Store ``write_data`` in row ``write_row`` of its bank.
     """
@@ -82,7 +79,6 @@ class Lane(_LanePorts, Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         words = [self._bank(m, lane) for lane in range(self._lanes)]
-        m.d.comb += self.weights.eq(Cat(words))
         sums = [self._accumulate(m, *self._tree(m, terms)) for terms in self._products(m, words)]
         m.d.comb += self.held.eq(Cat(sums))
         return m
@@ -219,7 +215,6 @@ def _signature(manifest: Manifest) -> wiring.Signature:
             "add": In(1),
             "ends": In(1),
             "held": Out(lanes * numerics.accumulator.bits),
-            "weights": Out(lanes * word),
             "write": In(lanes),
             "write_row": In(range(rows)),
             "write_data": In(word),

@@ -5,7 +5,6 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Interface
-from rtlstm.hdl.core.array import array_round_trip
 from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
@@ -68,6 +67,13 @@ class MemoryWindow(Component):
 
     DATA and COMMAND are accepted when the core is idle; while one of them waits, no step begins.
 
+    Parameters
+    ----------
+    manifest
+        The build.
+    read_back
+        Cycles from ``multiplies`` to a row of weights at ``read_data``.
+
     Members
     -------
     bus : In(CoreBus)
@@ -83,6 +89,8 @@ class MemoryWindow(Component):
         A row of the widest region; narrower ones use its low bits.
     region : Out(4)
         Region being read.
+    multiplies : Out(1)
+        The row stands at every read port: the array is to give it, if it is one of weights.
     stream, reset_stream, state_written, weights_written : Out
         COMMAND, for the sequencer.
     flags, step_done, saturated, since, now
@@ -103,6 +111,7 @@ class MemoryWindow(Component):
     row: Signal
     bank: Signal
     region: Signal
+    multiplies: Signal
     write: Signal
     write_data: Signal
     read_data: Signal
@@ -120,8 +129,9 @@ class MemoryWindow(Component):
     shape: Signal
     stopped: Signal
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, read_back: int) -> None:
         self._manifest = manifest
+        self._read_back = read_back
         self._width = 32 * max(layout.words for layout in manifest.regions.values())
         self._loadable = manifest.parameters.capacity is not None
         super().__init__(
@@ -135,6 +145,7 @@ class MemoryWindow(Component):
                 "row": Out(32),
                 "bank": Out(16),
                 "region": Out(4),
+                "multiplies": Out(1),
                 "write": Out(len(Region)),
                 "write_data": Out(self._width),
                 "read_data": In(self._width),
@@ -179,7 +190,7 @@ class MemoryWindow(Component):
             to_data.eq(self.bus.address == Register.DATA),
             commanding.eq((self.bus.address == Register.COMMAND) & self.bus.write),
         ]
-        longest = READ_WAIT + array_round_trip(self._manifest)
+        longest = READ_WAIT + self._read_back
         writes, reading, wait = Signal(), Signal(), Signal(range(longest + 1))
         written, takes, loads, gives = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
@@ -205,6 +216,7 @@ class MemoryWindow(Component):
             takes.eq(accepted & write & to_data),
             loads.eq(reading & (wait == 1)),
             gives.eq(reading & (wait == 0)),
+            self.multiplies.eq(reading & (wait == self._read_back + 1)),
             self.write.eq(0),
             writes.eq(0),
             chosen.eq(reads & ~to_data),

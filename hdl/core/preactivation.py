@@ -72,6 +72,8 @@ class Preactivation(Component):
         The per-unit constants, with the pre-activations.
     shifts, partials : Out
         Words of the two memories, for read-back.
+    totals : Out(4 * weight_bits)
+        Low bits of the picked totals, for read-back of weights.
     """
 
     held: Signal
@@ -92,6 +94,7 @@ class Preactivation(Component):
     write_data: Signal
     shifts: Signal
     partials: Signal
+    totals: Signal
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
@@ -117,12 +120,14 @@ class Preactivation(Component):
                 "write_data": In(max(shifts.width, partials.width)),
                 "shifts": Out(shifts.width),
                 "partials": Out(partials.width),
+                "totals": Out(GATES * numerics.weight_bits),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         totals = self._collect(m)
+        m.d.comb += self.totals.eq(Cat(total[: self._manifest.numerics.weight_bits] for total in totals))
         sums = self._add(m, totals)
         extra = min(self._manifest.parameters.pipeline.narrow, 3) - 2
         for gate, (plain, negated) in enumerate(sums):

@@ -51,6 +51,8 @@ class VectorMemory(Component):
         Results of units and of single rows.
     write : In(1), write_row, write_data : In
         Store the window's word; the core is idle.
+    unit : In(macs)
+        With a blank word: makes values of ``operand`` 1, two cycles later.
     operand : Out(macs * data_bits)
         The word, for the multipliers.
     entry : Out
@@ -69,6 +71,7 @@ class VectorMemory(Component):
     write: Signal
     write_row: Signal
     write_data: Signal
+    unit: Signal
     operand: Signal
     entry: Signal
 
@@ -92,6 +95,7 @@ class VectorMemory(Component):
                 "write": In(1),
                 "write_row": In(32),
                 "write_data": In(width),
+                "unit": In(width // self._bits),
                 "operand": Out(width),
                 "entry": Out(width),
             }
@@ -159,12 +163,13 @@ class VectorMemory(Component):
             enters.eq(from_input & ~blank),
             rectifies.eq(relu),
         ]
-        # The word as the results before the last left it, if the memory does not give these yet.
+        # The word as the results before the last left it, if the memory does not give these yet; or ones.
         missing = Signal(self._spec.width, reset_less=True)
         left: Value = Const(0, len(filling))
         for hit, known in reversed([*zip(misses, (filling, delay(m, filling, 1)), strict=False)]):
             left = Mux(hit, known, left)
-        m.d.sync += missing.eq(Mux(reads & ~arrives & ~fills, left, 0))
+        ones = Cat(Cat(one, Const(0, self._bits - 1)) for one in self.unit)
+        m.d.sync += missing.eq(Mux(reads & ~arrives & ~fills, left, 0) | ones)
         chosen = Signal(len(word))
         m.d.comb += chosen.eq(
             self._results(m, coming, reads & arrives)

@@ -92,7 +92,7 @@ def _numerics(layers: tuple[QuantizedLayer, ...], weight_bits: int, data_bits: i
         preactivation=read,
         cell=STATE,
         cell_argument=read,
-        accumulator=bound_sums(layers, data, 0).widths(0),
+        accumulator=bound_sums(layers, data, 0).widths(0, weight_bits),
         shift_bits=5,
     )
 
