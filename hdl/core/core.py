@@ -112,9 +112,9 @@ class Core(CorePorts):
         self._add_output(m)
         m.submodules.weight_reader = self._weight_reader = WeightReader(manifest)
         # Registers where each word comes from that the window reads, and as many where they meet.
-        self._way_back = min(manifest.parameters.pipeline.window, 1)
+        self._read_registers = min(manifest.parameters.pipeline.window, 1)
         m.submodules.window = self._window = MemoryWindow(
-            manifest, self._weight_reader.cycles + 2 * self._way_back
+            manifest, self._weight_reader.cycles + 2 * self._read_registers
         )
         self._loadable = manifest.parameters.capacity is not None
 
@@ -419,6 +419,9 @@ class Core(CorePorts):
         for region, entry in entries.items():
             selected = Signal(reset_less=True, name=f"reads_{region.name.lower()}")
             m.d.sync += selected.eq(window.region == int(region))
-            words_read.append(Mux(selected, delay(m, entry, self._way_back), 0))
+            words_read.append(Mux(selected, delay(m, entry, self._read_registers), 0))
         chosen = Signal.like(window.read_data)
-        m.d.comb += [chosen.eq(any_of(words_read)), window.read_data.eq(delay(m, chosen, self._way_back))]
+        m.d.comb += [
+            chosen.eq(any_of(words_read)),
+            window.read_data.eq(delay(m, chosen, self._read_registers)),
+        ]

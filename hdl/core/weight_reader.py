@@ -2,7 +2,7 @@
 
 While the memory window is open, the array multiplies and every word is the last of its row, so that each
 lane's total is the product with the word of one cycle. The host's bank selects the block that is collected.
-A 1 that walks through the multipliers gives a row's weights one after the other.
+A 1 that passes from multiplier to multiplier gives a row's weights one after the other.
 
 =================================  ====================================================================
 cycle                              what happens
@@ -92,19 +92,19 @@ class WeightReader(Component):
             unit.eq(Cat(any_of(fours[index::units]) for index in range(units))),
         ]
         m.d.comb += self.block.eq(block)
-        self._walk(m, block)
+        self._select(m, block)
         chosen = [Mux(unit[index], self._total(m, index), 0) for index in range(units)]
         weights = Signal.like(self.weights, reset_less=True)
         m.d.sync += weights.eq(Cat(weights[self._bits :], any_of(chosen)))
         m.d.comb += self.weights.eq(weights)
         return m
 
-    def _walk(self, m: Module, block: Signal) -> None:
-        """Let a 1 walk from the block's place to the last block's, and then through the multipliers."""
+    def _select(self, m: Module, block: Signal) -> None:
+        """Pass a 1 from the block's position to the last block's, and then through the multipliers."""
         # With a reset: nothing is added to the vectors of a step.
-        places = Signal(len(block) + len(self.unit))
-        m.d.sync += places.eq(Mux(self.start, block, places << 1))
-        m.d.comb += self.unit.eq(places[len(block) :])
+        position = Signal(len(block) + len(self.unit))
+        m.d.sync += position.eq(Mux(self.start, block, position << 1))
+        m.d.comb += self.unit.eq(position[len(block) :])
 
     def _total(self, m: Module, unit: int) -> Value:
         """Choose a gate unit's total of the bank's gate."""
