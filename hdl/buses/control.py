@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.buses.request_port import NUMBER_BITS, FifoPort, PortRequests, RequestPort, Requests
 from rtlstm.hdl.component import Component
-from rtlstm.hdl.core.memory_window import ADDRESS_BITS, CoreBus, CoreBusPort
+from rtlstm.hdl.core.memory_window import CoreBus, CoreBusPort
+from rtlstm.hdl.core.register_bank import ADDRESS_BITS
 from rtlstm.spec.buses import registers_of
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Register

@@ -1,19 +1,18 @@
 """Registers, and the window through which the host reaches the core's memories."""
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtlstm.hdl.component import Component, Interface
-from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.component import Component, Interface, connect_some
+from rtlstm.hdl.core.register_bank import ADDRESS_BITS, RegisterBank
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Command, Region, Register
 
-__all__ = ["ADDRESS_BITS", "CoreBus", "CoreBusPort", "MemoryWindow"]
-
-ADDRESS_BITS = 4
-"""Width of the number of a register of the core."""
+__all__ = ["CoreBus", "CoreBusPort", "MemoryWindow"]
 
 READ_WAIT = 16
 """Cycles from opening the window to its row's data standing at every read port near the window."""
@@ -60,6 +59,21 @@ class CoreBus(wiring.Signature):
     def create(self, *, path: tuple[str | int, ...] = (), src_loc_at: int = 0) -> CoreBusPort:
         """Make a port."""
         return CoreBusPort(self, path=path, src_loc_at=src_loc_at + 1)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A request to a register, in the cycle after it came, and in those in which it waits."""
+
+    number: Signal
+    data: Signal
+    write: Signal
+    asked: Signal
+    """There is one."""
+    to_data: Signal
+    to_window: Value
+    """To DATA, or to write COMMAND: it waits until the core is idle."""
+    accepted: Signal
 
 
 class MemoryWindow(Component):
@@ -164,103 +178,143 @@ class MemoryWindow(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        counters = self._counters(m)
-        layouts = self._manifest.regions.values()
-        # ROW and SELECT keep as many bits as there are rows and banks.
-        row = Signal(row_bits(max(layout.rows for layout in layouts) + 1))
-        bank = Signal(row_bits(max(layout.banks for layout in layouts) + 1))
-        region, word = Signal(4), Signal(range(max(layout.words for layout in layouts)))
+        m.submodules.registers = registers = RegisterBank(self._manifest)
+        request = self._look_at_request(m)
+        self._connect_registers(m, registers, request)
         staging = Signal(self._width, reset_less=True)
-        words = Signal.like(word, name="words")
-        with m.Switch(region):
-            for number, layout in self._manifest.regions.items():
-                with m.Case(int(number)):
-                    m.d.comb += words.eq(layout.words - 1)
-        m.d.comb += [self.region.eq(region), self.row.eq(row), self.bank.eq(bank)]
-        # A request is looked at in the cycle after it came: the bus comes from far.
-        address, write = Signal.like(self.bus.address, reset_less=True), Signal(reset_less=True, name="write")
-        data, asked = Signal.like(self.bus.data, reset_less=True), Signal()
-        to_data, commanding = Signal(reset_less=True), Signal(reset_less=True)
-        to_window = to_data | commanding
-        m.d.sync += [
-            address.eq(self.bus.address),
-            write.eq(self.bus.write),
-            data.eq(self.bus.data),
-            asked.eq(self.bus.valid & ~self.bus.ready),
-            to_data.eq(self.bus.address == Register.DATA),
-            commanding.eq((self.bus.address == Register.COMMAND) & self.bus.write),
-        ]
-        longest = READ_WAIT + self._read_back
-        writes, reading, wait = Signal(), Signal(), Signal(range(longest + 1))
-        written, takes, loads, gives = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += [
-            self.active.eq(reading | (asked & to_window)),
-            self.opens.eq(reading | (asked & to_data)),
-            # After a row was written, requests wait for the cycle in which that shows.
-            self.bus.ready.eq(asked & ~reading & ~written & ~writes & ~gives & (~to_window | self.granted)),
-        ]
-        m.d.comb += self.stores.eq(takes | writes)
-        accepted = self.bus.ready
-        if self._loadable:
-            m.d.comb += self.touches.eq(accepted & write & to_data & (region == Region.PROGRAM))
-        # DATA's word, and what is done with the staged row, in the cycle after it is decided.
-        given = Signal.like(data, reset_less=True)
-        # Words are further apart than the cycle by which this is late.
-        last_word = delay(m, word == words, 1)
-        value, chosen, answers, answered = Signal(32, reset_less=True), Signal(), Signal(), Signal()
-        # The reset comes a cycle late: what stands here until then is not meant.
-        m.d.comb += self.bus.read_valid.eq(answered & ~ResetSignal())
-        reads = accepted & ~write
-        m.d.sync += [
-            given.eq(data),
-            takes.eq(accepted & write & to_data),
-            loads.eq(reading & (wait == 1)),
-            gives.eq(reading & (wait == 0)),
-            self.multiplies.eq(reading & (wait == self._read_back + 1)),
-            self.write.eq(0),
-            writes.eq(0),
-            chosen.eq(reads & ~to_data),
-            answers.eq(chosen),
-            value.eq(self._read_register(m, address, region, bank, row, counters)),
-            answered.eq(answers | gives),
-            self.bus.read_data.eq(Mux(gives, staging[:32], value)),
-        ]
-        staged_address = Signal.like(address, reset_less=True)
-        commands = Cat(data == Command.RESET, data == Command.STATE_WRITTEN) & (
-            accepted & commanding
-        ).replicate(2)
-        m.d.sync += [
-            written.eq(accepted & write),
-            staged_address.eq(address),
-            # Decided beside the registers' writes and not behind them: the sequencer is far.
-            Cat(self.reset_stream, self.state_written).eq(commands),
-        ]
-        with m.If(written):
-            self._write_register(m, staged_address, given, region, bank, row, word)
-        with m.If(takes):
-            m.d.sync += staging.eq(Cat(staging[32:], given))
-            with m.If(last_word):
-                m.d.sync += [self.write.eq(Const(1, len(Region)) << region), writes.eq(1)]
-        with m.If(loads):
-            m.d.sync += staging.eq(self.read_data)
-        with m.If(gives):
-            m.d.sync += staging.eq(staging >> 32)
-        with m.If(takes | gives):
-            m.d.sync += word.eq(Mux(last_word, 0, word + 1))
-        # A write reaches its memory in the cycle after it was staged; only then the row moves.
-        with m.If(writes | (gives & last_word)):
-            m.d.sync += row.eq(row + 1)
-        with m.If(reads & to_data):
-            m.d.sync += [reading.eq(1), wait.eq(Mux(word == 0, longest, 0))]
-        with m.If(reading):
-            m.d.sync += wait.eq(wait - 1)
-            with m.If(wait == 0):
-                m.d.sync += [reading.eq(0), wait.eq(0)]
-        self._align(m, staging, region)
+        self._serve(m, request, registers, staging)
+        self._align(m, staging, registers.region)
         # State memories are left out: STATE_WRITTEN says which stream they concern.
         state = 1 << Region.VECTORS | 1 << Region.CELLS
         m.d.sync += self.weights_written.eq((self.write & ~Const(state, len(Region))).any())
         return m
+
+    def _look_at_request(self, m: Module) -> _Request:
+        """Look at a request in the cycle after it came: the bus comes from far."""
+        bus = self.bus
+        number, data = (Signal.like(each, reset_less=True) for each in (bus.address, bus.data))
+        write, asked = Signal(reset_less=True, name="write"), Signal()
+        to_data, commanding = Signal(reset_less=True), Signal(reset_less=True)
+        # A request that is accepted stays at the bus for this cycle alone.
+        accepted = bus.ready
+        m.d.sync += [
+            number.eq(bus.address),
+            write.eq(bus.write),
+            data.eq(bus.data),
+            asked.eq(bus.valid & ~accepted),
+            to_data.eq(bus.address == Register.DATA),
+            commanding.eq((bus.address == Register.COMMAND) & bus.write),
+            # Decided beside the registers' writes and not behind them: the sequencer is far.
+            self.reset_stream.eq(accepted & commanding & (data == Command.RESET)),
+            self.state_written.eq(accepted & commanding & (data == Command.STATE_WRITTEN)),
+        ]
+        return _Request(number, data, write, asked, to_data, to_data | commanding, accepted)
+
+    def _connect_registers(self, m: Module, registers: RegisterBank, request: _Request) -> None:
+        told = ("busy", "flags", "step_done", "saturated", "since", "now", "stream", "region")
+        connect_some(m, wiring.flipped(self), registers, told)
+        if self._loadable:
+            connect_some(m, wiring.flipped(self), registers, ("stopped", "shape"))
+        m.d.comb += [
+            self.row.eq(registers.row),
+            self.bank.eq(registers.bank),
+            registers.address.eq(request.number),
+            registers.data.eq(delay(m, request.data, 1)),
+        ]
+
+    def _serve(self, m: Module, request: _Request, registers: RegisterBank, staging: Signal) -> None:
+        """Serve one request after the other.
+
+        =========  ======================================================================================
+        state      what happens
+        =========  ======================================================================================
+        REQUEST    a request is accepted; values of registers are answered two cycles later, beside this
+        REGISTER   a register is written
+        WORD       a word of DATA enters the staging register at its top
+        STORE      the staged row, which is complete, is written to its memory
+        ROW        the row at the memories' read ports is waited for, and staged
+        GIVE       the staging register's lowest word is given
+        =========  ======================================================================================
+        """
+        longest = READ_WAIT + self._read_back
+        wait, loads, accepted = Signal(range(longest + 1)), Signal(), request.accepted
+        word, last_word = self._word_of_row(m, registers)
+        next_word = [staging.eq(staging >> 32), word.eq(Mux(last_word, 0, word + 1))]
+        gives = Signal()
+        self._answer(m, accepted & ~request.write & ~request.to_data, registers.value, gives, staging[:32])
+        m.d.sync += [self.write.eq(0), loads.eq(0), self.multiplies.eq(0)]
+        with m.FSM() as states:
+            with m.State("REQUEST"):
+                m.d.comb += accepted.eq(request.asked & (~request.to_window | self.granted))
+                with m.If(accepted & request.write):
+                    m.next = "REGISTER"
+                    with m.If(request.to_data):
+                        m.next = "WORD"
+                with m.Elif(accepted & request.to_data):
+                    m.next = "GIVE"
+                    with m.If(word == 0):
+                        m.d.sync += wait.eq(longest)
+                        m.next = "ROW"
+            with m.State("REGISTER"):
+                m.d.comb += registers.write.eq(1)
+                m.next = "REQUEST"
+            with m.State("WORD"):
+                m.d.comb += self.stores.eq(1)
+                m.d.sync += [*next_word, staging[-32:].eq(registers.data)]
+                m.next = "REQUEST"
+                with m.If(last_word):
+                    m.d.sync += self.write.eq(Const(1, len(Region)) << registers.region)
+                    m.next = "STORE"
+            with m.State("STORE"):
+                # The write reaches its memory; only then the row moves.
+                m.d.comb += [self.stores.eq(1), registers.moves.eq(1)]
+                m.next = "REQUEST"
+            with m.State("ROW"):
+                m.d.sync += [
+                    wait.eq(wait - 1),
+                    loads.eq(wait == 1),
+                    self.multiplies.eq(wait == self._read_back + 1),
+                ]
+                with m.If(loads):
+                    m.d.sync += staging.eq(self.read_data)
+                    m.next = "GIVE"
+            with m.State("GIVE"):
+                m.d.comb += [gives.eq(1), registers.moves.eq(last_word)]
+                m.d.sync += next_word
+                m.next = "REQUEST"
+        waits = states.ongoing("ROW")
+        m.d.comb += [
+            self.active.eq(waits | (request.asked & request.to_window)),
+            self.opens.eq(waits | (request.asked & request.to_data)),
+        ]
+        if self._loadable:
+            program = registers.region == Region.PROGRAM
+            m.d.comb += self.touches.eq(accepted & request.write & request.to_data & program)
+
+    def _answer(self, m: Module, reads: Value, value: Value, gives: Value, word: Value) -> None:
+        """Answer with a register's value, two cycles after its request, or with a row's word."""
+        chosen, answers, answered = Signal(), Signal(), Signal()
+        m.d.sync += [
+            chosen.eq(reads),
+            answers.eq(chosen),
+            answered.eq(answers | gives),
+            self.bus.read_data.eq(Mux(gives, word, value)),
+        ]
+        # The reset comes a cycle late: what stands here until then is not meant.
+        m.d.comb += self.bus.read_valid.eq(answered & ~ResetSignal())
+
+    def _word_of_row(self, m: Module, registers: RegisterBank) -> tuple[Signal, Value]:
+        """Number of the row's next word, and whether it is the last one of its region's rows."""
+        most = max(layout.words for layout in self._manifest.regions.values())
+        word, last = Signal(range(most)), Signal(range(most))
+        with m.Switch(registers.region):
+            for number, layout in self._manifest.regions.items():
+                with m.Case(int(number)):
+                    m.d.comb += last.eq(layout.words - 1)
+        with m.If(registers.selects):
+            m.d.sync += word.eq(0)
+        # Words are further apart than the cycle by which this is late.
+        return word, delay(m, word == last, 1)
 
     def _align(self, m: Module, staging: Signal, region: Signal) -> None:
         """A written row stands at the staging register's top: bring it down."""
@@ -273,71 +327,3 @@ class MemoryWindow(Component):
             )
             with m.If(wide):
                 m.d.comb += self.write_data.eq(staging[self._width - 32 * words :])
-
-    def _write_register(
-        self,
-        m: Module,
-        address: Signal,
-        data: Signal,
-        region: Signal,
-        bank: Signal,
-        row: Signal,
-        word: Signal,
-    ) -> None:
-        with m.Switch(address):
-            with m.Case(Register.STREAM):
-                m.d.sync += self.stream.eq(data)
-            with m.Case(Register.SELECT):
-                m.d.sync += [region.eq(data[28:]), bank.eq(data), word.eq(0)]
-            with m.Case(Register.ROW):
-                m.d.sync += [row.eq(data), word.eq(0)]
-
-    def _counters(self, m: Module) -> dict[Register, Signal]:
-        steps, latency, saturations = Signal(32), Signal(32), Signal(32)
-        # With a reset, so that nothing of before is counted after it.
-        done, clipped = Signal(name="done"), Signal.like(self.saturated, name="clipped")
-        m.d.sync += [
-            self.now.eq(self.now + 1),
-            done.eq(self.step_done),
-            clipped.eq(self.saturated),
-            steps.eq(steps + done),
-            saturations.eq(saturations + clipped),
-        ]
-        with m.If(done):
-            # The beat is offered one cycle after it enters the queue: now.
-            m.d.sync += latency.eq(self.now - self.since)
-        return {
-            Register.STEPS: steps,
-            Register.LATENCY: latency,
-            Register.CELL_SATURATIONS: saturations,
-            Register.CYCLES: self.now,
-        }
-
-    def _read_register(
-        self,
-        m: Module,
-        address: Signal,
-        region: Signal,
-        bank: Signal,
-        row: Signal,
-        counters: dict[Register, Signal],
-    ) -> Value:
-        """What the register holds whose address stood here in the cycle before."""
-        # The sequencer is far: what it says is looked at in the cycle in which the request is accepted.
-        busy = delay(m, self.busy, 1)
-        contents = {
-            **{register: Const(word, 32) for register, word in self._manifest.constants.items()},
-            Register.STATUS: Cat(busy, self.stopped) if self._loadable else busy,
-            Register.STREAM: self.stream,
-            Register.FLAGS: delay(m, self.flags, 1),
-            Register.SELECT: Cat(bank, Const(0, 28 - len(bank)), region),
-            Register.ROW: row,
-            **counters,
-            **({Register.SHAPE: self.shape} if self._loadable else {}),
-        }
-        value: Value = Const(0, 32)
-        for register, content in contents.items():
-            read = Signal(name=f"reads_{register.name.lower()}", reset_less=True)
-            m.d.sync += read.eq(address == register)
-            value |= Mux(read, content, 0)
-        return value

@@ -1,0 +1,189 @@
+"""The core's registers, made from the register map; DATA and COMMAND are the memory window's."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
+from amaranth.lib.wiring import In, Out
+
+from rtlstm.hdl.component import Component
+from rtlstm.hdl.core.array import any_of
+from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.primitives.pipeline import delay
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.registers import REGISTERS, Field, Register
+
+__all__ = ["ADDRESS_BITS", "RegisterBank"]
+
+ADDRESS_BITS = 4
+"""Width of the number of a register of the core."""
+
+_READABLE: list[Register] = [
+    register
+    for register, description in REGISTERS.items()
+    if description.owner == "core" and "r" in description.access and register != Register.DATA
+]
+
+
+class RegisterBank(Component):
+    """What is kept, counted and told in the core's registers, each field at its bits of the map.
+
+    Latency: a register's value comes two cycles after its address. Throughput: one access per cycle. Counters
+    count from reset on, modulo 2**32.
+
+    Members
+    -------
+    address : In(4)
+        A register's number.
+    write : In(1), data : In(32)
+        Store ``data`` in the register whose number was at ``address`` in the cycle before.
+    value : Out(32)
+        What the register holds whose number was at ``address`` two cycles before.
+    stream, region, bank, row : Out
+        The fields of STREAM, SELECT and ROW, in as many bits as there are streams, regions, banks and rows.
+    moves : In(1)
+        ROW moves to the next row.
+    selects : Out(1)
+        SELECT or ROW is being written.
+    busy, flags, stopped, shape : In
+        What is told, as it is in the cycle before that of the address's register; the latter two only in a
+        loadable core.
+    step_done, saturated, since, now
+        What the counters count, as those of :class:`rtlstm.hdl.core.memory_window.MemoryWindow`.
+    """
+
+    address: Signal
+    write: Signal
+    data: Signal
+    value: Signal
+    stream: Signal
+    region: Signal
+    bank: Signal
+    row: Signal
+    moves: Signal
+    selects: Signal
+    busy: Signal
+    flags: Signal
+    stopped: Signal
+    shape: Signal
+    step_done: Signal
+    saturated: Signal
+    since: Signal
+    now: Signal
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._loadable = manifest.parameters.capacity is not None
+        layouts = manifest.regions.values()
+        # Where the fields that a host writes are kept.
+        self._kept: dict[Register, dict[str, str]] = {
+            Register.STREAM: {"": "stream"},
+            Register.SELECT: {"REGION": "region", "BANK": "bank"},
+            Register.ROW: {"": "row"},
+        }
+        super().__init__(
+            ({"shape": In(32), "stopped": In(1)} if self._loadable else {})
+            | {
+                "address": In(ADDRESS_BITS),
+                "write": In(1),
+                "data": In(32),
+                "value": Out(32),
+                "stream": Out(manifest.parameters.stream_bits),
+                "region": Out(4),
+                "bank": Out(row_bits(max(layout.banks for layout in layouts) + 1)),
+                "row": Out(row_bits(max(layout.rows for layout in layouts) + 1)),
+                "moves": In(1),
+                "selects": Out(1),
+                "busy": In(1),
+                "flags": In(3),
+                "step_done": In(1),
+                "saturated": In(range(manifest.parameters.gate_units + 1)),
+                "since": In(32),
+                "now": Out(32),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        contents = self._told(m) | self._counters(m) | self._constants() | self._held()
+        here: dict[Register, Signal] = {register: self._is_addressed(m, register) for register in _READABLE}
+        words = [Mux(here[register], _word(register, contents[register]), 0) for register in _READABLE]
+        value = Signal.like(self.value, reset_less=True)
+        m.d.sync += value.eq(any_of(words))
+        m.d.comb += self.value.eq(value)
+        self._keep(m, here)
+        return m
+
+    def _is_addressed(self, m: Module, register: Register) -> Signal:
+        """Whether a register's number stood at ``address`` in the cycle before."""
+        here = Signal(reset_less=True, name=f"at_{register.name.lower()}")
+        m.d.sync += here.eq(self.address == register)
+        return here
+
+    def _keep(self, m: Module, here: dict[Register, Signal]) -> None:
+        """Store what is written; ROW moves on."""
+        with m.If(self.moves):
+            m.d.sync += self.row.eq(self.row + 1)
+        for register, fields in self._kept.items():
+            with m.If(self.write & here[register]):
+                m.d.sync += [
+                    getattr(self, name).eq(self.data[found.low : found.high + 1])
+                    for found in _fields(register)
+                    if (name := fields[found.name])
+                ]
+        m.d.comb += self.selects.eq(self.write & (here[Register.SELECT] | here[Register.ROW]))
+
+    def _held(self) -> dict[Register, dict[str, ValueLike]]:
+        return {
+            register: {name: getattr(self, kept) for name, kept in fields.items()}
+            for register, fields in self._kept.items()
+        }
+
+    def _told(self, m: Module) -> dict[Register, dict[str, ValueLike]]:
+        """What other parts tell. The sequencer is far: it is looked at in the address's cycle."""
+        flags = delay(m, self.flags, 1)
+        told: dict[Register, dict[str, ValueLike]] = {
+            Register.STATUS: {
+                "BUSY": delay(m, self.busy, 1),
+                "STOPPED": self.stopped if self._loadable else Const(0),
+            },
+            Register.FLAGS: {name.name: flags[name.low] for name in REGISTERS[Register.FLAGS].fields},
+        }
+        return told
+
+    def _constants(self) -> dict[Register, dict[str, ValueLike]]:
+        words = {register: {"": Const(word, 32)} for register, word in self._manifest.constants.items()}
+        return words | ({Register.SHAPE: {"": self.shape}} if self._loadable else {})
+
+    def _counters(self, m: Module) -> dict[Register, dict[str, ValueLike]]:
+        steps, latency, saturations = Signal(32), Signal(32), Signal(32)
+        # With a reset, so that nothing of before is counted after it.
+        done, clipped = Signal(name="done"), Signal.like(self.saturated, name="clipped")
+        m.d.sync += [
+            self.now.eq(self.now + 1),
+            done.eq(self.step_done),
+            clipped.eq(self.saturated),
+            steps.eq(steps + done),
+            saturations.eq(saturations + clipped),
+        ]
+        with m.If(done):
+            # The beat is offered one cycle after it enters the queue: now.
+            m.d.sync += latency.eq(self.now - self.since)
+        return {
+            Register.STEPS: {"": steps},
+            Register.LATENCY: {"": latency},
+            Register.CELL_SATURATIONS: {"": saturations},
+            Register.CYCLES: {"": self.now},
+        }
+
+
+def _fields(register: Register) -> tuple[Field, ...]:
+    """A register's fields; one without a name if it is a number as a whole."""
+    return REGISTERS[register].fields or (Field("", 31, 0, REGISTERS[register].text),)
+
+
+def _word(register: Register, contents: dict[str, ValueLike]) -> Value:
+    """Return a register's word, each field at its bits of the map, or a whole word under the name ""."""
+    if set(contents) == {""}:
+        return Value.cast(contents[""])
+    word: Value = Const(0, 32)
+    for found in _fields(register):
+        word |= Cat(Const(0, found.low), contents[found.name])
+    return word
