@@ -5,6 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.conversions import core_verilog
+from support.device_pair import pair
+from support.loadable_builds import stacked
+from support.random_builds import make_case
 from support.small_builds import INPUTS, NARROW, TINY
 from support.small_builds import network as small_network
 
@@ -12,6 +15,7 @@ from rtlstm.gen.builds.generate import generate_build
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.host import Accelerator
 from rtlstm.sim.golden import Golden
+from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Lstm, Network
 from rtlstm.spec.packing import pack
@@ -97,3 +101,23 @@ def test_latency_register_counts_the_wait(tmp_path: Path) -> None:
             assert accelerator.measured_latency_cycles == cycles.step_latency_cycles
     assert found[1] == cycles.first_step_latency_cycles
     assert found[5] == found[9] > cycles.step_latency_cycles + cycles.step_interval_cycles
+
+
+@pytest.mark.parametrize("suppressed", [(3,), (2, 3), (1,), (0,)])
+def test_latency_register_of_steps_closer_than_the_pipeline_is_long(
+    suppressed: tuple[int, ...], tmp_path: Path
+) -> None:
+    """The next steps have begun, with output or without, when a step's output comes."""
+    long = Pipeline(
+        operand=4, multiplier=3, collect=2, narrow=4, table=2, slope=2, cell=4, accept=1, result=2
+    )
+    parameters = Parameters(lanes=16, macs=2, pipeline=long)
+    case = make_case(2, quantise(stacked(2, 1), NARROW), parameters, steps=3)
+    case.write(tmp_path)
+    x, streams = case.x[:4], case.streams[:4]
+    with pair(tmp_path, "icarus", verify=False) as both:
+        both.stalls(1, 0.0, 0.0)
+        both.exchange(streams, x)
+        # Compares LATENCY with the golden device's.
+        both.exchange(streams, x, np.isin(np.arange(4), suppressed))
+        both.exchange(streams, x)

@@ -325,20 +325,17 @@ class Core(CorePorts):
 
     def _since(self, m: Module) -> Value:
         """The cycle of the last input beat of the step whose output is being given."""
-        sequencer, source = self._sequencer, self._buffer
-        # The step's number follows it to its last output beat: few steps are under way at once.
-        number, reading, emitting = (
-            Signal.like(source.number, reset_less=True, name=n) for n in ("number", "reading", "emitting")
-        )
-        taken, emitted = delay(m, sequencer.input_taken, 1), delay(m, sequencer.output, 1)
-        m.d.sync += number.eq(source.number)
-        with m.If(taken):
-            m.d.sync += reading.eq(number)
-        with m.If(emitted):
-            m.d.sync += emitting.eq(Mux(taken, number, reading))
+        source = self._buffer
+        # Outputs come in the order of the inputs whose output is wanted.
+        number = Signal.like(source.coming_number, name="output_number")
+        m.d.sync += number.eq(number + self._output.pushed_last)
+        if self._loadable:
+            # What was not read of the input is forgotten.
+            with m.If(self.stopped):
+                m.d.sync += number.eq(source.coming_number)
         read, write = storage(m, memories(self._manifest)["input times"], "begun")
         m.d.comb += [
-            read.addr.eq(emitting),
+            read.addr.eq(number),
             write.addr.eq(source.coming_number),
             write.data.eq(self._window.now),
             write.en.eq(source.filled),

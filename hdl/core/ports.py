@@ -29,11 +29,12 @@ class InputBuffer(Component):
         The port; see ``docs/ports.md``.
     row : In, word : Out
         Clocked read: the word of ``row``, one or two cycles later, as that of the vector memory.
-    full, coming, words, bank, number : Out
+    full, coming, words, bank : Out
         The next input is complete; it is not, but what arrives is part of it; how many words of what
-        arrives are complete; the next input's half of the buffer, and its number among inputs.
+        arrives are complete; the next input's half of the buffer.
     filled, coming_number : Out
-        An input is complete with this cycle; the number of the one that arrives.
+        An input is complete with this cycle; the number of the one that arrives, among those whose output is
+        wanted.
     grows, fills, stream, suppress : Out
         One more of its words is complete with this cycle; so is all of it; its stream, as known with
         this cycle; and whether its output is not wanted. With ``pipeline.accept`` nothing of this is
@@ -60,7 +61,6 @@ class InputBuffer(Component):
     halves_full: Signal
     halves_streams: Signal
     bank: Signal
-    number: Signal
     filled: Signal
     coming_number: Signal
     taken: Signal
@@ -88,7 +88,6 @@ class InputBuffer(Component):
                 "halves_full": Out(2),
                 "halves_streams": Out(2 * streams),
                 "bank": Out(1),
-                "number": Out(range(TIMED_STEPS)),
                 "filled": Out(1),
                 "coming_number": Out(range(TIMED_STEPS)),
                 "taken": In(1),
@@ -158,10 +157,7 @@ class InputBuffer(Component):
             self.bank.eq(bank_out),
             self.filled.eq(fills),
         ]
-        m.d.sync += [
-            self.coming_number.eq(self.coming_number + fills),
-            self.number.eq(self.number + self.taken),
-        ]
+        m.d.sync += self.coming_number.eq(self.coming_number + (fills & ~x.suppress))
         with m.If(self.taken):
             m.d.sync += [full.bit_select(bank_out, 1).eq(0), bank_out.eq(~bank_out)]
         with m.If(accepted):
@@ -186,7 +182,6 @@ class InputBuffer(Component):
                 m.d.sync += [
                     *(register.eq(0) for register in (full, bank_in, bank_out, slot, row)),
                     *(register.eq(1) for register in (same_bank, ready, empty)),
-                    self.number.eq(self.coming_number),
                     left.eq(after),
                     last_beat.eq(after == 0),
                 ]

@@ -117,9 +117,7 @@ class Harness(Elaboratable):
                 Assert(implies(buffer.full, buffer.suppress == next_suppress)),
                 Assert(implies(news, buffer.stream == x.stream)),
                 Assert(implies(news & step["one_word"], buffer.suppress == x.suppress)),
-                # Of the numbers of inputs, which go round:
                 Assert(buffer.filled == completes),
-                Assert((buffer.coming_number - buffer.number)[:3] == waiting),
             ]
         # Of both halves, and what the registers behind it hold:
         for half in (0, 1):
