@@ -13,7 +13,7 @@ from support.loadable_builds import NARROW, make_device
 from support.random_builds import TINY
 from support.random_sequences import random_sequence_case
 
-from rtlstm.gen.quantise.quantiser import quantise
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
 from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.lane import Lane
@@ -32,12 +32,15 @@ def manifest(network: QuantizedNetwork, parameters: Parameters) -> Manifest:
 def components() -> list[wiring.Component]:
     """Tops of builds that have every component between them."""
     plain, cells = quantised_network(), quantise(CELL_NETWORKS["gru"], NARROW)
+    direct = quantise(small_network(), QuantizationSettings(data_bits=8, tables="direct"))
     loadable = make_device(small_network(), Parameters(**SIZES), SETTINGS, "dut", **CAPACITIES).manifest
     buses: tuple[BusName, ...] = ("axi", "axilite", "wishbone")
     wrapped = [wrappers.wrapper(manifest(plain, Parameters(bus=bus, **SIZES))) for bus in buses]
     wrapped += [wrappers.wrapper(loadable.replace(parameters=loadable.parameters.replace(bus="axi")))]
     return [
         Core(manifest(cells, Parameters(lanes=8, macs=4))),
+        # Two gates read a table on the two ports of a memory.
+        Core(manifest(direct, Parameters.for_family("ecp5", lanes=8, macs=4, tables="direct"))),
         SequenceCore(random_sequence_case(1, TINY).manifest),
         LinkedCore(loadable, 8),
         Lane(manifest(plain, Parameters(**SIZES))),
