@@ -104,6 +104,12 @@ class Family(ABC):
     """None if netlists cannot be simulated."""
     large_memory: bool = False
     """Whether devices have memories larger than block RAM, or tools may make one of the portable memory."""
+    memory_pairs: bool = False
+    """Whether ``primitives`` have ``rtlstm_memory_pair``, a block RAM with two read ports.
+
+    Two memories in its place are no help: Yosys fails on a deep one for AMD Xilinx that is written at the
+    address that is read.
+    """
 
     def pipeline_for(self, lut_bits: int = 0, direct_tables: bool = False) -> Pipeline:
         """Return the pipeline of an array.

@@ -13,7 +13,7 @@ from rtlstm.spec.activations.interpolated import ActivationTable
 from rtlstm.spec.buses import BUSES
 from rtlstm.spec.cells.unit import Unit
 from rtlstm.spec.errors import ConfigurationError
-from rtlstm.spec.family import Pipeline
+from rtlstm.spec.family import FAMILIES, Pipeline
 from rtlstm.spec.link import BODY_LIMIT, HEADER, RECORDS, REQUEST_FIELDS, Limits, value_bytes
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import MemoryStyle, MultiplierKind, TableKind, WeightMemory, ceil_log2
@@ -167,7 +167,7 @@ def activation_spec(
 def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
     """Describe the units that evaluate the numerics' tables, in the order of the unit's ``table_uses``."""
     parameters, uses = manifest.parameters, manifest.numerics.unit.table_uses
-    names = [name for name, _, _ in uses]
+    names, family = [name for name, _, _ in uses], FAMILIES.named(parameters.family)
     return tuple(
         activation_spec(
             # Functions with different formats have separate tables.
@@ -178,7 +178,7 @@ def activations(manifest: Manifest) -> tuple[ActivationSpec, ...]:
             stages=parameters.pipeline.table,
             slope_stages=parameters.pipeline.slope,
             multiplier=parameters.slope_multipliers,
-            pairs=count // 2 * parameters.gate_units,
+            pairs=count // 2 * parameters.gate_units if family.memory_pairs else 0,
         )
         for index, (name, table, count) in enumerate(uses)
     )

@@ -327,6 +327,7 @@ class Ecp5(FpgaFamily):
     shorter: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "short": {"collect": 1, "narrow": 3, "cell": 3, "slope": 1}
     }
+    memory_pairs = True
     primitives = (_HERE.with_name("ecp5.v"), LOGIC_MULTIPLIERS)
     cell_models = (_HERE.with_name("ecp5_cells.v"),)
     pll_models = (_HERE.with_name("ecp5_pll.v"),)

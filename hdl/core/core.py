@@ -315,7 +315,7 @@ class Core(CorePorts):
             window.flags.eq(sequencer.flags),
             window.step_done.eq(self._output.pushed_last),
             # From registers: the units are far from each other.
-            window.saturated.eq(sum(delay(m, unit.saturated, 1) for unit in self._gate_units)),
+            window.saturated.eq(sum(delay_event(m, unit.saturated, 1) for unit in self._gate_units)),
             window.since.eq(since),
         ]
 
