@@ -293,7 +293,7 @@ def multiplier_reports(manifest: Manifest) -> tuple[MultiplierReport, ...]:
 
 def table_error(table: ActivationTable) -> int:
     """Return a table's largest error over every input, in units of its output's last place."""
-    negative = np.arange(0) if table.function.definition.odd else np.arange(-table.input.maximum, 0)
+    negative = np.arange(-table.input.maximum, 0) if table.halves == 2 else np.arange(0)
     # tanh computes magnitudes; its sign costs nothing.
     integers = np.concatenate([negative, np.arange(table.input.maximum + 1)])
     x = table.input.to_floats(integers) + (table.input.step / 2 if table.middle else 0.0)

@@ -14,10 +14,9 @@ class ActivationUnit(Component):
     """Piecewise linear function by table; :meth:`ActivationTable.magnitude` in hardware.
 
     Latency: that of the table's memory, and those of product and sum unless it is a direct one, whose entries
-    are the results, or one XOR away from them if the table is ``complemented``. The product takes
-    ``slope_stages`` cycles, the sum one. Throughput: one result per cycle. Within 1 unit in the last place of
-    the correctly rounded function. It gives the magnitude: :attr:`ActivationTable.negates` says which sign
-    belongs to it.
+    are the results. The product takes ``slope_stages`` cycles, the sum one. Throughput: one result per cycle.
+    Within 1 unit in the last place of the correctly rounded function. It gives the magnitude:
+    :attr:`ActivationTable.negates` says which sign belongs to it.
 
     Members
     -------
@@ -77,7 +76,7 @@ class ActivationUnit(Component):
             read, second, write = storage_pair(m, spec.memory, "table")
             m.d.comb += [
                 second.addr.eq(self._row(self.second_negative, self.second_magnitude)),
-                self.second_value.eq(self._direct_value(m, second.data, self.second_negative)),
+                self.second_value.eq(second.data[: self._spec.table.base_bits]),
                 write.data.eq(delay(m, self.write_data, 1)),
                 write.en.eq(delay_event(m, self.write, 1)),
             ]
@@ -92,7 +91,7 @@ class ActivationUnit(Component):
             read.addr.eq(self._row(self.negative, self.magnitude)),
             self.entry.eq(read.data),
             self.value.eq(
-                self._direct_value(m, read.data, self.negative)
+                read.data[: self._spec.table.base_bits]
                 if spec.direct
                 else self._interpolated_value(m, read.data)
             ),
@@ -103,15 +102,6 @@ class ActivationUnit(Component):
         table = self._spec.table
         segment = magnitude[table.low_bits :]
         return Cat(segment, negative) if table.halves == 2 else segment
-
-    def _direct_value(self, m: Module, word: Value, negative: Signal) -> Value:
-        table = self._spec.table
-        base = word[: table.base_bits]
-        if not table.complemented:
-            return base
-        entry = Cat(base, Const(0, len(self.value) - 1 - table.base_bits))
-        above = delay(m, ~negative, self._spec.memory.latency)
-        return Cat(entry ^ (~above).replicate(len(entry)), above)
 
     def _interpolated_value(self, m: Module, word: Value) -> Value:
         spec, table = self._spec, self._spec.table

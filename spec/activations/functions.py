@@ -73,8 +73,6 @@ class FunctionDefinition:
     """Bounds of its values for all x, alpha and beta."""
     odd: bool = False
     """Whether ``f(-x) == -f(x)``: its table then holds only positive inputs."""
-    complements: bool = False
-    """Whether ``f(-x) == 1 - f(x)``: a large direct table then holds only positive inputs."""
     lines: Callable[[float, float], Lines] | None = None
     """Returns its pieces for alpha and beta; None if the hardware has a table for it."""
     saturates: Callable[[float, float], bool] = lambda a, b: False
@@ -113,7 +111,6 @@ ACTIVATIONS: Final = Registry(
             # This form is exact for x < 0; the limit keeps the exponential from overflowing.
             formula=lambda x, a, b: 1.0 / (1.0 + np.exp(np.minimum(-x, 700.0))),
             bounds=(0.0, 1.0),
-            complements=True,
             saturates=_always,
             onnx="Sigmoid",
             keras="sigmoid",

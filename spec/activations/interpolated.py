@@ -3,8 +3,7 @@
 The input's magnitude selects a segment by its high bits; inside a segment the function is a
 straight line, ``(base + slope * low_bits) >> extra``. The table gives the function's magnitude; all
 inputs of one sign have results of one sign. An odd function, like tanh, uses the same segments for negative
-inputs; other functions have separate segments for them. So has sigmoid, unless the table is a large direct
-one: that has one half, whose entries are complemented for negative inputs.
+inputs; other functions, like sigmoid, have separate segments for them.
 The design is the smallest table that passes the exhaustive check of :func:`design_table`.
 """
 
@@ -27,9 +26,6 @@ VALUE_BITS = 18
 """Largest width of a table's values."""
 DIRECT_BITS = 12
 """Largest input width of a table with one entry per input."""
-_HALVED_BITS = 12
-"""Smallest input width at which sigmoid's direct table has one half. Tables of fewer inputs fit whole into a
-block RAM of 18 Kibit: arguments have two bits more than values, up to this width."""
 
 
 def _named(function: ActivationFunction | FunctionName) -> ActivationFunction:
@@ -59,9 +55,6 @@ class ActivationTable(Record):
     slope: tuple[int, ...]
     middle: bool = False
     """Inputs were rounded down: each stands for the middle between it and the next one."""
-    complemented: bool = False
-    """Entries are what the values of non-negative inputs, rounded down, are above a half. Those of negative
-    inputs have the complement of all bits."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -75,25 +68,12 @@ class ActivationTable(Record):
             raise ValueError("bases must not be negative")
         if self.segment_bits > self.magnitude_bits:
             raise ValueError(f"segment_bits must be at most {self.magnitude_bits}")
-        if self.complemented:
-            self._check_complemented()
         return self
-
-    def _check_complemented(self) -> None:
-        if not (self.function.definition.complements and self.direct and self.extra == 0):
-            raise ValueError(f"only direct sigmoid tables are complemented, not this one of {self.function}")
-        if max(self.base) >= self.half:
-            raise ValueError(f"entries above a half must be less than {self.half}, not {max(self.base)}")
 
     @property
     def halves(self) -> int:
         """Sets of segments: 1 if negative inputs use those of positive ones, else 2."""
-        return 1 if self.function.definition.odd or self.complemented else 2
-
-    @property
-    def half(self) -> int:
-        """One half, in units of ``output``."""
-        return 1 << (self.output.fraction - 1)
+        return 1 if self.function.definition.odd else 2
 
     @property
     def negates(self) -> tuple[bool, bool]:
@@ -143,9 +123,6 @@ class ActivationTable(Record):
             index = index + (negative.astype(np.int64) << self.segment_bits)
         low = magnitude & ((1 << self.low_bits) - 1)
         value: IntArray = (base[index] + slope[index] * low) >> self.extra
-        if self.complemented:
-            # Rounded down on either side: with s as the exact value, -1 - floor(s) is floor(-s).
-            value = self.half + np.where(negative, ~value, value)
         return value
 
     def compute(self, integers: IntArray) -> IntArray:
@@ -175,9 +152,8 @@ def design_table(
 
     The lines are the best (minimax) ones of each segment, from the chord's slope. The output of a function
     within -1 .. 1 must have ``bits - 1`` fraction bits. A ``direct`` table has one entry per input
-    instead, the correctly rounded value: this needs no multiplier or adder, but is large. Sigmoid's, from 12
-    input bits on, is ``complemented``: half as large, with values rounded down. A ``middle`` table has the
-    function's values between two inputs.
+    instead, the correctly rounded value: this needs no multiplier or adder, but is large. A ``middle`` table
+    has the function's values between two inputs.
 
     Raises
     ------
@@ -204,19 +180,15 @@ def design_table(
     correct = output.to_integers(values)
     exact = np.minimum(np.ldexp(values, output.fraction), output.maximum)
     if direct:
-        complemented = named.definition.complements and input.bits >= _HALVED_BITS
-        half = 1 << (output.fraction - 1)
-        entries = np.floor(exact[0]).astype(np.int64) - half if complemented else correct.reshape(-1)
         return ActivationTable(
             function=named,
             input=input,
             output=output,
             segment_bits=input.bits - 1,
             extra=0,
-            base=tuple(entries.tolist()),
-            slope=(0,) * entries.size,
+            base=tuple(correct.reshape(-1).tolist()),
+            slope=(0,) * correct.size,
             middle=middle,
-            complemented=complemented,
         )
     for segment_bits in range(input.bits):
         table = _fit(named, input, output, segment_bits, exact, correct, middle)

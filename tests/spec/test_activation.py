@@ -90,38 +90,6 @@ def test_symmetry(function):
         assert np.abs(table.compute(-integers) - mirrored).max() <= 2
 
 
-@pytest.mark.parametrize("bits", [10, 12, 18])
-@pytest.mark.parametrize("max_abs", [1, 3, 5])
-def test_large_direct_sigmoid_has_one_half(max_abs, bits):
-    """Every value is the exact one rounded down, and so is that of the input's negative."""
-    reads, gives = Format(bits=12, fraction=11 - max_abs), Format(bits=bits, fraction=bits - 1)
-    table = design_table("sigmoid", reads, gives, direct=True)
-    assert (table.complemented, table.rows) == (True, 2048)
-    integers = all_inputs(reads)
-    mpmath.mp.dps = 40
-    for integer, value in zip(integers.tolist(), table.compute(integers).tolist(), strict=True):
-        exact = mpmath.ldexp(1 / (1 + mpmath.exp(-mpmath.ldexp(integer, -reads.fraction))), gives.fraction)
-        assert value == mpmath.floor(exact)
-
-
-def test_small_direct_sigmoid_is_rounded_half_up():
-    reads, gives = Format(bits=11, fraction=7), Format(bits=9, fraction=8)
-    table = design_table("sigmoid", reads, gives, direct=True)
-    assert (table.complemented, table.rows) == (False, 2048)
-    integers = all_inputs(reads)
-    wanted = correctly_rounded("sigmoid", reads.to_floats(integers), gives)
-    np.testing.assert_array_equal(table.compute(integers), wanted)
-
-
-def test_what_cannot_be_complemented_is_refused():
-    reads, gives = Format(bits=12, fraction=8), Format(bits=10, fraction=9)
-    table = design_table("sigmoid", reads, gives, direct=True).model_dump()
-    with pytest.raises(ConfigurationError, match="only direct sigmoid tables are complemented"):
-        ActivationTable(**(table | {"function": "softplus"}))
-    with pytest.raises(ConfigurationError, match="must be less than 256, not 256"):
-        ActivationTable(**(table | {"base": (*table["base"][:-1], 256)}))
-
-
 def test_a_damaged_table_misses_the_bound():
     """The exhaustive check can fail: one entry moved by two units is found."""
     reads, gives = formats(8, 3)

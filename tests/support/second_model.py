@@ -229,13 +229,10 @@ class SecondModel:
         odd = table.function.name in ("tanh", "softsign", "scaled_tanh")
         low_bits = table.input.bits - 1 - table.segment_bits
         entry, low = divmod(size, 2**low_bits)
-        if negative and not odd and not table.complemented:
+        if negative and not odd:
             entry += 2**table.segment_bits
         found = (table.base[entry] + table.slope[entry] * low) >> table.extra
         function = table.function
-        if table.complemented:
-            half = 2 ** (table.output.fraction - 1)
-            return half - 1 - found if negative else half + found
         if function.name == "scaled_tanh":
             negative ^= (function.alpha < 0) != (function.beta < 0)
         elif function.name == "elu":
