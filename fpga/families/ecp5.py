@@ -153,7 +153,7 @@ _ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
 """Aspect ratios of the block RAM: width of the word, width of the address."""
 _PAIR_ASPECTS = _ASPECTS[1:]
 """Those with two read ports: both ports read and one of them writes."""
-_AUTO_WORDS, _AUTO_BITS = 64, 2048
+_AUTO_WORDS, _AUTO_BITS = 64, 4096
 """Words, and bits if there is an output register, up to which ``rtlstm_memory`` of style "auto" leaves the
 choice to synthesis."""
 

@@ -127,7 +127,7 @@ module rtlstm_memory #(
 );
   localparam GRANULE = WIDTH / GRANULES;
   // Synthesis would make block RAM of small and wide memories, too, but without its output register.
-  localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 2048);
+  localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 4096);
   localparam BLOCK = STYLE == "huge" || (STYLE == "block" && !(OUTREG && !LARGE)) || (STYLE == "auto" && LARGE);
   localparam DISTRIBUTED = STYLE == "distributed" || (STYLE != "huge" && OUTREG && !LARGE);
 `ifdef RTLSTM_SIMULATION
