@@ -132,8 +132,11 @@ module rtlstm_memory #(
   localparam DISTRIBUTED = STYLE == "distributed" || (STYLE != "huge" && OUTREG && !LARGE);
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
+  // What is read and written at the same edge is not to be relied on, in distributed RAM either.
+  localparam UNDEFINED = BLOCK || OUTREG;
 `else
   localparam HARD = BLOCK;
+  localparam UNDEFINED = 0;
 `endif
 
   // A granule fills whole lanes (what one write enable of the block RAM covers).
@@ -181,13 +184,13 @@ module rtlstm_memory #(
   integer i;
   generate
     if (!HARD) begin : inferred
-      wire clash = BLOCK && write_enable != 0 && read_address == write_address;
+      wire clash = UNDEFINED && write_enable != 0 && read_address == write_address;
       reg [WIDTH-1:0] word;
       if (DISTRIBUTED) begin : style
         (* no_rw_check, ram_style = "distributed" *)
         reg [WIDTH-1:0] cells [0:DEPTH-1];
         always @(posedge clk) begin
-          word <= cells[read_address];
+          word <= clash ? {WIDTH{1'bx}} : cells[read_address];
           for (i = 0; i < GRANULES; i = i + 1)
             if (write_enable[i])
               cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
