@@ -365,8 +365,11 @@ class Core(CorePorts):
         table_row = Signal.like(access.row)
         # A table with two read ports is written at the first one's address, a cycle later than the others. So
         # the argument is 0 then, too: what the window stores arrives here in the second of these cycles.
-        stores = delay_event(m, window.stores, min(self._manifest.parameters.pipeline.window, 2))
-        m.d.sync += table_row.eq(Mux(opened | stores, access.row, 0))
+        zeroes: Value = opened
+        if any(memory.pairs for memory in memories(self._manifest).values()):
+            stores = delay_event(m, window.stores, min(self._manifest.parameters.pipeline.window, 2))
+            zeroes = opened | stores
+        m.d.sync += table_row.eq(Mux(zeroes, access.row, 0))
         reader = self._weight_reader
         m.d.comb += [
             drain.window.eq(opened),
@@ -385,12 +388,12 @@ class Core(CorePorts):
         for index, (unit, gates) in enumerate(zip(self._preactivations, self._gate_units, strict=True)):
             selected = here[index]
             m.d.comb += [
-                unit.window.eq(opened | stores),
+                unit.window.eq(zeroes),
                 unit.window_row.eq(access.row),
                 unit.write_shifts.eq(access.write[Region.SHIFTS] & selected),
                 unit.write_partials.eq(access.write[Region.PARTIALS] & selected),
                 unit.write_data.eq(access.write_data),
-                gates.window.eq(opened | stores),
+                gates.window.eq(zeroes),
                 gates.window_row.eq(access.row),
                 gates.table_row.eq(table_row),
                 gates.write.eq(access.write),
