@@ -6,7 +6,7 @@ The functions follow the modules there, ``x`` the wider factor and ``y`` the nar
 from rtlstm.fpga.families.estimates import Estimates
 from rtlstm.fpga.netlist.chains import chain_tiles
 
-__all__ = ["multiplier_luts", "multiplier_registers", "multiplier_tiles", "sum_tiles"]
+__all__ = ["multiplier_luts", "multiplier_registers", "multiplier_tiles"]
 
 
 def _levels(y: int, part: int) -> int:
@@ -87,14 +87,14 @@ def multiplier_registers(a: int, b: int, stages: int) -> tuple[int, int]:
     return exclusive + waits * a + a + b, delayed + waits * b
 
 
-def sum_tiles(bits: int) -> int:
+def _sum_tiles(bits: int) -> int:
     """Return the tiles of the carry chain of one ``rtlstm_sum`` on ECP5."""
     return chain_tiles(bits // 2 + 1)
 
 
 def _row_tiles(x: int, y: int) -> int:
     """Return the tiles of the chains of ``rtlstm_rows``."""
-    return (y - 1) * sum_tiles(x + 1)
+    return (y - 1) * _sum_tiles(x + 1)
 
 
 def _tree_tiles(x: int, y: int, part: int, top: bool = True) -> int:
@@ -105,8 +105,8 @@ def _tree_tiles(x: int, y: int, part: int, top: bool = True) -> int:
     bits = x + high
     tiles = _tree_tiles(x, low, part, False)
     if high == 1 and top:
-        return tiles + sum_tiles(bits)
-    return tiles + _tree_tiles(x, high, part, top) + sum_tiles(bits if bits % 2 else bits - 1)
+        return tiles + _sum_tiles(bits)
+    return tiles + _tree_tiles(x, high, part, top) + _sum_tiles(bits if bits % 2 else bits - 1)
 
 
 def multiplier_tiles(a: int, b: int, stages: int) -> int:

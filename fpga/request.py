@@ -1,6 +1,6 @@
 """The user's choices about the hardware."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -91,7 +91,7 @@ class HardwareRequest(CoreOptions):
     ] = False
 
     @property
-    def core_options(self) -> dict[str, object]:
+    def core_options(self) -> dict[str, Any]:
         """Fields that :class:`rtlstm.spec.parameters.Parameters` takes unchanged."""
         return {name: getattr(self, name) for name in CoreOptions.model_fields}
 

@@ -128,8 +128,8 @@ module rtlstm_memory #(
   localparam GRANULE = WIDTH / GRANULES;
   // Synthesis would make block RAM of small and wide memories, too, but without its output register.
   localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 4096);
-  localparam BLOCK = STYLE == "huge" || (STYLE == "block" && !(OUTREG && !LARGE)) || (STYLE == "auto" && LARGE);
   localparam DISTRIBUTED = STYLE == "distributed" || (STYLE != "huge" && OUTREG && !LARGE);
+  localparam BLOCK = !DISTRIBUTED && (STYLE != "auto" || LARGE);
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
   // What is read and written at the same edge is not to be relied on, in distributed RAM either.

@@ -8,7 +8,6 @@ longer. A lane counts as one additional multiplier, for its accumulator and its 
 
 from collections.abc import Iterator
 from math import lcm
-from typing import Any
 
 from rtlstm.fpga.request import HardwareRequest
 from rtlstm.spec.errors import ConfigurationError
@@ -57,7 +56,6 @@ class ArrayRequest(HardwareRequest):
     def parameters(self, lanes: int, macs: int, factor_bits: int) -> Parameters:
         """Return the parameters of an array of this size; ``factor_bits`` as for a family's pipeline."""
         units = self.gate_units or 1
-        fields: dict[str, Any] = self.core_options
         return Parameters.for_family(
             self.family or GENERIC,
             lanes=lanes,
@@ -67,7 +65,7 @@ class ArrayRequest(HardwareRequest):
             weight_memory=self.weight_memory or "block",
             beat_out=self.beat_out or units,
             factor_bits=factor_bits,
-            **fields,
+            **self.core_options,
         )
 
 

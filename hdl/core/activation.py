@@ -71,12 +71,12 @@ class ActivationUnit(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        spec = self._spec
+        spec, base_bits = self._spec, self._spec.table.base_bits
         if self._paired:
             read, second, write = storage_pair(m, spec.memory, "table")
             m.d.comb += [
                 second.addr.eq(self._row(self.second_negative, self.second_magnitude)),
-                self.second_value.eq(second.data[: self._spec.table.base_bits]),
+                self.second_value.eq(second.data[:base_bits]),
                 write.data.eq(delay(m, self.write_data, 1)),
                 write.en.eq(delay_event(m, self.write, 1)),
             ]
@@ -90,11 +90,7 @@ class ActivationUnit(Component):
         m.d.comb += [
             read.addr.eq(self._row(self.negative, self.magnitude)),
             self.entry.eq(read.data),
-            self.value.eq(
-                read.data[: self._spec.table.base_bits]
-                if spec.direct
-                else self._interpolated_value(m, read.data)
-            ),
+            self.value.eq(read.data[:base_bits] if spec.direct else self._interpolated_value(m, read.data)),
         ]
         return m
 

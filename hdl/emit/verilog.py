@@ -59,8 +59,6 @@ def primitives(family: str, owner: str = "") -> str:
     portable = (common.joinpath("memory.v"), common.joinpath("portable.v"))
     paths = FAMILIES.named(family).primitives or portable
     text = "".join(path.read_text() for path in paths)
-    if f"module {_PREFIX}memory_pair " not in text:
-        text += common.joinpath("memory_pair.v").read_text()
     return text.replace(_PREFIX, f"{owner}_") if owner else text
 
 

@@ -84,11 +84,12 @@ class Harness(Elaboratable):
         # program may come, what is reserved is given back, once, while nothing is under way.
         loadable = self._manifest.parameters.capacity is not None
         reserved, releases = Signal(), sequencer.releases if loadable else Const(0)
-        m.d.sync += reserved.eq((reserved | sequencer.emits) & ~sequencer.output & ~releases)
+        output = inside["admission.output"]
+        m.d.sync += reserved.eq((reserved | sequencer.emits) & ~output & ~releases)
         with m.If(running):
             m.d.comb += [
                 Assert(implies(sequencer.emits, sequencer.room & ~reserved)),
-                Assert(implies(sequencer.output & ~sequencer.token.suppress, reserved | sequencer.emits)),
+                Assert(implies(output & ~sequencer.token.suppress, reserved | sequencer.emits)),
                 Assert(implies(releases, reserved & ~valid & (inside["activity.left"] == 0))),
                 Assert(implies(before(m, halted), ~reserved)),
             ]
@@ -114,7 +115,7 @@ class Harness(Elaboratable):
 
         # All of this happens: an operation ends that has room for its results, and later the window opens.
         ended, has_room = Signal(), reserved | sequencer.emits
-        m.d.sync += ended.eq(ended | (sequencer.output & has_room))
+        m.d.sync += ended.eq(ended | (output & has_room))
         m.d.comb += Cover(ended & sequencer.window)
         return m
 

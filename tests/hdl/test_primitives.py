@@ -141,24 +141,28 @@ def check(
     assert int(found[1]) > CYCLES * len(items) // 2
 
 
+def memory_pairs(family: str) -> list[MemoryPair]:
+    """Return memories with two read ports, if the family has any."""
+    return MEMORY_PAIRS if FAMILIES.named(family).memory_pairs else []
+
+
 def few(family: str) -> list[Primitive]:
     """Return enough of each form for what takes long to compile."""
     widest = 20 if family in ("ecp5", "ice40") else 28
     hard = [item for item in MULTIPLIERS if max(item.a, item.b) <= widest][::2]
-    pairs = MEMORY_PAIRS[::2] if FAMILIES.named(family).memory_pairs else []
-    return [*MEMORIES[family], *pairs, *hard, *TABLES[1:17:3], *PAIRS[::2]]
+    return [*MEMORIES[family], *memory_pairs(family)[::2], *hard, *TABLES[1:17:3], *PAIRS[::2]]
 
 
 @pytest.mark.parametrize("family", MEMORIES)
 def test_cells_equal_portable(family: str, tmp_path: Path) -> None:
-    items: list[Primitive] = [*MEMORIES[family], *MEMORY_PAIRS, *MULTIPLIERS, *TABLES, *PAIRS]
+    items: list[Primitive] = [*MEMORIES[family], *memory_pairs(family), *MULTIPLIERS, *TABLES, *PAIRS]
     models = [path.read_text() for path in cell_models(family)]
     check(items, [primitives(family), duts("device", items), *models], "icarus", tmp_path)
 
 
 @pytest.mark.parametrize("family", MEMORIES)
 def test_descriptions_equal_portable(family: str, tmp_path: Path) -> None:
-    items: list[Primitive] = [*MEMORIES[family], *MEMORY_PAIRS, *MULTIPLIERS, *TABLES, *PAIRS]
+    items: list[Primitive] = [*MEMORIES[family], *memory_pairs(family), *MULTIPLIERS, *TABLES, *PAIRS]
     check(items, [primitives(family), duts("device", items)], "icarus", tmp_path, macro=True)
 
 

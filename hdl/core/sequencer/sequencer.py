@@ -67,8 +67,8 @@ class Sequencer(ProgramPart):
         Of the word: read the input buffer; apply ReLU; read zeros.
     input_taken : Out(1)
         The operation that reads the input has been issued.
-    room : In(1), emits, output : Out(1)
-        The output has room for a whole step; an operation that will need it begins, or has ended.
+    room : In(1), emits : Out(1)
+        The output has room for a whole step; an operation that will need it begins.
     abandons : Out(1)
         What was issued of an operation will be issued again: it waited in the middle of a row.
     result_last, result_word : In(1)
@@ -108,7 +108,6 @@ class Sequencer(ProgramPart):
     input_taken: Signal
     room: Signal
     emits: Signal
-    output: Signal
     abandons: Signal
     result_last: Signal
     result_word: Signal
@@ -143,7 +142,6 @@ class Sequencer(ProgramPart):
                 "input_taken": Out(1),
                 "room": In(1),
                 "emits": Out(1),
-                "output": Out(1),
                 "abandons": Out(1),
                 "result_last": In(1),
                 "result_word": In(1),
@@ -185,7 +183,7 @@ class Sequencer(ProgramPart):
         connect_some(m, outside, fetch, ("window", "window_row"))
         connect_some(m, outside, walker, ("window", "window_row", "weight_row", "vector_row"))
         connect_some(m, outside, results, ("result_last", "result_word"))
-        connect_some(m, outside, admission, ("room", "emits", "output"))
+        connect_some(m, outside, admission, ("room", "emits"))
         connect_some(m, outside, activity, ("idle",))
         if manifest.parameters.capacity is not None:
             connect_some(m, outside, fetch, _OF_PROGRAM)

@@ -1,6 +1,6 @@
 """Walker of a program whose row groups skip words."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal, Value
 
 from rtlstm.hdl.core.sequencer.signatures import OpFields
 from rtlstm.hdl.core.sequencer.walker import Walker
@@ -39,43 +39,7 @@ class SkippingWalker(Walker):
         self._table = kept_words(manifest.program)
         super().__init__(manifest, fields)
 
-    def _count(self, m: Module) -> Signal:
-        """Count groups; return whether the word is the operation's last."""
-        next_op, walk = self.fetched.next_op, self.walk
-        follows_last = self._look_ahead(m)
-        begins, first_group = Signal(name="begins"), Signal(name="first_group")
-        last_column, last_group, last_word = (
-            Signal(reset_less=True, name=name) for name in ("last_column", "last_group", "last_word")
-        )
-        # Groups that follow this one.
-        group = Signal(next_op.groups.shape(), reset_less=True)
-        with m.If(self.issued):
-            m.d.sync += [
-                begins.eq(0),
-                last_column.eq(follows_last),
-                last_word.eq(follows_last & Mux(last_column, group == 1, last_group)),
-            ]
-            with m.If(last_column):
-                m.d.sync += [first_group.eq(0), group.eq(group - 1), last_group.eq(group == 1)]
-        with m.If(self.fetched.load):
-            m.d.sync += [
-                begins.eq(1),
-                first_group.eq(1),
-                last_column.eq(next_op.single),
-                last_word.eq(next_op.single & (next_op.groups == 0)),
-                group.eq(next_op.groups),
-                last_group.eq(next_op.groups == 0),
-            ]
-        m.d.comb += [
-            walk.begins.eq(begins),
-            walk.first_group.eq(first_group),
-            walk.last_group.eq(last_group),
-            walk.last_column.eq(last_column),
-            walk.last_follows.eq(follows_last),
-        ]
-        return last_word
-
-    def _look_ahead(self, m: Module) -> Signal:
+    def _look_ahead(self, m: Module, last_column: Signal) -> Value:
         """Read the table for the word after this one; return whether it ends its group."""
         next_op = self.fetched.next_op
         row = Signal(range(len(self._table) + 2), reset_less=True)
@@ -91,7 +55,7 @@ class SkippingWalker(Walker):
                 follows.eq(next_op.second_word),
                 follows_last.eq(next_op.second_ends),
             ]
-        m.d.comb += self.walk.next_word.eq(follows)
+        m.d.comb += [self.walk.next_word.eq(follows), self.walk.last_follows.eq(follows_last)]
         return follows_last
 
     def _count_words(self, m: Module) -> None:

@@ -1,6 +1,6 @@
 """Walker: the words of an operation, row group by row group."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component
@@ -88,39 +88,27 @@ class Walker(Component):
 
     def _count(self, m: Module) -> Signal:
         """Count columns and groups; return whether the word is the operation's last."""
-        op, next_op, walk = self.fetched.op, self.fetched.next_op, self.walk
+        next_op, walk = self.fetched.next_op, self.walk
         begins = Signal()
         first_group = Signal()
         last_column, last_group, last_word = (
             Signal(reset_less=True, name=name) for name in ("last_column", "last_group", "last_word")
         )
-        # Words and groups that follow this one.
-        column, group = (
-            Signal(next_op[field].shape(), reset_less=True, name=name)
-            for field, name in (("columns", "column"), ("groups", "group"))
-        )
+        follows_last = self._look_ahead(m, last_column)
+        # Groups that follow this one.
+        group = Signal(next_op.groups.shape(), reset_less=True)
         with m.If(self.issued):
-            m.d.sync += begins.eq(0)
+            m.d.sync += [
+                begins.eq(0),
+                last_column.eq(follows_last),
+                last_word.eq(follows_last & Mux(last_column, group == 1, last_group)),
+            ]
             with m.If(last_column):
-                m.d.sync += [
-                    first_group.eq(0),
-                    column.eq(op.columns),
-                    last_column.eq(op.single),
-                    last_word.eq(op.single & (group == 1)),
-                    group.eq(group - 1),
-                    last_group.eq(group == 1),
-                ]
-            with m.Else():
-                m.d.sync += [
-                    column.eq(column - 1),
-                    last_column.eq(column == 1),
-                    last_word.eq((column == 1) & last_group),
-                ]
+                m.d.sync += [first_group.eq(0), group.eq(group - 1), last_group.eq(group == 1)]
         with m.If(self.fetched.load):
             m.d.sync += [
                 begins.eq(1),
                 first_group.eq(1),
-                column.eq(next_op.columns),
                 last_column.eq(next_op.single),
                 last_word.eq(next_op.single & (next_op.groups == 0)),
                 group.eq(next_op.groups),
@@ -131,9 +119,20 @@ class Walker(Component):
             walk.first_group.eq(first_group),
             walk.last_group.eq(last_group),
             walk.last_column.eq(last_column),
-            walk.last_follows.eq(column == 1),
         ]
         return last_word
+
+    def _look_ahead(self, m: Module, last_column: Signal) -> Value:
+        """Count a group's words; return whether the word after this one ends its group."""
+        op = self.fetched.op
+        # Words that follow this one.
+        column = Signal(op.columns.shape(), reset_less=True)
+        with m.If(self.issued):
+            m.d.sync += column.eq(Mux(last_column, op.columns, column - 1))
+        with m.If(self.fetched.load):
+            m.d.sync += column.eq(self.fetched.next_op.columns)
+        m.d.comb += self.walk.last_follows.eq(column == 1)
+        return Mux(last_column, op.single, column == 1)
 
     def _count_words(self, m: Module) -> None:
         """Number the words; the next number is a register of its own, for comparisons without an adder."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rtlstm.hdl.emit.verilog import primitives
 from rtlstm.tools.toolchain import icarus, run_tool, verilator, verilator_environment
+from support.paths import TESTS
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,8 @@ endmodule
 
 def reference(items: Sequence[Primitive]) -> str:
     """Return the portable primitives and their set, under names of their own."""
-    return primitives("generic", "portable") + duts("reference", items, "portable_")
+    pair = (TESTS / "support" / "memory_pair.v").read_text().replace("rtlstm_", "portable_")
+    return primitives("generic", "portable") + pair + duts("reference", items, "portable_")
 
 
 def run(texts: Iterable[str], simulator: str, folder: Path, defines: Sequence[str] = ()) -> str:

@@ -1,5 +1,5 @@
-// A memory with two read ports, for the families without one of their own: two memories with the same
-// contents. The contract is in docs/primitives.md.
+// What the families' memories with two read ports are compared with: two memories with the same contents.
+// The contract is in docs/primitives.md.
 
 // Each port reads as rtlstm_memory does. A write goes to the first port's address; in its cycle, what either
 // port reads is not to be relied on.
