@@ -119,7 +119,8 @@ def _all_registers(some: MultiplierSpec, blocks: int) -> float:
     The lanes of a block multiply the same value of the vector: synthesis keeps one copy of its registers.
     """
     exclusive, shared = multiplier_registers(some.a_bits, some.b_bits, some.stages)
-    return some.count * exclusive + min(some.sets, blocks) * some.each * shared
+    copies = min(some.sets, blocks) if some.blocks is None else some.blocks
+    return some.count * exclusive + copies * some.each * shared
 
 
 def _row_bits(manifest: Manifest) -> list[int]:

@@ -82,13 +82,20 @@ class FitRequest(HardwareRequest):
                 f"{option('fit')} takes the family from its device: leave out {option('family')}, or "
                 f"{option('fit')}"
             )
-        units, lut_macs = self.gate_units or 1, self.lut_macs or 0
-        least = lcm(units, self.beat_in)
+        if self.lut_lanes and self.multipliers is None:
+            raise ConfigurationError(
+                f"beside {option('fit')}, {option('lut_lanes')} must be 0, or needs a number of "
+                f"{option('multipliers')}, which {option('fit')} else chooses together with it; leave out "
+                f"{option('lut_lanes')}, or try {option('multipliers', 0)}"
+            )
+        units = self.gate_units or 1
+        macs = self.macs or lcm(units, self.beat_in) * self.least_macs
         self.parameters(
-            lanes=self.lanes or 4 * units,
-            macs=self.macs or least * max(1, lut_macs),
+            lanes=self.lanes or _up(self.least_lanes, 4 * units),
+            macs=macs,
             gate_units=units,
-            lut_macs=lut_macs,
+            lut_macs=macs if self.all_lut else self.lut_macs or 0,
+            lut_lanes=self.lut_lanes or 0,
             weight_memory=self.weight_memory or "block",
             beat_out=self.beat_out or units,
         )
@@ -126,6 +133,7 @@ class _Candidate:
     macs: int
     gate_units: int
     lut_macs: int
+    lut_lanes: int
     slopes: MultiplierKind
     memory: WeightMemory
     pipeline: str
@@ -308,7 +316,7 @@ class _Search:
         if self._request.lanes:
             return [self._request.lanes]
         found = {_up(needed, 4) for shape in self._shapes for needed in _shares(shape.rows)}
-        return sorted(lanes for lanes in found if lanes <= _MOST)
+        return sorted(lanes for lanes in found if self._request.least_lanes <= lanes <= _MOST)
 
     def _macs(self, multiple: int) -> list[int]:
         """Return the fewest multipliers for each number of words that a vector can have."""
@@ -317,27 +325,30 @@ class _Search:
         lengths = {shape.inputs for shape in self._shapes}
         lengths |= {shape.outputs for shape in self._shapes if shape.recurrent}
         found = {_up(needed, multiple) for length in lengths for needed in _shares(length)}
-        return sorted(macs for macs in found if macs <= _MOST)
+        return sorted(macs for macs in found if self._request.least_macs <= macs <= _MOST)
 
-    def _multipliers(self, lanes: int, macs: int, gate_units: int) -> Iterator[tuple[int, MultiplierKind]]:
-        """Yield how many of a lane's multipliers, and which of the slopes', are made of LUTs."""
-        if self._request.all_lut or self._request.lut_macs is not None:
-            given = macs if self._request.all_lut else self._request.lut_macs or 0
-            if given <= macs:
-                yield given, "dsp"
+    def _multipliers(
+        self, lanes: int, macs: int, gate_units: int
+    ) -> Iterator[tuple[int, int, MultiplierKind]]:
+        """Yield how many of a lane's multipliers are made of LUTs, how many lanes have one more, and the kind
+        of the slopes' multipliers."""
+        request = self._request
+        if request.all_lut or request.lut_macs is not None:
+            yield macs if request.all_lut else request.lut_macs or 0, request.lut_lanes or 0, "dsp"
             return
         there = self._device.multipliers
         if not there:
             # Synthesis makes all multipliers of LUTs, whatever their kind.
-            yield 0, "dsp"
+            yield 0, 0, "dsp"
             return
         products, slopes = gate_units * self._product_blocks, gate_units * self._slope_blocks
-        hard = self._hard(macs, there - products - slopes, lanes)
-        yield macs - hard, "dsp"
-        # Where multipliers are few, those of the slopes are better used in the lanes.
-        more = self._hard(macs, there - products, lanes)
-        if slopes and (more > hard or products + slopes > there):
-            yield macs - more, "lut"
+        in_luts = self._in_luts(macs, there - products - slopes, lanes)
+        yield *in_luts, "dsp"
+        # Where multipliers are few, those of the slopes are better used in the lanes: one more in each, or in
+        # some where there was none.
+        fewer = self._in_luts(macs, there - products, lanes)
+        if slopes and (fewer[0] < in_luts[0] or products + slopes > there):
+            yield *fewer, "lut"
 
     def _memories(self) -> tuple[WeightMemory, ...]:
         """Return the kinds of memory that may hold the weights."""
@@ -345,14 +356,23 @@ class _Search:
             return (self._request.weight_memory,)
         return ("block",) if self._device.large_ram is None else ("block", "large")
 
-    def _hard(self, macs: int, blocks: int, lanes: int) -> int:
-        """Return how many multipliers of a lane can be DSP blocks, with so many blocks for all lanes."""
+    def _in_luts(self, macs: int, blocks: int, lanes: int) -> tuple[int, int]:
+        """Return how many multipliers of a lane are made of LUTs, and how many lanes have one more.
+
+        The fewest, with so many DSP blocks for all lanes. All lanes are alike if the user wants no others.
+        """
         weight, data = self._numerics.weight_bits, self._numerics.data_bits
-        pairs = FAMILIES.named(self._device.family).shares_multipliers(weight, data)
-        for count in range(macs, 0, -1):
-            if lanes * self._family.hard_blocks(weight, data, count) // (1 + pairs) <= blocks:
-                return count
-        return 0
+        together = 1 + FAMILIES.named(self._device.family).shares_multipliers(weight, data)
+        for hard in range(macs, 0, -1):
+            each, less = (self._family.hard_blocks(weight, data, count) for count in (hard, hard - 1))
+            lacking = lanes * each - together * blocks
+            if lacking <= 0:
+                return macs - hard, 0
+            if self._request.lut_lanes is None and each > less:
+                lut_lanes = _up(-(-lacking // (each - less)), together)
+                if lut_lanes < lanes:
+                    return macs - hard, lut_lanes
+        return macs, 0
 
     def _fewest_cycles(self, lanes: int, macs: int, pipeline: str) -> int:
         """Return a lower bound of a step's cycles: a layer's first group may be almost done at its input."""
@@ -374,10 +394,10 @@ class _Search:
         numerics, family, device = self._numerics, self._family, self._device
         excess = _Excess()
         lanes, macs = candidate.lanes, candidate.macs
-        in_luts = macs if not device.multipliers else candidate.lut_macs
+        in_luts = lanes * (macs if not device.multipliers else candidate.lut_macs) + candidate.lut_lanes
         logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 3, family)
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
-        luts = lanes * (in_luts * logic + sums + 2 * numerics.accumulator.bits)
+        luts = in_luts * logic + lanes * (sums + 2 * numerics.accumulator.bits)
         excess.compare("logic cells", luts, self._cell_limit)
         rows = 0
         for shape in self._shapes:
@@ -402,6 +422,7 @@ class _Search:
             macs=candidate.macs,
             gate_units=candidate.gate_units,
             lut_macs=candidate.lut_macs,
+            lut_lanes=candidate.lut_lanes,
             slope_multipliers=candidate.slopes,
             weight_memory=candidate.memory,
             beat_out=self._request.beat_out or candidate.gate_units,

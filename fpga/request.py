@@ -66,6 +66,14 @@ class HardwareRequest(CoreOptions):
             metavar="dsp|lut|auto|N",
         ),
     ] = None
+    lut_lanes: Annotated[
+        Annotated[int, Field(ge=0, le=1023)] | None,
+        Option(
+            "Lanes that have one more multiplier of LUTs than the others; by default none, or as many as "
+            "leave no DSP block unused of a device to fit.",
+            group=HARDWARE,
+        ),
+    ] = None
     weight_memory: Annotated[
         WeightMemory | None,
         Option(
@@ -106,3 +114,13 @@ class HardwareRequest(CoreOptions):
         if isinstance(self.multipliers, int):
             return self.multipliers
         return 0 if self.multipliers == "dsp" else None
+
+    @property
+    def least_lanes(self) -> int:
+        """The fewest lanes of which so many can have one more multiplier of LUTs."""
+        return (self.lut_lanes or 0) + 1
+
+    @property
+    def least_macs(self) -> int:
+        """The fewest multipliers per lane of which so many can be made of LUTs."""
+        return max(1, (self.lut_macs or 0) + bool(self.lut_lanes))

@@ -25,11 +25,13 @@ __all__ = [
     "TIMED_STEPS",
     "WAITING_STEPS",
     "ActivationSpec",
+    "LaneKind",
     "MemorySpec",
     "MultiplierSpec",
     "activation_spec",
     "activations",
     "gate_multipliers",
+    "lane_kinds",
     "link_limits",
     "link_memories",
     "memories",
@@ -105,6 +107,8 @@ class MultiplierSpec:
     """Cycles from the factors to the product."""
     kind: MultiplierKind = "dsp"
     pairing: Pairing = "none"
+    blocks: int | None = None
+    """Blocks of lanes that the sets are in; in each they have the same second factors. None outside lanes."""
 
     @property
     def count(self) -> int:
@@ -120,6 +124,19 @@ class MultiplierSpec:
     def pairs(self) -> int:
         """Number of modules that hold two of them."""
         return {"none": 0, "neighbours": self.sets * (self.each // 2), "lanes": self.count // 2}[self.pairing]
+
+
+@dataclass(frozen=True)
+class LaneKind:
+    """Lanes that are alike, and their multipliers."""
+
+    name: str
+    """Name of their module."""
+    lanes: range
+    hard: MultiplierSpec
+    """Those that are DSP blocks."""
+    soft: MultiplierSpec
+    """Those that are made of LUTs."""
 
 
 @dataclass(frozen=True)
@@ -350,20 +367,47 @@ def multipliers(manifest: Manifest) -> dict[str, MultiplierSpec]:
     parameters = manifest.parameters
     slopes = (activation.slope for activation in activations(manifest))
     found = (
-        *_lane_multipliers(manifest),
+        *(some for kind in lane_kinds(manifest) for some in (kind.hard, kind.soft)),
         *gate_multipliers(manifest.numerics.unit, parameters.gate_units, parameters.pipeline),
         *(slope for slope in slopes if slope is not None),
     )
     return {multiplier.name: multiplier for multiplier in found}
 
 
-def _lane_multipliers(manifest: Manifest) -> Iterator[MultiplierSpec]:
+def lane_kinds(manifest: Manifest) -> tuple[LaneKind, ...]:
+    """Return the kinds of lanes: one, or two if some have one more multiplier of LUTs.
+
+    These are the last lanes. Lanes of a kind are then neighbours, as the two of a pair must be, and lanes
+    without a DSP block are at the end of the floorplan's line, not in gaps of it. Multipliers of LUTs have a
+    register for their value of the vector, one for all lanes of a block: so the fewest blocks have one more.
+    """
+    parameters = manifest.parameters
+    first = parameters.lanes - parameters.lut_lanes
+    most = _lane_kind(manifest, range(first), parameters.lut_macs)
+    if not parameters.lut_lanes:
+        return (most,)
+    last = range(first, parameters.lanes)
+    return most, _lane_kind(manifest, last, parameters.lut_macs + 1, "lut_lane", " of LUT lanes")
+
+
+def _lane_kind(
+    manifest: Manifest, lanes: range, in_luts: int, name: str = "lane", suffix: str = ""
+) -> LaneKind:
     parameters, numerics = manifest.parameters, manifest.numerics
-    bits, stages = (numerics.weight_bits, numerics.data_bits), parameters.pipeline.multiplier
-    hard = parameters.macs - parameters.lut_macs
-    pairing: Pairing = "lanes" if manifest.paired_lanes else "neighbours"
-    yield MultiplierSpec("products", parameters.lanes, hard, *bits, stages, pairing=pairing)
-    yield MultiplierSpec("products in LUTs", parameters.lanes, parameters.lut_macs, *bits, stages, "lut")
+    size = 4 * parameters.gate_units
+    hard = MultiplierSpec(
+        f"products{suffix}",
+        len(lanes),
+        parameters.macs - in_luts,
+        numerics.weight_bits,
+        numerics.data_bits,
+        parameters.pipeline.multiplier,
+        pairing="lanes" if manifest.paired_lanes else "neighbours",
+        # A block of both kinds counts as one of the second, which reads more values in LUTs.
+        blocks=lanes.stop // size - lanes.start // size,
+    )
+    soft = replace(hard, name=f"products in LUTs{suffix}", each=in_luts, kind="lut", pairing="none")
+    return LaneKind(name, lanes, hard, soft)
 
 
 def gate_multipliers(

@@ -16,6 +16,7 @@ from rtlstm.spec.errors import BuildError, ConfigurationError
 from rtlstm.spec.family import FAMILIES
 from rtlstm.spec.json_difference import json_difference, short_json
 from rtlstm.spec.numerics import LayerShape, Numerics
+from rtlstm.spec.options import option
 from rtlstm.spec.parameters import Parameters
 from rtlstm.spec.program.fields import (
     drain_fields,
@@ -56,6 +57,23 @@ def _digest(shaped: dict[str, Any]) -> str:
 
 _DISAGREEMENT = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 """Exceptions of compiling an invalid program, for example one whose layers name a missing cell."""
+
+
+def _shares_multipliers(parameters: Parameters, numerics: Numerics) -> bool:
+    """Whether two lanes share each hard multiplier."""
+    family = FAMILIES.named(parameters.family)
+    return family.shares_multipliers(numerics.weight_bits, numerics.data_bits)
+
+
+def _check_pairs(parameters: Parameters, numerics: Numerics) -> None:
+    """Refuse two lanes of two kinds that share their multipliers."""
+    if parameters.lut_lanes % 2 and _shares_multipliers(parameters, numerics):
+        given, on = parameters.lut_lanes, parameters.family
+        bits = f"{numerics.weight_bits} x {numerics.data_bits} bits"
+        raise ConfigurationError(
+            f"{option('lut_lanes')} must be even where two lanes share each DSP block, on {on} "
+            f"with {bits}, not {given}; try {max(2, given - 1)}"
+        )
 
 
 class FileHash(Record):
@@ -173,6 +191,7 @@ class Manifest(Record):
                 "direct tables need an entry for every input, but these interpolate; quantise the "
                 "network with direct tables, or choose tables interpolated"
             )
+        _check_pairs(parameters, numerics)
         return cls(
             name=name,
             rtlstm_version=_version(),
@@ -242,9 +261,7 @@ class Manifest(Record):
     @property
     def paired_lanes(self) -> bool:
         """Whether two lanes share each hard multiplier."""
-        numerics = self.numerics
-        family = FAMILIES.named(self.parameters.family)
-        return family.shares_multipliers(numerics.weight_bits, numerics.data_bits)
+        return _shares_multipliers(self.parameters, self.numerics)
 
     @property
     def needs(self) -> Needs:

@@ -3,7 +3,7 @@
 from math import ceil, gcd
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from rtlstm.spec.buses import NO_BUS, BusName
 from rtlstm.spec.capacity import Capacity
@@ -93,6 +93,8 @@ class Parameters(CoreOptions):
     """Output words per transfer; a multiple of ``gate_units``."""
     lut_macs: Annotated[int, Field(ge=0, le=1024)] = 0
     """Multipliers per lane made of LUTs; the others are DSP blocks."""
+    lut_lanes: Annotated[int, Field(ge=0, le=1023)] = 0
+    """Lanes with one more multiplier made of LUTs than ``lut_macs``: the last ones."""
     slope_multipliers: MultiplierKind = "dsp"
     """Kind of the multipliers for slopes of sigmoid and tanh, five per gate unit."""
     weight_memory: WeightMemory = "block"
@@ -139,6 +141,29 @@ class Parameters(CoreOptions):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_lut_lanes(self) -> Self:
+        lut_lanes = option("lut_lanes")
+        if self.lut_lanes and self.lut_lanes >= self.lanes:
+            raise ValueError(
+                f"{lut_lanes} must be less than {option('lanes')} ({self.lanes}), not {self.lut_lanes}; for "
+                f"one more in every lane, try {option('multipliers', self.lut_macs + 1)}"
+            )
+        if self.lut_lanes and self.lut_macs == self.macs:
+            raise ValueError(
+                f"{lut_lanes} must be 0 where all multipliers are of LUTs, not {self.lut_lanes}; leave it "
+                f"out, or try {option('multipliers', self.macs - 1)}"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _serialise(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``lut_lanes`` where there are none: builds without them keep their hash."""
+        fields: dict[str, Any] = handler(self)
+        if not self.lut_lanes:
+            fields.pop("lut_lanes", None)
+        return fields
+
     @classmethod
     def for_family(
         cls,
@@ -152,7 +177,7 @@ class Parameters(CoreOptions):
         ``factor_bits`` are those of the narrower factor of a lane's products.
         """
         direct = fields.get("tables") == "direct"
-        lut_bits = factor_bits if fields.get("lut_macs") else 0
+        lut_bits = factor_bits if fields.get("lut_macs") or fields.get("lut_lanes") else 0
         pipeline = FAMILIES.named(family).pipelines(lut_bits, direct)[pipeline_name]
         return cls(family=family, pipeline=pipeline, **fields)
 
@@ -160,7 +185,7 @@ class Parameters(CoreOptions):
     def pipeline_name(self) -> str:
         """Name of the pipeline in its family; "own" if it is none of the family's."""
         family, direct = FAMILIES.named(self.family), self.tables == "direct"
-        for lut_bits in range(_MOST_FACTOR_BITS + 1) if self.lut_macs else (0,):
+        for lut_bits in range(_MOST_FACTOR_BITS + 1) if self.lut_macs or self.lut_lanes else (0,):
             for name, pipeline in family.pipelines(lut_bits, direct).items():
                 if pipeline == self.pipeline:
                     return name

@@ -141,10 +141,12 @@ def plan(kinds: dict[str, str], die: Die) -> dict[str, Site]:
     line = iter([site for site in multipliers if site in rest])
     free = set(rams)
     sites |= _beside_units(others, sites, free, die)
+    x, y = die.middle
     for _, lane in sorted(lanes.items()):
         positions = [next(line) for _ in lane[_MULTIPLIER]]
         sites |= zip(lane[_MULTIPLIER], positions, strict=True)
-        x, y = _centre(positions) if positions else die.middle
+        # The weights of a lane without multipliers are near those of the lane before it.
+        x, y = _centre(positions) if positions else (x, y)
         for name in lane[_RAM]:
             sites[name] = _take_nearest(free, x, y)
     return sites

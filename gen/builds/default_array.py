@@ -50,8 +50,10 @@ class ArrayRequest(HardwareRequest):
 
     def largest(self, factor_bits: int = 18) -> Parameters:
         """Return the array, with the reference's sizes where none were chosen."""
-        macs = -(-max(_MACS, self.lut_macs or 0) // self.multiple) * self.multiple
-        return self.parameters(self.lanes or _LANES * (self.gate_units or 1), self.macs or macs, factor_bits)
+        block = _LANES * (self.gate_units or 1)
+        lanes = -(-self.least_lanes // block) * block
+        macs = -(-max(_MACS, self.least_macs) // self.multiple) * self.multiple
+        return self.parameters(self.lanes or lanes, self.macs or macs, factor_bits)
 
     def parameters(self, lanes: int, macs: int, factor_bits: int) -> Parameters:
         """Return the parameters of an array of this size; ``factor_bits`` as for a family's pipeline."""
@@ -62,6 +64,7 @@ class ArrayRequest(HardwareRequest):
             macs=macs,
             gate_units=units,
             lut_macs=macs if self.all_lut else self.lut_macs or 0,
+            lut_lanes=self.lut_lanes or 0,
             weight_memory=self.weight_memory or "block",
             beat_out=self.beat_out or units,
             factor_bits=factor_bits,
@@ -106,7 +109,8 @@ def _smaller(
     all_macs = [request.macs] if request.macs else _sizes(lengths, request.multiple)
     for lanes in all_lanes:
         for macs in all_macs:
-            if lanes * (macs + 1) < cost and macs >= (request.lut_macs or 0):
+            enough = lanes >= request.least_lanes and macs >= request.least_macs
+            if lanes * (macs + 1) < cost and enough:
                 yield lanes, macs
 
 

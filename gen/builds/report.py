@@ -173,6 +173,7 @@ class BuildReport(Record):
     multipliers: tuple[MultiplierReport, ...] = ()
     gate_units: int = 1
     lut_macs: int = 0
+    lut_lanes: int = 0
     weight_memory: str = "block"
     estimates: tuple[Estimate, ...] = ()
     """What it is expected to take and to reach on the family's devices, each in its slowest grade."""
@@ -399,6 +400,7 @@ def create_report(
         ),
         gate_units=parameters.gate_units,
         lut_macs=parameters.lut_macs,
+        lut_lanes=parameters.lut_lanes,
         weight_memory=parameters.weight_memory,
         estimates=estimate_devices(manifest),
         fit=fit,

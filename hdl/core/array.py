@@ -107,7 +107,7 @@ class MacArray(Component):
         held: list[Value] = []
         together = lanes_per_module(self._manifest)
         for first in range(block * size, block * size + size, together):
-            lane = lane_instance(m, self._manifest, f"lane{first}")
+            lane = lane_instance(m, self._manifest, first)
             write = Signal(together, name=f"write{first}")
             here = Cat(given["bank"] == first + index for index in range(together))
             m.d.sync += write.eq(Mux(given["write"], here, 0))

@@ -1,6 +1,7 @@
 """A lane: one weight bank, ``macs`` multipliers, an adder tree and an accumulator.
 
-Two lanes are one module where they share their multipliers. With a word's address in cycle ``n``,
+Two lanes are one module where they share their multipliers. Lanes are of two kinds at most, which differ in
+how many multipliers are made of LUTs; the latency is the same. With a word's address in cycle ``n``,
 ``operand`` and ``multiplier`` of ``Pipeline``, and ``tree = parameters.tree``:
 
 =================================  ====================================================================
@@ -22,11 +23,11 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Interface
 from rtlstm.hdl.flat_ports import add_instance
 from rtlstm.hdl.primitives.pipeline import delay, multiply, multiply_pair, storage
-from rtlstm.spec.inventory import memories, multipliers
+from rtlstm.spec.inventory import LaneKind, lane_kinds, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Lane", "LaneInstance", "lane_instance", "lane_module", "lanes_per_module"]
+__all__ = ["Lane", "LaneInstance", "lane_instance", "lane_modules", "lanes_per_module"]
 
 
 _Term = tuple[Value, Value | None]
@@ -68,11 +69,11 @@ class Lane(_LanePorts, Component):
         Store ``write_data`` in row ``write_row`` of its bank.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, kind: LaneKind) -> None:
+        self._kind = kind
         self._parameters = manifest.parameters
         self._numerics = manifest.numerics
         self._memory = memories(manifest)["weights"]
-        self._multipliers = multipliers(manifest)
         self._lanes = lanes_per_module(manifest)
         super().__init__(_signature(manifest))
 
@@ -100,7 +101,7 @@ class Lane(_LanePorts, Component):
         Of two products of one block, the second leaves a carry to the tree's adders.
         """
         weight_bits, data_bits = self._numerics.weight_bits, self._numerics.data_bits
-        soft, hard = self._multipliers["products in LUTs"], self._multipliers["products"]
+        soft, hard = self._kind.soft, self._kind.hard
         in_luts, macs = soft.each, soft.each + hard.each
         factors = [
             [
@@ -188,19 +189,25 @@ def lanes_per_module(manifest: Manifest) -> int:
     return 2 if manifest.paired_lanes else 1
 
 
-def lane_module(manifest: Manifest) -> str:
-    """Name of the Verilog module that all lanes of a build are instances of."""
-    return f"{manifest.name}_lane"
+def lane_modules(manifest: Manifest) -> dict[str, Lane]:
+    """The Verilog modules that the lanes of a build are instances of, by name: one for each kind."""
+    return {_module_name(manifest, kind): Lane(manifest, kind) for kind in lane_kinds(manifest)}
+
+
+def _module_name(manifest: Manifest, kind: LaneKind) -> str:
+    return f"{manifest.name}_{kind.name}"
 
 
 class LaneInstance(_LanePorts, Interface):
     """Wires to the ports of a lane's module."""
 
 
-def lane_instance(m: Module, manifest: Manifest, name: str) -> LaneInstance:
-    """Add an instance of the build's lane module; return its ports."""
+def lane_instance(m: Module, manifest: Manifest, number: int) -> LaneInstance:
+    """Add an instance of a lane's module, whose first lane has this number; return its ports."""
+    name = f"lane{number}"
+    kind = next(kind for kind in lane_kinds(manifest) if number in kind.lanes)
     lane = LaneInstance(_signature(manifest), path=(name,))
-    add_instance(m, lane_module(manifest), lane, name, ResetSignal())
+    add_instance(m, _module_name(manifest, kind), lane, name, ResetSignal())
     return lane
 
 

@@ -70,6 +70,7 @@ def build_options(manifest: Manifest) -> list[str]:
         "macs": parameters.macs,
         "gate-units": parameters.gate_units,
         "multipliers": "lut" if parameters.lut_macs == parameters.macs else parameters.lut_macs or "dsp",
+        "lut-lanes": parameters.lut_lanes or None,
         "weight-memory": parameters.weight_memory,
         **_core_options(parameters),
         "weight-bits": weights,

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.component import Component, Domain
 from rtlstm.hdl.core.core import Core
-from rtlstm.hdl.core.lane import Lane, lane_module
+from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
 from rtlstm.hdl.emit.yosys import run_yosys
@@ -204,8 +204,8 @@ def linked_core_to_verilog(manifest: Manifest, divisor: int) -> str:
 
 def _design(modules: dict[str, Component], manifest: Manifest, what: str) -> str:
     ports = {name: list(_port_lines(module)) for name, module in modules.items()}
-    # All lanes are equal: one module for all of them makes conversion fast and the file small.
-    modules = modules | {lane_module(manifest): Lane(manifest)}
+    # Lanes of a kind are equal: one module for all of them makes conversion fast and the file small.
+    modules = modules | lane_modules(manifest)
     text = to_verilog(modules, manifest.parameters.family)
     for name, module in modules.items():
         text = _with_attributes(text, name, getattr(module, "port_attributes", {}))

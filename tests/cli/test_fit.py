@@ -55,6 +55,8 @@ def test_nothing_tried_is_better(device: str):
 def test_what_is_given_is_kept():
     _, parameters, _ = fit("lfe5u-12f", lanes=8, macs=3, gate_units=1, multipliers=2, streams=2)
     assert (parameters.lanes, parameters.macs, parameters.lut_macs, parameters.streams) == (8, 3, 2, 2)
+    _, parameters, _ = fit("lfe5u-12f", lanes=8, macs=3, multipliers=1, lut_lanes=5)
+    assert (parameters.lut_macs, parameters.lut_lanes) == (1, 5)
     _, parameters, _ = fit("lfe5u-12f", beat_in=3, beat_out=4)
     assert parameters.macs % 3 == 0 and parameters.beat_out == 4
     _, parameters, found = fit("lfe5u-12f", multipliers="lut")
@@ -82,6 +84,26 @@ def test_hard_multipliers_first_then_tables():
     assert parameters.lut_macs == 0
 
 
+@pytest.mark.parametrize(
+    ("device", "name", "weight_bits"),
+    [("lfe5u-85f-8", "stac_a", 8), ("lfe5u-85f-8", "stac_a", 4), ("lfe5u-25f-8", "mnist32", 8)],
+)
+def test_no_dsp_block_is_left(device: str, name: str, weight_bits: int):
+    """Some lanes have one more multiplier of LUTs, so that all others can be DSP blocks."""
+    chosen, settings = find_device(device), QuantizationSettings(weight_bits=weight_bits, data_bits=8)
+    quantised = quantise(SHAPES[name].network(), settings)
+    found = {}
+    for lut_lanes in (None, 0):
+        request = FitRequest(chosen=chosen, lut_lanes=lut_lanes)
+        found[lut_lanes] = fit_device(name, quantised.shapes, quantised.numerics, request)
+    parameters, fit = found[None]
+    assert parameters.lut_lanes > 0 and fit.estimate.fits
+    assert fit.estimate.multipliers == chosen.device.multipliers
+    alike, other = found[0]
+    assert alike.lut_lanes == 0 and other.estimate.multipliers < fit.estimate.multipliers
+    assert fit.estimate.step_latency_us <= other.estimate.step_latency_us
+
+
 @pytest.mark.parametrize(("weight_bits", "shared"), [(6, False), (4, True)])
 def test_narrow_weights_share_multipliers(weight_bits: int, shared: bool):
     """``stac_a`` with data of 8 bits: from 4 bits on, a DSP block computes two products."""
@@ -89,7 +111,7 @@ def test_narrow_weights_share_multipliers(weight_bits: int, shared: bool):
     quantised = quantise(SHAPES["stac_a"].network(), settings)
     request = FitRequest(chosen=find_device("lfe5u-85f-8"))
     parameters, found = fit_device("stac_a", quantised.shapes, quantised.numerics, request)
-    products = parameters.lanes * (parameters.macs - parameters.lut_macs)
+    products = parameters.lanes * (parameters.macs - parameters.lut_macs) - parameters.lut_lanes
     lanes = found.estimate.multipliers - 8 * parameters.gate_units
     assert lanes == (products // 2 if shared else products) > 0
 
@@ -104,7 +126,8 @@ def test_the_pipeline_with_the_shortest_step_is_chosen(monkeypatch, factor: floa
     tried = {}
     for other in ("default", "short"):
         sizes = {"lanes": parameters.lanes, "macs": parameters.macs, "gate_units": parameters.gate_units}
-        sizes |= {"lut_macs": parameters.lut_macs, "beat_out": parameters.beat_out}
+        sizes |= {"lut_macs": parameters.lut_macs, "lut_lanes": parameters.lut_lanes}
+        sizes |= {"beat_out": parameters.beat_out}
         quantised = quantise(network(), EIGHT)
         made = Parameters.for_family("ecp5", quantised.numerics.factor_bits, other, **sizes)
         manifest = Manifest.create("tiny", quantised.shapes, made, quantised.numerics)

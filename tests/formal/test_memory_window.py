@@ -23,7 +23,7 @@ from support.formal import (
 from support.formal_shapes import fixed_manifest, loadable_manifest
 
 from rtlstm.hdl.core.core import Core
-from rtlstm.hdl.core.lane import Lane, lane_module
+from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.spec.family import Pipeline
 from rtlstm.spec.manifest import Manifest
 
@@ -81,7 +81,8 @@ class Harness(Elaboratable):
 
 def lane(manifest: Manifest) -> str:
     """The lanes' module, with free outputs."""
-    return free_module(lane_module(manifest), Lane(manifest))
+    ((name, module),) = lane_modules(manifest).items()
+    return free_module(name, module)
 
 
 SHAPES = {

@@ -122,6 +122,12 @@ def test_multipliers():
     # Two lanes share a block where weights are narrow; on iCE40 the two multipliers of a lane do.
     assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2), ECP5).multipliers == 8 + 8
     assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2, lut_macs=1), ECP5).multipliers == 4 + 8
+    # Lanes of two kinds.
+    assert count_blocks(manifest("ecp5", lanes=8, macs=2, lut_lanes=3), ECP5).multipliers == 13 + 8
+    assert count_blocks(manifest("ecp5", SMALL, lanes=8, macs=2, lut_lanes=2), ECP5).multipliers == 7 + 8
+    assert count_blocks(manifest("ice40", SMALL, lanes=8, macs=3, lut_lanes=3), ICE40).multipliers == (
+        5 * 2 + 3 * 1 + 8
+    )
     assert [ICE40.hard_blocks(8, 8, count) for count in (1, 2, 3)] == [1, 1, 2]
     assert ICE40.hard_blocks(8, 9, 3) == 3
     wide = QuantizationSettings(cell_bits=32, weight_bits=8, data_bits=8)

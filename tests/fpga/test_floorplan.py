@@ -1,6 +1,7 @@
 """Sites of hard blocks: every block one, none twice, lanes in one piece."""
 
 import itertools
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -56,6 +57,21 @@ def test_next_lane_is_near() -> None:
 @pytest.mark.parametrize(("lanes", "macs", "rams"), [(3, 4, 3), (40, 4, 1), (36, 4, 6)])
 def test_few_multipliers_or_too_many_blocks_are_left_to_the_placer(lanes: int, macs: int, rams: int) -> None:
     assert plan(blocks(lanes, macs, rams), DIES["lfe5u-85f"]) == {}
+
+
+def test_lanes_of_two_kinds() -> None:
+    """The weights of lanes without multipliers are beside the last of those that have some."""
+    kinds = {
+        name: kind
+        for name, kind in blocks(36, 1, 2).items()
+        if kind == "DP16KD" or not re.search(r"lane(3[0-5])\.", name)
+    }
+    sites = plan(kinds, DIES["lfe5u-85f"])
+    assert len(sites) == len(kinds) - 9
+    last = sites["core.core.array.lane29.product0.block"]
+    for lane in range(30, 36):
+        site = sites[f"core.core.array.lane{lane}.bank.ram0"]
+        assert abs(site.x - last.x) + abs(site.y - last.y) <= 40
 
 
 def test_netlist_gets_the_sites() -> None:

@@ -19,7 +19,7 @@ from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses.wrappers import wrapper
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.core import Core
-from rtlstm.hdl.core.lane import Lane, lane_module
+from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.link.serial_link import SerialLink
 from rtlstm.hdl.sequences.sequence_core import SequenceCore
 from rtlstm.spec.inventory import (
@@ -50,6 +50,13 @@ OPTIONS: dict[str, tuple[str, str, dict[str, object]]] = {
     ),
     "some in LUTs": ("xilinx", "wide", {"lanes": 8, "macs": 6, "lut_macs": 1, "streams": 3}),
     "no DSP blocks": ("gowin", "paired", {"lanes": 8, "macs": 4, "lut_macs": 4}),
+    "two kinds of lanes": (
+        "ecp5",
+        "wide",
+        {"lanes": 16, "macs": 4, "gate_units": 2, "beat_out": 2, "lut_lanes": 5},
+    ),
+    "two kinds of pairs": ("ecp5", "paired", {"lanes": 8, "macs": 4, "lut_macs": 3, "lut_lanes": 2}),
+    "two kinds of neighbours": ("ice40", "paired", {"lanes": 8, "macs": 4, "lut_macs": 1, "lut_lanes": 7}),
     "direct": ("ecp5", "direct", {"tables": "direct", "lanes": 8, "macs": 4, "beat_in": 2}),
 }
 
@@ -107,6 +114,8 @@ def instances(text: str, top: str) -> Iterator[Instance]:
     def walk(module: str, place: tuple[str, ...]) -> Iterator[Instance]:
         for kind, cell, parameters in modules[module]:
             here = (*place, re.sub(r"(?<=lane|unit|tion|bank)\d+$", "", cell))
+            if kind == "dut_lut_lane":
+                here = (*place, "LUT lane")
             if kind in modules:
                 yield from walk(kind, here)
             else:
@@ -129,11 +138,12 @@ def ports(component: Component) -> list[Value]:
 
 def core_text(manifest: Manifest) -> str:
     core = Core if manifest.sequence is None else SequenceCore
-    return rtlil({"dut": core(manifest), lane_module(manifest): Lane(manifest)})
+    return rtlil({"dut": core(manifest)} | lane_modules(manifest))
 
 
 MEMORIES = {
     ("lane", "bank"): "weights",
+    ("LUT lane", "bank"): "weights",
     ("vectors",): "vectors",
     ("input_buffer", "memory"): "input buffer",
     ("begun",): "input times",
@@ -195,8 +205,9 @@ def memory_specs(manifest: Manifest, text: str) -> dict[str, MemorySpec]:
 
 def multiplier_name(manifest: Manifest, found: Instance) -> str:
     cell = found.place[-1].removesuffix("s").removesuffix("_multiplier")
-    if "lane" in found.place:
-        return "products" if found.parameters["KIND"] == "dsp" else "products in LUTs"
+    for lane, suffix in (("lane", ""), ("LUT lane", " of LUT lanes")):
+        if lane in found.place:
+            return f"products{'' if found.parameters['KIND'] == 'dsp' else ' in LUTs'}{suffix}"
     if cell == "rise":
         return f"{table_of(manifest, found.place[-2])} slopes"
     return {"kept": "f c", "added": "i g", "hidden": "o tanh(c)"}.get(cell, cell.removesuffix("_product"))

@@ -77,6 +77,11 @@ def test_bad_networks_are_refused(layers: tuple[object, ...], message: str) -> N
         ({"macs": 0}, "macs"),
         ({"macs": 6, "beat_in": 4}, r"beat_in \(4\) must divide macs \(6\)"),
         ({"streams": 0}, "streams"),
+        (
+            {"lanes": 8, "lut_lanes": 8},
+            r"lut_lanes must be less than lanes \(8\), not 8; .* try multipliers=1",
+        ),
+        ({"macs": 2, "lut_macs": 2, "lut_lanes": 1}, "lut_lanes must be 0 .* not 1; .* try multipliers=1"),
     ],
 )
 def test_bad_parameters_are_refused(fields: dict[str, int], message: str) -> None:
@@ -93,6 +98,11 @@ def test_families_choose_the_pipeline() -> None:
     assert Parameters.for_family("ecp5", lut_macs=1).pipeline == ecp5.replace(multiplier=3)
     assert Parameters.for_family("ecp5", 9, lut_macs=1).pipeline == ecp5.replace(multiplier=3)
     assert Parameters.for_family("ecp5", 8, lut_macs=1).pipeline == ecp5
+    # Lanes without a multiplier of LUTs take as long as those with one.
+    for bits in (8, 9):
+        mixed = Parameters.for_family("ecp5", bits, lut_lanes=1)
+        assert mixed.pipeline == Parameters.for_family("ecp5", bits, lut_macs=1).pipeline
+        assert mixed.pipeline_name == "default"
     assert Parameters.for_family("ice40", tables="direct").pipeline == FAMILIES.named("ice40").pipeline
 
 

@@ -257,7 +257,9 @@ def _parameters(draw: Draw, settings: QuantizationSettings) -> Parameters:
     units = draw(st.sampled_from([unit for unit in range(1, common + 1) if common % unit == 0]))
     family = draw(st.sampled_from(sorted(FAMILIES)))
     lut_macs = draw(st.integers(0, macs))
-    lut_bits = draw(st.integers(2, 18)) if lut_macs else 0
+    # An even number: two lanes may share their multipliers.
+    lut_lanes = 2 * draw(st.integers(0, lanes // 2 - 1)) if lut_macs < macs else 0
+    lut_bits = draw(st.integers(2, 18)) if lut_macs or lut_lanes else 0
     pipeline = FAMILIES.named(family).pipeline_for(lut_bits, settings.tables == "direct")
     if draw(st.booleans()):
         family = "generic"
@@ -274,6 +276,7 @@ def _parameters(draw: Draw, settings: QuantizationSettings) -> Parameters:
         beat_out=units * draw(st.integers(1, 4)),
         streams=draw(st.integers(1, 3)),
         lut_macs=lut_macs,
+        lut_lanes=lut_lanes,
         tables=settings.tables,
         family=family,
         pipeline=pipeline,

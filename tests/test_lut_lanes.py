@@ -1,0 +1,102 @@
+"""Lanes of two kinds, with and without multipliers that two lanes share: bits, cycles, netlist, estimate."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.random_builds import Case, make_case
+from support.small_builds import network
+from support.step_checks import check_device
+
+from rtlstm.fpga.devices import find_device
+from rtlstm.fpga.estimate import MARGIN, estimate
+from rtlstm.fpga.synthesis import synthesise
+from rtlstm.fpga.tools import find_yosys
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
+from rtlstm.hdl.emit.verilog import core_to_verilog
+from rtlstm.host import Accelerator
+from rtlstm.sim.netlist import netlist_build
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
+
+ALONE, PAIRED = 8, 4
+"""Bits of weights: lanes have DSP blocks of their own, or two lanes share each."""
+SIZES: dict[str, tuple[int, dict[str, int]]] = {
+    # The first block of eight lanes is of both kinds. Some lanes have no multiplier of LUTs.
+    "alone": (ALONE, {"lanes": 16, "macs": 2, "gate_units": 2, "beat_out": 2, "lut_lanes": 11}),
+    # Some lanes have no DSP block.
+    "alone, all in LUTs": (ALONE, {"lanes": 8, "macs": 3, "lut_macs": 2, "lut_lanes": 3}),
+    "pairs": (PAIRED, {"lanes": 8, "macs": 3, "lut_macs": 1, "lut_lanes": 2}),
+    "pairs, all in LUTs": (PAIRED, {"lanes": 8, "macs": 2, "lut_macs": 1, "lut_lanes": 6}),
+}
+
+
+def make(name: str, steps: int = 6) -> Case:
+    bits, sizes = SIZES[name]
+    settings = QuantizationSettings(weight_bits=bits, data_bits=8, gate_bits=8, cell_bits=12)
+    parameters = Parameters.for_family("ecp5", bits, streams=2, **sizes)
+    return make_case(1, quantise(network(), settings), parameters, steps)
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("alone", "verilator"),
+        ("alone, all in LUTs", "icarus"),
+        ("pairs", "verilator"),
+        ("pairs, all in LUTs", "icarus"),
+    ],
+)
+def test_bits_and_cycles(name: str, backend: str, tmp_path: Path) -> None:
+    case = make(name)
+    assert case.manifest.paired_lanes == name.startswith("pairs")
+    check_device(case, tmp_path, backend)
+
+
+@pytest.mark.rtl
+@pytest.mark.tools
+@pytest.mark.parametrize("name", ["alone", "pairs"])
+def test_netlist_equals_golden(name: str, tmp_path: Path) -> None:
+    case = make(name, steps=4)
+    netlist = netlist_build(case.write(tmp_path / "rtl"), case.manifest, tmp_path / "netlist")
+    y, _ = case.golden()
+    with Accelerator.open(netlist, backend="icarus") as accelerator:
+        for stream in range(2):
+            h, c = ([part[stream] for part in parts] for parts in case.state)
+            accelerator.device.write_state(stream, h, c)
+        assert accelerator.device.exchange(case.streams, case.x).tolist() == y.tolist()
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("name", ["alone", "pairs"])
+def test_estimate_against_synthesis(name: str, tmp_path: Path) -> None:
+    made, chosen = make(name).manifest, find_device("lfe5u-25f")
+    found = estimate(made, chosen)
+    assert found is not None
+    core = synthesise(core_to_verilog(made), made.name, chosen.device, find_yosys(), tmp_path).core
+    assert (found.multipliers, found.block_rams) == (core.multipliers, core.block_rams)
+    assert found.luts == pytest.approx(core.luts, rel=MARGIN)
+    assert found.ffs == pytest.approx(core.ffs, rel=MARGIN)
+
+
+def test_each_kind_is_a_module() -> None:
+    text = core_to_verilog(make("alone").manifest)
+    assert text.count("\nmodule random1_lane(") == text.count("\nmodule random1_lut_lane(") == 1
+    assert [text.count(f"  random1_{kind} ") for kind in ("lane", "lut_lane")] == [5, 11]
+
+
+def test_manifest(tmp_path: Path) -> None:
+    """Manifests without the field have no such lanes, and the hash that they had before there was one."""
+    with_them = make("alone").manifest
+    for manifest in (
+        with_them,
+        Manifest.create(
+            "plain", with_them.layers, with_them.parameters.replace(lut_lanes=0), with_them.numerics
+        ),
+    ):
+        (tmp_path / "manifest.json").write_text(manifest.to_json())
+        assert Manifest.load(tmp_path) == manifest
+        said = json.loads(manifest.to_json())["parameters"]
+        assert said.get("lut_lanes", 0) == manifest.parameters.lut_lanes
+        assert ("lut_lanes" in said) == (manifest is with_them)
