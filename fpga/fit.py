@@ -84,9 +84,9 @@ class FitRequest(HardwareRequest):
             )
         if self.lut_lanes and self.multipliers is None:
             raise ConfigurationError(
-                f"beside {option('fit')}, {option('lut_lanes')} must be 0, or needs a number of "
-                f"{option('multipliers')}, which {option('fit')} else chooses together with it; leave out "
-                f"{option('lut_lanes')}, or try {option('multipliers', 0)}"
+                f"{option('lut_lanes')} ({self.lut_lanes}) needs a number of {option('multipliers')} beside "
+                f"{option('fit')}, which else chooses both; leave out {option('lut_lanes')}, or try "
+                f"{option('multipliers', 0)}"
             )
         units = self.gate_units or 1
         macs = self.macs or lcm(units, self.beat_in) * self.least_macs

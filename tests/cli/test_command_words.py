@@ -30,7 +30,7 @@ from rtlstm.spec.errors import ModelError
             "--family ecp5 --weight-bits 4 --data-bits 8 --lanes 8 --lut-lanes 3",
             "must be even where two lanes share each DSP block, on ecp5 with 4 x 8 bits, not 3; try 2",
         ),
-        ("--fit lfe5u-12f --lut-lanes 2", "--lut-lanes must be 0, or needs a number of --multipliers"),
+        ("--fit lfe5u-12f --lut-lanes 2", "--lut-lanes (2) needs a number of --multipliers beside --fit"),
         ("--fit lfe5u-12f --lut-lanes 2 --multipliers lut", "--lut-lanes must be 0 where"),
         ("--lut-lanes -1", "--lut-lanes must be greater than or equal to 0, not -1"),
         ("--lstm q", "--lstm must name an LSTM's prefix"),
