@@ -195,6 +195,7 @@ class MemoryWindow(Component):
         number, data = (Signal.like(each, reset_less=True) for each in (bus.address, bus.data))
         write, asked = Signal(reset_less=True, name="write"), Signal()
         to_data, commanding = Signal(reset_less=True), Signal(reset_less=True)
+        resets, writes_state = Signal(reset_less=True), Signal(reset_less=True)
         # A request that is accepted stays at the bus for this cycle alone.
         accepted = bus.ready
         m.d.sync += [
@@ -204,9 +205,12 @@ class MemoryWindow(Component):
             asked.eq(bus.valid & ~accepted),
             to_data.eq(bus.address == Register.DATA),
             commanding.eq((bus.address == Register.COMMAND) & bus.write),
+            # A command is compared while it waits for the window, which takes two cycles or more.
+            resets.eq(data == Command.RESET),
+            writes_state.eq(data == Command.STATE_WRITTEN),
             # Decided beside the registers' writes and not behind them: the sequencer is far.
-            self.reset_stream.eq(accepted & commanding & (data == Command.RESET)),
-            self.state_written.eq(accepted & commanding & (data == Command.STATE_WRITTEN)),
+            self.reset_stream.eq(accepted & commanding & resets),
+            self.state_written.eq(accepted & commanding & writes_state),
         ]
         return _Request(number, data, write, asked, to_data, to_data | commanding, accepted)
 
@@ -239,13 +243,18 @@ class MemoryWindow(Component):
         longest = READ_WAIT + self._read_back
         wait, loads, accepted = Signal(range(longest + 1)), Signal(), request.accepted
         word, last_word = self._word_of_row(m, registers)
-        next_word = [staging.eq(staging >> 32), word.eq(Mux(last_word, 0, word + 1))]
+        next_word = word.eq(Mux(last_word, 0, word + 1))
         gives = Signal()
         self._answer(m, accepted & ~request.write & ~request.to_data, registers.value, gives, staging[:32])
-        m.d.sync += [self.write.eq(0), loads.eq(0), self.multiplies.eq(0)]
+        # The staging register is wide: that it moves in WORD and GIVE, or is loaded, is known a cycle ahead.
+        moves = Signal()
+        with m.If(moves):
+            m.d.sync += staging.eq(Mux(loads, self.read_data, Cat(staging[32:], registers.data)))
+        m.d.sync += [self.write.eq(0), loads.eq(0), moves.eq(0), self.multiplies.eq(0)]
         with m.FSM() as states:
             with m.State("REQUEST"):
                 m.d.comb += accepted.eq(request.asked & (~request.to_window | self.granted))
+                m.d.sync += moves.eq(accepted & request.to_data & (request.write | (word != 0)))
                 with m.If(accepted & request.write):
                     m.next = "REGISTER"
                     with m.If(request.to_data):
@@ -260,7 +269,7 @@ class MemoryWindow(Component):
                 m.next = "REQUEST"
             with m.State("WORD"):
                 m.d.comb += self.stores.eq(1)
-                m.d.sync += [*next_word, staging[-32:].eq(registers.data)]
+                m.d.sync += next_word
                 m.next = "REQUEST"
                 with m.If(last_word):
                     m.d.sync += self.write.eq(Const(1, len(Region)) << registers.region)
@@ -273,10 +282,10 @@ class MemoryWindow(Component):
                 m.d.sync += [
                     wait.eq(wait - 1),
                     loads.eq(wait == 1),
+                    moves.eq((wait == 1) | loads),
                     self.multiplies.eq(wait == self._read_back + 1),
                 ]
                 with m.If(loads):
-                    m.d.sync += staging.eq(self.read_data)
                     m.next = "GIVE"
             with m.State("GIVE"):
                 m.d.comb += [gives.eq(1), registers.moves.eq(last_word)]

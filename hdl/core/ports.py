@@ -258,7 +258,8 @@ class OutputQueue(Component):
             self.pushed_last.eq(emitted & self.result.last),
             self.y.payload.eq(queue.r_data),
             self.y.valid.eq(queue.r_rdy & ~ResetSignal()),
-            queue.r_en.eq(self.y.valid & self.y.ready),
+            # The queue itself gives nothing while it is empty.
+            queue.r_en.eq(self.y.ready & ~ResetSignal()),
         ]
         with m.If(emitted):
             m.d.sync += [slot.eq(Mux(ends, 0, slot + 1)), packed.eq(Mux(ends, 0, full))]
@@ -270,7 +271,7 @@ class OutputQueue(Component):
             used = Mux(self.releases, -beats, used)
         m.d.sync += [
             reserved.eq(self.emits),
-            taken.eq(queue.r_en),
+            taken.eq(self.y.valid & self.y.ready),
             credits.eq(credits + taken - used),
             for_one.eq(credits >= Mux(reserved, beats << 1, beats)),
             for_two.eq(~reserved & (credits >= beats << 1)),

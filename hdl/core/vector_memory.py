@@ -1,19 +1,20 @@
 """The vector memory: h and dense results, which the array reads while they are being written.
 
-With a word issued in cycle ``n`` (``operand`` of ``Pipeline``, ``latency`` of the memory), and
-``use = n + operand - 1``:
+A word is issued in cycle ``n``. With ``operand`` of ``Pipeline`` and the memory's ``latency``, it is used in
+cycle ``use = n + operand - 1``, and ``behind = operand - 1 - latency`` (0 or 1) registers follow the memory:
 
 =======================  ==============================================================================
 cycle                    what happens
 =======================  ==============================================================================
-use - latency            its row is the memory's address, and is compared with those of results: of the
-                         ones that will be there up to ``use``, and of the ones that were
+n                        its row is the memory's address
+use - latency            it is compared with those of results: of the ones that will be there up to
+                         ``use``, and of the ones that were
 use                      its word is there, from the memory or from beside it
 use + 1                  ``operand``: the word, at the multipliers
 =======================  ==============================================================================
 
 A result that a unit gives in cycle ``t`` is part of every word whose ``use`` is ``t`` or later. It is written
-in cycle ``t + 1``, so the memory has what came ``latency + 2`` cycles before or earlier; a word that changed
+in cycle ``t + 1``, so the memory has what came ``operand + 1`` cycles before or earlier; a word that changed
 since goes past it, whole. So a word may be issued ``operand - 1`` cycles before its last result is there.
 """
 
@@ -79,7 +80,7 @@ class VectorMemory(Component):
         self._spec = memories(manifest)["vectors"]
         self._layout = result_layout(manifest)
         self._bits, self._units = manifest.numerics.data_bits, manifest.parameters.gate_units
-        self._early = manifest.parameters.pipeline.operand - 1 - self._spec.latency
+        self._behind = manifest.parameters.pipeline.operand - 1 - self._spec.latency
         width = manifest.regions[Region.VECTORS].width
         super().__init__(
             {
@@ -104,79 +105,89 @@ class VectorMemory(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         read, write = storage(m, self._spec, "vectors")
-        row, latency = delay(m, self.row, self._early), self._spec.latency
+        latency, behind = self._spec.latency, self._behind
         # ``targets.at(k)`` is that of the results there ``latency - k`` cycles from now.
-        targets = DelayLine(m, self._layout, self.coming, "target", latency + 1)
-        filling, stored = self._fill(m, targets.at(latency - 1))
+        targets = DelayLine(m, self._layout, self.coming, "target", latency + behind + 1)
+        self._decode(m, targets.at(max(0, latency - 2)), min(1, latency - 1))
+        filling, stored = self._fill(m)
         m.d.comb += [
-            self.input_row.eq(row),
-            read.addr.eq(row),
+            self.input_row.eq(self.row),
+            read.addr.eq(self.row),
             write.addr.eq(Mux(self.write, self.write_row, targets.at(latency + 1).row)),
             write.en.eq(stored | self.write.replicate(len(stored))),
             write.data.eq(Mux(self.write, self.write_data, filling)),
             self.entry.eq(read.data),
         ]
         # Whether results of ``use``, of the cycle before, and so on, are of the word that is being read.
-        compared = [targets.at(age) for age in range(latency + 2)]
+        row, compared = delay(m, self.row, behind), [targets.at(age) for age in range(latency + behind + 2)]
         same = [target.valid & target.store & (target.row == row) for target in compared]
         hits = [delay(m, hit, latency - 1) for hit in same]
-        self._give_operand(m, read.data, filling, hits, targets.at(latency - 1))
+        self._give_operand(m, read.data, filling, hits)
         return m
 
-    def _fill(self, m: Module, coming: Struct) -> tuple[Signal, Value]:
+    def _decode(self, m: Module, target: Struct, stages: int) -> None:
+        """Tell, ``stages`` cycles after a target, which parts of a word and which values its results fill.
+
+        A part of a word has ``gate_units`` values. Results fill a word part by part, from the first on.
+        """
+        slots = Cat(target.slot == slot for slot in range(self._spec.granules))
+        # A word's first values clear the rest of it, so that no position stays undefined.
+        written = slots | (target.slot == 0).replicate(len(slots))
+        here = Cat(slot & counts for slot in slots for counts in target.mask)
+        self._stores = delay_event(m, target.valid & target.store, stages)
+        self._written = delay(m, written, stages)
+        self._keeps = delay(m, ~written, stages)
+        self._of_units = delay(m, here & (~target.single).replicate(len(here)), stages)
+        self._of_rows = delay(m, here & target.single.replicate(len(here)), stages)
+
+    def _fill(self, m: Module) -> tuple[Signal, Value]:
         """Return the word that results fill, a cycle after them, and which of its parts are stored then.
 
-        A part of a word has ``gate_units`` values. Results fill a word part by part, from the first on. What
-        a memory gives of a word in which a part is being written is undefined, so all of the word is kept.
+        What a memory gives of a word in which a part is being written is undefined, so all of it is kept.
         """
-        slots, first = self._slots(coming), coming.slot == 0
-        stores, keeps = Signal(len(slots)), Signal(len(slots), reset_less=True)
-        # A word's first values clear the rest of it, so that no position stays undefined.
-        written = (slots | first.replicate(len(slots))) & (coming.valid & coming.store).replicate(len(slots))
-        m.d.sync += [stores.eq(written), keeps.eq(~slots & ~first.replicate(len(slots)))]
+        stores, keeps = Signal(len(self._written)), Signal(len(self._written), reset_less=True)
+        m.d.sync += [
+            stores.eq(self._written & self._stores.replicate(len(stores))),
+            keeps.eq(self._keeps),
+        ]
         filling = Signal(self._spec.width, reset_less=True)
-        results = self._results(m, coming, Const(1))
+        results = self._results(m, Const(1))
         with m.If(stores.any()):
             m.d.sync += filling.eq(results | (filling & self._masks(keeps)))
         return filling, delay_event(m, stores, 1)
 
-    def _give_operand(
-        self, m: Module, word: Value, filling: Signal, hits: list[Value], coming: Struct
-    ) -> None:
+    def _give_operand(self, m: Module, word: Value, filling: Signal, hits: list[Value]) -> None:
         """Choose between results, memory and input, apply ReLU, and register.
 
         ``hits`` say from which cycles on, counted back from ``use``, results belong to the word. All is
         decided a cycle ahead, so that a result passes two LUTs on its way.
         """
         flags = Cat(self.from_input, self.relu, self.blank)
-        from_input, relu, blank = delay(m, flags, self._early + self._spec.latency - 1)
-        reads, slots = ~from_input & ~blank, self._slots(coming)
+        from_input, relu, blank = delay(m, flags, self._behind + self._spec.latency - 1)
+        reads = ~from_input & ~blank
         arrives, fills, *misses = hits
-        filled = Signal(len(slots), reset_less=True)
-        stored, enters, rectifies = (
-            Signal(reset_less=True, name=name) for name in ("stored", "enters", "rectifies")
-        )
-        written = slots | (coming.slot == 0).replicate(len(slots))
+        filled = Signal(len(self._written), reset_less=True)
+        rectifies = Signal(reset_less=True)
         m.d.sync += [
-            filled.eq(Mux(arrives, ~written, fills.replicate(len(slots))) & reads.replicate(len(slots))),
-            stored.eq(reads & ~any_of(hits)),
-            enters.eq(from_input & ~blank),
+            filled.eq(Mux(arrives, self._keeps, fills.replicate(len(filled))) & reads.replicate(len(filled))),
             rectifies.eq(relu),
         ]
         # The word as the results before the last left it, if the memory does not give these yet; or ones.
         missing = Signal(self._spec.width, reset_less=True)
         left: Value = Const(0, len(filling))
-        for hit, known in reversed([*zip(misses, (filling, delay(m, filling, 1)), strict=False)]):
-            left = Mux(hit, known, left)
+        known = [delay(m, filling, age) for age in range(len(misses))]
+        for hit, word_then in reversed([*zip(misses, known, strict=True)]):
+            left = Mux(hit, word_then, left)
         ones = Cat(Cat(one, Const(0, self._bits - 1)) for one in self.unit)
         m.d.sync += missing.eq(Mux(reads & ~arrives & ~fills, left, 0) | ones)
+        stored, enters = reads & ~any_of(hits), from_input & ~blank
+        if self._behind:
+            read = delay(m, Mux(from_input, self.input_word, word), 1) & _all(m, stored | enters, word)
+        else:
+            read = (word & _all(m, stored, word)) | (self.input_word & _all(m, enters, word))
         chosen = Signal(len(word))
         m.d.comb += chosen.eq(
-            self._results(m, coming, reads & arrives)
-            | (filling & self._masks(filled))
-            | (word & stored.replicate(len(word)))
-            | missing
-            | (self.input_word & enters.replicate(len(word)))
+            self._results(m, reads & arrives) | (filling & self._masks(filled)) | read | missing
         )
         operand = Signal.like(self.operand, reset_less=True)
         for index in range(len(word) // self._bits):
@@ -185,24 +196,22 @@ class VectorMemory(Component):
             m.d.sync += operand.word_select(index, self._bits).eq(Mux(hidden, 0, value))
         m.d.comb += self.operand.eq(operand)
 
-    def _results(self, m: Module, coming: Struct, wanted: Value) -> Value:
+    def _results(self, m: Module, wanted: Value) -> Value:
         """Return a word with the results in their part, and 0 elsewhere, or if not ``wanted`` before."""
         word: Value = Const(0, self._spec.width)
-        for values, kind in ((self.of_units, ~coming.single), (self.of_rows, coming.single)):
-            takes = Cat(
-                here & counts & wanted & kind for here in self._slots(coming) for counts in coming.mask
-            )
-            parts = values.replicate(self._spec.granules)
-            word |= parts & _spread(delay(m, takes, 1), self._bits)
+        for values, here in ((self.of_units, self._of_units), (self.of_rows, self._of_rows)):
+            takes = delay(m, here & wanted.replicate(len(here)), 1)
+            word |= values.replicate(self._spec.granules) & _spread(takes, self._bits)
         return word
-
-    def _slots(self, target: Struct) -> Value:
-        """Which part of a word a result fills, one-hot."""
-        return Cat(target.slot == slot for slot in range(self._spec.granules))
 
     def _masks(self, parts: Value) -> Value:
         """Bits of a word of which these parts are chosen."""
         return _spread(parts, self._units * self._bits)
+
+
+def _all(m: Module, flag: Value, of: Value) -> Value:
+    """As many bits as ``of`` has, each the flag of the cycle before."""
+    return delay(m, flag, 1).replicate(len(of))
 
 
 def _spread(flags: Value, bits: int) -> Value:
