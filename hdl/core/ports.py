@@ -265,16 +265,17 @@ class OutputQueue(Component):
             m.d.sync += [slot.eq(Mux(ends, 0, slot + 1)), packed.eq(Mux(ends, 0, full))]
         credits = Signal(range(depth + 1), init=depth)
         # What is reserved or taken in a cycle is counted in the next; so is what is left of it.
-        reserved, taken, for_one, for_two = Signal(), Signal(), Signal(init=1), Signal(init=1)
+        reserved, taken, room = Signal(), Signal(), Signal(init=1)
         used = Mux(reserved, beats, 0)
         if self._loadable:
             used = Mux(self.releases, -beats, used)
+        for_one = credits >= Mux(reserved, beats << 1, beats)
+        for_two = ~reserved & (credits >= beats << 1)
         m.d.sync += [
             reserved.eq(self.emits),
             taken.eq(self.y.valid & self.y.ready),
             credits.eq(credits + taken - used),
-            for_one.eq(credits >= Mux(reserved, beats << 1, beats)),
-            for_two.eq(~reserved & (credits >= beats << 1)),
+            room.eq(Mux(self.emits, for_two, for_one)),
         ]
-        m.d.comb += self.room.eq(Mux(reserved, for_two, for_one))
+        m.d.comb += self.room.eq(room)
         return m

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.activation import ActivationUnit
 from rtlstm.hdl.core.layouts import DelayLine, beat_layout, result_layout
-from rtlstm.hdl.primitives.pipeline import storage
+from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.spec.inventory import activations, memories, multipliers
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
@@ -214,13 +214,16 @@ class Unit(Component):
         return old
 
     def _write_state(self, m: Module, beat: Struct, writes: Value, state: Value, clipped: Value) -> None:
-        """Keep a beat's new state, or the window's; ``clipped`` says that it saturated."""
+        """Keep a beat's new state, or the window's; ``clipped`` says that it saturated.
+
+        It is written a cycle later: the memory is far, and read much later.
+        """
         write, counts = self._state_write, beat.mask[self._index]
         m.d.comb += [
-            write.en.eq(writes | self.write[Region.CELLS]),
-            write.addr.eq(Mux(writes, beat.cell_row, self.window_row)),
+            write.en.eq(delay_event(m, writes | self.write[Region.CELLS], 1)),
+            write.addr.eq(delay(m, Mux(writes, beat.cell_row, self.window_row), 1)),
             # Also where a beat has no unit of its own: the host reads whole rows.
-            write.data.eq(Mux(writes, Mux(counts, state, 0), self.write_data)),
+            write.data.eq(delay(m, Mux(writes, Mux(counts, state, 0), self.write_data), 1)),
             self.saturated.eq(writes & counts & clipped),
         ]
 

@@ -192,11 +192,11 @@ def test_reached(shape: Callable[[], Manifest], tmp_path: Path) -> None:
 
 
 BUGS = {
-    "room promised twice": ("for_two.eq(~reserved & (credits", "for_two.eq((credits"),
-    "the reservation before forgotten": ("Mux(reserved, for_two, for_one)", "for_one"),
+    "room promised twice": ("~reserved & (credits", "(credits"),
+    "the reservation before forgotten": ("Mux(self.emits, for_two, for_one)", "for_one"),
     "what is taken is not counted": ("credits + taken -", "credits -"),
     "too much promised": ("credits >= Mux(reserved, beats << 1, beats)", "credits >= beats"),
-    "a beat is dropped": ("r_en.eq(self.y.valid & self.y.ready)", "r_en.eq(self.y.valid)"),
+    "a beat is dropped": ("r_en.eq(self.y.ready & ~ResetSignal())", "r_en.eq(self.y.valid)"),
     "an unfinished last beat stays": ("(slot == beat - 1) | self.result.last", "slot == beat - 1"),
     "values of the beat before": ("packed.eq(Mux(ends, 0, full))", "packed.eq(full)"),
     "values that do not count": ("value.eq(self.values & valid)", "value.eq(self.values)"),

@@ -127,10 +127,15 @@ class Harness(Elaboratable):
         loading, op, index = fetched.loading, fetched.op, fetched.index
         with m.If(~loading):
             m.d.comb += Assert(index < len(program.ops))
+        upcoming, next_op = inside["fetch.next_index"], fetched.next_op
         for number in range(len(program.ops)):
+            with m.If(upcoming == number):
+                m.d.comb += [
+                    Assert(next_op[name] == values[name][number]) for name in next_op.shape().members
+                ]
             with m.If(~loading & (index == number)):
                 followers = _followers(program, number)
-                upcoming, group = inside["fetch.next_index"], inside["_count.group"]
+                group = inside["_count.group"]
                 m.d.comb += [
                     Assert(Cat(upcoming == other for other in sorted(followers)).any()),
                     *(Assert(op[name] == values[name][number]) for name in op.shape().members),

@@ -1,6 +1,7 @@
 """Fetch: which operation comes next, and the fields of the one that is loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -15,7 +16,16 @@ from rtlstm.hdl.core.program_memory import (
     step_layout,
     step_values,
 )
-from rtlstm.hdl.core.sequencer.signatures import Fetched, FetchedPort, OpFields, Walk, WalkPort, most_words
+from rtlstm.hdl.core.sequencer.signatures import (
+    ADMITTING,
+    Fetched,
+    FetchedPort,
+    OpFields,
+    Walk,
+    WalkPort,
+    most_words,
+)
+from rtlstm.hdl.primitives.pipeline import lookup
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
 
@@ -91,13 +101,12 @@ class Fetch(ProgramPart):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         fetched = self.fetched
-        body = step_values(self._manifest, self.step if self._loadable else None)["body"]
         upcoming = Signal.like(fetched.index)
         next_index = Signal.like(fetched.index, init=0 if self._loadable else self._manifest.program.body)
         loading = Signal(init=1)
         table = self._table(m, next_index, upcoming)
         m.d.comb += [
-            upcoming.eq(Mux(fetched.load, self.after_next, self.after_op)),
+            upcoming.eq(self._upcoming(Value.cast)),
             fetched.load.eq(self.walk.ends | (loading & ~fetched.halted)),
             fetched.loading.eq(loading),
             fetched.halted.eq(self._halted(m)),
@@ -105,20 +114,25 @@ class Fetch(ProgramPart):
         m.d.sync += next_index.eq(upcoming)
         with m.If(fetched.load):
             m.d.sync += [fetched.index.eq(next_index), loading.eq(0)]
-        with m.If(self.redirect):
-            m.d.comb += upcoming.eq(self.target)
-            m.d.sync += loading.eq(1)
-        with m.If(self.window | fetched.halted):
-            m.d.comb += upcoming.eq(body)
-        with m.If(self.window):
+        with m.If(self.redirect | self.window):
             m.d.sync += loading.eq(1)
         self._load_fields(m, table)
         return m
 
+    def _upcoming(self, of: Callable[[Value], Value]) -> Value:
+        """Return ``of`` the number of the operation that is the next one in the next cycle.
+
+        That an operation ends is known last, so ``of`` stands in front of that choice.
+        """
+        body = step_values(self._manifest, self.step if self._loadable else None)["body"]
+        follows = Mux(self.fetched.load, of(self.after_next), of(self.after_op))
+        redirected = Mux(self.redirect, of(self.target), follows)
+        return Mux(self.window | self.fetched.halted, of(body), redirected)
+
     def _table(self, m: Module, next_index: Signal, upcoming: Signal) -> Mapping[str, Value]:
         """Return the fields of operation ``next_index``, which was ``upcoming`` a cycle ago."""
         if not self._loadable:
-            return field_lookup(m, next_index, self._op_fields.values, "next")
+            return self._fixed_table(m, next_index)
         row = Mux(self.program_window, self.window_row, upcoming)
         spec = memories(self._manifest)["program, issued"]
         table, write = field_memory(m, spec, row, self._op_fields.widths, "program")
@@ -128,6 +142,17 @@ class Fetch(ProgramPart):
             write.en.eq(self.program_write),
             self.program_word.eq(Cat(table.values())),
         ]
+        return table
+
+    def _fixed_table(self, m: Module, next_index: Signal) -> Mapping[str, Value]:
+        """Return the fields of operation ``next_index``; from registers where admission waits for them."""
+        values, body = self._op_fields.values, self._manifest.program.body
+        table = field_lookup(m, next_index, values, "next")
+        for name in ADMITTING:
+            if name in values:
+                found = partial(_look_up, m, values[name], name)
+                table[name] = Signal.like(table[name], init=values[name][body], name=f"next_{name}_now")
+                m.d.sync += table[name].eq(self._upcoming(found))
         return table
 
     def _halted(self, m: Module) -> Value:
@@ -146,3 +171,10 @@ class Fetch(ProgramPart):
             m.d.comb += self.fetched.op[name].eq(kept)
             with m.If(self.fetched.load):
                 m.d.sync += kept.eq(table[name])
+
+
+def _look_up(m: Module, values: list[int], name: str, index: Value) -> Value:
+    """Look up a field of an operation whose number may have fewer bits than the largest number."""
+    number = Signal(range(max(2, len(values))), name=f"{name}_number")
+    m.d.comb += number.eq(index)
+    return lookup(m, number, values, name)

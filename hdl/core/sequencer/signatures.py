@@ -12,7 +12,17 @@ from rtlstm.hdl.core.layouts import row_bits
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.program.fields import issue_fields, issue_widths
 
-__all__ = ["READY", "Fetched", "FetchedPort", "OpFields", "Walk", "WalkPort", "most_words", "vector_bits"]
+__all__ = [
+    "ADMITTING",
+    "READY",
+    "Fetched",
+    "FetchedPort",
+    "OpFields",
+    "Walk",
+    "WalkPort",
+    "most_words",
+    "vector_bits",
+]
 
 READY = StructLayout({"loaded": 1, "goes_on": 1, "waits": 1})
 """Whether a word of the vector may be read in the next cycle, for three of the four cases of this cycle; see
@@ -29,6 +39,9 @@ _READ_TO_LOAD = (
     "third_row",
 )
 """Fields that set up a walk, and that nobody asks for after that."""
+
+ADMITTING = ("emit", "single", "first_word", "waits_for_input", "waits_for_results", "newer_results")
+"""Fields of the next operation on which it depends whether its first word is issued."""
 
 
 class OpFields:
