@@ -60,11 +60,13 @@ def nextpnr_options(
     router: str | None = None,
     placer: str | None = None,
     *,
+    rip_up: bool = False,
     on_board: bool = False,
 ) -> list[str]:
     """Return nextpnr's options for a device and a target clock, without files and seed.
 
-    ``on_board`` says that every pin has a site, and that a bitstream will be made.
+    ``rip_up`` asks for wires that are too slow to be routed again. ``on_board`` says that every pin has a site,
+    and that a bitstream will be made.
     """
     family = fpga_family(chosen.device.family)
     tools = family.need_place_route()
@@ -78,6 +80,8 @@ def nextpnr_options(
         options += ["--placer", placer, *tools.placer_options.get(placer, ())]
     if router is not None:
         options += ["--router", router]
+    if rip_up:
+        options.append("--tmg-ripup")
     return [*options, "--freq", f"{target_mhz:g}", "--timing-allow-fail"]
 
 
@@ -105,6 +109,7 @@ def place_and_route(
     target_mhz: float,
     router: str | None = None,
     placer: str | None = None,
+    rip_up: bool = False,
     pins: str | None = None,
     progress: Progress | None = None,
     stop: Event | None = None,
@@ -129,7 +134,7 @@ def place_and_route(
         If nextpnr fails otherwise.
     """
     on_board = pins is not None
-    options = nextpnr_options(chosen, target_mhz, router, placer, on_board=on_board)
+    options = nextpnr_options(chosen, target_mhz, router, placer, rip_up=rip_up, on_board=on_board)
     what = f"place and route, seed {seed_name(seed, seeds)}"
     pin_file = _pin_file(chosen) if pins is None else pins
     cells = fpga_family(chosen.device.family).cells

@@ -153,7 +153,7 @@ _ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
 """Aspect ratios of the block RAM: width of the word, width of the address."""
 _PAIR_ASPECTS = _ASPECTS[1:]
 """Those with two read ports: both ports read and one of them writes."""
-_AUTO_WORDS, _AUTO_BITS = 64, 4096
+_AUTO_WORDS, _AUTO_BITS = 64, 1024
 """Words, and bits if there is an output register, up to which ``rtlstm_memory`` of style "auto" leaves the
 choice to synthesis."""
 
@@ -236,11 +236,11 @@ class _Estimates(Estimates):
         large = memory.depth > _AUTO_WORDS or (
             memory.output_register and memory.width * memory.depth > _AUTO_BITS
         )
-        free = memory.style != "distributed" and not memory.inferred
-        if free and memory.output_register and not large:
-            memory = replace(memory, style="distributed")
-        elif memory.style == "block" or (free and large):
+        free = memory.style == "auto" and not memory.inferred
+        if memory.style == "block" or (free and large):
             return _block(memory)
+        if free and memory.output_register:
+            memory = replace(memory, style="distributed")
         return cheapest_memory(memory, (_LUTRAM, _BLOCK))
 
     def block_rams(self, memory: MemorySpec) -> int:

@@ -107,9 +107,9 @@ module rtlstm_ecp5_copy #(
 endmodule
 
 // Block RAMs are used for STYLE "block" and "huge", and for "auto" beyond 64 words. Memories with an output
-// register are fast ones: small ones, also of STYLE "block", are distributed RAM, whose registers can be put next
-// to where the word goes. Else synthesis chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and of those the
-// deepest, so that few banks have to be told apart.
+// register are fast ones: small ones of style "auto" are distributed RAM, whose registers can be put next to where
+// the word goes. Else synthesis chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and
+// of those the deepest, so that few banks have to be told apart.
 module rtlstm_memory #(
   parameter WIDTH = 1,
   parameter DEPTH = 1,
@@ -127,8 +127,8 @@ module rtlstm_memory #(
 );
   localparam GRANULE = WIDTH / GRANULES;
   // Synthesis would make block RAM of small and wide memories, too, but without its output register.
-  localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 4096);
-  localparam DISTRIBUTED = STYLE == "distributed" || (STYLE != "huge" && OUTREG && !LARGE);
+  localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 1024);
+  localparam DISTRIBUTED = STYLE == "distributed" || (STYLE == "auto" && OUTREG && !LARGE);
   localparam BLOCK = !DISTRIBUTED && (STYLE != "auto" || LARGE);
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;

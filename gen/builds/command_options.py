@@ -63,6 +63,13 @@ class ImplementOptions(Record):
     speed_grade: Annotated[str | None, Option("By default the slowest.")] = None
     router: Annotated[Router | None, Option("Of nextpnr; by default the better one for the device.")] = None
     placer: Annotated[Placer | None, Option("Of nextpnr; by default the better one for the device.")] = None
+    rip_up: Annotated[
+        bool,
+        Option(
+            "Route wires that are too slow again, up to 50 times, at the cost of others: takes several times as "
+            "long."
+        ),
+    ] = False
     multipliers: Annotated[
         bool, Option("Use multiplier blocks, or make multipliers of logic.", flag="--dsp/--no-dsp")
     ] = True

@@ -91,6 +91,7 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
             target_mhz=target,
             router=asked.router,
             placer=asked.placer,
+            rip_up=asked.rip_up,
             progress=progress,
         )
         routed = _all_seeds(route, asked.seeds, asked.jobs or default_jobs())
@@ -107,7 +108,9 @@ def implement(folder: Path, asked: ImplementOptions, progress: Progress | None =
         unpacked_ffs=unpacked_registers(manifest, device, multipliers),
         synthesis_seconds=synthesis.seconds,
         target_mhz=target if routed else None,
-        options=tuple(nextpnr_options(chosen, target, asked.router, asked.placer)) if routed else (),
+        options=tuple(nextpnr_options(chosen, target, asked.router, asked.placer, rip_up=asked.rip_up))
+        if routed
+        else (),
     )
     _write(folder, report.with_implementation(found))
     return found

@@ -138,6 +138,8 @@ def test_options():
     options = nextpnr_options(find_device("up5k"), 30, "router2", "static")
     assert options[options.index("--router") + 1] == "router2"
     assert options[options.index("--placer") + 1] == "static"
+    assert "--tmg-ripup" not in options
+    assert "--tmg-ripup" in nextpnr_options(find_device("up5k"), 30, rip_up=True)
     assert "cst=pins.txt" in nextpnr_options(find_device("gw1nr-9"), 30)
     assert "--pdc" in nextpnr_options(find_device("lifcl-17"), 30)
 
