@@ -135,12 +135,12 @@ class AxiLite(BusSlave):
         with m.If(self.wvalid & self.wready):
             m.d.sync += strobes.eq(self.wstrb)
         read_held, read_address = self._hold(m, "ar", self.arvalid, self.arready, self.araddr)
-        writes, active, writing = Signal(), Signal(), Signal()
+        active, writing = Signal(), Signal()
         write_waits = address_held & data_held & ~self.bvalid
         read_waits = read_held & ~self.rvalid
-        m.d.comb += writes.eq(write_waits & ~(read_waits & writing))
         with m.If(~active):
-            m.d.sync += [active.eq(write_waits | read_waits), writing.eq(writes)]
+            # A read that waits is next: behind a write's request, no other waits yet.
+            m.d.sync += [active.eq(write_waits | read_waits), writing.eq(write_waits)]
         address = Mux(writing, written_address, read_address)
         m.d.comb += [
             self.bus.valid.eq(active),

@@ -21,13 +21,12 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import row_bits
+from rtlstm.hdl.core.preactivation import GATES
 from rtlstm.hdl.primitives.pipeline import delay
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
 __all__ = ["WeightReader"]
-
-GATES = 4
 
 
 class WeightReader(Component):
