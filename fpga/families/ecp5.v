@@ -19,7 +19,6 @@ module rtlstm_ecp5_ram #(
   input clk,
   input [ABITS-1:0] read_address,
   output [BITS-1:0] read_data,
-  input selected,
   input [ABITS-1:0] write_address,
   input [BITS-1:0] write_data,
   input [LANES-1:0] write_enable,
@@ -59,7 +58,7 @@ module rtlstm_ecp5_ram #(
     .CLKBMUX("CLKB"),
     .GSR("DISABLED")
   ) ram (
-    .CLKA(clk), .CEA(selected), .OCEA(1'b1), .WEA(wea), .RSTA(1'b0), .CSA0(1'b0), .CSA1(1'b0), .CSA2(1'b0),
+    .CLKA(clk), .CEA(1'b1), .OCEA(1'b1), .WEA(wea), .RSTA(1'b0), .CSA0(1'b0), .CSA1(1'b0), .CSA2(1'b0),
     .CLKB(clk), .CEB(1'b1), .OCEB(1'b1), .WEB(1'b0), .RSTB(1'b0), .CSB0(1'b0), .CSB1(1'b0), .CSB2(1'b0),
     .ADA0(ada[0]), .ADA1(ada[1]), .ADA2(ada[2]), .ADA3(ada[3]), .ADA4(ada[4]), .ADA5(ada[5]), .ADA6(ada[6]),
     .ADA7(ada[7]), .ADA8(ada[8]), .ADA9(ada[9]), .ADA10(ada[10]), .ADA11(ada[11]), .ADA12(ada[12]),
@@ -227,16 +226,16 @@ module rtlstm_memory #(
         assign enables[COLUMNS*LANES-1:GRANULES*PER_GRANULE] = 0;
       end
       for (bank = 0; bank < BANKS; bank = bank + 1) begin : banks
+        // Beside each memory's own enable: an enable of the port would be shared between memories of one address.
         wire selected = BANKS == 1 || writes[WORD_BITS+ABITS-1:WORD_BITS] == bank;
         for (column = 0; column < COLUMNS; column = column + 1) begin : row
           rtlstm_ecp5_ram #(.BITS(BITS), .ABITS(WORD_BITS), .LANES(LANES), .OUTREG(OUTREG)) ram (
             .clk(clk),
             .read_address(reads[WORD_BITS-1:0]),
             .read_data(bank_out[(bank*COLUMNS+column)*BITS +: BITS]),
-            .selected(selected),
             .write_address(writes[WORD_BITS-1:0]),
             .write_data(lanes_in[column*BITS +: BITS]),
-            .write_enable(enables[column*LANES +: LANES]),
+            .write_enable(enables[column*LANES +: LANES] & {LANES{selected}}),
             .other_data()
           );
         end
@@ -314,7 +313,6 @@ module rtlstm_memory_pair #(
           .clk(clk),
           .read_address(other),
           .read_data(columns1[column*BITS +: BITS]),
-          .selected(1'b1),
           .write_address(one),
           .write_data(columns_in[column*BITS +: BITS]),
           .write_enable({LANES{write_enable}}),

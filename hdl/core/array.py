@@ -109,7 +109,8 @@ class MacArray(Component):
         for first in range(block * size, block * size + size, together):
             lane = lane_instance(m, self._manifest, first)
             write = Signal(together, name=f"write{first}")
-            here = Cat(given["bank"] == first + index for index in range(together))
+            # The bank stands long before the row comes.
+            here = delay(m, Cat(given["bank"] == first + index for index in range(together)), 1)
             m.d.sync += write.eq(Mux(given["write"], here, 0))
             m.d.comb += [getattr(lane, name).eq(given[name]) for name in ("address", "vector", "add", "ends")]
             m.d.comb += [lane.write_row.eq(row), lane.write_data.eq(write_data), lane.write.eq(write)]
