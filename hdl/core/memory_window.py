@@ -247,14 +247,22 @@ class MemoryWindow(Component):
         gives = Signal()
         self._answer(m, accepted & ~request.write & ~request.to_data, registers.value, gives, staging[:32])
         # The staging register is wide: that it moves in WORD and GIVE, or is loaded, is known a cycle ahead.
-        moves = Signal()
+        moves, row_ends = Signal(), Signal()
         with m.If(moves):
             m.d.sync += staging.eq(Mux(loads, self.read_data, Cat(staging[32:], registers.data)))
-        m.d.sync += [self.write.eq(0), loads.eq(0), moves.eq(0), self.multiplies.eq(0)]
+        # That a row is complete behind WORD is known a cycle ahead, too; the region stands long before.
+        region = delay(m, Const(1, len(Region)) << registers.region, 1)[: len(Region)]
+        m.d.sync += [
+            self.write.eq(region & row_ends.replicate(len(region))),
+            *(flag.eq(0) for flag in (loads, moves, row_ends, self.multiplies)),
+        ]
         with m.FSM() as states:
             with m.State("REQUEST"):
                 m.d.comb += accepted.eq(request.asked & (~request.to_window | self.granted))
-                m.d.sync += moves.eq(accepted & request.to_data & (request.write | (word != 0)))
+                m.d.sync += [
+                    moves.eq(accepted & request.to_data & (request.write | (word != 0))),
+                    row_ends.eq(accepted & request.to_data & request.write & last_word),
+                ]
                 with m.If(accepted & request.write):
                     m.next = "REGISTER"
                     with m.If(request.to_data):
@@ -271,8 +279,7 @@ class MemoryWindow(Component):
                 m.d.comb += self.stores.eq(1)
                 m.d.sync += next_word
                 m.next = "REQUEST"
-                with m.If(last_word):
-                    m.d.sync += self.write.eq(Const(1, len(Region)) << registers.region)
+                with m.If(row_ends):
                     m.next = "STORE"
             with m.State("STORE"):
                 # The write reaches its memory; only then the row moves.
