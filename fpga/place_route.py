@@ -65,8 +65,8 @@ def nextpnr_options(
 ) -> list[str]:
     """Return nextpnr's options for a device and a target clock, without files and seed.
 
-    ``rip_up`` asks for wires that are too slow to be routed again. ``on_board`` says that every pin has a site,
-    and that a bitstream will be made.
+    ``rip_up`` asks that wires that are too slow are routed again. ``on_board`` says that every pin has a
+    site, and that a bitstream will be made.
     """
     family = fpga_family(chosen.device.family)
     tools = family.need_place_route()

@@ -66,8 +66,8 @@ class ImplementOptions(Record):
     rip_up: Annotated[
         bool,
         Option(
-            "Route wires that are too slow again, up to 50 times, at the cost of others: takes several times as "
-            "long."
+            "Route wires that are too slow again, up to 50 times, at the cost of others: takes several "
+            "times as long."
         ),
     ] = False
     multipliers: Annotated[
