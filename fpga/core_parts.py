@@ -16,6 +16,7 @@ from rtlstm.spec import inventory
 from rtlstm.spec.inventory import MultiplierSpec
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.parameters import ceil_log2
+from rtlstm.spec.registers import Region
 
 __all__ = ["chain_parts", "ff_parts", "lut_parts"]
 
@@ -91,7 +92,8 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
     tree = _tree_registers(macs, numerics.weight_bits + numerics.data_bits, pipeline.tree_levels)
     collected = blocks if parameters.collect > 1 else 1
     mapped = [(each.count, family.map_memory(each)) for each in inventory.memories(manifest).values()]
-    banks = lanes * max(0, pipeline.operand - 3)
+    behind = max(0, pipeline.operand - 3)
+    cells = manifest.regions.get(Region.CELLS)
     last = max(op.results for op in manifest.program.ops)
     return {
         "sums": lanes * (tree + 2 * numerics.accumulator.bits),
@@ -99,12 +101,15 @@ def ff_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) ->
             0 if some.kind == "dsp" and multipliers else _all_registers(some, blocks)
             for some in inventory.multipliers(manifest).values()
         ),
-        "banks": banks * word,
+        "banks": lanes * behind * word,
         "passed": blocks * (word + values),
         "read back": word + 2 * blocks + macs + units * (1 + numerics.weight_bits * min(pipeline.window, 1)),
-        "vector": values * pipeline.operand,
+        # With a register behind the memory, what results filled is kept for a cycle longer.
+        "vector": values * (pipeline.operand + 2 * behind),
         "collected": units * 4 * collected * numerics.accumulator.bits,
-        "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped),
+        # States pass a register before their memory.
+        "memories": sum(count * (each.output_bits + each.flip_flop_bits) for count, each in mapped)
+        + units * (numerics.cell.bits + ceil_log2(max(2, cells.rows)) if cells else 0),
         "pre-activations": units * 4 * pipeline.narrow * numerics.accumulator.partial_bits,
         "gates": units * gate_sizes(manifest).registers,
         "window": 32 * max(layout.words for layout in manifest.regions.values()),
