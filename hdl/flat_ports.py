@@ -11,7 +11,7 @@ from amaranth.lib import data, wiring
 
 from rtlstm.hdl.component import AnyInterface, Interface
 
-__all__ = ["FlatPort", "add_instance", "flat_ports", "lead_out"]
+__all__ = ["FlatPort", "flat_ports", "instance_of", "lead_out"]
 
 _CONTRACT = {"x_suppress": "x_quiet"}
 """Names that ``docs/ports.md`` has for fields which are called otherwise inside."""
@@ -66,12 +66,12 @@ def lead_out(m: Module, component: AnyInterface) -> list[Value]:
     return outside
 
 
-def add_instance(m: Module, module: str, ports: Interface, name: str, reset: Value) -> None:
-    """Add an instance of a component that is converted to a module of its own.
+def instance_of(module: str, ports: Interface, reset: Value) -> Instance:
+    """Make an instance of a component that is converted to a module of its own.
 
-    ``ports`` are the wires to it, of the component's signature; ``name`` is the instance's.
+    ``ports`` are the wires to it, of the component's signature.
     """
     wires = {
         f"{'i' if port.flow is wiring.In else 'o'}_{port.name}": port.value for port in flat_ports(ports)
     }
-    m.submodules[name] = Instance(module, i_clk=ClockSignal(), i_rst=reset, **wires)
+    return Instance(module, i_clk=ClockSignal(), i_rst=reset, **wires)

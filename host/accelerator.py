@@ -115,8 +115,8 @@ class Accelerator(Closing):
         folder
             What ``rtlstm generate`` wrote.
         backend
-            ``golden``, ``verilator``, ``icarus``, ``serial:PORT``, ``tcp:HOST:PORT``, ``mmio:PATH``, or
-            another installed one.
+            ``golden``, ``verilator``, ``icarus``, ``amaranth``, ``serial:PORT``, ``tcp:HOST:PORT``,
+            ``mmio:PATH``, or another installed one.
         verify
             Read the weights back and compare every word.
         progress

@@ -32,6 +32,7 @@ _SIMULATIONS = {
     "golden": "rtlstm.sim.backends:GoldenDevice",
     "verilator": "rtlstm.sim.backends:VerilatorDevice",
     "icarus": "rtlstm.sim.backends:IcarusDevice",
+    "amaranth": "rtlstm.sim.amaranth_device:AmaranthDevice",
 }
 """Backends that rtlstm has and its driver alone has not."""
 _LINKS = {

@@ -25,7 +25,7 @@ OUTSIDE = {
     "rtlstm.host": {"numpy", "pydantic"},
     "rtlstm.host.link": {"numpy", "cobs", "fastcrc", "serialx"},
     "rtlstm.hdl": {"numpy", "amaranth"},
-    "rtlstm.sim": {"numpy", "cocotb", "cocotb_tools"},
+    "rtlstm.sim": {"numpy", "amaranth", "cocotb", "cocotb_tools"},
 }
 """Packages from outside that each part may import, at the top of a module or later."""
 EXTRAS = {"rtlstm.host.torch": {"torch"}}

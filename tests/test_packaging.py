@@ -104,5 +104,5 @@ def test_every_backend_and_family_loads_without_metadata(installed: Path):
         sys.executable, "-I", "-c", program, installed, folder=installed
     ).splitlines()
     assert points == "rtlstm"
-    assert backends.split() == ["golden", "verilator", "icarus", "serial", "tcp", "mmio"]
+    assert backends.split() == ["golden", "verilator", "icarus", "amaranth", "serial", "tcp", "mmio"]
     assert families.split() == ["ecp5", "generic", "gowin", "ice40", "intel", "nexus", "ultrascale", "xilinx"]

@@ -19,7 +19,7 @@ from rtlstm.hdl.core.sequencer.step_sequencer import StepSequencer
 from rtlstm.hdl.core.units import make_unit
 from rtlstm.hdl.core.vector_memory import VectorMemory
 from rtlstm.hdl.core.weight_reader import WeightReader
-from rtlstm.hdl.flat_ports import add_instance
+from rtlstm.hdl.flat_ports import instance_of
 from rtlstm.hdl.primitives.pipeline import delay, delay_event, storage
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.spec.inventory import memories
@@ -71,7 +71,7 @@ class CoreInstance(_DriverPorts, Interface):
 def core_instance(m: Module, manifest: Manifest, reset: Value) -> CoreInstance:
     """Add an instance of the module of a build's core; return its ports."""
     core = CoreInstance(wiring.Signature(core_ports(manifest)), path=("core",))
-    add_instance(m, manifest.name, core, "core", reset)
+    m.submodules.core = instance_of(manifest.name, core, reset)
     return core
 
 

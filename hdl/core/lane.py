@@ -16,18 +16,19 @@ n + summed + 1                     added to the accumulator; after a row's last 
 =================================  ====================================================================
 """
 
-from amaranth.hdl import Cat, Const, Module, ResetSignal, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Instance, Module, ResetSignal, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtlstm.hdl.component import Component, Interface
-from rtlstm.hdl.flat_ports import add_instance
+from rtlstm.hdl.flat_ports import instance_of
 from rtlstm.hdl.primitives.pipeline import delay, multiply, multiply_pair, storage
+from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.spec.inventory import LaneKind, lane_kinds, memories
 from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.registers import Region
 
-__all__ = ["Lane", "LaneInstance", "lane_instance", "lane_modules", "lanes_per_module"]
+__all__ = ["Lane", "LaneInstance", "LaneModule", "lane_instance", "lane_modules", "lanes_per_module"]
 
 
 _Term = tuple[Value, Value | None]
@@ -202,13 +203,29 @@ class LaneInstance(_LanePorts, Interface):
     """Wires to the ports of a lane's module."""
 
 
+class LaneModule(Primitive):
+    """An instance of the module of lane ``number``, and of the next if two share it; ``ports`` are its wires.
+
+    No register of a lane has a reset, so that in its place the lane itself does the same.
+    """
+
+    def __init__(self, manifest: Manifest, number: int) -> None:
+        self._manifest = manifest
+        self._kind = next(kind for kind in lane_kinds(manifest) if number in kind.lanes)
+        self.ports = LaneInstance(_signature(manifest), path=(f"lane{number}",))
+
+    def instance(self) -> Instance:
+        return instance_of(_module_name(self._manifest, self._kind), self.ports, ResetSignal())
+
+    def component(self) -> Lane:
+        """Make what the module is converted from."""
+        return Lane(self._manifest, self._kind)
+
+
 def lane_instance(m: Module, manifest: Manifest, number: int) -> LaneInstance:
     """Add an instance of a lane's module, whose first lane has this number; return its ports."""
-    name = f"lane{number}"
-    kind = next(kind for kind in lane_kinds(manifest) if number in kind.lanes)
-    lane = LaneInstance(_signature(manifest), path=(name,))
-    add_instance(m, _module_name(manifest, kind), lane, name, ResetSignal())
-    return lane
+    m.submodules[f"lane{number}"] = lane = LaneModule(manifest, number)
+    return lane.ports
 
 
 def _signature(manifest: Manifest) -> wiring.Signature:

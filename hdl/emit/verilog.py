@@ -12,7 +12,6 @@ from amaranth.lib.wiring import In
 
 from rtlstm.hdl.buses.wrappers import Pins, wrapper, wrapper_name
 from rtlstm.hdl.component import Component, Domain
-from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.emit.header import PORT_TEXTS, PortLine, verilog_header
 from rtlstm.hdl.emit.tidy import drop_head, tidy_netlist, tidy_verilog
@@ -20,7 +19,7 @@ from rtlstm.hdl.emit.yosys import run_yosys
 from rtlstm.hdl.flat_ports import flat_ports, lead_out
 from rtlstm.hdl.link.linked_core import LinkedCore
 from rtlstm.hdl.link.uart import check_divisor
-from rtlstm.hdl.sequences.sequence_core import SequenceCore
+from rtlstm.hdl.sequences.sequence_core import make_core
 from rtlstm.spec.family import FAMILIES, GENERIC
 from rtlstm.spec.inventory import link_limits
 from rtlstm.spec.manifest import Manifest
@@ -176,8 +175,7 @@ def _clocked(component: Component) -> tuple[Module, list[Value]]:
 
 def core_to_verilog(manifest: Manifest) -> str:
     """Generate the Verilog of a manifest's core, a module with the manifest's name, and of its wrapper."""
-    core = Core if manifest.sequence is None else SequenceCore
-    modules: dict[str, Component] = {manifest.name: core(manifest)}
+    modules: dict[str, Component] = {manifest.name: make_core(manifest)}
     around = wrapper(manifest)
     if around is not None:
         modules[wrapper_name(manifest)] = around

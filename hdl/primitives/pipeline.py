@@ -11,10 +11,15 @@ from dataclasses import dataclass
 
 from amaranth.hdl import ClockSignal, Instance, Module, Signal, Value, signed
 
+from rtlstm.hdl.primitives.primitive import Primitive
 from rtlstm.spec.inventory import MemorySpec, MultiplierSpec
 from rtlstm.spec.parameters import ceil_log2
 
 __all__ = [
+    "Memory",
+    "MemoryPair",
+    "Multiplier",
+    "MultiplierPair",
     "ReadPort",
     "WritePort",
     "delay",
@@ -78,6 +83,40 @@ class WritePort:
     en: Signal
 
 
+class Memory(Primitive):
+    """One of the memories of an inventory; see :func:`storage`."""
+
+    def __init__(self, spec: MemorySpec, name: str) -> None:
+        assert not spec.asynchronous, f"{spec.name} are read without a clock"
+        address_bits = ceil_log2(spec.depth)
+        self.spec = spec
+        self.read = ReadPort(
+            Signal(address_bits, name=f"{name}_raddr"), Signal(spec.width, name=f"{name}_rdata")
+        )
+        self.write = WritePort(
+            Signal(address_bits, name=f"{name}_waddr"),
+            Signal(spec.width, name=f"{name}_wdata"),
+            Signal(spec.granules, name=f"{name}_wen"),
+        )
+
+    def instance(self) -> Instance:
+        return Instance(
+            "rtlstm_memory",
+            p_WIDTH=self.spec.width,
+            p_DEPTH=self.spec.depth,
+            p_ABITS=len(self.read.addr),
+            p_GRANULES=self.spec.granules,
+            p_OUTREG=int(self.spec.output_register),
+            p_STYLE=self.spec.style,
+            i_clk=ClockSignal(),
+            i_read_address=self.read.addr,
+            o_read_data=self.read.data,
+            i_write_address=self.write.addr,
+            i_write_data=self.write.data,
+            i_write_enable=self.write.en,
+        )
+
+
 def storage(m: Module, spec: MemorySpec, name: str) -> tuple[ReadPort, WritePort]:
     """Add one of the memories of an inventory; return its ports.
 
@@ -86,30 +125,43 @@ def storage(m: Module, spec: MemorySpec, name: str) -> tuple[ReadPort, WritePort
     core relies on initial values. Amaranth's own memories would spell out initial contents bit by
     bit, megabytes of them.
     """
-    assert not spec.asynchronous, f"{spec.name} are read without a clock"
-    address_bits = ceil_log2(spec.depth)
-    read = ReadPort(Signal(address_bits, name=f"{name}_raddr"), Signal(spec.width, name=f"{name}_rdata"))
-    write = WritePort(
-        Signal(address_bits, name=f"{name}_waddr"),
-        Signal(spec.width, name=f"{name}_wdata"),
-        Signal(spec.granules, name=f"{name}_wen"),
-    )
-    m.submodules[name] = Instance(
-        "rtlstm_memory",
-        p_WIDTH=spec.width,
-        p_DEPTH=spec.depth,
-        p_ABITS=address_bits,
-        p_GRANULES=spec.granules,
-        p_OUTREG=int(spec.output_register),
-        p_STYLE=spec.style,
-        i_clk=ClockSignal(),
-        i_read_address=read.addr,
-        o_read_data=read.data,
-        i_write_address=write.addr,
-        i_write_data=write.data,
-        i_write_enable=write.en,
-    )
-    return read, write
+    m.submodules[name] = memory = Memory(spec, name)
+    return memory.read, memory.write
+
+
+class MemoryPair(Primitive):
+    """Two memories with the same contents, as one with two read ports; see :func:`storage_pair`."""
+
+    def __init__(self, spec: MemorySpec, name: str) -> None:
+        assert spec.pairs, f"{spec.name} have one read port each"
+        address_bits = ceil_log2(spec.depth)
+        self.spec = spec
+        self.first, self.second = (
+            ReadPort(
+                Signal(address_bits, name=f"{name}_raddr{index}"),
+                Signal(spec.width, name=f"{name}_rdata{index}"),
+            )
+            for index in range(2)
+        )
+        self.write = WritePort(
+            self.first.addr, Signal(spec.width, name=f"{name}_wdata"), Signal(name=f"{name}_wen")
+        )
+
+    def instance(self) -> Instance:
+        return Instance(
+            "rtlstm_memory_pair",
+            p_WIDTH=self.spec.width,
+            p_DEPTH=self.spec.depth,
+            p_ABITS=len(self.first.addr),
+            p_OUTREG=int(self.spec.output_register),
+            i_clk=ClockSignal(),
+            i_address0=self.first.addr,
+            o_read_data0=self.first.data,
+            i_address1=self.second.addr,
+            o_read_data1=self.second.data,
+            i_write_data=self.write.data,
+            i_write_enable=self.write.en,
+        )
 
 
 def storage_pair(m: Module, spec: MemorySpec, name: str) -> tuple[ReadPort, ReadPort, WritePort]:
@@ -118,30 +170,30 @@ def storage_pair(m: Module, spec: MemorySpec, name: str) -> tuple[ReadPort, Read
     The write port's address is the first read port's. What either port reads in a cycle with a write is
     undefined; else as :func:`storage`.
     """
-    assert spec.pairs, f"{spec.name} have one read port each"
-    address_bits = ceil_log2(spec.depth)
-    first, second = (
-        ReadPort(
-            Signal(address_bits, name=f"{name}_raddr{index}"), Signal(spec.width, name=f"{name}_rdata{index}")
+    m.submodules[name] = pair = MemoryPair(spec, name)
+    return pair.first, pair.second, pair.write
+
+
+class Multiplier(Primitive):
+    """One of the multipliers of an inventory; see :func:`multiply`."""
+
+    def __init__(self, a: Value, b: Value, spec: MultiplierSpec, name: str) -> None:
+        _check_factors(a, b, spec)
+        self.spec, self.a, self.b = spec, a, b
+        self.product = Signal(signed(spec.a_bits + spec.b_bits), name=name)
+
+    def instance(self) -> Instance:
+        return Instance(
+            "rtlstm_multiplier",
+            p_A_BITS=self.spec.a_bits,
+            p_B_BITS=self.spec.b_bits,
+            p_STAGES=self.spec.stages,
+            p_KIND=self.spec.kind,
+            i_clk=ClockSignal(),
+            i_a=self.a,
+            i_b=self.b,
+            o_product=self.product,
         )
-        for index in range(2)
-    )
-    write = WritePort(first.addr, Signal(spec.width, name=f"{name}_wdata"), Signal(name=f"{name}_wen"))
-    m.submodules[name] = Instance(
-        "rtlstm_memory_pair",
-        p_WIDTH=spec.width,
-        p_DEPTH=spec.depth,
-        p_ABITS=address_bits,
-        p_OUTREG=int(spec.output_register),
-        i_clk=ClockSignal(),
-        i_address0=first.addr,
-        o_read_data0=first.data,
-        i_address1=second.addr,
-        o_read_data1=second.data,
-        i_write_data=write.data,
-        i_write_enable=write.en,
-    )
-    return first, second, write
 
 
 def multiply(m: Module, a: Value, b: Value, spec: MultiplierSpec, name: str) -> Signal:
@@ -151,20 +203,42 @@ def multiply(m: Module, a: Value, b: Value, spec: MultiplierSpec, name: str) -> 
     and at the output, with 3 one in between as well, all inside the hard multiplier if its kind
     is "dsp".
     """
-    _check_factors(a, b, spec)
-    product = Signal(signed(spec.a_bits + spec.b_bits), name=name)
-    m.submodules[f"{name}_multiplier"] = Instance(
-        "rtlstm_multiplier",
-        p_A_BITS=spec.a_bits,
-        p_B_BITS=spec.b_bits,
-        p_STAGES=spec.stages,
-        p_KIND=spec.kind,
-        i_clk=ClockSignal(),
-        i_a=a,
-        i_b=b,
-        o_product=product,
-    )
-    return product
+    m.submodules[f"{name}_multiplier"] = multiplier = Multiplier(a, b, spec, name)
+    return multiplier.product
+
+
+class MultiplierPair(Primitive):
+    """Two multipliers side by side; see :func:`multiply_pair`."""
+
+    def __init__(
+        self, first: tuple[Value, Value], second: tuple[Value, Value], spec: MultiplierSpec, name: str
+    ) -> None:
+        assert spec.kind == "dsp", f"{spec.name} are no DSP blocks"
+        for factors in (first, second):
+            _check_factors(*factors, spec)
+        self.spec, self.first, self.second = spec, first, second
+        self.products = [
+            Signal(signed(spec.a_bits + spec.b_bits), name=f"{name}_{index}") for index in (0, 1)
+        ]
+        self.carry = Signal(name=f"{name}_carry")
+
+    def instance(self) -> Instance:
+        return Instance(
+            "rtlstm_multiplier_pair",
+            p_A_BITS=self.spec.a_bits,
+            p_B_BITS=self.spec.b_bits,
+            p_STAGES=self.spec.stages,
+            p_KIND=self.spec.kind,
+            p_SHARED=int(self.spec.shared),
+            i_clk=ClockSignal(),
+            i_a0=self.first[0],
+            i_b0=self.first[1],
+            i_a1=self.second[0],
+            i_b1=self.second[1],
+            o_product0=self.products[0],
+            o_product1=self.products[1],
+            o_carry1=self.carry,
+        )
 
 
 def multiply_pair(
@@ -175,28 +249,8 @@ def multiply_pair(
     Where a family's hard multiplier can be two narrow ones, they take one; on some only if they
     have the same second factor, which ``spec.shared`` promises.
     """
-    assert spec.kind == "dsp", f"{spec.name} are no DSP blocks"
-    for factors in (first, second):
-        _check_factors(*factors, spec)
-    products = [Signal(signed(spec.a_bits + spec.b_bits), name=f"{name}_{index}") for index in (0, 1)]
-    carry = Signal(name=f"{name}_carry")
-    m.submodules[f"{name}_multipliers"] = Instance(
-        "rtlstm_multiplier_pair",
-        p_A_BITS=spec.a_bits,
-        p_B_BITS=spec.b_bits,
-        p_STAGES=spec.stages,
-        p_KIND=spec.kind,
-        p_SHARED=int(spec.shared),
-        i_clk=ClockSignal(),
-        i_a0=first[0],
-        i_b0=first[1],
-        i_a1=second[0],
-        i_b1=second[1],
-        o_product0=products[0],
-        o_product1=products[1],
-        o_carry1=carry,
-    )
-    return products[0], products[1], carry
+    m.submodules[f"{name}_multipliers"] = pair = MultiplierPair(first, second, spec, name)
+    return pair.products[0], pair.products[1], pair.carry
 
 
 def _check_factors(a: Value, b: Value, spec: MultiplierSpec) -> None:

@@ -5,8 +5,14 @@ from amaranth.hdl import Module, Value
 from rtlstm.hdl.core.core import Core
 from rtlstm.hdl.sequences.controller import SequenceMemory
 from rtlstm.hdl.sequences.part_sequencer import PartSequencer
+from rtlstm.spec.manifest import Manifest
 
-__all__ = ["SequenceCore"]
+__all__ = ["SequenceCore", "make_core"]
+
+
+def make_core(manifest: Manifest) -> Core:
+    """Return the core of a build: one of single steps, or of whole sequences."""
+    return Core(manifest) if manifest.sequence is None else SequenceCore(manifest)
 
 
 class SequenceCore(Core):
