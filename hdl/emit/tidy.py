@@ -1,8 +1,18 @@
-"""Makes a netlist's text pass a linter: equal widths, and no unused bits without a name.
+"""Makes a netlist's text pass a linter, so that a user's own ``verilator -Wall`` needs no waiver for it.
 
-Yosys writes operators whose operands have different widths, and a linter warns about them. Here operands are
+Yosys writes operators whose operands have different widths, and bits that nothing reads. Here operands are
 extended or cut to the operator's width, and all bits without a reader get a name that says so. Synthesis
-removes both: the hardware is the same.
+removes both: the hardware is the same. What each part is for, by Verilator's warnings:
+
+==================================  ==================================================================
+equal widths                        WIDTHEXPAND, WIDTHTRUNC
+comparisons that are always true    UNSIGNED, CMPCONST
+separate wires for bits that        UNOPTFLAT: Verilator looks at whole wires, and takes a sign
+depend on bits of their own wire    extension in one for a loop
+names for unused bits               UNUSEDSIGNAL
+initial values apart from wires     PROCASSINIT
+cases in priority order             CASEOVERLAP; and simulation is what synthesis makes of it
+==================================  ==================================================================
 """
 
 import re
@@ -124,52 +134,68 @@ def _follows(first: Bit, bit: Bit, distance: int) -> bool:
     return bit == (first[0], first[1] + distance)
 
 
+_Lines = Iterator[tuple[list[str], str]]
+"""Lines of a netlist, each with the attributes before it."""
+
+
+def _lines(text: str) -> _Lines:
+    attributes: list[str] = []
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("attribute "):
+            attributes.append(line)
+        elif line and not line.startswith(("#", "autoidx ")):
+            yield attributes, line
+            attributes = []
+
+
 def _read(text: str) -> Iterator[_Module]:
-    module: _Module | None = None
-    cell: _Cell | None = None
-    before: list[str] = []
-    for raw in text.splitlines():
-        line = raw.strip()
-        words = line.split()
-        if not words or words[0] in ("#", "autoidx"):
-            continue
-        if words[0] == "attribute":
-            before.append(line)
-            continue
-        if cell is not None and module is not None:
-            if words[0] == "end":
-                module.cells.append(cell)
-                cell = None
-            elif words[0] == "parameter":
-                *kind, value = line.split(None, 3 if words[1] in ("signed", "real") else 2)[1:]
-                cell.parameters[" ".join(kind)] = value
-            else:
-                cell.ports[words[1]] = module.bits(line.split(None, 2)[2])
-        elif words[0] == "module":
-            module = _Module([*before, line])
-        elif module is None:
+    lines = _lines(text)
+    for attributes, line in lines:
+        if not line.startswith("module "):
             raise ValueError(f"cannot read {line!r}")
-        elif words[0] == "wire":
-            name = words[-1]
-            module.wires[name] = [*before, line]
-            module.widths[name] = int(words[words.index("width") + 1]) if "width" in words else 1
-            for direction in {"input", "output"}.intersection(words):
-                module.directions[name] = direction
-        elif words[0] == "cell":
-            cell = _Cell(words[1], words[2], before)
-        elif words[0] == "connect":
-            left, right = _split(line.removeprefix("connect "))
-            module.connects.append((module.bits(left), module.bits(right)))
-        elif words[0] == "end":
-            yield module
-            module = None
-        else:
-            module.head.insert(-1, line) if words[0] == "parameter" else _refuse(line)
-        before = []
+        yield _read_module([*attributes, line], lines)
 
 
-def _refuse(line: str) -> None:
-    raise ValueError(f"cannot read {line!r}")
+def _read_module(head: list[str], lines: _Lines) -> _Module:
+    """Read a module to its end."""
+    module = _Module(head)
+    for attributes, line in lines:
+        match line.split():
+            case ["wire", *options, name]:
+                module.wires[name] = [*attributes, line]
+                module.widths[name] = int(options[options.index("width") + 1]) if "width" in options else 1
+                for direction in {"input", "output"}.intersection(options):
+                    module.directions[name] = direction
+            case ["cell", kind, name]:
+                module.cells.append(_read_cell(_Cell(kind, name, attributes), module, lines))
+            case ["connect", *_]:
+                left, right = _split(line.removeprefix("connect "))
+                module.connects.append((module.bits(left), module.bits(right)))
+            case ["parameter", *_]:
+                module.head.insert(-1, line)
+            case ["end"]:
+                break
+            case _:
+                raise ValueError(f"cannot read {line!r}")
+    return module
+
+
+def _read_cell(cell: _Cell, module: _Module, lines: _Lines) -> _Cell:
+    """Read a cell to its end."""
+    for _, line in lines:
+        match line.split(None, 2):
+            case ["connect", port, signal]:
+                cell.ports[port] = module.bits(signal)
+            case ["parameter", "signed" | "real" as kind, setting]:
+                name, value = setting.split(None, 1)
+                cell.parameters[f"{kind} {name}"] = value
+            case ["parameter", name, value]:
+                cell.parameters[name] = value
+            case ["end"]:
+                break
+            case _:
+                raise ValueError(f"cannot read {line!r}")
+    return cell
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -4,10 +4,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib.wiring import In, Out
 from support.bus_builds import write_build, write_loadable
 from support.random_builds import TINY, Case, make_case, random_case
 
+from rtlstm.hdl.component import Component
 from rtlstm.hdl.emit.tidy import tidy_verilog
+from rtlstm.hdl.emit.verilog import to_verilog
 from rtlstm.spec.buses import BusName
 from rtlstm.tools.toolchain import verilator, verilator_environment
 
@@ -17,6 +21,16 @@ pytestmark = pytest.mark.rtl
 def lint(verilog: Path, top: str) -> list[str]:
     """Verilator's warnings and errors. DECLFILENAME wants a file for each module; a build is one file."""
     command = [verilator().binary, "--lint-only", "-Wall", "-Wno-DECLFILENAME", "--top-module", top, verilog]
+    return warnings(command)
+
+
+def compiled(verilog: Path, top: str) -> list[str]:
+    """What Verilator says when it compiles: it then looks for loops, too."""
+    command = [verilator().binary, "--cc", "-Wall", "-Wno-DECLFILENAME", "--top-module", top, verilog]
+    return warnings([*command, "--Mdir", verilog.parent / "compiled"])
+
+
+def warnings(command: list[str | Path]) -> list[str]:
     done = subprocess.run(
         list(map(str, command)), env=verilator_environment(), capture_output=True, text=True, check=False
     )
@@ -68,6 +82,67 @@ def test_lint_hears_a_mistake(tmp_path: Path) -> None:
     path = tmp_path / "dut.v"
     path.write_text("module dut(input [3:0] a, output [7:0] b);\n  assign b = a;\nendmodule\n")
     assert "WIDTHEXPAND" in lint(path, "dut")[0]
+
+
+class Untidy(Component):
+    """What Yosys writes in forms that Verilator warns about."""
+
+    left: Signal
+    right: Signal
+    wide: Signal
+    low: Signal
+    less: Signal
+    extended: Signal
+    chosen: Signal
+
+    def __init__(self) -> None:
+        outputs = {"wide": 9, "low": 3, "less": 1, "extended": 8, "chosen": 4}
+        super().__init__(
+            {"left": In(4), "right": In(6)} | {name: Out(width) for name, width in outputs.items()}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        total, kept = Signal(signed(8)), Signal(4, init=3)
+        m.d.comb += [
+            self.wide.eq(self.left + self.right),
+            self.low.eq(self.right >> self.left),
+            self.less.eq(self.left < 0),
+            total.eq(self.right.as_signed() >> 2),
+            self.extended.eq(total),
+            self.chosen.eq(kept),
+        ]
+        with m.Switch(self.left[:2]):
+            for value in range(4):
+                with m.Case(value):
+                    m.d.sync += kept.eq(self.right >> value)
+        return m
+
+
+PARTS = {
+    "tidy._even": {"WIDTHEXPAND", "WIDTHTRUNC"},
+    "tidy._settled": {"UNSIGNED"},
+    "tidy._part_wires": {"UNOPTFLAT"},
+    "tidy._name_unused": {"UNUSEDSIGNAL"},
+    "verilog.tidy_verilog": {"PROCASSINIT", "CASEOVERLAP"},
+}
+"""Parts of the tidying, and warnings that a user would have without them."""
+
+
+def test_untidy_component_passes(tmp_path: Path) -> None:
+    path = tmp_path / "dut.v"
+    path.write_text(to_verilog({"dut": Untidy()}))
+    assert lint(path, "dut") == compiled(path, "dut") == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_part_of_the_tidying_is_idle(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = (lambda text: text) if part == "verilog.tidy_verilog" else (lambda *_: None)
+    monkeypatch.setattr(f"rtlstm.hdl.emit.{part}", idle)
+    path = tmp_path / "dut.v"
+    path.write_text(to_verilog({"dut": Untidy()}))
+    found = {line.removeprefix("%Warning-").partition(":")[0] for line in compiled(path, "dut")}
+    assert found >= PARTS[part]
 
 
 def test_verilog_is_made_tidy() -> None:
