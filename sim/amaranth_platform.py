@@ -13,7 +13,7 @@ from amaranth.hdl import Const, Elaboratable, Fragment, Instance, Module, Mux, S
 from amaranth.lib import memory, wiring
 from amaranth.sim import Simulator
 
-from rtlstm.hdl.core.lane import Lane, LaneModule
+from rtlstm.hdl.core.lane import LaneModule
 from rtlstm.hdl.primitives.pipeline import Memory, MemoryPair, Multiplier, MultiplierPair, ReadPort, delay
 from rtlstm.hdl.primitives.primitive import Platform, Primitive
 from rtlstm.spec.inventory import MemorySpec
@@ -144,6 +144,6 @@ def _multiplier_pair(model: MultiplierPair) -> Module:
 
 def _lane(model: LaneModule) -> Module:
     m = Module()
-    m.submodules.lane = lane = Lane(model.manifest)
+    m.submodules.lane = lane = model.component()
     wiring.connect(m, wiring.flipped(model.ports), lane)
     return m
