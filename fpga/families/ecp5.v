@@ -115,7 +115,7 @@ module rtlstm_memory #(
   parameter ABITS = 1,
   parameter GRANULES = 1,
   parameter OUTREG = 0,
-  parameter STYLE = "auto"
+  parameter [8*11-1:0] STYLE = "auto"
 ) (
   input clk,
   input [ABITS-1:0] read_address,
@@ -126,13 +126,13 @@ module rtlstm_memory #(
 );
   localparam GRANULE = WIDTH / GRANULES;
   // Synthesis would make block RAM of small and wide memories, too, but without its output register.
-  localparam LARGE = DEPTH > 64 || (OUTREG && DEPTH * WIDTH > 1024);
-  localparam DISTRIBUTED = STYLE == "distributed" || (STYLE == "auto" && OUTREG && !LARGE);
+  localparam LARGE = DEPTH > 64 || (OUTREG != 0 && DEPTH * WIDTH > 1024);
+  localparam DISTRIBUTED = STYLE == "distributed" || (STYLE == "auto" && OUTREG != 0 && !LARGE);
   localparam BLOCK = !DISTRIBUTED && (STYLE != "auto" || LARGE);
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
   // What is read and written at the same edge is not to be relied on, in distributed RAM either.
-  localparam UNDEFINED = BLOCK || OUTREG;
+  localparam UNDEFINED = BLOCK || OUTREG != 0;
 `else
   localparam HARD = BLOCK;
   localparam UNDEFINED = 0;
@@ -187,24 +187,24 @@ module rtlstm_memory #(
       reg [WIDTH-1:0] word;
       if (DISTRIBUTED) begin : style
         (* no_rw_check, ram_style = "distributed" *)
-        reg [WIDTH-1:0] cells [0:DEPTH-1];
+        reg [WIDTH-1:0] rows [0:DEPTH-1];
         always @(posedge clk) begin
-          word <= clash ? {WIDTH{1'bx}} : cells[read_address];
+          word <= clash ? {WIDTH{1'bx}} : rows[read_address];
           for (i = 0; i < GRANULES; i = i + 1)
             if (write_enable[i])
-              cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+              rows[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
         end
       end else begin : style
         (* no_rw_check *)
-        reg [WIDTH-1:0] cells [0:DEPTH-1];
+        reg [WIDTH-1:0] rows [0:DEPTH-1];
         always @(posedge clk) begin
-          word <= clash ? {WIDTH{1'bx}} : cells[read_address];
+          word <= clash ? {WIDTH{1'bx}} : rows[read_address];
           for (i = 0; i < GRANULES; i = i + 1)
             if (write_enable[i])
-              cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+              rows[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
         end
       end
-      if (OUTREG) begin : output_register
+      if (OUTREG != 0) begin : output_register
         reg [WIDTH-1:0] later;
         always @(posedge clk) later <= word;
         assign read_data = later;
@@ -229,6 +229,7 @@ module rtlstm_memory #(
         // Beside each memory's own enable: an enable of the port would be shared between memories of one address.
         wire selected = BANKS == 1 || writes[WORD_BITS+ABITS-1:WORD_BITS] == bank;
         for (column = 0; column < COLUMNS; column = column + 1) begin : row
+          wire [BITS-1:0] unused;
           rtlstm_ecp5_ram #(.BITS(BITS), .ABITS(WORD_BITS), .LANES(LANES), .OUTREG(OUTREG)) ram (
             .clk(clk),
             .read_address(reads[WORD_BITS-1:0]),
@@ -236,7 +237,7 @@ module rtlstm_memory #(
             .write_address(writes[WORD_BITS-1:0]),
             .write_data(lanes_in[column*BITS +: BITS]),
             .write_enable(enables[column*LANES +: LANES] & {LANES{selected}}),
-            .other_data()
+            .other_data(unused)
           );
         end
       end
@@ -290,18 +291,18 @@ module rtlstm_memory_pair #(
   genvar column;
   generate
     if (!HARD) begin : inferred
-      reg [WIDTH-1:0] cells [0:DEPTH-1];
+      reg [WIDTH-1:0] rows [0:DEPTH-1];
       reg [WIDTH-1:0] word0, word1, later0, later1;
       wire clash = write_enable && address1 == address0;
       always @(posedge clk) begin
-        word0 <= write_enable ? {WIDTH{1'bx}} : cells[address0];
-        word1 <= clash ? {WIDTH{1'bx}} : cells[address1];
-        if (write_enable) cells[address0] <= write_data;
+        word0 <= write_enable ? {WIDTH{1'bx}} : rows[address0];
+        word1 <= clash ? {WIDTH{1'bx}} : rows[address1];
+        if (write_enable) rows[address0] <= write_data;
         later0 <= word0;
         later1 <= word1;
       end
-      assign read_data0 = OUTREG ? later0 : word0;
-      assign read_data1 = OUTREG ? later1 : word1;
+      assign read_data0 = OUTREG != 0 ? later0 : word0;
+      assign read_data1 = OUTREG != 0 ? later1 : word1;
     end else begin : block
       wire [WORD_BITS-1:0] one = address0, other = address1;
       wire [COLUMNS*BITS-1:0] columns_in = write_data;
@@ -534,7 +535,7 @@ module rtlstm_multiplier_pair #(
   output carry1
 );
 `ifdef RTLSTM_SIMULATION
-  localparam HARD = 0;
+  localparam HARD = 0, unused = SHARED;
 `elsif RTLSTM_NO_MULTIPLIERS
   localparam HARD = 0;
 `else

@@ -14,7 +14,7 @@ module rtlstm_memory #(
   parameter ABITS = 1,
   parameter GRANULES = 1,
   parameter OUTREG = 0,
-  parameter STYLE = "auto"
+  parameter [8*11-1:0] STYLE = "auto"
 ) (
   input clk,
   input [ABITS-1:0] read_address,
@@ -83,26 +83,26 @@ module rtlstm_memory #(
       reg [WIDTH-1:0] now;
       if (STYLE == "block") begin : style
         (* no_rw_check, ram_style = "block" *)
-        reg [WIDTH-1:0] cells [0:DEPTH-1];
+        reg [WIDTH-1:0] rows [0:DEPTH-1];
         always @(posedge clk) begin
-          now <= cells[read_address];
+          now <= rows[read_address];
           for (i = 0; i < GRANULES; i = i + 1)
             if (write_enable[i])
-              cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+              rows[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
         end
       end else begin : style
         (* no_rw_check *)
-        reg [WIDTH-1:0] cells [0:DEPTH-1];
+        reg [WIDTH-1:0] rows [0:DEPTH-1];
         always @(posedge clk) begin
-          now <= clash ? {WIDTH{1'bx}} : cells[read_address];
+          now <= clash ? {WIDTH{1'bx}} : rows[read_address];
           for (i = 0; i < GRANULES; i = i + 1)
             if (write_enable[i])
-              cells[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
+              rows[write_address][i*GRANULE +: GRANULE] <= write_data[i*GRANULE +: GRANULE];
         end
       end
       assign word = now;
     end
-    if (OUTREG) begin : output_register
+    if (OUTREG != 0) begin : output_register
       reg [WIDTH-1:0] later;
       always @(posedge clk) later <= word;
       assign read_data = later;
@@ -292,6 +292,8 @@ module rtlstm_multiplier_pair #(
   output carry1
 );
   assign carry1 = 1'b0;
+  // A block takes two products with a shared operand or without.
+  localparam unused = SHARED;
 `ifdef RTLSTM_SIMULATION
   localparam HARD = 0;
 `elsif RTLSTM_NO_MULTIPLIERS

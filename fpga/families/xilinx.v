@@ -170,7 +170,7 @@ module rtlstm_multiplier_pair #(
 );
   assign carry1 = 1'b0;
 `ifdef RTLSTM_SIMULATION
-  localparam HARD = 0;
+  localparam HARD = 0, unused = SHARED;
 `elsif RTLSTM_NO_MULTIPLIERS
   localparam HARD = 0;
 `else

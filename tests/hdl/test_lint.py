@@ -7,12 +7,18 @@ import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib.wiring import In, Out
 from support.bus_builds import write_build, write_loadable
+from support.conversions import core_verilog
 from support.random_builds import TINY, Case, make_case, random_case
+from support.small_builds import network
 
+from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.component import Component
 from rtlstm.hdl.emit.tidy import tidy_verilog
 from rtlstm.hdl.emit.verilog import to_verilog
+from rtlstm.sim.sources import SIMULATION
 from rtlstm.spec.buses import BusName
+from rtlstm.spec.manifest import Manifest
+from rtlstm.spec.parameters import Parameters
 from rtlstm.tools.toolchain import verilator, verilator_environment
 
 pytestmark = pytest.mark.rtl
@@ -25,8 +31,9 @@ def lint(verilog: Path, top: str) -> list[str]:
 
 
 def compiled(verilog: Path, top: str) -> list[str]:
-    """What Verilator says when it compiles: it then looks for loops, too."""
+    """What Verilator says when it compiles: it then looks for loops, too. Hard cells are described."""
     command = [verilator().binary, "--cc", "-Wall", "-Wno-DECLFILENAME", "--top-module", top, verilog]
+    command.append(f"-D{SIMULATION}")
     return warnings([*command, "--Mdir", verilog.parent / "compiled"])
 
 
@@ -62,6 +69,33 @@ def test_core_passes(tmp_path: Path) -> None:
     case = random_case(201, sizes=TINY)
     case.write(tmp_path)
     check(tmp_path, case.manifest.name, "none")
+
+
+FAMILIES = ("ecp5", "generic", "ice40", "ultrascale", "xilinx")
+"""Those with primitives of their own, and one with the portable ones."""
+KINDS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "logic": {"lut_macs": 2, "slope_multipliers": "lut"},
+    "direct": {"tables": "direct"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cores_of_every_family_pass(family: str, kind: str, tmp_path: Path) -> None:
+    """Their primitives, too: in their descriptions for simulation, which have no hard cells."""
+    settings = QuantizationSettings(weight_bits=4, data_bits=8, gate_bits=8, cell_bits=12)
+    if kind == "direct":
+        settings = settings.replace(tables="direct")
+    made = quantise(network(), settings)
+    sizes: dict[str, object] = {"lanes": 8, "macs": 4, "gate_units": 2, "beat_out": 2}
+    if kind == "logic" and family != "ecp5":
+        sizes["weight_memory"] = "large"
+    parameters = Parameters.for_family(family, **sizes, **KINDS[kind])
+    manifest = Manifest.create("dut", made.shapes, parameters, made.numerics)
+    path = tmp_path / "dut.v"
+    path.write_text(core_verilog(manifest))
+    assert compiled(path, "dut") == []
 
 
 def with_bus(case: Case, bus: BusName) -> Case:
