@@ -16,7 +16,7 @@ from support.random_sequences import random_sequence_case
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.hdl.buses import wrappers
 from rtlstm.hdl.core.core import Core
-from rtlstm.hdl.core.lane import Lane
+from rtlstm.hdl.core.lane import lane_modules
 from rtlstm.hdl.link.linked_core import LinkedCore
 from rtlstm.hdl.sequences.sequence_core import SequenceCore
 from rtlstm.spec.buses import BusName
@@ -43,7 +43,7 @@ def components() -> list[wiring.Component]:
         Core(manifest(direct, Parameters.for_family("ecp5", lanes=8, macs=4, tables="direct"))),
         SequenceCore(random_sequence_case(1, TINY).manifest),
         LinkedCore(loadable, 8),
-        Lane(manifest(plain, Parameters(**SIZES))),
+        *lane_modules(manifest(plain, Parameters(lut_lanes=2, **SIZES))).values(),
         *(top for top in wrapped if top is not None),
     ]
 
