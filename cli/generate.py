@@ -169,10 +169,10 @@ def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
 def _array(report: Found) -> str:
     text = f"{report['lanes']} lanes x {report['macs']} multipliers"
     in_luts, more = report["lut_macs"], report["lut_lanes"]
-    if in_luts or more:
-        text += f", {in_luts} of each lane's of LUTs"
-    if more:
-        text += f" ({in_luts + 1} in {more} lanes)"
+    if in_luts:
+        text += f", {in_luts} of each lane's of LUTs" + (f" ({in_luts + 1} in {more} lanes)" if more else "")
+    elif more:
+        text += f", 1 of LUTs in each of {more} lanes"
     if report["weight_memory"] != "block":
         text += ", weights in large memories"
     return f"{text}, {report['gate_units']} gate units" if report["gate_units"] > 1 else text

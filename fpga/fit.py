@@ -344,8 +344,8 @@ class _Search:
         products, slopes = gate_units * self._product_blocks, gate_units * self._slope_blocks
         in_luts = self._in_luts(macs, there - products - slopes, lanes)
         yield *in_luts, "dsp"
-        # Where multipliers are few, those of the slopes are better used in the lanes: one more in each, or in
-        # some where there was none.
+        # Where multipliers are few, those of the slopes are better used in the lanes, if each gets one more.
+        # To try it for some lanes alone changed no choice.
         fewer = self._in_luts(macs, there - products, lanes)
         if slopes and (fewer[0] < in_luts[0] or products + slopes > there):
             yield *fewer, "lut"
@@ -394,7 +394,7 @@ class _Search:
         numerics, family, device = self._numerics, self._family, self._device
         excess = _Excess()
         lanes, macs = candidate.lanes, candidate.macs
-        in_luts = lanes * (macs if not device.multipliers else candidate.lut_macs) + candidate.lut_lanes
+        in_luts = lanes * candidate.lut_macs + candidate.lut_lanes if device.multipliers else lanes * macs
         logic = multiplier_luts(numerics.weight_bits, numerics.data_bits, 3, family)
         sums = (macs - 1) * (numerics.weight_bits + numerics.data_bits)
         luts = in_luts * logic + lanes * (sums + 2 * numerics.accumulator.bits)

@@ -70,7 +70,7 @@ class HardwareRequest(CoreOptions):
         Annotated[int, Field(ge=0, le=1023)] | None,
         Option(
             "Lanes that have one more multiplier of LUTs than the others; by default none, or as many as "
-            "leave no DSP block unused of a device to fit.",
+            "leave the fewest DSP blocks unused of a device to fit.",
             group=HARDWARE,
         ),
     ] = None

@@ -270,9 +270,9 @@ class Parameters(CoreOptions):
 
     @property
     def announced(self) -> int:
-        """Cycles before a result in which its place is known, which the vector memory's address waits for.
+        """Cycles before a result in which its place is known, and compared with the rows that are read.
 
-        They are the latency of that memory.
+        They are the latency of the vector memory.
         """
         return min(self.pipeline.operand - 1, 2)
 

@@ -154,8 +154,8 @@ _ASPECTS = ((36, 9), (18, 10), (9, 11), (4, 12), (2, 13), (1, 14))
 _PAIR_ASPECTS = _ASPECTS[1:]
 """Those with two read ports: both ports read and one of them writes."""
 _AUTO_WORDS, _AUTO_BITS = 64, 1024
-"""Words, and bits if there is an output register, up to which ``rtlstm_memory`` of style "auto" leaves the
-choice to synthesis."""
+"""Words, and bits if there is an output register, up to which ``rtlstm_memory`` of style "auto" is no block
+RAM: with an output register it is distributed RAM, else synthesis chooses."""
 
 
 class _Estimates(Estimates):
@@ -260,7 +260,7 @@ class _Estimates(Estimates):
             memory.output_register and memory.width * memory.depth > _AUTO_BITS
         )
         free = memory.style == "auto" and not memory.inferred
-        if memory.style == "block" or (free and large):
+        if memory.style in ("block", "huge") or (free and large):
             return _block(memory)
         if free and memory.output_register:
             memory = replace(memory, style="distributed")

@@ -105,9 +105,9 @@ module rtlstm_ecp5_copy #(
   endgenerate
 endmodule
 
-// Block RAMs are used for STYLE "block" and "huge", and for "auto" beyond 64 words. Memories with an output
-// register are fast ones: small ones of style "auto" are distributed RAM, whose registers can be put next to where
-// the word goes. Else synthesis chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and
+// Block RAMs are used for STYLE "block" and "huge", and for "auto" beyond 64 words or, with an output
+// register, 1,024 bits. Memories with that register are fast ones: small ones of style "auto" are distributed RAM,
+// whose registers can be put next to where the word goes. Else synthesis chooses. Of all aspects of the block RAM, the one that takes the fewest blocks, and
 // of those the deepest, so that few banks have to be told apart.
 module rtlstm_memory #(
   parameter WIDTH = 1,

@@ -242,7 +242,7 @@ class MemoryWindow(Component):
         """
         longest = READ_WAIT + self._read_back
         wait, loads, accepted = Signal(range(longest + 1)), Signal(), request.accepted
-        word, last_word = self._word_of_row(m, registers)
+        word, ends, last_word = self._word_of_row(m, registers)
         next_word = word.eq(Mux(last_word, 0, word + 1))
         gives = Signal()
         self._answer(m, accepted & ~request.write & ~request.to_data, registers.value, gives, staging[:32])
@@ -261,7 +261,7 @@ class MemoryWindow(Component):
                 m.d.comb += accepted.eq(request.asked & (~request.to_window | self.granted))
                 m.d.sync += [
                     moves.eq(accepted & request.to_data & (request.write | (word != 0))),
-                    row_ends.eq(accepted & request.to_data & request.write & last_word),
+                    row_ends.eq(accepted & request.to_data & request.write & ends),
                 ]
                 with m.If(accepted & request.write):
                     m.next = "REGISTER"
@@ -319,8 +319,8 @@ class MemoryWindow(Component):
         # The reset comes a cycle late: what stands here until then is not meant.
         m.d.comb += self.bus.read_valid.eq(answered & ~ResetSignal())
 
-    def _word_of_row(self, m: Module, registers: RegisterBank) -> tuple[Signal, Value]:
-        """Number of the row's next word, and whether it is the last one of its region's rows."""
+    def _word_of_row(self, m: Module, registers: RegisterBank) -> tuple[Signal, Value, Value]:
+        """Number of the row's next word, and whether it is its row's last: now, and as it was a cycle ago."""
         most = max(layout.words for layout in self._manifest.regions.values())
         word, last = Signal(range(most)), Signal(range(most))
         with m.Switch(registers.region):
@@ -329,8 +329,8 @@ class MemoryWindow(Component):
                     m.d.comb += last.eq(layout.words - 1)
         with m.If(registers.selects):
             m.d.sync += word.eq(0)
-        # Words are further apart than the cycle by which this is late.
-        return word, delay(m, word == last, 1)
+        # In WORD and GIVE, the word has stood for longer than the cycle by which this is late.
+        return word, word == last, delay(m, word == last, 1)
 
     def _align(self, m: Module, staging: Signal, region: Signal) -> None:
         """A written row stands at the staging register's top: bring it down."""

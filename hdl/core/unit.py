@@ -75,7 +75,7 @@ class Unit(Component):
         That row for the tables' read ports, and 0 while the window is closed; also the row of a write, in the
         cycle after it. The row of the cell memory comes with the beat.
     write, write_data : In
-        One bit per region: store ``write_data`` in row ``window_row``.
+        One bit per region: store ``write_data`` in row ``window_row``; of the cell memory, a cycle later.
     entries : Out
         Words of the memories, for read-back.
     """

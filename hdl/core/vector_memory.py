@@ -108,6 +108,7 @@ class VectorMemory(Component):
         latency, behind = self._spec.latency, self._behind
         # ``targets.at(k)`` is that of the results there ``latency - k`` cycles from now.
         targets = DelayLine(m, self._layout, self.coming, "target", latency + behind + 1)
+        # All is known a cycle before the results; with a latency of 2, a register follows.
         self._decode(m, targets.at(max(0, latency - 2)), min(1, latency - 1))
         filling, stored = self._fill(m)
         m.d.comb += [
@@ -182,9 +183,9 @@ class VectorMemory(Component):
         m.d.sync += missing.eq(Mux(reads & ~arrives & ~fills, left, 0) | ones)
         stored, enters = reads & ~any_of(hits), from_input & ~blank
         if self._behind:
-            read = delay(m, Mux(from_input, self.input_word, word), 1) & _all(m, stored | enters, word)
+            read = delay(m, Mux(from_input, self.input_word, word), 1) & _registered(m, stored | enters, word)
         else:
-            read = (word & _all(m, stored, word)) | (self.input_word & _all(m, enters, word))
+            read = (word & _registered(m, stored, word)) | (self.input_word & _registered(m, enters, word))
         chosen = Signal(len(word))
         m.d.comb += chosen.eq(
             self._results(m, reads & arrives) | (filling & self._masks(filled)) | read | missing
@@ -209,8 +210,8 @@ class VectorMemory(Component):
         return _spread(parts, self._units * self._bits)
 
 
-def _all(m: Module, flag: Value, of: Value) -> Value:
-    """As many bits as ``of`` has, each the flag of the cycle before."""
+def _registered(m: Module, flag: Value, of: Value) -> Value:
+    """The flag of the cycle before, once for each bit of ``of``."""
     return delay(m, flag, 1).replicate(len(of))
 
 

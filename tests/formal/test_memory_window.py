@@ -55,6 +55,13 @@ class Harness(Elaboratable):
             m.d.comb += [
                 Assert(implies(sequencer.window, wanted & settled)),
                 Assert(implies(commands, wanted & settled)),
+                # That a row ends is decided before its last word is staged, whatever came before.
+                Assert(
+                    implies(
+                        inside["_serve.states"].ongoing("WORD"),
+                        inside["_serve.row_ends"] == inside["_serve.last_word"],
+                    )
+                ),
             ]
 
         # A loadable core is stopped only through the open window, and what it knows of a step changes only
