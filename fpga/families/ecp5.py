@@ -220,8 +220,8 @@ class _Estimates(Estimates):
         RoutedDesign("lfe5u-25f-8", "64 -> 64, 8 bits, 16 x 8, 7 of LUTs", 65.6, 67.6, 211.5, 21),
         # An earlier state of the hardware.
         RoutedDesign("lfe5u-25f-8", "64 -> 64, 8 bits, 16 x 8, 7 of LUTs", 74.9, 68.2, 203.7),
-        # Drawn builds: 4 to 8 bits, 1 to 5 gate units, with 64 to 156 DSP blocks. The clock of the first is 17 %
-        # above the model's: it would raise that of all others.
+        # Drawn builds: 4 to 8 bits, 1 to 5 gate units, with 64 to 156 DSP blocks. The clock of the first is
+        # 17 % above the model's: it would raise that of all others.
         RoutedDesign("lfe5u-85f-8", "14 -> 48 twice, 6-bit weights, 24 x 3", 7.6, None, 219.5),
         RoutedDesign("lfe5u-85f-8", "4 -> 100 twice, 8 bits, 12 x 8", 8.5, None, 205.9, 21),
         RoutedDesign("lfe5u-85f-8", "14 -> 20, 4-bit weights, 16 x 10", 11.3, None, 184.2, 15),
