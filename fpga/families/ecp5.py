@@ -198,13 +198,13 @@ class _Estimates(Estimates):
     # Some 35 chains, nearly the same ones in each top.
     top_chain_tiles = 81
     # Grade 8 of the 85F, the factors of dies and the loss of a full device are fitted to ``routed``, where no
-    # design of an 85F with its ``sum_bits`` is fuller than 25 %. The other grades are in proportion to what
+    # design of an 85F with its ``sum_bits`` is fuller than 62 %. The other grades are in proportion to what
     # an earlier state of the hardware reached in grades 6 and 8. The losses of wide sums and of slopes in
     # LUTs are assumptions.
     clocks: ClassVar[Mapping[str, ClockModel]] = {
         "": ClockModel(
             base_mhz={"6": 154, "7": 172, "8": 190},
-            filled=0.185,
+            filled=0.17,
             narrow_bits=24,
             wide_bit=0.01,
             logic_slopes=0.2,
@@ -245,6 +245,22 @@ class _Estimates(Estimates):
         ),
         RoutedDesign(
             "lfe5u-85f-8", "100 -> 100 twice, 8 bits, 40 x 4, 1 of LUTs, 2 gate units", 16.9, None, 197.2, 21
+        ),
+        RoutedDesign(
+            "lfe5u-85f-8",
+            "100 -> 100 twice, 4-bit weights, 80 x 8, 5 of LUTs, 4 gate units",
+            39.5,
+            None,
+            183.7,
+            17,
+        ),
+        RoutedDesign(
+            "lfe5u-85f-8",
+            "100 -> 100 twice, 4-bit weights, 48 x 20, 14 of LUTs, 4 gate units",
+            61.6,
+            None,
+            171.7,
+            17,
         ),
         # An earlier state of the hardware.
         RoutedDesign(
