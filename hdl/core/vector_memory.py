@@ -137,7 +137,6 @@ class VectorMemory(Component):
         here = Cat(slot & counts for slot in slots for counts in target.mask)
         self._stores = delay_event(m, target.valid & target.store, stages)
         self._written = delay(m, written, stages)
-        self._keeps = delay(m, ~written, stages)
         self._of_units = delay(m, here & (~target.single).replicate(len(here)), stages)
         self._of_rows = delay(m, here & target.single.replicate(len(here)), stages)
 
@@ -149,7 +148,7 @@ class VectorMemory(Component):
         stores, keeps = Signal(len(self._written)), Signal(len(self._written), reset_less=True)
         m.d.sync += [
             stores.eq(self._written & self._stores.replicate(len(stores))),
-            keeps.eq(self._keeps),
+            keeps.eq(~self._written),
         ]
         filling = Signal(self._spec.width, reset_less=True)
         results = self._results(m, Const(1))
@@ -170,7 +169,9 @@ class VectorMemory(Component):
         filled = Signal(len(self._written), reset_less=True)
         rectifies = Signal(reset_less=True)
         m.d.sync += [
-            filled.eq(Mux(arrives, self._keeps, fills.replicate(len(filled))) & reads.replicate(len(filled))),
+            filled.eq(
+                Mux(arrives, ~self._written, fills.replicate(len(filled))) & reads.replicate(len(filled))
+            ),
             rectifies.eq(relu),
         ]
         # The word as the results before the last left it, if the memory does not give these yet; or ones.

@@ -146,13 +146,13 @@ class Fetch(ProgramPart):
 
     def _fixed_table(self, m: Module, next_index: Signal) -> Mapping[str, Value]:
         """Return the fields of operation ``next_index``; from registers where admission waits for them."""
-        values, body = self._op_fields.values, self._manifest.program.body
-        table = field_lookup(m, next_index, values, "next")
-        for name in ADMITTING:
-            if name in values:
-                found = partial(_look_up, m, values[name], name)
-                table[name] = Signal.like(table[name], init=values[name][body], name=f"next_{name}_now")
-                m.d.sync += table[name].eq(self._upcoming(found))
+        fields, body = self._op_fields, self._manifest.program.body
+        others = {name: values for name, values in fields.values.items() if name not in ADMITTING}
+        table = field_lookup(m, next_index, others, "next")
+        for name in sorted(fields.values.keys() - others.keys()):
+            values = fields.values[name]
+            table[name] = Signal(fields.widths[name], init=values[body], name=f"next_{name}_now")
+            m.d.sync += table[name].eq(self._upcoming(partial(_look_up, m, values, name)))
         return table
 
     def _halted(self, m: Module) -> Value:
