@@ -60,7 +60,7 @@ def lut_parts(manifest: Manifest, family: Estimates, multipliers: bool = True) -
         "read back": parameters.units + units * 4 * numerics.weight_bits,
         "collect": units * accumulator * blocks * (4 + 2 * shared),
         "shift": units * 4 * partial * numerics.shift_bits,
-        "round": units * 4 * (3 * _even(partial) + 3 * numerics.preactivation.bits),
+        "round": units * 4 * (_even(partial) + 2 * numerics.preactivation.bits),
         "gates": units * gate_sizes(manifest).carries,
         "slopes": units * sum(table.base_bits * count for _, table, count in numerics.unit.table_uses)
         if parameters.tables == "interpolated"
@@ -177,8 +177,8 @@ def chain_parts(manifest: Manifest, multipliers: bool = True) -> dict[str, int]:
 def _gate_tiles(manifest: Manifest) -> int:
     """Return the tiles of the chains of a gate unit and of its pre-activations."""
     numerics = manifest.numerics
-    # For each gate: the sum with stored partial sums, rounding, and the comparisons for saturation.
-    tiles = 12 * _adder_tiles(numerics.accumulator.partial_bits)
+    # For each gate the sum with stored partial sums, which is rounded down.
+    tiles = 4 * _adder_tiles(numerics.accumulator.partial_bits)
     if manifest.parameters.tables == "interpolated":
         tiles += sum(
             count * (_adder_tiles(table.base_bits) + 1) for _, table, count in numerics.unit.table_uses

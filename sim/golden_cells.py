@@ -123,7 +123,8 @@ class _Layer:
 
     def results(self, sums: Floats, state: IntArray | None) -> tuple[IntArray, IntArray | None, IntArray]:
         """Return results, the new state, and which of its values saturated."""
-        pre = np.clip(np.floor(sums * 0.5**GUARD_BITS), -self._maximum, self._maximum).astype(np.int64)
+        pre = np.floor(sums * 0.5**GUARD_BITS).astype(np.int64)
+        np.clip(pre, ~self._maximum, self._maximum, out=pre)
         units = self.shape.outputs
         gates = [pre[:, first : first + units] for first in range(0, pre.shape[1], units)]
         values, saturated = evaluate(self.graph, self.numerics, gates, state, self._unit_constants)

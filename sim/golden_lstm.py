@@ -53,13 +53,13 @@ _BLOCK_VALUES = 1 << 17
 
 
 def _spell_out(table: ActivationTable, scale: int) -> NDArray[np.float32]:
-    """A table's values for all inputs, from the most negative on, times ``2**scale``.
+    """A ``middle`` table's values for all inputs, from the most negative on, times ``2**scale``.
 
     Values have at most 18 bits, which float32 holds. Looked up at random, a table is as fast as its
     share of the processor's cache.
     """
     most = table.input.maximum
-    values = table.compute(np.arange(~most if table.middle else -most, most + 1))
+    values = table.compute(np.arange(~most, most + 1))
     return np.ldexp(values.astype(np.float32), scale)
 
 
@@ -68,7 +68,7 @@ class _Sums:
 
     def __init__(self, layer: QuantizedLayer, shape: LayerShape, numerics: Numerics) -> None:
         bounds = bound_sums([layer], numerics.input, numerics.accumulator.align)
-        self.centre = numerics.preactivation.maximum << GUARD_BITS
+        self.centre = (numerics.preactivation.maximum + 1) << GUARD_BITS
         """Offset of a table's centre, which is added to the partial sums of its indices."""
         self.partial_bound = bounds.partial.magnitude + self.centre
         small = max(bounds.lane.magnitude, self.partial_bound) <= _FLOAT32_EXACT

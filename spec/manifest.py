@@ -37,7 +37,7 @@ from rtlstm.spec.registers import IDENTITY, MAP_VERSION, Region, Register
 
 __all__ = ["C_HEADER", "MANIFEST_SCHEMA", "FileHash", "Manifest", "RegionLayout"]
 
-MANIFEST_SCHEMA: Final = 4
+MANIFEST_SCHEMA: Final = 5
 C_HEADER: Final = "rtlstm_registers.h"
 """The C header's name in a build."""
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -105,7 +105,7 @@ class RegionLayout(Record):
 class Manifest(Record):
     """The description of a build for all its users: ``manifest.json`` in the build folder."""
 
-    schema_version: Literal[4] = MANIFEST_SCHEMA
+    schema_version: Literal[5] = MANIFEST_SCHEMA
     name: Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
     rtlstm_version: str
     build_hash: _Sha256

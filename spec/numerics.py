@@ -220,8 +220,8 @@ class Numerics(Record):
                 raise ValueError(f"fused_lstm.{name} must be below {len(self.tables)}, not {number}")
             if (self.tables[number].input, self.tables[number].output) != (read, self.gate):
                 raise ValueError(f"table {name} must read {read} and give {self.gate}")
-            if self.tables[number].middle != (name == "cell_tanh"):
-                raise ValueError("the table of cell_tanh reads values that were rounded down, no other does")
+            if not self.tables[number].middle:
+                raise ValueError(f"table {name} must be a middle one: it reads values that were rounded down")
         return self
 
     @property
@@ -291,8 +291,8 @@ class QuantizedRecurrent:
     ``w_ih`` (4H, I) and ``w_hh`` (4H, outputs), or (H, ...) of a plain one, within ``weight_bits``;
     ``shift_ih`` and ``shift_hh`` (4H,), the right shifts that bring each part from the aligned
     accumulator to the pre-activation format with ``GUARD_BITS`` more fraction bits; ``bias`` (4H,) in that
-    format, with half a unit of the pre-activation format already added for rounding. ``parameters`` (H, K)
-    are per-unit constants, if the network's cells use any.
+    format, in which rows that are rounded half up (:attr:`Cell.rounded_gates`) have half a unit of the
+    pre-activation format more. ``parameters`` (H, K) are per-unit constants, if the network's cells use any.
     """
 
     w_ih: IntArray

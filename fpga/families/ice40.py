@@ -109,7 +109,7 @@ class _Estimates(Estimates):
         "read back": 0.85,
         "collect": 0.915,
         "shift": 1.12,
-        "round": 1.57,
+        "round": 3,
         "gates": 1.81,
         "slopes": 0.5,
         "vector": 3.61,

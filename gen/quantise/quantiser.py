@@ -328,9 +328,7 @@ class _Quantiser:
                 for (weights, fraction), scale in zip(parts, scales, strict=True)
             ]
             continues = continues_sums(layer.kind)
-            bias = round_half_up(layer.bias, target).astype(np.int64) + (
-                0 if continues else 1 << (GUARD_BITS - 1)
-            )
+            bias = round_half_up(layer.bias, target).astype(np.int64) + self._halves(index)
             shifts = [scale + align - target for scale in scales]
             if layer.w_rec is None:
                 layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
@@ -340,6 +338,17 @@ class _Quantiser:
                     QuantizedRecurrent(matrices[0], matrices[1], bias, shifts[0], shifts[1], constants)
                 )
         return layers, align
+
+    def _halves(self, index: int) -> IntArray:
+        """Return what makes rounding down a rounding half up in those of a layer's rows that need it."""
+        layer, *behind = self.layers[index : index + 2]
+        rounded: frozenset[int] = frozenset()
+        if not continues_sums(layer.kind):
+            # The layer behind may continue these sums, and read them.
+            readers = [layer, *(each for each in behind if continues_sums(each.kind))]
+            rounded = rounded.union(*(each.cell.rounded_gates for each in readers))
+        gates = np.arange(len(layer.bias)) // layer.outputs
+        return np.where(np.isin(gates, sorted(rounded)), 1 << (GUARD_BITS - 1), 0).astype(np.int64)
 
     @property
     def unit_parameters(self) -> int:
@@ -378,8 +387,8 @@ class _Quantiser:
     def _fused_tables(self, functions: Functions, reads: Format, argument: Format) -> FusedTables:
         """All tables of the fused unit, whether or not the network needs them."""
         return FusedTables(
-            sigmoid=functions.table(SIGMOID, reads, self.gate),
-            tanh=functions.table(TANH, reads, self.gate),
+            sigmoid=functions.table(SIGMOID, reads, self.gate, middle=True),
+            tanh=functions.table(TANH, reads, self.gate, middle=True),
             cell_tanh=functions.table(TANH, argument, self.gate, middle=True),
         )
 

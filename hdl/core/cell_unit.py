@@ -214,7 +214,7 @@ class _Cell:
     def _gate(self, index: int) -> Value:
         negative, magnitude = self._signed_gate(index)
         value = Signal(signed(len(magnitude) + 1), name=f"cell{self.number}_gate{index}")
-        self._m.d.comb += value.eq(Mux(negative, -magnitude, magnitude))
+        self._m.d.comb += value.eq(Cat(magnitude ^ negative.replicate(len(magnitude)), negative))
         return value
 
     def _signed_gate(self, index: int) -> tuple[Value, Value]:

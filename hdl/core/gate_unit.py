@@ -174,12 +174,20 @@ class GateUnit(Unit):
     def _linear(self, m: Module) -> Signal:
         """Return the sum itself, perhaps with ReLU, ``1 + result`` cycles after the pre-activations."""
         bits = self._manifest.numerics.preactivation.bits - 1
-        negative = self.negative[0]
-        value = Mux(self._beat_at(0).relu & negative, 0, self.magnitudes[:bits])
+        negative, magnitude = self.negative[0], self.magnitudes[:bits]
+        value = Cat(magnitude ^ negative.replicate(bits), negative).as_signed()
+        zero = self._beat_at(0).relu & negative
 
         def fit(width: int) -> Signal:
-            form = Format(bits=width, fraction=0)
-            return _signed(m, value, negative, 0, form, f"linear{width}", self._compared)
+            limit = Format(bits=width, fraction=0).maximum
+            # The lowest code of this width, whose magnitude counts as the limit, is beyond it, too.
+            beyond = (magnitude > limit) | (negative & (magnitude == limit))
+            over, below, none, kept = (
+                delay(m, each, self._compared) for each in (beyond, negative, zero, value)
+            )
+            result = Signal(signed(width), name=f"linear{width}")
+            m.d.comb += result.eq(Mux(none, 0, Mux(over, Mux(below, -limit, limit), kept)))
+            return result
 
         return self._dense(m, fit, self._beat_at(self._compared))
 

@@ -13,7 +13,7 @@ cycle                   what happens
 collect                 the picked totals; the row's shift and addend are read
 collect + narrow - 1    shifted right (in two cycles if ``narrow`` is 4) and added to the bias or the stored
                         partial sum (with a register behind the sum if ``narrow`` is 3 or more)
-collect + narrow        rounded and saturated, as sign and magnitude; also then, the sum of an operation
+collect + narrow        rounded down and limited, as sign and magnitude; also then, the sum of an operation
                         that stores partial sums is written back
 ======================  ================================================================================
 """
@@ -24,6 +24,7 @@ from amaranth.lib.wiring import In, Out
 from rtlstm.hdl.component import Component, Struct
 from rtlstm.hdl.core.array import any_of
 from rtlstm.hdl.core.layouts import beat_layout
+from rtlstm.hdl.core.unit import round_down
 from rtlstm.hdl.primitives.pipeline import delay, storage
 from rtlstm.spec.inventory import memories
 from rtlstm.spec.manifest import Manifest
@@ -42,11 +43,11 @@ class Preactivation(Component):
 
     They are shifted right by their rows' own shifts, rounding down, and added to a bias or to
     the stored partial sum of another operation. Beats that store partial sums are written back; all come out
-    saturated, as sign and magnitude.
+    saturated at the lowest and the highest code, as sign and magnitude.
 
     Latency: from ``blocks`` and ``lanes``, ``parameters.collect + pipeline.narrow`` cycles. Throughput: one
-    beat per cycle. Rounding: down when shifting, half up at the end (the bias holds the half);
-    saturation is symmetric.
+    beat per cycle. Rounding: down when shifting and at the end; biases of rows that are to be rounded half up
+    hold half a unit.
 
     Members
     -------
@@ -62,7 +63,7 @@ class Preactivation(Component):
     negative : Out(4)
         Signs of the pre-activations, gates i, f, g, o.
     magnitudes : Out(4 * (preactivation.bits - 1))
-        Their magnitudes.
+        Their magnitudes as ``middle`` tables count them: -1 has 0.
     next_negative, next_magnitudes : Out
         Those of the next cycle.
     window : In(1)
@@ -129,11 +130,12 @@ class Preactivation(Component):
         m = Module()
         totals = self._collect(m)
         m.d.comb += self.totals.eq(Cat(total[: self._manifest.numerics.weight_bits] for total in totals))
-        sums = self._add(m, totals)
+        # A register before the limits, if there is one.
         extra = min(self._manifest.parameters.pipeline.narrow, 3) - 2
-        for gate, (plain, negated) in enumerate(sums):
-            self._round(m, gate, plain, negated, extra)
-        self._write_partial(m, [delay(m, plain, extra) for plain, _ in sums])
+        sums = [delay(m, total, extra) for total in self._add(m, totals)]
+        for gate, total in enumerate(sums):
+            self._limit(m, gate, total)
+        self._write_partial(m, sums)
         return m
 
     def _collect(self, m: Module) -> list[Value]:
@@ -163,8 +165,8 @@ class Preactivation(Component):
             totals.append(delay(m, collected, min(stages, 1)))
         return totals
 
-    def _add(self, m: Module, totals: list[Value]) -> list[tuple[Signal, Signal]]:
-        """Shift, then add what the row brings: per gate the sum, and its negative rounded up."""
+    def _add(self, m: Module, totals: list[Value]) -> list[Signal]:
+        """Shift, then add what the row brings."""
         numerics = self._manifest.numerics
         width = numerics.accumulator.partial_bits
         shifts, addends = self._memories(m)
@@ -174,7 +176,6 @@ class Preactivation(Component):
             addend = addends.word_select(gate, width).as_signed()
             shifted = Signal(signed(width), reset_less=True, name=f"shifted{gate}")
             plus = Signal(signed(width), reset_less=True, name=f"plus{gate}")
-            minus = Signal(signed(width + 1), reset_less=True, name=f"minus{gate}")
             aligned = Signal(signed(len(total) + numerics.accumulator.align), name=f"moved{gate}")
             m.d.comb += aligned.eq(total << numerics.accumulator.align)
             moved: Value = aligned
@@ -183,19 +184,12 @@ class Preactivation(Component):
                 half = (len(amount) + 1) // 2
                 moved = delay(m, moved >> Cat(Const(0, half), amount[half:]), 1)
                 amount, addend = delay(m, amount[:half], 1), delay(m, addend, 1)
-            # -(a + b) rounded up is (~a + (~b + 2**guard + 1)) rounded down: the magnitude of a
-            # negative sum needs one adder, beside that of a positive one.
-            m.d.sync += [
-                shifted.eq(moved >> amount),
-                plus.eq(addend),
-                minus.eq(~addend + ((1 << GUARD_BITS) + 1)),
-            ]
+            m.d.sync += [shifted.eq(moved >> amount), plus.eq(addend)]
             with m.If(self.window):
                 m.d.sync += [shifted.eq(0), plus.eq(0)]
-            plain = Signal(signed(width), name=f"sum{gate}")
-            negated = Signal(signed(width + 1), name=f"negated{gate}")
-            m.d.comb += [plain.eq(shifted + plus), negated.eq(~shifted + minus)]
-            sums.append((plain, negated))
+            row_sum = Signal(signed(width), name=f"sum{gate}")
+            m.d.comb += row_sum.eq(shifted + plus)
+            sums.append(row_sum)
         return sums
 
     def _memories(self, m: Module) -> tuple[Signal, Signal]:
@@ -220,23 +214,12 @@ class Preactivation(Component):
             )
         return shift_read.data, read.data
 
-    def _round(self, m: Module, gate: int, plain: Value, negated: Value, extra: int) -> None:
-        """Round to sign and magnitude.
-
-        With ``extra`` a register stands between the sums and the choice of one, which is then short enough
-        for the address of a table behind it.
-        """
+    def _limit(self, m: Module, gate: int, total: Value) -> None:
+        """Drop the guard bits and limit; no carry chain."""
         bits = self._manifest.numerics.preactivation.bits - 1
-        clipped, most = [], (1 << bits) - 1
-        for size in (plain, negated):
-            magnitude = size >> GUARD_BITS
-            over = delay(m, magnitude[bits:].any(), extra)
-            clipped.append(Mux(over, most, delay(m, magnitude[:bits], extra)))
+        negative, magnitude = round_down(total, GUARD_BITS, bits + 1)
         next_negative, next_magnitude = Signal(name=f"next_negative{gate}"), Signal(bits, name=f"next{gate}")
-        m.d.comb += [
-            next_negative.eq(delay(m, plain < 0, extra)),
-            next_magnitude.eq(Mux(next_negative, clipped[1], clipped[0])),
-        ]
+        m.d.comb += [next_negative.eq(negative), next_magnitude.eq(magnitude)]
         sign = Signal(reset_less=True, name=f"negative{gate}")
         magnitude = Signal(bits, reset_less=True, name=f"magnitude{gate}")
         m.d.sync += [sign.eq(next_negative), magnitude.eq(next_magnitude)]

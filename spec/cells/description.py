@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from rtlstm.spec.activations.functions import ActivationFunction
+from rtlstm.spec.activations.functions import IDENTITY, ActivationFunction
 from rtlstm.spec.errors import ConfigurationError
 from rtlstm.spec.record import Record
 
@@ -84,6 +84,31 @@ class Cell(Record):
         for step in self.steps:
             values.append(_evaluate(step, [values[arg] for arg in step.args], gates, state, parameters))
         return values
+
+    @property
+    def rounded_gates(self) -> frozenset[int]:
+        """Indices of the gates that are rounded half up.
+
+        All others are rounded down: only tables read them, perhaps clipped. Those tables have the functions'
+        values in the middle between two arguments.
+        """
+        return frozenset(
+            step.index
+            for position, step in enumerate(self.steps)
+            if step.kind == "gate" and not self._only_tables_read(position)
+        )
+
+    def _only_tables_read(self, position: int) -> bool:
+        """Whether nothing but tables reads a step, itself or clipped."""
+        if position in (self.result, self.state):
+            return False
+        for reader, step in enumerate(self.steps):
+            if position in step.args:
+                passed = step.kind == "clip" or step.function == IDENTITY
+                in_table = step.function is not None and step.function.lines is None
+                if not (self._only_tables_read(reader) if passed else in_table):
+                    return False
+        return True
 
     @property
     def read(self) -> tuple[int, ...]:

@@ -55,8 +55,7 @@ class CellFormats:
     """Format of the result."""
     state: Format | None = None
     argument: Format | None = None
-    """Format in which an activation function with a table reads the kept value, rounded down, before that is
-    rounded to ``state``."""
+    """Format in which an activation function reads the kept value before that is rounded to ``state``."""
     parameter: Format | None = None
 
 
@@ -143,7 +142,9 @@ class _Resolver:
         return self._add(kind, Format(bits=bits, fraction=fraction), *args)
 
     def _narrow(self, position: int, format: Format) -> int:
-        return position if self._format(position) == format else self._add("narrow", format, position)
+        """Round half up and saturate symmetrically, where the value is not as it must be."""
+        ready = self._format(position) == format and self._nodes[position].kind != "gate"
+        return position if ready else self._add("narrow", format, position)
 
     def _clip(self, position: int, limit: float) -> int:
         form = self._format(position)
@@ -154,7 +155,7 @@ class _Resolver:
         if function.name == "identity":
             return position
         linear = function.lines is not None
-        read = self._read(position, step, "narrow" if linear else "floor")
+        read, middle = self._read(position, step, rounds=linear)
         form = self._format(read)
         if function.within_one:
             output = self._formats.gate
@@ -163,23 +164,23 @@ class _Resolver:
             output = Format.covering(bits, max(function.max_abs(form.limit), form.step))
         if linear:
             return self._add("pieces", output, read, index=self._functions.linear(function, form, output))
-        middle = self._nodes[read].kind == "floor"
         return self._add("table", output, read, index=self._functions.table(function, form, output, middle))
 
-    def _read(self, position: int, step: int, of_kept: NodeKind) -> int:
-        """Return a value in the format that a function reads; gates already have it.
+    def _read(self, position: int, step: int, rounds: bool) -> tuple[int, bool]:
+        """Return a value in the format that a function reads, and whether it was rounded down.
 
-        ``of_kept`` is how a kept value is converted.
+        Only tables read values that were rounded down; ``rounds`` says that the function takes no such value.
         """
         inner = self._nodes[position]
         while inner.kind == "clamp":
             inner = self._nodes[inner.args[0]]
-        if inner.kind == "gate":
-            return position
-        kept = any(s.kind == "keep" and s.args[0] == step for s in self._cell.steps)
-        argument = self._formats.argument
-        if not kept or argument is None:
-            return self._narrow(position, self._formats.preactivation)
-        if of_kept == "narrow":
-            return self._narrow(position, argument)
-        return self._add(of_kept, argument, position)
+        of_gate = inner.kind == "gate"
+        if of_gate and inner.index not in self._cell.rounded_gates:
+            return position, True
+        if of_gate and rounds:
+            return position, False
+        kept = not of_gate and any(s.kind == "keep" and s.args[0] == step for s in self._cell.steps)
+        form = (self._formats.argument if kept else None) or self._formats.preactivation
+        if rounds or self._format(position).fraction <= form.fraction:
+            return self._narrow(position, form), False
+        return self._add("floor", form, position), True

@@ -28,7 +28,8 @@ class Node(Record):
     """One operation on integers; the result is of ``format``.
 
     ``multiply``, ``add`` and ``subtract`` are exact. ``narrow`` rounds half up and saturates.
-    ``floor`` rounds down and saturates, to one less than the format's negative limit.
+    ``floor`` rounds down and saturates, to one less than the format's negative limit; so does a ``gate``, to
+    whose sum half a unit was added before if it is to be rounded half up.
     ``clamp`` clips to ``+-value``. ``table`` and ``pieces`` are functions with the index ``index``.
     """
 

@@ -78,6 +78,22 @@ def test_rounding_agrees_with_forty_digits(function, bits):
         assert correctly_rounded(function, np.array([float(x)]), gives)[0] == wanted
 
 
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("bits", [6, 9, 10])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_middle_tables_are_within_one_unit_between_two_inputs(function, bits, direct):
+    """Of every code, the lowest too."""
+    reads, gives = formats(bits, 3)
+    table = design_table(function, reads, gives, direct, middle=True)
+    integers = np.arange(reads.lowest, reads.maximum + 1)
+    wanted = correctly_rounded(function, reads.to_floats(integers) + reads.step / 2, gives)
+    odd = function == "tanh"
+    if odd:
+        # Half of it is computed, and the sign given to what was rounded.
+        wanted = np.where(integers < 0, -wanted[::-1], wanted)
+    assert np.abs(table.compute(integers) - wanted).max() <= (0 if direct else 1)
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_symmetry(function):
     reads, gives = formats(16, 4)

@@ -18,8 +18,8 @@ def fused_numerics(output: Format, **fields: object) -> Numerics:
     reads, gate, argument = fields["preactivation"], fields["gate"], fields["cell_argument"]
     functions = Functions()
     tables = FusedTables(
-        sigmoid=functions.table(SIGMOID, reads, gate),
-        tanh=functions.table(TANH, reads, gate),
+        sigmoid=functions.table(SIGMOID, reads, gate, middle=True),
+        tanh=functions.table(TANH, reads, gate, middle=True),
         cell_tanh=functions.table(TANH, argument, gate, middle=True),
     )
     lstm = lstm_cell(Lstm(w_ih=np.zeros((4, 1)), w_hh=np.zeros((4, 1)), bias=np.zeros(4)))

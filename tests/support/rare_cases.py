@@ -45,9 +45,7 @@ CONTROL = {
 }
 """What happens between and beside steps."""
 
-_PREACTIVATION = limit_events("pre-activation") | {
-    f"pre-activation: tie, {sign}" for sign in ("positive", "negative")
-}
+_PREACTIVATION = limit_events("pre-activation")
 # No product of two values below 1 is half a unit beyond h's largest.
 _H = rounding_events("h") - {"h: tie at +max", "h: tie at -max"}
 _LSTM = rounding_events("c") | limit_events("tanh's argument") | _H | _PREACTIVATION
@@ -120,7 +118,7 @@ def _build(name: str, layers: list[Layer], parameters: Parameters, cases: set[st
 def _builds() -> Iterator[RareBuild]:
     rng = np.random.default_rng(1)
     two = {"gate_units": 2, "macs": 2, "lanes": 8, "streams": 2}
-    relu = {f"relu: {case}" for case in ("negative", "zero", "at +max", "one beyond +max")}
+    relu = {f"relu: {case}" for case in ("negative", "zero", "tie, positive", "at +max", "one beyond +max")}
     yield _build(
         "relu", [_lstm(rng), _dense(rng, UNITS, 3, "relu")], Parameters(**two, beat_out=2), _LSTM | relu
     )
@@ -129,7 +127,7 @@ def _builds() -> Iterator[RareBuild]:
         "identity",
         [_lstm(rng), _dense(rng, UNITS, 3, "identity")],
         Parameters(lanes=4, macs=1, streams=3, pipeline=deep),
-        _LSTM | limit_events("identity"),
+        _LSTM | limit_events("identity") | {f"identity: tie, {sign}" for sign in ("positive", "negative")},
     )
     yield _build(
         "activated",

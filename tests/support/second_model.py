@@ -178,11 +178,8 @@ class SecondModel:
         return [flat[first : first + units] for first in range(0, len(flat), units)]
 
     def _preactivation(self, total: int, bits: int) -> int:
-        """A row's sum without its guard bits, whose half is in the bias, and limited."""
-        if total % (1 << GUARD) == 0:
-            # The half that the bias brought is part of it.
-            self.events[f"pre-activation: tie, {'positive' if total > 0 else 'negative'}"] += 1
-        return self._saturated("pre-activation", total >> GUARD, bits)
+        """A row's sum without its guard bits, rounded down: any half that is to be added is in the bias."""
+        return self._rounded_down("pre-activation", total, GUARD, bits)
 
     # Rounding
 
@@ -281,6 +278,9 @@ class SecondModel:
         numerics = self.numerics
         value = self._preactivation(total, numerics.preactivation.bits)
         if activation in ("identity", "relu"):
+            if total % (1 << GUARD) == 0:
+                # The half that the bias brought is part of it.
+                self.events[f"{activation}: tie, {'positive' if total > 0 else 'negative'}"] += 1
             if activation == "relu" and value <= 0:
                 self.events[f"relu: {'negative' if value else 'zero'}"] += 1
                 return 0

@@ -6,10 +6,11 @@ import pytest
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.sim.golden import Golden
 from rtlstm.sim.reference import run_float
-from rtlstm.spec.activations.functions import IDENTITY, RELU
+from rtlstm.spec.activations.functions import IDENTITY, RELU, SIGMOID, ActivationFunction
+from rtlstm.spec.cells.description import CellBuilder
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format
-from rtlstm.spec.network import Dense, Lstm, Network, Rnn
+from rtlstm.spec.network import Custom, Dense, Gru, Lstm, Network, Rnn
 from rtlstm.spec.numerics import QuantizedDense, QuantizedRecurrent
 from rtlstm.spec.sum_bounds import bound_sums
 
@@ -55,6 +56,48 @@ def test_reconstructed_weights_are_within_half_a_step() -> None:
         scale = shift - numerics.accumulator.align + target - fraction
         error = np.abs(np.ldexp(ints.astype(float), -scale[:, None]) - weights)
         assert (error <= np.ldexp(0.5, -scale)[:, None] * (1 + 1e-12)).all()
+
+
+def _halves(gate: str, clip: float | None = None) -> list[int]:
+    """What is added to the zero biases of a GRU that resets before the product: rows r, z, n, unused."""
+    gru = Gru(
+        w_ih=np.ones((6, 1)),
+        w_hh=np.ones((6, 2)),
+        bias_ih=np.zeros(6),
+        bias_hh=np.zeros(6),
+        gate=ActivationFunction.of(gate),
+        clip=clip,
+        reset_after=False,
+    )
+    reset, candidate = quantise(Network(layers=(gru,))).layers
+    assert not candidate.bias.any()
+    return reset.bias[::2].tolist()
+
+
+def test_half_units_of_what_is_not_rounded_down() -> None:
+    """The second layer reads z and n, whose sums the first one begins; no table reads a hard sigmoid's."""
+    assert _halves("sigmoid") == _halves("sigmoid", 3.0) == [0, 0, 0, 0]
+    assert _halves("hard_sigmoid") == [8, 8, 0, 0]
+    rows = {"w_ih": np.ones((1, 1)), "w_hh": np.ones((1, 1)), "bias": np.zeros(1)}
+    heads = {"identity": 8, "relu": 8, "sigmoid": 0, "tanh": 0}
+    for name, half in heads.items():
+        dense = Dense(weight=np.ones((1, 1)), bias=np.zeros(1), activation=name)
+        rnn = Rnn(**rows, activation=ActivationFunction.of(name))
+        quantised = quantise(Network(layers=(rnn, dense)))
+        assert [layer.bias.tolist() for layer in quantised.layers] == [[half], [half]]
+
+
+def test_a_gate_that_is_also_multiplied_is_rounded_half_up() -> None:
+    """Its table is not a middle one, and reads it symmetrically saturated."""
+    cell = CellBuilder()
+    gate = cell.gate(0)
+    built = cell.build("swish", gate * cell.apply(SIGMOID, gate))
+    assert built.rounded_gates == {0}
+    layer = Custom(cell=built, w_ih=np.ones((1, 1)), w_hh=np.zeros((1, 1)), bias=np.zeros(1))
+    quantised = quantise(Network(layers=(layer,)))
+    (graph,), (table,) = quantised.numerics.cells, quantised.numerics.tables
+    assert [node.kind for node in graph.nodes][:3] == ["gate", "narrow", "table"]
+    assert quantised.layers[0].bias.tolist() == [8, 0, 0, 0] and not table.middle
 
 
 def test_zero_rows_and_one_unit() -> None:
