@@ -28,6 +28,7 @@ from rtlstm.gen.builds.on_zynq import OnZynq
 from rtlstm.gen.builds.report import BuildReport
 from rtlstm.gen.frontends import ModelReport, ReadOptions, ReadResult, read_model
 from rtlstm.gen.quantise.quantiser import QuantizationSettings
+from rtlstm.gen.quantise.trained import TrainedModel, TrainedNetwork
 from rtlstm.host import Accelerator
 from rtlstm.host.accelerator import Outputs
 from rtlstm.host.notebook import html_table
@@ -229,7 +230,8 @@ def compile(
     ----------
     model
         A path, a ``torch.nn.Module``, a result of :func:`rtlstm.read_model`, or a
-        :class:`rtlstm.Network`.
+        :class:`rtlstm.Network`; or what :func:`rtlstm.train.prepare` returned, whose integers, formats and
+        calibration data are taken as they are.
     calibration
         Typical inputs, ``(T, I)`` or ``(T, N, I)``, which determine the number formats.
     calibration_lengths
@@ -269,11 +271,16 @@ def compile(
     _check_types(name, fit, capacities, calibration, progress)
     if device is not None:
         _check_alone(options, fit=fit, name=name, capacities=capacities)
+    trained = _trained(model, options, calibration, device)
     settings = QuantizationSettings(**option_values(QuantizationSettings, options))
-    hardware = _hardware(fit, option_values(HardwareRequest, options))
+    tables = {} if trained is None else {"tables": trained.settings.tables}
+    hardware = _hardware(fit, option_values(HardwareRequest, options) | tables)
     if folder is not None:
         check_target(as_path("the build folder", folder))
-    network, source = _read(model, option_values(ReadOptions, options), name)
+    if trained is not None:
+        network, source = trained.network, None
+    else:
+        network, source = _read(model, option_values(ReadOptions, options), name)
     chosen = default_name(network, source) if name is None else name
     target = as_path("the build folder", Path("build") / chosen if folder is None else folder)
     common: dict[str, Any] = {
@@ -287,11 +294,33 @@ def compile(
     if device is not None:
         device_folder = device.folder if isinstance(device, Build) else as_path("the device's folder", device)
         generate_for(network, target, device_folder, input_range=settings.input_range, **common)
+    elif trained is not None:
+        generate_build(
+            network, target, name=chosen, capacities=capacities, trained=trained, **hardware, **common
+        )
     else:
         generate_build(
             network, target, name=chosen, settings=settings, capacities=capacities, **hardware, **common
         )
     return Build(target)
+
+
+def _trained(
+    model: Any, options: Mapping[str, Any], calibration: object, device: object
+) -> TrainedNetwork | None:
+    """Return what was trained, if ``model`` was prepared for that; refuse what is decided already."""
+    if not isinstance(model, TrainedModel):
+        return None
+    numbers = option_values(QuantizationSettings, options)
+    given = [*option_values(ReadOptions, options), *sorted(numbers)]
+    given += ["calibration"] if calibration is not None else []
+    given += ["device"] if device is not None else []
+    if given:
+        raise ConfigurationError(
+            f"formats and numbers of a prepared model are those that it was trained with: leave out "
+            f"{', '.join(given)}, or give them to prepare"
+        )
+    return model.trained_network()
 
 
 def _hardware(fit: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

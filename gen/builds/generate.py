@@ -27,6 +27,7 @@ from rtlstm.gen.frontends.reading import ModelReport
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, quantise
 from rtlstm.gen.quantise.target import TargetHardware
+from rtlstm.gen.quantise.trained import TrainedNetwork
 from rtlstm.hdl.emit.verilog import core_to_verilog
 from rtlstm.host.loadable import check_loadable
 from rtlstm.spec.build_files import read_verilog
@@ -42,6 +43,10 @@ from rtlstm.spec.progress import Progress
 
 __all__ = ["ReplacedWarning", "default_name", "generate_build", "generate_for"]
 
+_TRAINED = (
+    "the network was trained in this arithmetic, and its integers are taken as they are: errors are those "
+    "against the same weights in floats"
+)
 _STAGES = ("quantise", "write Verilog", "compare with float", "write files")
 
 
@@ -60,12 +65,15 @@ def generate_build(
     calibration_state: Any = None,
     batch_first: bool = False,
     source: ModelReport | None = None,
+    trained: TrainedNetwork | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Generate a build: manifest, Verilog, weight image and report. Same input, same bytes.
 
     Parameters
     ----------
+    network
+        The network; that of ``trained``, if it is given.
     folder
         New, empty, or a build that is replaced. It appears or changes only when everything is done. Results
         of ``rtlstm implement`` and ``bitstream`` in a former build are removed, each with a
@@ -91,6 +99,9 @@ def generate_build(
         Whether ``calibration`` has the batch first, ``(N, T, inputs)``.
     source
         The front end's report, which the build's report contains.
+    trained
+        The network with integers that are taken as they are, and with its own settings: ``settings`` and
+        calibration data are not given then.
     progress
         Called as ``progress(what, done, total)``.
 
@@ -107,7 +118,7 @@ def generate_build(
     """
     target, former = check_target(folder), former_results(folder)
     chosen = default_name(network, source) if name is None else check_build_name(name)
-    settings = settings or QuantizationSettings()
+    settings = (trained.settings if trained else settings) or QuantizationSettings()
     if sum(given is not None for given in (parameters, fit, array)) > 1:
         raise ConfigurationError(
             "parameters, fit and array all choose the hardware's sizes; give one of them"
@@ -118,13 +129,19 @@ def generate_build(
             f"capacity, give {option('capacities', {'headroom': settings.headroom_bits})}"
         )
     _check_skipping(array, fit, capacities)
+    if trained is not None and capacities is not None:
+        raise ConfigurationError(
+            "a trained network is built with hardware of its own, because its formats are part of what was "
+            f"trained: leave out {option('capacities')}"
+        )
     data = Calibration.given(network, calibration, calibration_lengths, calibration_state, batch_first)
+    data = trained.calibration if trained else data
 
     begin = _stages(progress)
     with new_folder(target) as work:
         begin(0)
         hardware = None if capacities is None else TargetHardware(headroom=headroom(capacities))
-        quantised = quantise(network, settings, data, hardware=hardware)
+        quantised = trained.quantised() if trained else quantise(network, settings, data, hardware=hardware)
         fitted = None
         if fit is not None:
             _check_fit(quantised, capacities)
@@ -134,9 +151,10 @@ def generate_build(
         if capacities is not None:
             parameters = with_capacity(chosen, quantised, parameters, capacities)
         manifest = Manifest.create(chosen, quantised.shapes, parameters, quantised.numerics, quantised.passes)
-        notes: tuple[str, ...] = ()
+        notes: tuple[str, ...] = () if trained is None else (_TRAINED,)
         if array is not None and array.skip_zeros:
-            manifest, notes = _skip_zeros(quantised, manifest)
+            manifest, more = _skip_zeros(quantised, manifest)
+            notes += more
         image = pack(quantised, manifest).to_bytes()
         begin(1)
         verilog = core_to_verilog(manifest)

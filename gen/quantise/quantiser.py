@@ -6,6 +6,8 @@ when there are any, and from bounds or stated assumptions otherwise.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -46,7 +48,16 @@ from rtlstm.spec.record import Record
 from rtlstm.spec.sum_bounds import bound_sums, row_parts
 from rtlstm.spec.weights import WeightFormat
 
-__all__ = ["QuantizationSettings", "quantise"]
+__all__ = [
+    "FormatChoices",
+    "QuantizationSettings",
+    "RowChoices",
+    "RowPlan",
+    "choose_formats",
+    "plan_rows",
+    "quantise",
+    "quantise_with",
+]
 
 Floats = NDArray[np.float64]
 
@@ -158,6 +169,53 @@ def _saturation_range(gate: Format) -> float:
     return power_of_two(math.log(2.0) * (gate.fraction + 1))
 
 
+@dataclass(frozen=True)
+class FormatChoices:
+    """What calibration data, settings or bounds say about a network: its formats follow from these."""
+
+    input_range: float
+    input_shifts: tuple[int, ...]
+    ranges: Ranges
+    cell_range: float
+
+
+@dataclass(frozen=True)
+class RowChoices:
+    """Bits and scales of rows that are chosen already, as those of a network that was trained with them."""
+
+    weight_bits: tuple[int, ...]
+    """Of each array layer."""
+    fractions: tuple[tuple[IntArray, ...], ...]
+    """Fraction bits of the weights of each row, ``(rows,)``, for each vector that an array layer reads."""
+    constants: tuple[Format | None, ...]
+    """Format of each array layer's per-unit constants."""
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """The formats around the rows of an array layer."""
+
+    layer: ArrayLayer
+    form: WeightFormat
+    sources: tuple[int, ...]
+    """Fraction bits of each vector that the layer reads."""
+    target: int
+    """Fraction bits of its sums, guard bits included."""
+    finest: int
+    """The most fraction bits of an accumulator that change a result."""
+    constants: Format | None
+    """Format of the per-unit constants, if there are some."""
+    halves: IntArray
+    """What is added to the bias of each row, so that dropping the guard bits rounds those half up that need
+    it."""
+
+    @property
+    def matrices(self) -> tuple[Floats, ...]:
+        """The weights for each vector that the layer reads."""
+        layer = self.layer
+        return (layer.w_in,) if layer.w_rec is None else (layer.w_in, layer.w_rec)
+
+
 class _Quantiser:
     """Chooses formats, and quantises the layers with them."""
 
@@ -168,6 +226,7 @@ class _Quantiser:
         input_range: float,
         hardware: TargetHardware | None = None,
         input_shifts: tuple[int, ...] = (),
+        rows: RowChoices | None = None,
     ) -> None:
         self.hardware = hardware or TargetHardware(headroom=settings.headroom_bits or None)
         unfolded = unfold(network)
@@ -178,6 +237,9 @@ class _Quantiser:
             settings.bits_of(at >= 0 and isinstance(unfolded.layers[at], Dense))
             for at in (layer.origin for layer in self.layers)
         ]
+        self.rows = rows
+        if rows is not None:
+            self.weight_bits = list(rows.weight_bits)
         self.hardware.check_layers(self.layers)
         self.settings = settings
         self._check_outputs()
@@ -268,13 +330,12 @@ class _Quantiser:
                 found[end] = widest
         return found
 
-    def _row_scales(self, weights: Floats, fraction: int, target: int, form: WeightFormat) -> IntArray:
+    def _row_scales(self, weights: Floats, fraction: int, plan: RowPlan) -> IntArray:
         """Return each row's accumulator fraction bits: the finest at which its weights fit."""
+        form, target = plan.form, plan.target
         most = np.abs(weights).max(axis=1)
         scale = form.finest_scale(np.where(most > 0, most, 1.0))
-        # A finer scale would change no result, but take more bits of the shifter.
-        finest = self.hardware.finest(target, self.settings.data_bits)
-        scales = np.minimum(np.where(most > 0, scale + fraction, target), finest)
+        scales = np.minimum(np.where(most > 0, scale + fraction, target), plan.finest)
         if self.hardware.device is None:
             return scales
         there = self.hardware.device.accumulator
@@ -305,33 +366,50 @@ class _Quantiser:
                 "bits; check the model, or rescale its input"
             )
 
-    def integers(self, outputs: list[Format], preactivation: Format) -> tuple[list[QuantizedLayer], int]:
-        """Return the layers in integers and the common left shift before their right shifts."""
+    def plans(self, outputs: list[Format], preactivation: Format) -> list[RowPlan]:
+        """Return the formats around the rows of each layer."""
         plans = []
         for index, layer in enumerate(self.layers):
             before = feeds(self.passes, index, layer.before)
             source = outputs[before[0]] if before else self.input
             target = (outputs[index] if layer.linear else preactivation).fraction + GUARD_BITS
-            parts = [(layer.w_in, source.fraction)]
+            sources = [source.fraction]
             if layer.w_rec is not None:
-                parts.append((layer.w_rec, outputs[index + layer.feedback].fraction))
-            self._check_range(layer.name, parts, layer.bias, target)
+                sources.append(outputs[index + layer.feedback].fraction)
             form = WeightFormat(self.weight_bits[index])
-            scales = [self._row_scales(weights, fraction, target, form) for weights, fraction in parts]
-            plans.append((layer, form, parts, target, scales))
-        coarsest = (int((target - s).max()) for *_, target, scales in plans for s in scales)
+            # A finer scale would change no result, but take more bits of the shifter.
+            finest = self.hardware.finest(target, self.settings.data_bits)
+            constants = self._constants_format(index)
+            halves = self._halves(index)
+            plans.append(RowPlan(layer, form, tuple(sources), target, finest, constants, halves))
+        return plans
+
+    def _scales(self, index: int, plan: RowPlan) -> list[IntArray]:
+        """Return the accumulator's fraction bits of each row, for each vector that a layer reads."""
+        if self.rows is not None:
+            given = zip(plan.sources, self.rows.fractions[index], strict=True)
+            return [source + fractions for source, fractions in given]
+        parts = list(zip(plan.matrices, plan.sources, strict=True))
+        self._check_range(plan.layer.name, parts, plan.layer.bias, plan.target)
+        return [self._row_scales(weights, fraction, plan) for weights, fraction in parts]
+
+    def integers(self, plans: list[RowPlan]) -> tuple[list[QuantizedLayer], int]:
+        """Return the layers in integers and the common left shift before their right shifts."""
+        scales_of = [self._scales(index, plan) for index, plan in enumerate(plans)]
+        pairs = list(zip(plans, scales_of, strict=True))
+        coarsest = (int((plan.target - s).max()) for plan, scales in pairs for s in scales)
         align = self.hardware.align(max(0, *coarsest))
         layers: list[QuantizedLayer] = []
-        for index, (layer, form, parts, target, scales) in enumerate(plans):
+        for index, (plan, scales) in enumerate(pairs):
+            layer = plan.layer
             matrices = [
-                form.to_integers(weights, (scale - fraction)[:, None])
-                for (weights, fraction), scale in zip(parts, scales, strict=True)
+                plan.form.to_integers(weights, (scale - fraction)[:, None])
+                for weights, fraction, scale in zip(plan.matrices, plan.sources, scales, strict=True)
             ]
-            continues = continues_sums(layer.kind)
-            bias = round_half_up(layer.bias, target).astype(np.int64) + self._halves(index)
-            shifts = [scale + align - target for scale in scales]
+            bias = round_half_up(layer.bias, plan.target).astype(np.int64) + plan.halves
+            shifts = [scale + align - plan.target for scale in scales]
             if layer.w_rec is None:
-                layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues))
+                layers.append(QuantizedDense(matrices[0], bias, shifts[0], continues_sums(layer.kind)))
             else:
                 constants = self._unit_constants(index)
                 layers.append(
@@ -351,6 +429,19 @@ class _Quantiser:
         return np.where(np.isin(gates, sorted(rounded)), 1 << (GUARD_BITS - 1), 0).astype(np.int64)
 
     @property
+    def most_weight_bits(self) -> int:
+        """Width of the weight memory."""
+        return self.settings.most_weight_bits if self.rows is None else max(self.weight_bits)
+
+    @property
+    def own_weight_bits(self) -> tuple[int, int] | None:
+        """Bits of the weights of recurrent and of dense layers, if they differ."""
+        settings = self.settings
+        if settings.dense_weight_bits is None or self.rows is not None:
+            return None
+        return settings.weight_bits, settings.dense_weight_bits
+
+    @property
     def unit_parameters(self) -> int:
         """Number of per-unit constants."""
         constants, device = max(layer.cell.parameters for layer in self.layers), self.hardware.device
@@ -361,6 +452,8 @@ class _Quantiser:
         constants = self.layers[index].unit_constants
         if constants is None:
             return None
+        if self.rows is not None:
+            return self.rows.constants[index]
         if self.hardware.layers:
             return self.hardware.constants_format(index, constants)
         return Format.covering(self.settings.weight_bits, float(np.abs(constants).max()))
@@ -427,7 +520,7 @@ class _Quantiser:
         """Quantise with these ranges."""
         reads = self.preactivation(layer_ranges.preactivation)
         outputs = self.outputs(layer_ranges.layers)
-        layers, align = self.integers(outputs, reads)
+        layers, align = self.integers(self.plans(outputs, reads))
         stored, argument = self.cell(cell_range)
         functions, shapes = Functions(self.direct), []
         cells: list[CellGraph] = []
@@ -445,10 +538,8 @@ class _Quantiser:
                 cells.append(graph)
             shapes.append(self._shape(index, formats, cells.index(graph)))
         numerics = Numerics(
-            weight_bits=self.settings.most_weight_bits,
-            own_weight_bits=None
-            if self.settings.dense_weight_bits is None
-            else (self.settings.weight_bits, self.settings.dense_weight_bits),
+            weight_bits=self.most_weight_bits,
+            own_weight_bits=self.own_weight_bits,
             input=self.input,
             input_shifts=self.input_shifts,
             own_output_bits=self.settings.output_bits,
@@ -457,7 +548,7 @@ class _Quantiser:
             cell=stored,
             cell_argument=argument,
             accumulator=self.hardware.accumulator(
-                bound_sums(layers, self.input, align), align, self.settings.most_weight_bits, shapes
+                bound_sums(layers, self.input, align), align, self.most_weight_bits, shapes
             ),
             shift_bits=self.hardware.shift_bits(_largest_shift(layers), self.settings.data_bits, align),
             cells=tuple(cells),
@@ -509,12 +600,22 @@ def quantise(
         If the formats asked for cannot be built, or the network does not fit the device.
     """
     settings = settings or QuantizationSettings()
+    if not isinstance(calibration, Calibration):
+        calibration = Calibration.given(network, calibration, lengths, state)
+    return quantise_with(
+        network, settings, choose_formats(network, settings, calibration, hardware), hardware
+    )
+
+
+def choose_formats(
+    network: Network,
+    settings: QuantizationSettings,
+    data: Calibration | None,
+    hardware: TargetHardware | None = None,
+) -> FormatChoices:
+    """Find the ranges of all quantities, as :func:`quantise` says; errors as there."""
     # A stated range of 8 reaches to the last code below 8: 8 itself would need one more bit.
     last_code = 1.0 - 2.0 ** (1 - settings.data_bits)
-    if isinstance(calibration, Calibration):
-        data: Calibration | None = calibration
-    else:
-        data = Calibration.given(network, calibration, lengths, state)
     largest = DEFAULT_INPUT_RANGE * last_code if data is None else float(np.abs(data.x).max()) or 1.0
     input_range = largest if settings.input_range is None else settings.input_range * last_code
     shifts = _input_shifts(network, settings, input_range, data, hardware)
@@ -530,14 +631,55 @@ def quantise(
                 f"there are none; give such data ({option('calibration')}), or state the range "
                 f"({option('cell_range')})"
             )
-        layer_ranges = (bound_ranges if quantiser.recognised else guess_ranges)(network, input_range)
-        return quantiser.build(layer_ranges, settings.cell_range or DEFAULT_CELL_RANGE)
+        ranges = (bound_ranges if quantiser.recognised else guess_ranges)(network, input_range)
+        return FormatChoices(input_range, shifts, ranges, settings.cell_range or DEFAULT_CELL_RANGE)
     reference = run_reference(network, data)
-    layer_ranges = measure_ranges(network, reference)
+    ranges = measure_ranges(network, reference)
     cell_range = settings.cell_range
     if cell_range is None and (hardware is None or hardware.device is None):
-        cell_range = _search_cell_range(network, settings, input_range, data, reference, layer_ranges)
-    return quantiser.build(layer_ranges, cell_range or DEFAULT_CELL_RANGE)
+        cell_range = _search_cell_range(network, settings, input_range, data, reference, ranges)
+    return FormatChoices(input_range, shifts, ranges, cell_range or DEFAULT_CELL_RANGE)
+
+
+def quantise_with(
+    network: Network,
+    settings: QuantizationSettings,
+    choices: FormatChoices,
+    hardware: TargetHardware | None = None,
+    rows: RowChoices | None = None,
+) -> QuantizedNetwork:
+    """Quantise a network with ranges that are known, and with ``rows`` as they were trained, if given."""
+    return _quantiser(network, settings, choices, hardware, rows).build(choices.ranges, choices.cell_range)
+
+
+def plan_rows(
+    network: Network,
+    settings: QuantizationSettings,
+    choices: FormatChoices,
+    weight_bits: Callable[[ArrayLayer], int] | None = None,
+) -> list[RowPlan]:
+    """Return the formats around the rows of each array layer, for hardware of this network alone.
+
+    ``weight_bits`` returns the bits of a layer's weights; by default they are those of the settings.
+    """
+    quantiser = _quantiser(network, settings, choices)
+    if weight_bits is not None:
+        quantiser.weight_bits = [weight_bits(layer) for layer in quantiser.layers]
+    ranges = choices.ranges
+    return quantiser.plans(quantiser.outputs(ranges.layers), quantiser.preactivation(ranges.preactivation))
+
+
+def _quantiser(
+    network: Network,
+    settings: QuantizationSettings,
+    choices: FormatChoices,
+    hardware: TargetHardware | None = None,
+    rows: RowChoices | None = None,
+) -> _Quantiser:
+    shifts = choices.input_shifts
+    if shifts:
+        network = fold_shifts(network, np.array(shifts))
+    return _Quantiser(network, settings, choices.input_range, hardware, shifts, rows)
 
 
 def _input_shifts(

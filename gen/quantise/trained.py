@@ -1,0 +1,34 @@
+"""Networks that were trained in the hardware's arithmetic: their integers are taken as they are."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import FormatChoices, QuantizationSettings, RowChoices, quantise_with
+from rtlstm.spec.network import Network
+from rtlstm.spec.numerics import QuantizedNetwork
+
+__all__ = ["TrainedModel", "TrainedNetwork"]
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network whose numbers are multiples of the steps that its formats give them."""
+
+    network: Network
+    settings: QuantizationSettings
+    choices: FormatChoices
+    rows: RowChoices
+    calibration: Calibration | None = None
+
+    def quantised(self) -> QuantizedNetwork:
+        """Return its integers: nothing is rounded."""
+        return quantise_with(self.network, self.settings, self.choices, rows=self.rows)
+
+
+@runtime_checkable
+class TrainedModel(Protocol):
+    """What was prepared for training, as :func:`rtlstm.compile` takes it."""
+
+    def trained_network(self) -> TrainedNetwork:
+        """Return the network as it is now."""

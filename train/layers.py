@@ -1,0 +1,275 @@
+"""A quantised network in PyTorch: the golden model's bits, with gradients.
+
+:class:`TorchLayers` is to training what :mod:`rtlstm.sim.golden` is to verification. It computes layer by
+layer, whole sequences at once where no recurrence is in the way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rtlstm.gen.quantise.quantiser import RowPlan
+from rtlstm.spec.cells.fused import is_fused_cell
+from rtlstm.spec.cells.graph import CellGraph, Node
+from rtlstm.spec.numerics import GUARD_BITS, QuantizedNetwork
+from rtlstm.spec.program.passes import part_layers
+from rtlstm.train.cells import LookUp, evaluate_cell, evaluate_graph
+from rtlstm.train.lstm import FusedLayer, run_fused
+from rtlstm.train.parameters import LayerArrays
+from rtlstm.train.rounding import round_to, straight_through
+
+__all__ = ["LayerStates", "TorchLayers"]
+
+_FLOAT32_EXACT = 1 << 24
+
+LayerStates = tuple[list[Any], list[Any]]
+"""h of each recurrent layer as the array reads it, and each layer's kept state, ``(N, values)``."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What all layers of a run share."""
+
+    alive: Any
+    """Where sequences have steps, ``(T, N, 1)``; None if everywhere."""
+    rounding: bool
+
+
+class TorchLayers(torch.nn.Module):
+    """The layers of a quantised network, whose formats are fixed and whose numbers are given to :meth:`run`.
+
+    Parameters
+    ----------
+    network
+        Formats, shapes and passes; its integers are not used.
+    plans
+        The formats around the rows of each layer.
+    """
+
+    def __init__(self, network: QuantizedNetwork, plans: Sequence[RowPlan]) -> None:
+        super().__init__()
+        self.network, self.plans = network, tuple(plans)
+        self.shapes, self.numerics = network.shapes, network.numerics
+        self.tables = torch.nn.ModuleList(LookUp(table) for table in self.numerics.tables)
+        self._states = {at: number for number, at in enumerate(self._with(lambda shape: shape.has_state))}
+        self._hidden = {at: number for number, at in enumerate(self._with(lambda shape: shape.recurrent))}
+
+    def _with(self, wanted: Any) -> list[int]:
+        return [index for index, shape in enumerate(self.shapes) if wanted(shape)]
+
+    def zeros(self, batch: int, like: Any) -> LayerStates:
+        """Return the state before a sequence."""
+        h = [self.shapes[at + self.shapes[at].feedback].outputs for at in self._hidden]
+        c = [self.shapes[at].outputs for at in self._states]
+        return [like.new_zeros((batch, size)) for size in h], [like.new_zeros((batch, size)) for size in c]
+
+    def read(self, x: Any) -> Any:
+        """Return inputs with their shifts, rounded to the input's format and saturated."""
+        return round_to(x * self.shifted(x), self.numerics.input)
+
+    def shifted(self, x: Any) -> Any:
+        """Return the factors of the inputs' shifts."""
+        shifts = torch.from_numpy(self.numerics.input_shift).to(x.device)
+        return torch.exp2(shifts.double()).to(x.dtype)
+
+    def run(
+        self, arrays: Sequence[LayerArrays], x: Any, state: LayerStates, alive: Any, rounding: bool = True
+    ) -> tuple[Any, LayerStates]:
+        """Run whole sequences.
+
+        Parameters
+        ----------
+        arrays
+            Of each layer, as :class:`rtlstm.train.rows.LayerRows` gives them.
+        x
+            ``(T, N, inputs)``: multiples of the input's step.
+        state
+            Before the first step.
+        alive
+            Where sequences have steps, ``(T, N, 1)``; None if everywhere.
+        rounding
+            False computes the float network of these arrays.
+        """
+        run = _Run(alive, rounding)
+        h, c = list(state[0]), list(state[1])
+        values = x
+        if not self.network.passes:
+            values = self._part(range(len(self.shapes)), arrays, values, h, c, run)
+            return values if alive is None else values * alive, (h, c)
+        for parts, layers_of in zip(self.network.passes, part_layers(self.network.passes), strict=True):
+            found = []
+            for part, layers in zip(parts, layers_of, strict=True):
+                mine = run if not part.reverse else _Run(_flipped(alive), rounding)
+                given = values.flip(0) if part.reverse else values
+                y = self._part(layers, arrays, given, h, c, mine)
+                y = y.flip(0) if part.reverse else y
+                y = y if alive is None else y * alive
+                found.append(_reverse_valid(y, alive) if part.reversed_output else y)
+            values = torch.cat(found, dim=-1)
+        return values, (h, c)
+
+    def _part(
+        self, layers: range, arrays: Sequence[LayerArrays], x: Any, h: list[Any], c: list[Any], run: _Run
+    ) -> Any:
+        """Run consecutive layers; ``h`` and ``c`` are those of the network, and change."""
+        given: dict[int, Any] = {}
+        partials: Any = None
+        index = layers[0]
+        while index in layers:
+            shape = self.shapes[index]
+            values = x if index == layers[0] else given[index - shape.before]
+            last = index + shape.feedback
+            if shape.recurrent:
+                given |= self._recurrence(index, last, arrays, values, h, c, run)
+            else:
+                partials = self._sums(index, arrays[index], values, partials, run)
+                given[index] = self._results(index, arrays[index], partials, None, run)[0]
+            index = last + 1
+        return given[layers[-1]]
+
+    # Rows
+
+    def _product(self, index: int, rows: Any, values: Any, run: _Run) -> Any:
+        """Multiply by the rows of a layer; rounded down to the sums' fraction bits, in units of these."""
+        if not run.rounding:
+            return values @ rows.T
+        product = values.double() @ (rows.double() * 2.0 ** self.plans[index].target).T
+        return straight_through(torch.floor(product), product)
+
+    def _sums(self, index: int, arrays: LayerArrays, values: Any, partials: Any, run: _Run) -> Any:
+        """Return a layer's sums without the recurrent part: with the bias, or with partial sums."""
+        plan, shape = self.plans[index], self.shapes[index]
+        read = torch.relu(values) if shape.input_relu else values
+        product = self._product(index, arrays["w_in"], read, run)
+        if shape.continues:
+            return product + partials
+        bias = arrays["bias"]
+        return product + (bias.double() * 2.0**plan.target + plan.half if run.rounding else bias)
+
+    def _results(self, index: int, arrays: LayerArrays, sums: Any, state: Any, run: _Run) -> tuple[Any, Any]:
+        """Return a layer's results and the new state, None if its cell keeps none."""
+        plan, shape, constants = self.plans[index], self.shapes[index], arrays.get("unit_constants")
+        if not run.rounding:
+            gates = sums.split(shape.outputs, dim=-1)
+            values = evaluate_cell(plan.layer.cell, gates, state, constants)
+            result, kept = plan.layer.cell.result, plan.layer.cell.state
+        else:
+            graph = self.numerics.cells[shape.cell]
+            gates = self._preactivations(plan, sums).split(shape.outputs, dim=-1)
+            values = evaluate_graph(graph, self.tables, self.numerics.pieces, gates, state, constants)
+            result, kept = graph.result, graph.state
+        units = gates[0].shape
+        return values[result].expand(units), None if kept is None else values[kept].expand(units)
+
+    def _preactivations(self, plan: RowPlan, sums: Any) -> Any:
+        """Drop the guard bits and saturate; as real numbers."""
+        fraction = plan.target - GUARD_BITS
+        limit = self.numerics.preactivation.maximum * 2.0**-fraction
+        rounded = torch.floor(sums.detach() * 0.5**GUARD_BITS) * 2.0**-fraction
+        scaled = sums * 2.0**-plan.target
+        return straight_through(rounded.clamp(-limit, limit), scaled.clamp(-limit, limit))
+
+    # Recurrent layers
+
+    def _recurrence(
+        self,
+        first: int,
+        last: int,
+        arrays: Sequence[LayerArrays],
+        x: Any,
+        h: list[Any],
+        c: list[Any],
+        run: _Run,
+    ) -> dict[int, Any]:
+        """Run a recurrent layer, and the layer behind it whose results it reads back, if there is one."""
+        at = self._hidden[first]
+        number = self._states.get(first)
+        layer = self._fused(first, arrays[first]) if run.rounding else None
+        if layer is not None and number is not None:
+            mine = arrays[first]
+            read = torch.relu(x) if self.shapes[first].input_relu else x
+            weights = (mine["w_in"], mine["w_rec"], mine["bias"])
+            y, h[at], c[number] = run_fused(
+                layer, read.to(weights[0].dtype), h[at], c[number], *weights, run.alive
+            )
+            return {first: y}
+        inputs = self._sums(first, arrays[first], x, None, run)
+        found: dict[int, list[Any]] = {index: [] for index in range(first, last + 1)}
+        for step, part in enumerate(inputs):
+            alive = None if run.alive is None else run.alive[step]
+            sums = part + self._product(first, arrays[first]["w_rec"], h[at], run)
+            for index in range(first, last + 1):
+                if index > first:
+                    sums = self._sums(index, arrays[index], found[index - 1][-1], sums, run)
+                state = None if number is None else c[number]
+                values, kept = self._results(index, arrays[index], sums, state, run)
+                found[index].append(values)
+                if kept is not None and number is not None:
+                    c[number] = _where(alive, kept, c[number])
+            h[at] = _where(alive, found[last][-1], h[at])
+        return {index: torch.stack(values) for index, values in found.items()}
+
+    def _fused(self, index: int, arrays: LayerArrays) -> FusedLayer | None:
+        """Return what the fused unit computes a layer with; None if its cell is another one."""
+        plan, shape = self.plans[index], self.shapes[index]
+        if shape.kind != "lstm" or shape.feedback or not is_fused_cell(plan.layer.cell):
+            return None
+        graph = self.numerics.cells[shape.cell]
+        i, f, g, o = (_table_of_gate(graph, gate) for gate in range(4))
+        cell_tanh = next(node.index for node in graph.nodes if _reads(graph, node, "floor"))
+        assert shape.state is not None
+        assert i == f == o
+        return FusedLayer(
+            target=plan.target,
+            half=plan.half,
+            single=self._fits_single(plan, arrays),
+            sigmoid=self.tables[i],
+            tanh=self.tables[g],
+            cell_tanh=self.tables[cell_tanh],
+            cell=shape.state,
+            hidden=shape.output,
+        )
+
+    def _fits_single(self, plan: RowPlan, arrays: LayerArrays) -> bool:
+        """Whether float32 holds all sums of a layer exactly, as the golden model decides it."""
+        largest = 2.0 ** (self.numerics.data_bits - 1)
+        total = arrays["bias"].detach().abs().double() + self.numerics.preactivation.limit
+        for rows, source, fractions in zip(
+            (arrays["w_in"], arrays["w_rec"]), plan.sources, arrays["fractions"], strict=True
+        ):
+            sums = rows.detach().double().abs().sum(dim=1)
+            if float((sums * torch.exp2(fractions.double())).max()) * largest > _FLOAT32_EXACT:
+                return False
+            total = total + sums * largest * 2.0**-source
+        return float(total.max()) * 2.0**plan.target + 8 <= _FLOAT32_EXACT
+
+
+def _reads(graph: CellGraph, node: Node, kind: str) -> bool:
+    return node.kind == "table" and graph.nodes[node.args[0]].kind == kind
+
+
+def _table_of_gate(graph: CellGraph, gate: int) -> int:
+    """Return the index of the table that reads a gate."""
+    return next(
+        node.index
+        for node in graph.nodes
+        if _reads(graph, node, "gate") and graph.nodes[node.args[0]].index == gate
+    )
+
+
+def _where(alive: Any, new: Any, old: Any) -> Any:
+    return new if alive is None else torch.where(alive, new, old)
+
+
+def _flipped(alive: Any) -> Any:
+    return None if alive is None else alive.flip(0)
+
+
+def _reverse_valid(values: Any, alive: Any) -> Any:
+    """Reverse the steps of each sequence that are ``alive``."""
+    steps = torch.arange(len(values), device=values.device)[:, None]
+    lengths = len(values) if alive is None else alive[:, :, 0].sum(dim=0)
+    positions = torch.where(steps < lengths, lengths - 1 - steps, steps)
+    return torch.take_along_dim(values, positions.expand(values.shape[:2])[:, :, None], dim=0)

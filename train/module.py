@@ -1,0 +1,340 @@
+"""The module that :func:`rtlstm.train.prepare` returns."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch.nn.utils import rnn
+
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.lowering import ArrayLayer
+from rtlstm.gen.quantise.quantiser import (
+    FormatChoices,
+    QuantizationSettings,
+    RowChoices,
+    RowPlan,
+    plan_rows,
+    quantise_with,
+)
+from rtlstm.gen.quantise.ranges import Ranges
+from rtlstm.gen.quantise.trained import TrainedNetwork
+from rtlstm.spec.errors import ConfigurationError, InputError
+from rtlstm.spec.fixed import Format
+from rtlstm.spec.network import Dense, Network
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.train.layers import LayerStates, TorchLayers
+from rtlstm.train.parameters import LayerArrays, NetworkParameters
+from rtlstm.train.rounding import round_to
+from rtlstm.train.rows import LayerRows
+
+__all__ = ["CallForm", "Prepared", "Steps"]
+
+Steps = Literal["all", "first", "last"]
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """How a model is called, and what it returns."""
+
+    batch_first: bool = False
+    steps: Steps = "all"
+    """Which steps' outputs it returns."""
+    state: bool = True
+    """Whether it returns its final state, too."""
+
+
+class Prepared(torch.nn.Module):
+    """A network in the hardware's arithmetic, called like the model that it was made from.
+
+    ``q(x)`` gives the hardware's bits: those of the golden model for the network that :meth:`trained_network`
+    returns. Gradients go straight through what is rounded, and are 0 where something has saturated. Make one
+    with :func:`rtlstm.train.prepare`.
+
+    Attributes
+    ----------
+    rounding
+        Set it to False, and the module computes the float network of its parameters.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        settings: QuantizationSettings,
+        choices: FormatChoices,
+        form: CallForm,
+        weight_bits: dict[str, int],
+        calibration: Calibration | None,
+    ) -> None:
+        super().__init__()
+        self.form, self.settings, self.choices, self.rounding = form, settings, choices, True
+        self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
+        self.weights = NetworkParameters(network, choices.input_shifts)
+        plans = self._plans()
+        self.rows = torch.nn.ModuleList(
+            LayerRows(plan, self.weights.trains(index)) for index, plan in enumerate(plans)
+        )
+        self.layers = TorchLayers(self._formats(plans), plans)
+
+    # Formats
+
+    def _plans(self) -> list[RowPlan]:
+        unfolded = unfold(self._network)
+
+        def bits(layer: ArrayLayer) -> int:
+            """Those of the network's layer that it is made from; structure alone has the settings' bits."""
+            if layer.origin < 0:
+                return self.settings.weight_bits
+            origin = self._network.layers[unfolded.origins[layer.origin][0]]
+            return self._weight_bits.get(origin.name, self.settings.bits_of(isinstance(origin, Dense)))
+
+        return plan_rows(self._network, self.settings, self.choices, bits)
+
+    def _formats(self, plans: list[RowPlan]) -> QuantizedNetwork:
+        """Return the network's formats; its integers are not used."""
+        return quantise_with(self._network, self.settings, self.choices, rows=self._row_choices(plans))
+
+    def _row_choices(self, plans: list[RowPlan]) -> RowChoices:
+        return RowChoices(
+            weight_bits=tuple(plan.form.bits for plan in plans),
+            fractions=tuple(
+                tuple(fractions.cpu().numpy() for fractions in rows.fractions()) for rows in self.rows
+            ),
+            constants=tuple(plan.constants for plan in plans),
+        )
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return the ranges that the formats follow from, for a checkpoint."""
+        choices = self.choices
+        return {
+            "input_range": choices.input_range,
+            "input_shifts": list(choices.input_shifts),
+            "preactivation": choices.ranges.preactivation,
+            "layers": list(choices.ranges.layers),
+            "cell_range": choices.cell_range,
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take over the ranges of a checkpoint."""
+        if list(self.choices.input_shifts) != state["input_shifts"]:
+            raise ConfigurationError(
+                "a checkpoint must be of a model that was prepared with the same calibration data, but its "
+                f"input shifts are {state['input_shifts']} and here {list(self.choices.input_shifts)}; "
+                "prepare the model with the data of the first run"
+            )
+        self.choices = FormatChoices(
+            input_range=state["input_range"],
+            input_shifts=tuple(state["input_shifts"]),
+            ranges=Ranges(state["preactivation"], tuple(state["layers"])),
+            cell_range=state["cell_range"],
+        )
+        plans = self._plans()
+        for rows, plan in zip(self.rows, plans, strict=True):
+            rows.plan = plan
+        self.layers = TorchLayers(self._formats(plans), plans).to(self._like())
+
+    # What it is now
+
+    def trained_network(self) -> TrainedNetwork:
+        """Return the network as it is now, in its integers, for :func:`rtlstm.compile`."""
+        self._check_finite()
+        with torch.no_grad():
+            arrays = [dict(rows.exported(mine)) for rows, mine in zip(self.rows, self.weights(), strict=True)]
+        return TrainedNetwork(
+            network=self.weights.raised(arrays),
+            settings=self.settings,
+            choices=self.choices,
+            rows=self._row_choices([rows.plan for rows in self.rows]),
+            calibration=self._calibration,
+        )
+
+    def quantised(self) -> QuantizedNetwork:
+        """Return the integers of the network as it is now."""
+        return self.trained_network().quantised()
+
+    def arrays(self) -> list[LayerArrays]:
+        """Return the arrays of each layer: rounded to the hardware's integers, or floats without rounding."""
+        lowered = self.weights()
+        if self.rounding:
+            return [rows(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
+        return [rows.prune(mine) for rows, mine in zip(self.rows, lowered, strict=True)]
+
+    # Runs
+
+    def forward(self, input: Any, hx: Any = None, lengths: Any = None) -> Any:
+        """Run sequences, as the model does that was prepared.
+
+        Parameters
+        ----------
+        input
+            Floats, ``(T, N, I)``, or ``(N, T, I)`` if the model has the batch first, or ``(T, I)`` for one
+            sequence; or a PackedSequence.
+        hx
+            The state before the first step, ``(h_0, c_0)`` of an LSTM, ``h_0`` of others; zeros if None.
+        lengths
+            Valid steps of each sequence, ``(N,)``; all if None.
+
+        Returns
+        -------
+        What the model returns: outputs of all steps or of one, with the final state if the model has it.
+
+        Raises
+        ------
+        InputError
+            If shapes or values do not fit the network.
+        ConfigurationError
+            If training has diverged: a parameter is not finite.
+        """
+        self._check_finite()
+        packed = isinstance(input, rnn.PackedSequence)
+        if packed:
+            given = input
+            input, lengths = rnn.pad_packed_sequence(input)
+        if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+            kind = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
+            raise InputError(f"input must be a tensor of floats, not {kind}")
+        single = input.ndim == 2
+        x = input[:, None] if single else input
+        swapped = self.form.batch_first and not packed and not single
+        x = x.transpose(0, 1) if swapped else x
+        if x.ndim != 3 or x.shape[2] != self._network.inputs or 0 in x.shape:
+            order = "N, T" if self.form.batch_first else "T, N"
+            raise InputError(
+                f"input must be ({order}, {self._network.inputs}), or (T, {self._network.inputs}) for one "
+                f"sequence, and not empty, not {tuple(input.shape)}"
+            )
+        if not bool(torch.isfinite(x.detach()).all()):
+            raise InputError("input must be finite numbers, but some are NaN or infinite")
+        alive = self._alive(x, lengths)
+        y, state = self._run(x, self._begin(hx, x, single), alive)
+        y = self._chosen(y, alive)
+        if packed:
+            result = self._packed(y, lengths, given) if self.form.steps == "all" else y
+        elif self.form.steps == "all":
+            result = y[:, 0] if single else y.transpose(0, 1) if swapped else y
+        else:
+            result = y[0] if single else y
+        return (result, self._end(state, single)) if self.form.state else result
+
+    def _run(self, x: Any, state: LayerStates, alive: Any) -> tuple[Any, LayerStates]:
+        read = self.layers.read(x) if self.rounding else x * self.layers.shifted(x)
+        y, found = self.layers.run(self.arrays(), read.to(self._like()), state, alive, self.rounding)
+        return y.to(x.dtype), found
+
+    @staticmethod
+    def _alive(x: Any, lengths: Any) -> Any:
+        if lengths is None:
+            return None
+        valid = torch.as_tensor(lengths, device=x.device)
+        steps, batch = x.shape[:2]
+        if valid.shape != (batch,) or valid.is_floating_point() or valid.min() < 1 or valid.max() > steps:
+            raise InputError(
+                f"lengths must be {batch} integers, one per sequence, within 1 to {steps}, not "
+                f"{valid.tolist()!r:.80}"
+            )
+        return (torch.arange(steps, device=x.device)[:, None] < valid)[:, :, None]
+
+    def _chosen(self, y: Any, alive: Any) -> Any:
+        """Return the steps of the outputs that the model returns."""
+        if self.form.steps == "all":
+            return y
+        if self.form.steps == "first":
+            return y[0]
+        if alive is None:
+            return y[-1]
+        last = alive[:, :, 0].sum(dim=0) - 1
+        return y[last, torch.arange(y.shape[1], device=y.device)]
+
+    @staticmethod
+    def _packed(y: Any, lengths: Any, given: Any) -> Any:
+        """Pack outputs as the inputs were."""
+        if given.sorted_indices is not None:
+            order = given.sorted_indices
+            y, lengths = y.index_select(1, order), lengths[order.cpu()]
+        data = rnn.pack_padded_sequence(y, lengths).data
+        return rnn.PackedSequence(data, given.batch_sizes, given.sorted_indices, given.unsorted_indices)
+
+    # States
+
+    @property
+    def _has_c(self) -> bool:
+        return any(shape.kind == "lstm" for shape in self.layers.shapes)
+
+    def _begin(self, hx: Any, x: Any, single: bool) -> LayerStates:
+        """Return the layers' states for those of the caller."""
+        h, c = self.layers.zeros(x.shape[1], self._like())
+        if hx is None:
+            return h, c
+        if self._has_c and (not isinstance(hx, tuple | list) or len(hx) != 2):
+            raise InputError(f"hx must be a pair (h_0, c_0), not {type(hx).__name__}")
+        given_h = self._split("h_0", hx[0] if self._has_c else hx, h, single)
+        lstms = [number for number, shape in enumerate(self._stateful()) if shape.kind == "lstm"]
+        given_c = self._split("c_0", hx[1], [c[number] for number in lstms], single) if self._has_c else []
+        for number, values in zip(lstms, given_c, strict=True):
+            c[number] = self._rounded(values, self._stateful()[number].state)
+        for number, (values, wide, form) in enumerate(zip(given_h, *self._hidden(), strict=True)):
+            if wide is not None:
+                values = c[wide] = self._rounded(values, self._stateful()[wide].state)
+            h[number] = self._rounded(values, form)
+        return h, c
+
+    def _end(self, state: LayerStates, single: bool) -> Any:
+        """Return the final states as the caller sees them."""
+        h, c = state
+        seen = [
+            values if wide is None else c[wide] for values, wide in zip(h, self._hidden()[0], strict=True)
+        ]
+        if not self._has_c:
+            return _joined(seen, single)
+        mine = [values for values, shape in zip(c, self._stateful(), strict=True) if shape.kind == "lstm"]
+        return _joined(seen, single), _joined(mine, single)
+
+    def _rounded(self, values: Any, form: Format | None) -> Any:
+        assert form is not None
+        return round_to(values, form) if self.rounding else values
+
+    def _stateful(self) -> list[Any]:
+        return [shape for shape in self.layers.shapes if shape.has_state]
+
+    def _hidden(self) -> tuple[list[int | None], list[Format]]:
+        """Return of each recurrent layer the state that is its h with more bits, if any, and h's format."""
+        shapes = self.layers.shapes
+        numbers = {id(shape): number for number, shape in enumerate(self._stateful())}
+        wide: list[int | None] = []
+        forms = []
+        for index, shape in enumerate(shapes):
+            if shape.recurrent:
+                wide.append(None if shape.kind == "lstm" else numbers.get(id(shape)))
+                forms.append(shapes[index + shape.feedback].output)
+        return wide, forms
+
+    @staticmethod
+    def _split(name: str, part: Any, like: list[Any], single: bool) -> list[Any]:
+        parts = list(part) if isinstance(part, tuple | list) or part.ndim > 1 + (not single) else [part]
+        parts = [values[None] for values in parts] if single else parts
+        found = [tuple(values.shape) for values in parts]
+        wanted = [tuple(values.shape) for values in like]
+        if found != wanted:
+            raise InputError(f"{name} must have the shapes {wanted} layer by layer, not {found}")
+        return [values.to(like[0]) for values in parts]
+
+    # Checks
+
+    def _like(self) -> Any:
+        return next(self.weights.parameters())
+
+    def _check_finite(self) -> None:
+        for name, parameter in self.named_parameters():
+            if not math.isfinite(float(parameter.detach().sum())):
+                raise ConfigurationError(
+                    f"all parameters must be finite, but {name} has NaN or infinite values: training "
+                    "diverged; go back to a checkpoint, and train with a smaller learning rate or clipped "
+                    "gradients"
+                )
+
+
+def _joined(parts: list[Any], single: bool) -> Any:
+    """One tensor ``(layers, N, H)``; a tuple of ``(N, H_l)`` where the layers differ in size."""
+    mine = [values[0] for values in parts] if single else parts
+    return torch.stack(mine) if len({values.shape for values in mine}) == 1 else tuple(mine)

@@ -1,0 +1,206 @@
+"""A network's arrays as parameters, and the map from them to the rows of the array's layers.
+
+Lowering and folded input shifts only move, add and scale a network's numbers, by powers of two and halves. So
+they are linear, and this map is found by lowering networks of numbered entries: nothing here knows what kinds
+of layers there are.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rtlstm.gen.quantise.directions import unfold
+from rtlstm.gen.quantise.input_shifts import fold_shifts
+from rtlstm.gen.quantise.lowering import ArrayLayer, lower
+from rtlstm.spec.network import Bidirectional, Network
+
+__all__ = ["ARRAYS", "LayerArrays", "NetworkParameters", "array_names"]
+
+Floats = NDArray[np.float64]
+ARRAYS = ("w_in", "w_rec", "bias", "unit_constants")
+"""The arrays of an array layer that a network's numbers determine."""
+
+Path = tuple[int, str, str]
+"""A network's array: the layer's index, its direction (or an empty text), the field."""
+
+LayerArrays = dict[str, Any]
+"""Tensors of an array layer, by the names in :data:`ARRAYS`; those that it has."""
+
+
+def _records(layer: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(layer, Bidirectional):
+        yield from (("forward", layer.forward), ("backward", layer.backward))
+    else:
+        yield "", layer
+
+
+def _arrays(network: Network) -> dict[Path, Floats]:
+    """Return every array of a network."""
+    return {
+        (index, direction, field): getattr(record, field)
+        for index, layer in enumerate(network.layers)
+        for direction, record in _records(layer)
+        for field in type(record).model_fields
+        if isinstance(getattr(record, field), np.ndarray)
+    }
+
+
+def _with_arrays(network: Network, arrays: Mapping[Path, Floats]) -> Network:
+    """Return the network with other numbers."""
+    layers = []
+    for index, layer in enumerate(network.layers):
+        changed = {}
+        for direction, record in _records(layer):
+            mine = {path[2]: array for path, array in arrays.items() if path[:2] == (index, direction)}
+            changed[direction] = record.replace(**mine) if mine else record
+        layers.append(layer.replace(**changed) if isinstance(layer, Bidirectional) else changed[""])
+    return network.replace(layers=tuple(layers))
+
+
+def array_names(layer: ArrayLayer) -> list[str]:
+    """Return which of :data:`ARRAYS` a layer has."""
+    return [name for name in ARRAYS if getattr(layer, name) is not None]
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What an array of a layer gets from one of the network's: ``factor * source[index]``, flattened."""
+
+    path: Path
+    index: NDArray[np.int64]
+    factor: Floats
+    """0 where nothing comes from this source."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the source is taken as it is."""
+        return bool((self.factor == 1.0).all()) and np.array_equal(self.index, np.arange(len(self.index)))
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    """How an array of an array layer is made."""
+
+    constant: Floats
+    shares: tuple[_Share, ...]
+
+
+class NetworkParameters(torch.nn.Module):
+    """All arrays of a network as parameters.
+
+    Parameters
+    ----------
+    network
+        The network with its initial numbers.
+    input_shifts
+        Shifts of the input features; none if empty.
+    """
+
+    def __init__(self, network: Network, input_shifts: Sequence[int]) -> None:
+        super().__init__()
+        self._network, self._shifts = network, np.array(input_shifts, dtype=np.int64)
+        arrays = _arrays(network)
+        self.layers = torch.nn.ModuleList(torch.nn.ParameterDict() for _ in network.layers)
+        for path, array in arrays.items():
+            value = torch.tensor(array, dtype=torch.get_default_dtype())
+            self.layers[path[0]][_key(path)] = torch.nn.Parameter(value)
+        self._lowered = self._probe(arrays)
+        self._maps = torch.nn.ModuleList(_Maps(made) for made in self._lowered)
+
+    def lower(self, network: Network) -> tuple[ArrayLayer, ...]:
+        """Return the array's layers of a network, whose inputs are shifted."""
+        shifted = fold_shifts(network, self._shifts) if self._shifts.size else network
+        return lower(unfold(shifted))[0]
+
+    def forward(self) -> list[LayerArrays]:
+        """Return the arrays of every array layer, as they follow from the parameters."""
+        return [maps(self.parameter) for maps in self._maps]
+
+    def parameter(self, path: Path) -> Any:
+        """Return the parameter of a network's array."""
+        return self.layers[path[0]][_key(path)]
+
+    def trains(self, index: int) -> bool:
+        """Whether any number of an array layer comes from the network, and not from its structure."""
+        return any(made.shares for made in self._lowered[index].values())
+
+    def raised(self, arrays: Sequence[Mapping[str, Floats]]) -> Network:
+        """Return the network that is lowered to these arrays of the array layers.
+
+        A sum of two of the network's numbers is given to the first of them, and 0 to the second.
+        """
+        found = {path: np.zeros(array.shape).ravel() for path, array in _arrays(self._network).items()}
+        for made, mine in zip(self._lowered, arrays, strict=True):
+            for name, lowered in made.items():
+                rest = np.array(mine[name] - lowered.constant).ravel()
+                for share in lowered.shares:
+                    some = share.factor != 0
+                    found[share.path][share.index[some]] = rest[some] / share.factor[some]
+                    rest = np.where(some, 0.0, rest)
+        shapes = {path: array.shape for path, array in _arrays(self._network).items()}
+        return _with_arrays(self._network, {path: flat.reshape(shapes[path]) for path, flat in found.items()})
+
+    def _probe(self, arrays: Mapping[Path, Floats]) -> list[dict[str, _Lowered]]:
+        nothing = {path: np.zeros_like(array) for path, array in arrays.items()}
+        blank = self.lower(_with_arrays(self._network, nothing))
+        names = [array_names(layer) for layer in blank]
+        shares: list[dict[str, list[_Share]]] = [{name: [] for name in mine} for mine in names]
+        for path, array in arrays.items():
+            numbers = np.arange(1, array.size + 1, dtype=np.float64).reshape(array.shape)
+            ones, numbered = (
+                self.lower(_with_arrays(self._network, nothing | {path: values}))
+                for values in (np.ones_like(array), numbers)
+            )
+            for layer, mine in enumerate(names):
+                for name in mine:
+                    constant = getattr(blank[layer], name)
+                    factor = (getattr(ones[layer], name) - constant).ravel()
+                    if not factor.any():
+                        continue
+                    scaled = (getattr(numbered[layer], name) - constant).ravel()
+                    index = np.where(factor != 0, scaled / np.where(factor != 0, factor, 1.0), 1.0) - 1.0
+                    shares[layer][name].append(_Share(path, np.rint(index).astype(np.int64), factor))
+        return [
+            {name: _Lowered(np.array(getattr(layer, name)), tuple(mine[name])) for name in mine}
+            for layer, mine in zip(blank, shares, strict=True)
+        ]
+
+
+def _key(path: Path) -> str:
+    _, direction, field = path
+    field = "unit_constants" if field == "parameters" else field  # ParameterDict has a method of that name.
+    return f"{direction}_{field}" if direction else field
+
+
+class _Maps(torch.nn.Module):
+    """The linear maps to the arrays of one array layer."""
+
+    def __init__(self, made: Mapping[str, _Lowered]) -> None:
+        super().__init__()
+        self._made = made
+        for name, lowered in made.items():
+            self.register_buffer(f"{name}_constant", torch.tensor(lowered.constant), persistent=False)
+            for number, share in enumerate(lowered.shares):
+                if not share.whole:
+                    index = torch.from_numpy(share.index)
+                    self.register_buffer(f"{name}_index_{number}", index, persistent=False)
+                    factor = torch.tensor(share.factor)
+                    self.register_buffer(f"{name}_factor_{number}", factor, persistent=False)
+
+    def forward(self, parameter: Any) -> LayerArrays:
+        """Return the arrays, in the type of the parameters; ``parameter`` returns that of a path."""
+        found = {}
+        for name, lowered in self._made.items():
+            total = getattr(self, f"{name}_constant")
+            for number, share in enumerate(lowered.shares):
+                source = parameter(share.path).reshape(-1)
+                if not share.whole:
+                    factor = getattr(self, f"{name}_factor_{number}").to(source.dtype)
+                    source = source[getattr(self, f"{name}_index_{number}")] * factor
+                total = total.to(source.dtype) + source.reshape(total.shape)
+            found[name] = total
+        return found

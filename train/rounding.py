@@ -1,0 +1,60 @@
+"""Rounding that lets gradients through, on real numbers that are multiples of powers of two.
+
+A value ``n * 2**-f`` is a float as long as ``n`` has few enough bits, so that real numbers hold the
+hardware's integers exactly. Gradients are straight-through: that of a rounded value is that of the value
+before, and that of a saturated one is 0.
+"""
+
+import math
+from typing import Any
+
+import torch
+
+from rtlstm.spec.fixed import Format
+
+__all__ = ["RoundedRows", "floor_to", "round_to", "straight_through"]
+
+
+def straight_through(value: Any, differentiable: Any) -> Any:
+    """Return ``value``, exactly, with the gradient of ``differentiable``."""
+    return value.detach() + (differentiable - differentiable.detach())
+
+
+def round_to(x: Any, form: Format) -> Any:
+    """Round half up to a format, and saturate symmetrically."""
+    limit = math.ldexp(form.maximum, -form.fraction)
+    scaled = torch.floor(x.detach() * 2.0**form.fraction + 0.5) * 2.0**-form.fraction
+    return straight_through(scaled.clamp(-limit, limit), x.clamp(-limit, limit))
+
+
+def floor_to(x: Any, form: Format) -> Any:
+    """Round down to a format, and saturate at its lowest and its highest code."""
+    low, high = (math.ldexp(code, -form.fraction) for code in (~form.maximum, form.maximum))
+    scaled = torch.floor(x.detach() * 2.0**form.fraction) * 2.0**-form.fraction
+    return straight_through(scaled.clamp(low, high), x.clamp(low, high))
+
+
+class RoundedRows(torch.autograd.Function):
+    """Rounds weights half up to each row's power of two, and saturates them.
+
+    Gradients of the rows' limits are those of Jain et al., "Trained quantization thresholds",
+    arXiv 1903.08066, equations 5 to 8.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weights: Any, log_limits: Any, fractions: Any, maximum: int) -> Any:
+        """Round ``(rows, columns)``; ``fractions`` ``(rows,)`` follow from ``log_limits``."""
+        scale = torch.exp2(fractions.double())[:, None]
+        scaled = weights.double() * scale
+        codes = torch.floor(scaled + 0.5).clamp(-maximum, maximum)
+        ctx.save_for_backward(scaled, codes, scale)
+        return (codes / scale).to(weights.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, ...]:
+        """Return the gradients of weights and limits."""
+        scaled, codes, scale = ctx.saved_tensors
+        inside = torch.floor(scaled + 0.5) == codes
+        of_limit = torch.where(inside, codes - scaled, codes) / scale * math.log(2.0)
+        of_limits = (gradient * of_limit).sum(dim=1).to(gradient.dtype)
+        return gradient * inside, of_limits, None, None

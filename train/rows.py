@@ -1,0 +1,107 @@
+"""Rounds the rows of an array layer to the hardware's integers, at scales that are trained, too."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rtlstm.gen.quantise.quantiser import RowPlan
+from rtlstm.spec.fixed import IntArray
+from rtlstm.train.parameters import LayerArrays
+from rtlstm.train.rounding import RoundedRows, round_to, straight_through
+
+__all__ = ["LayerRows"]
+
+Floats = NDArray[np.float64]
+_COARSER = 3
+"""Powers of two above the finest that a row's first scale is chosen from."""
+_NAMES = ("w_in", "w_rec")
+
+
+class LayerRows(torch.nn.Module):
+    """The limits of an array layer's rows, whose next power of two is where a row's weights saturate.
+
+    Parameters
+    ----------
+    plan
+        The formats around the rows.
+    trained
+        Whether the rows come from the network's parameters, so that their limits are trained.
+    """
+
+    def __init__(self, plan: RowPlan, trained: bool) -> None:
+        super().__init__()
+        self.plan = plan
+        self.log_limits = torch.nn.ParameterList()
+        for weights, source in zip(plan.matrices, plan.sources, strict=True):
+            most = np.abs(weights).max(axis=1)
+            fitting = np.where(
+                most > 0, plan.form.finest_scale(np.where(most > 0, most, 1.0)), plan.target - source
+            )
+            chosen = _least_error(weights, fitting, plan.form.maximum)
+            # In the middle of a power of two, a limit is as far from the next one as from the one before.
+            limits = plan.form.bits - 1 - np.minimum(chosen, plan.finest - source) - 0.5
+            self.log_limits.append(
+                torch.nn.Parameter(torch.tensor(limits, dtype=torch.get_default_dtype()), trained)
+            )
+        for name, weights in zip(_NAMES, plan.matrices, strict=False):
+            self.register_buffer(f"kept_{name}", torch.ones(weights.shape, dtype=torch.bool))
+
+    def fractions(self) -> list[Any]:
+        """Return the fraction bits of each row's weights, ``(rows,)`` integers for each vector."""
+        bits = self.plan.form.bits - 1
+        return [
+            (bits - torch.ceil(limits.detach().double())).clamp(max=self.plan.finest - source).long()
+            for limits, source in zip(self.log_limits, self.plan.sources, strict=True)
+        ]
+
+    def prune(self, arrays: LayerArrays) -> LayerArrays:
+        """Return the arrays without the weights that are not kept."""
+        masks = {name: getattr(self, f"kept_{name}") for name in _NAMES if name in arrays}
+        return arrays | {name: arrays[name] * mask for name, mask in masks.items()}
+
+    def forward(self, arrays: LayerArrays) -> LayerArrays:
+        """Return the real numbers that the hardware's integers stand for, and their ``fractions``."""
+        found = self.prune(arrays)
+        maximum, chosen = self.plan.form.maximum, self.fractions()
+        for name, limits, fractions in zip(_NAMES, self.log_limits, chosen, strict=False):
+            found[name] = RoundedRows.apply(found[name], limits, fractions, maximum)
+        found["fractions"] = chosen
+        scaled = arrays["bias"].detach().double() * 2.0**self.plan.target
+        bias = torch.floor(scaled + 0.5) * 2.0**-self.plan.target
+        found["bias"] = straight_through(bias, arrays["bias"].double())
+        if self.plan.constants is not None:
+            found["unit_constants"] = round_to(arrays["unit_constants"].double(), self.plan.constants)
+        return found
+
+    def exported(self, arrays: LayerArrays) -> Mapping[str, Floats]:
+        """Return what :meth:`forward` gives, as NumPy arrays."""
+        with torch.no_grad():
+            found = self(arrays)
+            return {name: found[name].cpu().double().numpy() for name in arrays}
+
+
+@dataclass(frozen=True)
+class _Trial:
+    fractions: IntArray
+    error: Floats
+
+
+def _least_error(weights: Floats, first: IntArray, maximum: int) -> IntArray:
+    """Return each row's fraction bits with the smallest square error: a few weights may saturate."""
+    best: _Trial | None = None
+    for more in range(_COARSER + 1):
+        fractions = first + more
+        scaled = np.ldexp(weights, fractions[:, None])
+        codes = np.clip(np.floor(scaled + 0.5), -maximum, maximum)
+        error = np.square(np.ldexp(codes - scaled, -fractions[:, None])).sum(axis=1)
+        if best is None:
+            best = _Trial(fractions, error)
+            continue
+        better = error < best.error
+        best = _Trial(np.where(better, fractions, best.fractions), np.minimum(error, best.error))
+    assert best is not None
+    return best.fractions
