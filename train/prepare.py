@@ -1,5 +1,6 @@
 """Prepares a model for training in the hardware's arithmetic."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from rtlstm.gen.frontends import ReadOptions, ReadResult, read_model
+from rtlstm.gen.frontends.arrays import first_line
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
 from rtlstm.host.raw_values import as_array
@@ -127,15 +129,16 @@ def _call_form(model: Any, network: Network, batch_first: bool | None) -> CallFo
     x = np.random.default_rng(_SEED).uniform(-1.0, 1.0, (_STEPS, _SEQUENCES, network.inputs))
     wanted = run_float(network, x).y
     like = next(model.parameters())
-    training = model.training
+    training, refused = model.training, ""
     model.eval()
     try:
         for order in (first,) if batch_first is not None else (first, not first):
             given = torch.from_numpy(x.swapaxes(0, 1) if order else x).to(like)
             try:
-                with torch.no_grad():
+                with torch.no_grad(), warnings.catch_warnings(action="ignore"):
                     result = model(given)
-            except Exception:  # A module may refuse the other order of axes in any way.
+            except Exception as error:  # A module may refuse the other order of axes in any way.
+                refused = f"; on inputs of shape {tuple(given.shape)} it failed: {first_line(error)[:100]}"
                 continue
             found = _match(result, wanted, order)
             if found is not None:
@@ -145,7 +148,7 @@ def _call_form(model: Any, network: Network, batch_first: bool | None) -> CallFo
     raise ModelError(
         "the module must return its layers' outputs, of all steps or of the first or last one, with or "
         "without the final state, but it returns something else; prepare its recurrent part alone, or give "
-        "rtlstm.read_model(module).network, which is called as x -> (y, state)"
+        f"rtlstm.read_model(module).network, which is called as x -> (y, state){refused}"
     )
 
 

@@ -1,0 +1,159 @@
+"""Gradients: PyTorch's own without rounding; straight through what is rounded, 0 where it saturates."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+train = pytest.importorskip("rtlstm.train")
+nn = torch.nn
+
+STEPS, BATCH, I, H = 6, 3, 5, 7  # noqa: E741
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def doubles():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(I, H)
+        self.first = nn.Linear(H, 4)
+        self.second = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return torch.sigmoid(self.second(torch.tanh(self.first(self.lstm(x)[0]))))
+
+
+MODULES = {
+    "lstm": lambda: nn.LSTM(I, H),
+    "two layers, batch first": lambda: nn.LSTM(I, H, 2, batch_first=True),
+    "both directions": lambda: nn.LSTM(I, H, 2, bidirectional=True),
+    "projection": lambda: nn.LSTM(I, H, 2, proj_size=3),
+    "gru": lambda: nn.GRU(I, H, 2),
+    "gru, both directions": lambda: nn.GRU(I, H, bidirectional=True),
+    "rnn": lambda: nn.RNN(I, H, 2),
+    "rnn with relu": lambda: nn.RNN(I, H, nonlinearity="relu"),
+}
+FIELDS = {
+    "w_ih": "weight_ih",
+    "w_hh": "weight_hh",
+    "bias": "bias_ih",
+    "bias_ih": "bias_ih",
+    "bias_hh": "bias_hh",
+    "projection": "weight_hr",
+}
+
+
+def theirs(name):
+    """PyTorch's name of a parameter."""
+    _, _, layer, field = name.split(".")
+    direction, _, rest = field.partition("_")
+    if direction in ("forward", "backward"):
+        field = rest
+    return f"{FIELDS[field]}_l{layer}{'_reverse' if direction == 'backward' else ''}"
+
+
+def weighted(values):
+    """A number that depends on every value differently."""
+    return sum(
+        (part * torch.arange(1.0, part.numel() + 1).to(part).cos().reshape(part.shape)).sum()
+        for part in values
+    )
+
+
+def gradients(module, x, state):
+    y, last = module(x, state)
+    parts = last if isinstance(last, tuple) else (last,)
+    leaves = [x, *(state if isinstance(state, tuple) else (state,))]
+    named = dict(module.named_parameters())
+    found = torch.autograd.grad(weighted([y, *parts]), [*leaves, *named.values()], allow_unused=True)
+    return found[: len(leaves)], dict(zip(named, found[len(leaves) :], strict=True))
+
+
+@pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize("name", MODULES)
+def test_without_rounding_they_are_pytorchs(name):
+    module = MODULES[name]()
+    q = train.prepare(module)
+    q.rounding = False
+    lead = (BATCH, STEPS) if module.batch_first else (STEPS, BATCH)
+    x = torch.randn(*lead, I, requires_grad=True)
+    layers = module.num_layers * (2 if module.bidirectional else 1)
+    outputs = module.proj_size or H
+    h = torch.randn(layers, BATCH, outputs, requires_grad=True)
+    c = torch.randn(layers, BATCH, H, requires_grad=True)
+    state = (h, c) if isinstance(module, nn.LSTM) else h
+    leaves, expected = gradients(module, x, state)
+    mine, found = gradients(q, x, state)
+    for a, b in zip(mine, leaves, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-8)
+    compared = [name for name in found if name.startswith("weights.")]
+    assert len(compared) >= 3 * layers
+    for each in compared:
+        torch.testing.assert_close(found[each], expected[theirs(each)], rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.usefixtures("doubles")
+def test_without_rounding_dense_layers_have_pytorchs_gradients():
+    module = Head()
+    q = train.prepare(module)
+    q.rounding = False
+    x = torch.randn(STEPS, BATCH, I)
+    for each in (module, q):
+        weighted([each(x)]).backward()
+    for layer, mine in enumerate((module.first, module.second), start=1):
+        torch.testing.assert_close(q.weights.layers[layer]["weight"].grad, mine.weight.grad)
+        torch.testing.assert_close(q.weights.layers[layer]["bias"].grad, mine.bias.grad)
+
+
+@pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize("bits", [3, 6, 10])
+@pytest.mark.parametrize("lengths", [None, [6, 1, 4]])
+def test_the_written_gradients_are_those_of_the_cells_graph(bits, lengths, monkeypatch):
+    q = train.prepare(nn.LSTM(I, H), weight_bits=bits, data_bits=max(4, bits), gate_bits=18, cell_range=1.0)
+    x = (2.0 * torch.randn(STEPS, BATCH, I)).requires_grad_()
+    h = torch.rand(1, BATCH, H, requires_grad=True)
+    c = torch.rand(1, BATCH, H, requires_grad=True)
+
+    def run():
+        y, (last_h, last_c) = q(x, (h, c), lengths=lengths)
+        named = [parameter for parameter in q.parameters() if parameter.requires_grad]
+        return y, torch.autograd.grad(weighted([y, last_h, last_c]), [x, h, c, *named])
+
+    y, written = run()
+    monkeypatch.setattr(type(q.layers), "_fused", lambda self, index, arrays: None)
+    again, of_graph = run()
+    assert torch.equal(y, again)
+    assert any(float(gradient.abs().max()) > 0.1 for gradient in of_graph)
+    for mine, wanted in zip(written, of_graph, strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_nothing_goes_through_what_has_saturated():
+    q = train.prepare(nn.LSTM(2, 3), input_range=1.0, data_bits=8)
+    x = torch.tensor([[[0.5, 7.0]]], requires_grad=True)
+    q(x)[0].sum().backward()
+    assert float(x.grad[0, 0, 0]) != 0.0
+    assert float(x.grad[0, 0, 1]) == 0.0
+
+
+def test_limits_of_rows_follow_the_loss():
+    """A row that saturates gets a larger limit, one that is rounded away a smaller one."""
+    q = train.prepare(nn.LSTM(2, 4), weight_bits=3, data_bits=8)
+    limits = q.rows[0].log_limits[0]
+    with torch.no_grad():
+        weights = q.weights.layers[0]["w_ih"]
+        weights[0] = 3.0 * 2.0 ** float(limits[0])
+        weights[1] = 0.1 * 2.0 ** float(limits[1])
+    rows = q.arrays()[0]["w_in"]
+    (rows - weights).square().sum().backward()
+    assert float(limits.grad[0]) < 0.0
+    assert float(limits.grad[1]) > 0.0

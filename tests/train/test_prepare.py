@@ -1,0 +1,185 @@
+"""How a model becomes a module for training, how that is called, and what is refused."""
+
+import numpy as np
+import pytest
+
+import rtlstm
+from rtlstm.spec.errors import ConfigurationError, InputError, ModelError
+
+torch = pytest.importorskip("torch")
+train = pytest.importorskip("rtlstm.train")
+nn = torch.nn
+
+I, H, O = 4, 6, 2  # noqa: E741
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    """An LSTM and a head; ``end`` makes the result of the outputs and the final state."""
+
+    def __init__(self, end, batch_first=False):
+        super().__init__()
+        self.lstm = nn.LSTM(I, H, batch_first=batch_first)
+        self.head = nn.Linear(H, O)
+        self.end = end
+
+    def forward(self, x):
+        y, state = self.lstm(x)
+        return self.end(self.head, y, state)
+
+
+@pytest.mark.parametrize(
+    "batch_first, end, shape",
+    [
+        (False, lambda head, y, state: head(y), (7, 3, O)),
+        (True, lambda head, y, state: head(y), (3, 7, O)),
+        (True, lambda head, y, state: head(y[:, -1]), (3, O)),
+        (False, lambda head, y, state: head(y)[-1], (3, O)),
+        (False, lambda head, y, state: (head(y), state), (7, 3, O)),
+    ],
+)
+def test_it_is_called_like_the_model(batch_first, end, shape):
+    model = Net(end, batch_first)
+    q = train.prepare(model, weight_bits=12, data_bits=12)
+    x = torch.rand((3, 7, I) if batch_first else (7, 3, I)) - 0.5
+    found, wanted = q(x), model(x)
+    if isinstance(wanted, tuple):
+        torch.testing.assert_close(found[1], wanted[1], rtol=0, atol=0.02)
+        found, wanted = found[0], wanted[0]
+    assert found.shape == shape
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0.02)
+
+
+def test_one_sequence_and_packed_sequences():
+    module = nn.LSTM(I, H)
+    q = train.prepare(module, weight_bits=8, data_bits=8)
+    x = torch.randn(7, 3, I)
+    whole, _ = q(x)
+    single, (h, c) = q(x[:, 1])
+    assert torch.equal(single, whole[:, 1])
+    assert h.shape == c.shape == (1, H)
+    lengths = torch.tensor([4, 7, 2])
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    y, state = q(packed)
+    padded, found = nn.utils.rnn.pad_packed_sequence(y)
+    assert torch.equal(found, lengths)
+    expected, wanted = q(x, lengths=lengths)
+    assert torch.equal(padded, expected)
+    assert all(torch.equal(a, b) for a, b in zip(state, wanted, strict=True))
+
+
+def test_a_network_is_called_as_a_build_is():
+    network = rtlstm.read_model(nn.GRU(I, H)).network
+    q = train.prepare(network, weight_bits=8, data_bits=8)
+    y, h = q(torch.randn(5, 2, I))
+    assert y.shape == (5, 2, H)
+    assert h.shape == (1, 2, H)
+
+
+def test_calibration_data_set_the_formats():
+    data = np.random.default_rng(0).normal(size=(20, 3, I)) * [1.0, 1.0, 1.0, 0.001]
+    q = train.prepare(nn.LSTM(I, H), calibration=data, weight_bits=8, data_bits=8)
+    assert q.choices.input_shifts[3] > q.choices.input_shifts[0] == 0
+    assert q.choices.cell_range <= 2.0
+
+
+def test_training_is_the_same_from_the_same_seed():
+    def run():
+        torch.manual_seed(3)
+        q = train.prepare(nn.LSTM(I, H), weight_bits=4, data_bits=8)
+        optimizer = torch.optim.Adam(q.parameters(), 0.01)
+        x = torch.randn(9, 4, I)
+        for _ in range(4):
+            optimizer.zero_grad()
+            q(x)[0].square().mean().backward()
+            optimizer.step()
+        return q.state_dict()
+
+    first, second = run(), run()
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]) if isinstance(value, torch.Tensor) else value == second[name]
+
+
+def test_a_checkpoint_resumes(tmp_path):
+    data = np.random.default_rng(0).normal(size=(20, 3, I))
+    module = nn.LSTM(I, H)
+    q = train.prepare(module, calibration=data, weight_bits=4, data_bits=8)
+    with torch.no_grad():
+        q.weights.layers[0]["w_hh"] += 0.1
+    x = torch.randn(6, 2, I)
+    expected = q(x)[0]
+    torch.save(q.state_dict(), tmp_path / "checkpoint.pt")
+    again = train.prepare(module, calibration=data * 0.5, weight_bits=4, data_bits=8)
+    assert again.choices != q.choices
+    again.load_state_dict(torch.load(tmp_path / "checkpoint.pt"))
+    assert again.choices == q.choices
+    assert torch.equal(again(x)[0], expected)
+    assert rtlstm.spec.numerics is not None
+    assert again.quantised().numerics == q.quantised().numerics
+
+
+def test_a_prepared_model_keeps_its_numbers(tmp_path):
+    q = train.prepare(nn.LSTM(I, H))
+    with pytest.raises(ConfigurationError, match="leave out weight_bits, or give them to prepare"):
+        rtlstm.compile(q, folder=tmp_path / "build", weight_bits=8)
+    with pytest.raises(ConfigurationError, match="leave out calibration"):
+        rtlstm.compile(q, folder=tmp_path / "build", calibration=np.zeros((3, I)))
+    with pytest.raises(ConfigurationError, match="capacities"):
+        rtlstm.compile(q, folder=tmp_path / "build", capacities={})
+    assert not (tmp_path / "build").exists()
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda q: q(torch.zeros(3, 2, I + 1)), InputError, r"must be \(T, N, 4\).* not \(3, 2, 5\)"),
+        (
+            lambda q: q(torch.zeros(3, 2, I, dtype=torch.int64)),
+            InputError,
+            "tensor of floats, not torch.int64",
+        ),
+        (lambda q: q(torch.full((3, 2, I), torch.nan)), InputError, "finite"),
+        (lambda q: q(torch.zeros(3, 2, I), lengths=[4, 1]), InputError, "within 1 to 3"),
+        (lambda q: q(torch.zeros(3, 2, I), torch.zeros(1, 2, H)), InputError, r"hx must be a pair"),
+        (
+            lambda q: q(torch.zeros(3, 2, I), (torch.zeros(1, 3, H), torch.zeros(1, 2, H))),
+            InputError,
+            "h_0 must have the shapes",
+        ),
+    ],
+)
+def test_bad_inputs_are_said(call, error, message):
+    with pytest.raises(error, match=message):
+        call(train.prepare(nn.LSTM(I, H)))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"wight_bits": 3}, "no option 'wight_bits'"),
+        ({"weight_bits": {"other": 3}}, "'other' is none"),
+        ({"weight_bits": {"lstm": 1}}, "must be 2 to 18, not 1"),
+    ],
+)
+def test_bad_options_are_said(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        train.prepare(nn.LSTM(I, H), **options)
+
+
+def test_divergence_is_said():
+    q = train.prepare(nn.LSTM(I, H))
+    with torch.no_grad():
+        q.weights.layers[0]["bias"][2] = torch.inf
+    with pytest.raises(ConfigurationError, match="weights.layers.0.bias has NaN or infinite"):
+        q(torch.zeros(3, 2, I))
+
+
+def test_a_module_that_returns_something_else_is_refused():
+    model = Net(lambda head, y, state: head(y) * 2.0 + 1.0 if y.requires_grad else head(y).sum())
+    with pytest.raises(ModelError):
+        train.prepare(model)
