@@ -6,7 +6,12 @@
 >>> build = rtlstm.compile(q, fit="lfe5u-85f-8")
 """
 
-from rtlstm.train.module import Prepared
-from rtlstm.train.prepare import prepare
+from rtlstm.gen.frontends.arrays import import_extra
 
-__all__ = ["Prepared", "prepare"]
+import_extra("torch", "torch", "training")
+
+from rtlstm.train.finetune import Finetuned, FinetuneRequest, finetune  # noqa: E402
+from rtlstm.train.module import Prepared  # noqa: E402
+from rtlstm.train.prepare import prepare  # noqa: E402
+
+__all__ = ["FinetuneRequest", "Finetuned", "Prepared", "finetune", "prepare"]

@@ -35,6 +35,8 @@ class _Run:
     alive: Any
     """Where sequences have steps, ``(T, N, 1)``; None if everywhere."""
     rounding: bool
+    seen: dict[int, Any]
+    """Takes the outputs of each recurrent layer, ``(T, N, values)``."""
 
 
 class TorchLayers(torch.nn.Module):
@@ -75,7 +77,13 @@ class TorchLayers(torch.nn.Module):
         return torch.exp2(shifts.double()).to(x.dtype)
 
     def run(
-        self, arrays: Sequence[LayerArrays], x: Any, state: LayerStates, alive: Any, rounding: bool = True
+        self,
+        arrays: Sequence[LayerArrays],
+        x: Any,
+        state: LayerStates,
+        alive: Any,
+        rounding: bool = True,
+        seen: dict[int, Any] | None = None,
     ) -> tuple[Any, LayerStates]:
         """Run whole sequences.
 
@@ -91,8 +99,10 @@ class TorchLayers(torch.nn.Module):
             Where sequences have steps, ``(T, N, 1)``; None if everywhere.
         rounding
             False computes the float network of these arrays.
+        seen
+            Takes the outputs of each recurrent layer by its index, ``(T, N, values)``.
         """
-        run = _Run(alive, rounding)
+        run = _Run(alive, rounding, {} if seen is None else seen)
         h, c = list(state[0]), list(state[1])
         values = x
         if not self.network.passes:
@@ -101,7 +111,7 @@ class TorchLayers(torch.nn.Module):
         for parts, layers_of in zip(self.network.passes, part_layers(self.network.passes), strict=True):
             found = []
             for part, layers in zip(parts, layers_of, strict=True):
-                mine = run if not part.reverse else _Run(_flipped(alive), rounding)
+                mine = run if not part.reverse else _Run(_flipped(alive), rounding, run.seen)
                 given = values.flip(0) if part.reverse else values
                 y = self._part(layers, arrays, given, h, c, mine)
                 y = y.flip(0) if part.reverse else y
@@ -123,6 +133,7 @@ class TorchLayers(torch.nn.Module):
             last = index + shape.feedback
             if shape.recurrent:
                 given |= self._recurrence(index, last, arrays, values, h, c, run)
+                run.seen[index] = given[last]
             else:
                 partials = self._sums(index, arrays[index], values, partials, run)
                 given[index] = self._results(index, arrays[index], partials, None, run)[0]

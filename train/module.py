@@ -20,6 +20,7 @@ from rtlstm.gen.quantise.quantiser import (
 )
 from rtlstm.gen.quantise.ranges import Ranges
 from rtlstm.gen.quantise.trained import TrainedNetwork
+from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format
 from rtlstm.spec.network import Dense, Network
@@ -76,6 +77,16 @@ class Prepared(torch.nn.Module):
             LayerRows(plan, self.weights.trains(index)) for index, plan in enumerate(plans)
         )
         self.layers = TorchLayers(self._formats(plans), plans)
+
+    @property
+    def network(self) -> Network:
+        """The network that was prepared, with its first numbers."""
+        return self._network
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The data that the formats were chosen with."""
+        return self._calibration
 
     # Formats
 
@@ -207,7 +218,7 @@ class Prepared(torch.nn.Module):
         if not bool(torch.isfinite(x.detach()).all()):
             raise InputError("input must be finite numbers, but some are NaN or infinite")
         alive = self._alive(x, lengths)
-        y, state = self._run(x, self._begin(hx, x, single), alive)
+        y, state = self.run(x, self._begin(hx, x, single), alive)
         y = self._chosen(y, alive)
         if packed:
             result = self._packed(y, lengths, given) if self.form.steps == "all" else y
@@ -217,9 +228,13 @@ class Prepared(torch.nn.Module):
             result = y[0] if single else y
         return (result, self._end(state, single)) if self.form.state else result
 
-    def _run(self, x: Any, state: LayerStates, alive: Any) -> tuple[Any, LayerStates]:
+    def run(
+        self, x: Any, state: LayerStates, alive: Any = None, seen: dict[int, Any] | None = None
+    ) -> tuple[Any, LayerStates]:
+        """Run ``(T, N, inputs)`` from the layers' states; see :meth:`rtlstm.train.layers.TorchLayers.run`."""
         read = self.layers.read(x) if self.rounding else x * self.layers.shifted(x)
-        y, found = self.layers.run(self.arrays(), read.to(self._like()), state, alive, self.rounding)
+        begin = self._rounded_state(state) if self.rounding else state
+        y, found = self.layers.run(self.arrays(), read.to(self._like()), begin, alive, self.rounding, seen)
         return y.to(x.dtype), found
 
     @staticmethod
@@ -272,12 +287,40 @@ class Prepared(torch.nn.Module):
         lstms = [number for number, shape in enumerate(self._stateful()) if shape.kind == "lstm"]
         given_c = self._split("c_0", hx[1], [c[number] for number in lstms], single) if self._has_c else []
         for number, values in zip(lstms, given_c, strict=True):
-            c[number] = self._rounded(values, self._stateful()[number].state)
-        for number, (values, wide, form) in enumerate(zip(given_h, *self._hidden(), strict=True)):
+            c[number] = values
+        for number, (values, wide) in enumerate(zip(given_h, self._hidden()[0], strict=True)):
+            h[number] = values
             if wide is not None:
-                values = c[wide] = self._rounded(values, self._stateful()[wide].state)
-            h[number] = self._rounded(values, form)
+                c[wide] = values
         return h, c
+
+    def first_state(self, given: FloatState | None, batch: int) -> LayerStates:
+        """Return the layers' states for those of calibration data; zeros if None."""
+        h, c = self.layers.zeros(batch, self._like())
+        if given is None:
+            return h, c
+        lstms = [number for number, shape in enumerate(self._stateful()) if shape.kind == "lstm"]
+        for number, (values, wide) in enumerate(zip(given[0], self._hidden()[0], strict=True)):
+            h[number] = torch.from_numpy(values).to(self._like())
+            if wide is not None:
+                c[wide] = h[number]
+        for number, values in zip(lstms, given[1], strict=True):
+            c[number] = torch.from_numpy(values).to(self._like())
+        return h, c
+
+    def _rounded_state(self, state: LayerStates) -> LayerStates:
+        """Round states to the formats in which the layers keep them; what is a multiple already stays."""
+        c = [
+            round_to(values.double(), shape.state)
+            for values, shape in zip(state[1], self._stateful(), strict=True)
+        ]
+        wide, forms = self._hidden()
+        h = [
+            round_to(values.double() if number is None else c[number], form)
+            for values, number, form in zip(state[0], wide, forms, strict=True)
+        ]
+        like = self._like()
+        return [values.to(like) for values in h], [values.to(like) for values in c]
 
     def _end(self, state: LayerStates, single: bool) -> Any:
         """Return the final states as the caller sees them."""
@@ -289,10 +332,6 @@ class Prepared(torch.nn.Module):
             return _joined(seen, single)
         mine = [values for values, shape in zip(c, self._stateful(), strict=True) if shape.kind == "lstm"]
         return _joined(seen, single), _joined(mine, single)
-
-    def _rounded(self, values: Any, form: Format | None) -> Any:
-        assert form is not None
-        return round_to(values, form) if self.rounding else values
 
     def _stateful(self) -> list[Any]:
         return [shape for shape in self.layers.shapes if shape.has_state]

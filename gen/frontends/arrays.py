@@ -46,13 +46,13 @@ def first_line(error: Exception) -> str:
     return text.splitlines()[0][:300].replace(str(Path.cwd()), ".")
 
 
-def import_extra(module: str, extra: str) -> Any:
-    """Import an optional package; ToolError says how to install it."""
+def import_extra(module: str, extra: str, what: str = "reading this model") -> Any:
+    """Import an optional package that ``what`` needs; ToolError says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ToolError(
-            f"reading this model needs the package {module!r} ({error}); "
+            f"{what} needs the package {module!r} ({error}); "
             f"install it with: pip install 'rtlstm[{extra}]'"
         ) from None
 

@@ -1,0 +1,278 @@
+"""Trains a rounded network to give what the float network gives: from inputs alone, without labels."""
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+
+from rtlstm.gen.quantise.calibration import Calibration
+from rtlstm.gen.quantise.quantiser import quantise_with
+from rtlstm.sim.golden import Golden
+from rtlstm.sim.reference import run_float
+from rtlstm.spec.errors import InputError
+from rtlstm.spec.fixed import IntArray
+from rtlstm.spec.numerics import QuantizedNetwork
+from rtlstm.spec.progress import Progress
+from rtlstm.spec.record import Record
+from rtlstm.train.layers import LayerStates
+from rtlstm.train.module import Prepared
+from rtlstm.train.prepare import prepare
+
+__all__ = ["Errors", "FinetuneRequest", "Finetuned", "finetune"]
+
+Floats = NDArray[np.float64]
+
+
+class FinetuneRequest(Record):
+    """How long and how a network is trained on its own float outputs."""
+
+    updates: int = Field(default=1500, ge=1)
+    """The most updates of the weights."""
+    rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
+    """Learning rate of the first update; it falls to a hundredth, as a cosine does."""
+    limits_rate: float = Field(default=5e-3, gt=0, allow_inf_nan=False)
+    """Learning rate of the rows' limits, in powers of two."""
+    sequences: int = Field(default=32, ge=1)
+    """Pieces of sequences in an update."""
+    steps: int = Field(default=64, ge=2)
+    """Steps of such a piece."""
+    hidden: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """Weight of the recurrent layers' outputs beside the network's."""
+    held_out: float = Field(default=0.2, gt=0, lt=1)
+    """Share of the data that is not trained on, and judges."""
+    checks: int = Field(default=20, ge=1)
+    """How often the held-out data are run."""
+    patience: int = Field(default=6, ge=1)
+    """Checks without a better one after which training ends."""
+    seed: int = 0
+
+
+class Errors(Record):
+    """Differences from the float network's outputs on held-out data."""
+
+    rms: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """What training gave."""
+
+    module: Prepared
+    """The best of all that was checked."""
+    rounded: Errors
+    """Errors of the network that is rounded only, as ``rtlstm generate`` does it."""
+    first: Errors
+    """Errors with rows' limits that have the smallest square error, before training."""
+    trained: Errors
+    """Errors of the module."""
+    updates: int
+    """Updates that were made."""
+    steps: int
+    """Held-out steps."""
+
+    @property
+    def helped(self) -> bool:
+        """Whether the module is better than the network that is rounded only."""
+        return self.trained.rms < self.rounded.rms
+
+
+def finetune(
+    model: Any,
+    data: ArrayLike,
+    *,
+    lengths: ArrayLike | None = None,
+    batch_first: bool = False,
+    request: FinetuneRequest | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Finetuned:
+    """Prepare a model, and train it on what its float network gives for typical inputs.
+
+    The loss is the square error of the outputs, and of each recurrent layer's outputs, relative to their
+    variance. Sequences are cut in pieces, which begin with the float network's state there.
+
+    Parameters
+    ----------
+    model
+        What :func:`rtlstm.train.prepare` takes.
+    data
+        Typical inputs, floats, ``(T, I)`` or ``(T, N, I)``; ``(N, T, I)`` if ``batch_first``. The last
+        sequences, or the last steps if there are few sequences, are held out. All calibrate the formats.
+    lengths
+        Valid steps of each sequence, ``(N,)``.
+    request
+        How to train.
+    progress
+        Called as ``progress(what, done, total)``.
+    options
+        Those of :func:`rtlstm.train.prepare`.
+
+    Raises
+    ------
+    InputError
+        If the data do not fit the model, or are too short to hold some out.
+    ConfigurationError
+        If training diverges, or formats cannot be built.
+    """
+    asked = request or FinetuneRequest()
+    torch.manual_seed(asked.seed)
+    module = prepare(model, calibration=data, calibration_lengths=lengths, batch_first=batch_first, **options)
+    assert module.calibration is not None
+    trained_on, held_out = _split(module.calibration, asked.held_out, module.network.whole_sequences)
+    judge = _Judge(module, held_out)
+    plain = judge.of(quantise_with(module.network, module.settings, module.choices))
+    trainer = _Trainer(module, asked, trained_on)
+    first = best = judge.of(module.quantised())
+    chosen = copy.deepcopy(module.state_dict())
+    every, waited, done = max(1, asked.updates // asked.checks), 0, 0
+    for done in range(1, asked.updates + 1):
+        trainer.update(done - 1)
+        if progress:
+            progress("train", done, asked.updates)
+        if done % every and done < asked.updates:
+            continue
+        found = judge.of(module.quantised())
+        if found.rms < best.rms:
+            best, chosen, waited = found, copy.deepcopy(module.state_dict()), 0
+            continue
+        waited += 1
+        if waited == asked.patience:
+            break
+    module.load_state_dict(chosen)
+    return Finetuned(module, plain, first, best, done, int(held_out.lengths.sum()))
+
+
+def _split(data: Calibration, share: float, whole: bool) -> tuple[Calibration, Calibration]:
+    """Hold out the last sequences; if there are fewer than five, the last steps of each."""
+    count = data.sequences
+    if count >= 5:
+        last = max(1, round(share * count))
+        return _sequences(data, np.arange(count - last)), _sequences(data, np.arange(count - last, count))
+    if whole or data.lengths.min() < 10:
+        raise InputError(
+            "data to train on must be 5 sequences or more, or long ones of a network that goes forward, so "
+            f"that some can be held out, but there are {count} of {data.lengths.tolist()} steps; give more"
+        )
+    cut = int(data.lengths.min() * (1.0 - share))
+    head = Calibration(data.x[:cut], np.full(count, cut), data.state)
+    return head, Calibration(data.x[cut:], data.lengths - cut)
+
+
+def _sequences(data: Calibration, chosen: IntArray) -> Calibration:
+    state = data.state
+    if state is not None:
+        h, c = ([part[chosen] for part in parts] for parts in state)
+        state = h, c
+    lengths = data.lengths[chosen]
+    return Calibration(data.x[: lengths.max(), chosen], lengths, state)
+
+
+class _Judge:
+    """The golden model on held-out data, against the float network."""
+
+    def __init__(self, module: Prepared, data: Calibration) -> None:
+        self._data = data
+        self._wanted = run_float(module.network, data.x, data.state, data.lengths).y
+
+    def of(self, network: QuantizedNetwork) -> Errors:
+        """Return the errors of a network."""
+        data = self._data
+        codes = network.numerics.quantise_input(data.x)
+        found = Golden(network).run(codes, data.integer_state(network), data.lengths)
+        error = network.shapes[-1].output.to_floats(found.y) - self._wanted
+        valid = np.arange(len(error))[:, None] < data.lengths
+        mine = error[valid]
+        return Errors(rms=float(np.sqrt(np.mean(mine**2))), largest=float(np.abs(mine).max()))
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Pieces of sequences, all of ``S`` steps, side by side; with the float network's states and outputs."""
+
+    x: Any
+    """``(S, P, inputs)``."""
+    alive: Any
+    """``(S, P, 1)``."""
+    state: LayerStates
+    """Before the first step, ``(P, values)`` each."""
+    outputs: list[Any]
+    """y, then the outputs of each recurrent layer, ``(S, P, values)``."""
+
+    def take(self, chosen: Any) -> "_Pieces":
+        """Return some of the pieces."""
+        h, c = ([values[chosen] for values in part] for part in self.state)
+        outputs = [values[:, chosen] for values in self.outputs]
+        return _Pieces(self.x[:, chosen], self.alive[:, chosen], (h, c), outputs)
+
+
+class _Trainer:
+    """The optimizer with its data, and an update."""
+
+    def __init__(self, module: Prepared, asked: FinetuneRequest, data: Calibration) -> None:
+        self._module, self._asked = module, asked
+        with torch.no_grad():
+            self._pieces = self._cut(data)
+        self._scales = [1.0 / (float(values.var()) + 1e-12) for values in self._pieces.outputs]
+        limits: list[Any] = []
+        others: list[Any] = []
+        for name, parameter in module.named_parameters():
+            (limits if "log_limits" in name else others).append(parameter)
+        self._optimizer = torch.optim.Adam(
+            [{"params": others, "lr": asked.rate}, {"params": limits, "lr": asked.limits_rate}]
+        )
+        self._draw = np.random.default_rng(asked.seed)
+
+    def _cut(self, data: Calibration) -> _Pieces:
+        """Run the float network piece by piece, all sequences side by side."""
+        module = self._module
+        x = torch.from_numpy(data.x).to(torch.get_default_dtype())
+        length = len(x) if module.network.whole_sequences else min(self._asked.steps, len(x))
+        x = torch.cat([x, x.new_zeros((-len(x) % length, *x.shape[1:]))])
+        alive = torch.arange(len(x))[:, None, None] < torch.from_numpy(data.lengths)[:, None]
+        state, parts = module.first_state(data.state, x.shape[1]), []
+        module.rounding = False
+        for begin in range(0, len(x), length):
+            mine, valid = x[begin : begin + length], alive[begin : begin + length]
+            seen: dict[int, Any] = {}
+            y, after = module.run(mine, state, valid, seen)
+            part = _Pieces(mine, valid, state, [y, *(seen[at] for at in sorted(seen))])
+            parts.append(part.take(valid[:, :, 0].any(dim=0).nonzero()[:, 0]))
+            state = after
+        module.rounding = True
+        h, c = (
+            [torch.cat(values) for values in zip(*(part.state[at] for part in parts), strict=True)]
+            for at in range(2)
+        )
+        return _Pieces(
+            torch.cat([part.x for part in parts], dim=1),
+            torch.cat([part.alive for part in parts], dim=1),
+            (h, c),
+            [torch.cat(values, dim=1) for values in zip(*(part.outputs for part in parts), strict=True)],
+        )
+
+    def update(self, number: int) -> None:
+        """Change the weights once."""
+        asked = self._asked
+        share = 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * number / asked.updates))
+        for group, rate in zip(self._optimizer.param_groups, (asked.rate, asked.limits_rate), strict=True):
+            group["lr"] = rate * share
+        count = self._pieces.x.shape[1]
+        chosen = self._draw.choice(count, min(asked.sequences, count), replace=False)
+        batch = self._pieces.take(torch.from_numpy(chosen))
+        seen: dict[int, Any] = {}
+        y, _ = self._module.run(batch.x, batch.state, batch.alive, seen)
+        loss = y.new_zeros(())
+        found = [y, *(seen[at] for at in sorted(seen))]
+        for at, (mine, wanted, scale) in enumerate(zip(found, batch.outputs, self._scales, strict=True)):
+            error = ((mine - wanted) * batch.alive).square().sum() / (batch.alive.sum() * mine.shape[-1])
+            loss = loss + error * scale * (asked.hidden if at else 1.0)
+        self._optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._module.parameters(), 1.0)
+        self._optimizer.step()
