@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -83,6 +83,33 @@ def generate(
             rich_help_panel=_NUMBERS,
         ),
     ] = False,
+    finetune: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="Train the rounded network on what the float one gives for these typical inputs, (T, I) or "
+            "(T, N, I); no labels. They also calibrate the formats. Takes minutes; needs rtlstm[torch].",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = None,
+    finetune_updates: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="The most updates of the weights that --finetune makes.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = 1500,
+    finetune_prune: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=0.99,
+            help="The share of the weights that --finetune sets to zero, word by word of the array, so that "
+            "--skip-zeros skips them.",
+            rich_help_panel=_NUMBERS,
+        ),
+    ] = 0.0,
     capacities: Annotated[
         bool,
         typer.Option(
@@ -122,25 +149,37 @@ def generate(
         from rtlstm.gen.builds.former import former_results
 
         former = former_results(folder)
-        data = None if calibration is None else load_array(calibration, "the calibration data")
+        given: dict[str, Any] = {
+            "calibration": None if calibration is None else load_array(calibration, "the calibration data"),
+            "calibration_lengths": load_lengths(calibration_lengths),
+            "calibration_state": None if calibration_state is None else load_state(calibration_state),
+            "batch_first": batch_first,
+            **options,
+        }
+        built: dict[str, Any] = {
+            "folder": folder,
+            "name": name,
+            "fit": fit,
+            "device": device,
+            "capacities": _capacities(capacities, capacity or []),
+        }
+        errors = None
         with console.progress() as progress:
-            compile(
-                model,
-                calibration=data,
-                calibration_lengths=load_lengths(calibration_lengths),
-                calibration_state=None if calibration_state is None else load_state(calibration_state),
-                batch_first=batch_first,
-                folder=folder,
-                name=name,
-                fit=fit,
-                device=device,
-                capacities=_capacities(capacities, capacity or []),
-                progress=progress,
-                **options,
-            )
+            if finetune is None:
+                compile(model, progress=progress, **built, **given)
+            else:
+                if calibration is not None:
+                    _refuse_both()
+                from rtlstm.train.build import finetune_build
+                from rtlstm.train.finetune import FinetuneRequest
+
+                given["calibration"] = load_array(finetune, "the data to train on")
+                request = FinetuneRequest(updates=finetune_updates, prune=finetune_prune)
+                errors = finetune_build(model, request, built, given, progress)
         report = json.loads((folder / "report.json").read_text())
         removed = [result.model_dump(mode="json") for result in former]
-        console.show(_BUILD, folder=str(folder), report=report, removed=removed)
+        trained = None if errors is None else errors.model_dump(mode="json")
+        console.show(_BUILD, folder=str(folder), report=report, removed=removed, finetuned=trained)
         for text in (*report["assumptions"], *report["notes"]):
             console.note(text)
         console.next = next_command("simulate", folder)
@@ -164,6 +203,42 @@ def _capacities(loadable: bool, given: Sequence[str]) -> dict[str, int] | None:
             )
         chosen[field] = int(number)
     return chosen if loadable else None
+
+
+def _refuse_both() -> NoReturn:
+    from rtlstm.spec.errors import ConfigurationError
+
+    raise ConfigurationError(
+        "--finetune's data calibrate the formats, too: leave out --calibrate, or give all of the data to "
+        "--finetune"
+    )
+
+
+def _finetuned(found: Found) -> list[Found]:
+    """The errors before and after training; nothing without it."""
+    errors = found["finetuned"]
+    if errors is None:
+        return []
+    return [{"name": name, **errors[name]} for name in ("rounded", "first", "trained")]
+
+
+def _verdict(found: Found) -> str | None:
+    errors = found["finetuned"]
+    if errors is None:
+        return None
+    data = f"{errors['steps']:,} steps that training did not see, after {errors['updates']:,} updates"
+    if errors["prune"]:
+        return f"The build has the trained and pruned weights; errors are those on {data}."
+    if errors["helped"]:
+        return f"The build has the trained weights; errors are those on {data}."
+    return f"Training did not help on {data}: the build has the weights that are rounded only."
+
+
+_KINDS = {
+    "rounded": "rounded only",
+    "first": "rows' scales chosen by square error",
+    "trained": "trained",
+}
 
 
 def _array(report: Found) -> str:
@@ -254,4 +329,14 @@ _BUILD = (
         ),
     ),
     Text(_chosen),
+    Table(
+        "Against the float network",
+        _finetuned,
+        (
+            Field("weights", lambda errors: _KINDS[errors["name"]]),
+            Field("rms error", "{rms:.3g}", right=True),
+            Field("largest error", "{largest:.3g}", right=True),
+        ),
+    ),
+    Text(_verdict),
 )

@@ -27,7 +27,7 @@ from rtlstm.spec.program.step import Op, dense_lanes
 from rtlstm.spec.registers import Region
 from rtlstm.spec.sum_bounds import bound_sums
 
-__all__ = ["check_image", "find_kept", "pack", "unpack"]
+__all__ = ["WordMap", "check_image", "find_kept", "map_words", "pack", "unpack"]
 
 _GATES = 4
 
@@ -287,6 +287,41 @@ def find_kept(network: QuantizedNetwork, manifest: Manifest) -> Kept:
             if groups != tuple(map(tuple, op.group_words)):
                 found[op.layer, op.kind == "recurrent"] = groups
     return found
+
+
+@dataclass(frozen=True)
+class WordMap:
+    """Which word of the array each weight of a product is in; a word is one of a group of rows."""
+
+    recurrent: bool
+    """Whether it is the product with h."""
+    groups: int
+    columns: int
+    """Words of a group."""
+    numbers: IntArray
+    """Of each weight, ``group * columns + word``, ``(rows, vector)``."""
+
+
+def map_words(manifest: Manifest, layer: int) -> tuple[WordMap, ...]:
+    """Return the words of a layer's weights, for its input and, if it has one, its h."""
+    recurrent, drain = _ops(manifest, layer)
+    shape, positions = manifest.layers[layer], _positions(manifest, layer)
+    found = [_map_words(drain, positions, shape.rows, manifest.parameters, recurrent=False)]
+    if recurrent is not None:
+        read_back = list(range(manifest.layers[layer + shape.feedback].outputs))
+        found.append(_map_words(recurrent, read_back, shape.rows, manifest.parameters, recurrent=True))
+    return tuple(found)
+
+
+def _map_words(op: Op, positions: list[int], rows: int, parameters: Parameters, recurrent: bool) -> WordMap:
+    weights = np.arange(1, rows * len(positions) + 1).reshape(rows, -1)
+    spaced = _spaced(weights, positions)
+    banks = _bank_matrix(_interleave(spaced) if op.four_rows else spaced, op, parameters)
+    words = np.arange(op.groups * op.columns).reshape(op.groups, op.columns, 1)
+    there = banks > 0
+    numbers = np.empty(weights.size, dtype=np.int64)
+    numbers[banks[there] - 1] = np.broadcast_to(words, banks.shape)[there]
+    return WordMap(recurrent, op.groups, op.columns, numbers.reshape(weights.shape))
 
 
 def _check_skipped(product: _Product, mask: NDArray[np.bool_], manifest: Manifest) -> None:

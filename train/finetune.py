@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +24,11 @@ from rtlstm.train.layers import LayerStates
 from rtlstm.train.module import Prepared
 from rtlstm.train.prepare import prepare
 
-__all__ = ["Errors", "FinetuneRequest", "Finetuned", "finetune"]
+__all__ = ["Errors", "FinetuneReport", "FinetuneRequest", "Finetuned", "finetune"]
 
 Floats = NDArray[np.float64]
+_PRUNES = 20
+"""Updates from one pruning to the next."""
 
 
 class FinetuneRequest(Record):
@@ -49,6 +52,8 @@ class FinetuneRequest(Record):
     """How often the held-out data are run."""
     patience: int = Field(default=6, ge=1)
     """Checks without a better one after which training ends."""
+    prune: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the words of weights of each group of rows that goes, in the first half of the updates."""
     seed: int = 0
 
 
@@ -59,27 +64,31 @@ class Errors(Record):
     largest: float
 
 
-@dataclass(frozen=True)
-class Finetuned:
-    """What training gave."""
+class FinetuneReport(Record):
+    """What training did."""
 
-    module: Prepared
-    """The best of all that was checked."""
     rounded: Errors
-    """Errors of the network that is rounded only, as ``rtlstm generate`` does it."""
+    """Of the network that is rounded only, as ``rtlstm generate`` does it."""
     first: Errors
-    """Errors with rows' limits that have the smallest square error, before training."""
+    """Before training, with rows' limits that have the smallest square error."""
     trained: Errors
-    """Errors of the module."""
+    """Of the best network that was checked."""
     updates: int
     """Updates that were made."""
     steps: int
     """Held-out steps."""
+    prune: float
+    """Share of the words of weights that went."""
+    helped: bool
+    """Whether that network is better than the one that is rounded only."""
 
-    @property
-    def helped(self) -> bool:
-        """Whether the module is better than the network that is rounded only."""
-        return self.trained.rms < self.rounded.rms
+
+@dataclass(frozen=True)
+class Finetuned:
+    """The trained module, and what training did."""
+
+    module: Prepared
+    report: FinetuneReport
 
 
 def finetune(
@@ -89,6 +98,7 @@ def finetune(
     lengths: ArrayLike | None = None,
     batch_first: bool = False,
     request: FinetuneRequest | None = None,
+    array: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Finetuned:
@@ -108,6 +118,8 @@ def finetune(
         Valid steps of each sequence, ``(N,)``.
     request
         How to train.
+    array
+        The array that pruned words are those of, as :meth:`Prepared.prune` takes it.
     progress
         Called as ``progress(what, done, total)``.
     options
@@ -131,11 +143,18 @@ def finetune(
     first = best = judge.of(module.quantised())
     chosen = copy.deepcopy(module.state_dict())
     every, waited, done = max(1, asked.updates // asked.checks), 0, 0
+    pruning = asked.updates // 2 if asked.prune else 0
     for done in range(1, asked.updates + 1):
+        if done <= pruning and (done % _PRUNES == 0 or done == pruning):
+            # As Zhu and Gupta have it, arXiv 1710.01878: most goes early, while most is left.
+            module.prune(asked.prune * (1.0 - (1.0 - done / pruning) ** 3), **(array or {}))
         trainer.update(done - 1)
         if progress:
             progress("train", done, asked.updates)
-        if done % every and done < asked.updates:
+        if done == pruning:
+            # What was better before had words that are gone now.
+            best, chosen = judge.of(module.quantised()), copy.deepcopy(module.state_dict())
+        if done <= pruning or (done % every and done < asked.updates):
             continue
         found = judge.of(module.quantised())
         if found.rms < best.rms:
@@ -145,7 +164,16 @@ def finetune(
         if waited == asked.patience:
             break
     module.load_state_dict(chosen)
-    return Finetuned(module, plain, first, best, done, int(held_out.lengths.sum()))
+    report = FinetuneReport(
+        rounded=plain,
+        first=first,
+        trained=best,
+        updates=done,
+        steps=int(held_out.lengths.sum()),
+        prune=asked.prune,
+        helped=best.rms < plain.rms,
+    )
+    return Finetuned(module, report)
 
 
 def _split(data: Calibration, share: float, whole: bool) -> tuple[Calibration, Calibration]:

@@ -4,9 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch.nn.utils import rnn
 
+from rtlstm.gen.builds.default_array import ArrayRequest
+from rtlstm.gen.frontends.reading import ModelReport
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.directions import unfold
 from rtlstm.gen.quantise.lowering import ArrayLayer
@@ -23,10 +26,12 @@ from rtlstm.gen.quantise.trained import TrainedNetwork
 from rtlstm.sim.reference import FloatState
 from rtlstm.spec.errors import ConfigurationError, InputError
 from rtlstm.spec.fixed import Format
+from rtlstm.spec.manifest import Manifest
 from rtlstm.spec.network import Dense, Network
 from rtlstm.spec.numerics import QuantizedNetwork
 from rtlstm.train.layers import LayerStates, TorchLayers
 from rtlstm.train.parameters import LayerArrays, NetworkParameters
+from rtlstm.train.pruning import Pruned, choose_words, manifest_of, pruned_report
 from rtlstm.train.rounding import round_to
 from rtlstm.train.rows import LayerRows
 
@@ -44,6 +49,8 @@ class CallForm:
     """Which steps' outputs it returns."""
     state: bool = True
     """Whether it returns its final state, too."""
+    squeezed: bool = False
+    """Whether its outputs, one of each step, have no axis of their own."""
 
 
 class Prepared(torch.nn.Module):
@@ -67,8 +74,15 @@ class Prepared(torch.nn.Module):
         form: CallForm,
         weight_bits: dict[str, int],
         calibration: Calibration | None,
+        source: ModelReport | None = None,
+        embedding: np.ndarray[Any, Any] | None = None,
     ) -> None:
         super().__init__()
+        self.embedding = None
+        if embedding is not None:
+            table = torch.tensor(embedding, dtype=torch.get_default_dtype())
+            self.embedding = torch.nn.Embedding.from_pretrained(table, freeze=False)
+        self._source = source
         self.form, self.settings, self.choices, self.rounding = form, settings, choices, True
         self._network, self._weight_bits, self._calibration = network, weight_bits, calibration
         self.weights = NetworkParameters(network, choices.input_shifts)
@@ -158,11 +172,54 @@ class Prepared(torch.nn.Module):
             choices=self.choices,
             rows=self._row_choices([rows.plan for rows in self.rows]),
             calibration=self._calibration,
+            source=self._source,
         )
 
     def quantised(self) -> QuantizedNetwork:
         """Return the integers of the network as it is now."""
         return self.trained_network().quantised()
+
+    def prune(self, share: float, **array: Any) -> Pruned:
+        """Set whole words of weights to zero, and keep them there from now on.
+
+        Call it several times in training, with a growing share: what has gone does not come back. A build
+        skips these words with ``skip_zeros=True`` on the same array.
+
+        Parameters
+        ----------
+        share
+            Share of each group's words that goes, of every layer, 0 to 1.
+        array
+            The array, as :func:`rtlstm.compile` takes it: ``lanes``, ``macs``, ``family`` and so on.
+
+        Raises
+        ------
+        ConfigurationError
+            If the share or the array is none.
+        """
+        _, manifest = self._on_array(array)
+        with torch.no_grad():
+            lowered = self.weights()
+            weights = [
+                {recurrent: array.cpu().double().numpy() for recurrent, array in rows.matrices(mine).items()}
+                for rows, mine in zip(self.rows, lowered, strict=True)
+            ]
+        for index, (rows, kept) in enumerate(
+            zip(self.rows, choose_words(manifest, weights, share), strict=True)
+        ):
+            if self.weights.trains(index):
+                rows.keep(kept)
+        return self.cycles(**array)
+
+    def cycles(self, **array: Any) -> Pruned:
+        """Return the words that are not zero, and the cycles of a step that skips the others."""
+        return pruned_report(*self._on_array(array))
+
+    def _on_array(self, array: dict[str, Any]) -> tuple[QuantizedNetwork, Manifest]:
+        network = self.quantised()
+        request = ArrayRequest(**{"tables": self.settings.tables} | array)
+        request.check()
+        return network, manifest_of(network, request)
 
     def arrays(self) -> list[LayerArrays]:
         """Return the arrays of each layer: rounded to the hardware's integers, or floats without rounding."""
@@ -180,7 +237,8 @@ class Prepared(torch.nn.Module):
         ----------
         input
             Floats, ``(T, N, I)``, or ``(N, T, I)`` if the model has the batch first, or ``(T, I)`` for one
-            sequence; or a PackedSequence.
+            sequence; or a PackedSequence. If the model has an embedding, numbers to look up, without the last
+            axis; the table is trained like the weights, and stays with the host.
         hx
             The state before the first step, ``(h_0, c_0)`` of an LSTM, ``h_0`` of others; zeros if None.
         lengths
@@ -202,6 +260,8 @@ class Prepared(torch.nn.Module):
         if packed:
             given = input
             input, lengths = rnn.pad_packed_sequence(input)
+        if self.embedding is not None:
+            input = self.embedding(self._checked_numbers(input))
         if not isinstance(input, torch.Tensor) or not input.is_floating_point():
             kind = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
             raise InputError(f"input must be a tensor of floats, not {kind}")
@@ -226,6 +286,8 @@ class Prepared(torch.nn.Module):
             result = y[:, 0] if single else y.transpose(0, 1) if swapped else y
         else:
             result = y[0] if single else y
+        if self.form.squeezed:
+            result = result.squeeze(-1)
         return (result, self._end(state, single)) if self.form.state else result
 
     def run(
@@ -236,6 +298,14 @@ class Prepared(torch.nn.Module):
         begin = self._rounded_state(state) if self.rounding else state
         y, found = self.layers.run(self.arrays(), read.to(self._like()), begin, alive, self.rounding, seen)
         return y.to(x.dtype), found
+
+    def _checked_numbers(self, numbers: Any) -> Any:
+        assert self.embedding is not None
+        rows = self.embedding.num_embeddings
+        whole = isinstance(numbers, torch.Tensor) and numbers.dtype in (torch.int32, torch.int64)
+        if not whole or numbers.numel() == 0 or int(numbers.min()) < 0 or int(numbers.max()) >= rows:
+            raise InputError(f"input must be whole numbers from 0 to {rows - 1}, which the model looks up")
+        return numbers
 
     @staticmethod
     def _alive(x: Any, lengths: Any) -> Any:

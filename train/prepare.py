@@ -2,15 +2,15 @@
 
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from rtlstm.gen.frontends import ReadOptions, ReadResult, read_model
+from rtlstm.gen.frontends import ModelReport, ReadOptions, ReadResult, read_model
 from rtlstm.gen.frontends.arrays import first_line
+from rtlstm.gen.frontends.reading import Embedding
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import QuantizationSettings, choose_formats
 from rtlstm.host.raw_values import as_array
@@ -24,6 +24,7 @@ __all__ = ["prepare"]
 
 _STEPS, _SEQUENCES, _SEED = 7, 3, 0
 _TOLERANCE = 1e-3
+_DEFAULT_BITS = 4
 
 
 def prepare(
@@ -33,7 +34,7 @@ def prepare(
     calibration_lengths: ArrayLike | None = None,
     calibration_state: Any = None,
     batch_first: bool | None = None,
-    weight_bits: int | Mapping[str, int] = 4,
+    weight_bits: int | Mapping[str, int] = _DEFAULT_BITS,
     **options: Any,
 ) -> Prepared:
     """Turn a model into a module that computes the hardware's integers, with gradients.
@@ -73,39 +74,45 @@ def prepare(
         raise ConfigurationError(
             f"prepare has no option {unknown[0]!r}; there are {', '.join(sorted({*known, 'calibration'}))}"
         )
-    network = _read(model, ReadOptions(**option_values(ReadOptions, options)))
+    read = _read(model, ReadOptions(**option_values(ReadOptions, options)))
+    network = read.network
     by_layer = dict(weight_bits) if isinstance(weight_bits, Mapping) else {}
-    default = by_layer.pop("", 4) if isinstance(weight_bits, Mapping) else weight_bits
-    settings = QuantizationSettings(weight_bits=default, **option_values(QuantizationSettings, options))
+    settings = QuantizationSettings(
+        weight_bits=_DEFAULT_BITS if isinstance(weight_bits, Mapping) else weight_bits,
+        **option_values(QuantizationSettings, options),
+    )
     _check_layers(network, by_layer)
-    form = _call_form(model, network, batch_first)
+    module = model if isinstance(model, torch.nn.Module) else None
+    # A module looks its numbers up itself; elsewhere the host gives the rows.
+    table = read.embeddings[0] if module is not None and read.embeddings else None
+    form = CallForm(bool(batch_first))
+    if module is not None:
+        form = _call_form(module, network, batch_first, table)
     data = Calibration.given(
         network,
-        None if calibration is None else _as_floats(calibration),
+        None if calibration is None else _as_floats(calibration, table),
         calibration_lengths,
         calibration_state,
-        form.batch_first and calibration is not None and np.ndim(calibration) == 3,
+        form.batch_first and calibration is not None and (table is not None or np.ndim(calibration) == 3),
     )
-    return Prepared(network, settings, choose_formats(network, settings, data), form, by_layer, data)
+    choices = choose_formats(network, settings, data)
+    embedding = None if table is None else table.table
+    return Prepared(network, settings, choices, form, by_layer, data, read.report, embedding)
 
 
-def _read(model: Any, options: ReadOptions) -> Network:
-    if isinstance(model, Network):
+def _read(model: Any, options: ReadOptions) -> ReadResult:
+    if isinstance(model, ReadResult):
         return model
-    read = model if isinstance(model, ReadResult) else read_model(model, options)
-    if read.embeddings:
-        names = ", ".join(one.name for one in read.embeddings)
-        raise ModelError(
-            f"the model looks up {names}, which stays with the host: prepare the part behind it, and train "
-            "both, for example as nn.Sequential"
-        )
-    return read.network
+    if isinstance(model, Network):
+        return ReadResult(network=model, report=ModelReport(source=model.name, format="network"))
+    return read_model(model, options)
 
 
-def _as_floats(values: Any) -> Any:
+def _as_floats(values: Any, table: Embedding | None) -> Any:
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
-    return as_array("calibration", values)
+    array = as_array("calibration", values)
+    return array if table is None else table(array)
 
 
 def _check_layers(network: Network, by_layer: Mapping[str, int]) -> None:
@@ -120,25 +127,32 @@ def _check_layers(network: Network, by_layer: Mapping[str, int]) -> None:
             raise ConfigurationError(f"weight_bits of layer {name!r} must be 2 to 18, not {bits!r}")
 
 
-def _call_form(model: Any, network: Network, batch_first: bool | None) -> CallForm:
+def _call_form(
+    model: torch.nn.Module, network: Network, batch_first: bool | None, table: Embedding | None
+) -> CallForm:
     """Find how a module is called: run it, and look for the network's outputs in what it returns."""
-    if isinstance(model, Network | ReadResult | str | Path) or not isinstance(model, torch.nn.Module):
-        return CallForm(batch_first=bool(batch_first))
     recurrent = [part for part in model.modules() if isinstance(part, torch.nn.RNNBase)]
     first = recurrent[0].batch_first if recurrent and batch_first is None else bool(batch_first)
-    x = np.random.default_rng(_SEED).uniform(-1.0, 1.0, (_STEPS, _SEQUENCES, network.inputs))
+    rng, shape = np.random.default_rng(_SEED), (_STEPS, _SEQUENCES)
+    if table is None:
+        given: np.ndarray[Any, Any] = rng.uniform(-1.0, 1.0, (*shape, network.inputs))
+        x = given
+    else:
+        given = rng.integers(0, len(table.table), shape)
+        x = table(given)
     wanted = run_float(network, x).y
     like = next(model.parameters())
     training, refused = model.training, ""
     model.eval()
     try:
         for order in (first,) if batch_first is not None else (first, not first):
-            given = torch.from_numpy(x.swapaxes(0, 1) if order else x).to(like)
+            tensor = torch.from_numpy(np.ascontiguousarray(given.swapaxes(0, 1) if order else given))
+            tensor = tensor.to(like) if table is None else tensor.to(like.device)
             try:
                 with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-                    result = model(given)
+                    result = model(tensor)
             except Exception as error:  # A module may refuse the other order of axes in any way.
-                refused = f"; on inputs of shape {tuple(given.shape)} it failed: {first_line(error)[:100]}"
+                refused = f"; on inputs of shape {tuple(tensor.shape)} it failed: {first_line(error)[:100]}"
                 continue
             found = _match(result, wanted, order)
             if found is not None:
@@ -161,9 +175,8 @@ def _match(result: Any, wanted: np.ndarray[Any, Any], batch_first: bool) -> Call
     whole = wanted.swapaxes(0, 1) if batch_first else wanted
     choices: dict[Steps, Any] = {"all": whole, "last": wanted[-1], "first": wanted[0]}
     for steps, expected in choices.items():
-        for mine in (values, values[..., None]):
-            if mine.shape == expected.shape and np.abs(mine - expected).max() < _TOLERANCE * (
-                1.0 + np.abs(expected).max()
-            ):
-                return CallForm(batch_first, steps, state)
+        tolerance = _TOLERANCE * (1.0 + np.abs(expected).max())
+        for squeezed, mine in ((False, values), (True, values[..., None])):
+            if mine.shape == expected.shape and np.abs(mine - expected).max() < tolerance:
+                return CallForm(batch_first, steps, state, squeezed)
     return None

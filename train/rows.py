@@ -58,6 +58,17 @@ class LayerRows(torch.nn.Module):
             for limits, source in zip(self.log_limits, self.plan.sources, strict=True)
         ]
 
+    def matrices(self, arrays: LayerArrays) -> dict[bool, Any]:
+        """Return the matrices, by whether they multiply h, without the weights that are not kept."""
+        found = self.prune(arrays)
+        return {name == "w_rec": found[name] for name in _NAMES if name in found}
+
+    def keep(self, kept: Mapping[bool, Any]) -> None:
+        """Keep these weights of those that are still kept, by whether they multiply h."""
+        for recurrent, mask in kept.items():
+            buffer = getattr(self, f"kept_{_NAMES[recurrent]}")
+            buffer &= torch.from_numpy(mask).to(buffer.device)
+
     def prune(self, arrays: LayerArrays) -> LayerArrays:
         """Return the arrays without the weights that are not kept."""
         masks = {name: getattr(self, f"kept_{name}") for name in _NAMES if name in arrays}

@@ -278,7 +278,7 @@ def compile(
     if folder is not None:
         check_target(as_path("the build folder", folder))
     if trained is not None:
-        network, source = trained.network, None
+        network, source = trained.network, trained.source
     else:
         network, source = _read(model, option_values(ReadOptions, options), name)
     chosen = default_name(network, source) if name is None else name

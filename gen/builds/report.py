@@ -39,6 +39,7 @@ __all__ = [
     "TableReport",
     "TimeReport",
     "create_report",
+    "cycle_report",
     "format_reports",
     "layer_reports",
     "memory_reports",
@@ -330,7 +331,8 @@ def time_reports(manifest: Manifest) -> tuple[TimeReport, ...]:
     )
 
 
-def _cycle_report(manifest: Manifest) -> CycleReport:
+def cycle_report(manifest: Manifest) -> CycleReport:
+    """Return the cycles of a step."""
     cycles = manifest.cycles
     return CycleReport(
         step_latency_cycles=cycles.step_latency_cycles,
@@ -389,7 +391,7 @@ def create_report(
         memory_bits=sum(memory.bits for memory in held),
         multipliers=multiplier_reports(manifest),
         tables=_table_reports(manifest),
-        cycles=_cycle_report(manifest),
+        cycles=cycle_report(manifest),
         times=time_reports(manifest),
         accuracy=accuracy,
         assumptions=list_assumptions(network, settings, calibration, manifest, accuracy, loaded),

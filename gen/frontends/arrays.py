@@ -52,8 +52,7 @@ def import_extra(module: str, extra: str, what: str = "reading this model") -> A
         return importlib.import_module(module)
     except ImportError as error:
         raise ToolError(
-            f"{what} needs the package {module!r} ({error}); "
-            f"install it with: pip install 'rtlstm[{extra}]'"
+            f"{what} needs the package {module!r} ({error}); install it with: pip install 'rtlstm[{extra}]'"
         ) from None
 
 

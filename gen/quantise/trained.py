@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from rtlstm.gen.frontends.reading import ModelReport
 from rtlstm.gen.quantise.calibration import Calibration
 from rtlstm.gen.quantise.quantiser import FormatChoices, QuantizationSettings, RowChoices, quantise_with
 from rtlstm.spec.network import Network
@@ -20,6 +21,8 @@ class TrainedNetwork:
     choices: FormatChoices
     rows: RowChoices
     calibration: Calibration | None = None
+    source: ModelReport | None = None
+    """The front end's report of the model, if there is one."""
 
     def quantised(self) -> QuantizedNetwork:
         """Return its integers: nothing is rounded."""
